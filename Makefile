@@ -1,0 +1,78 @@
+# What a newcomer needs: make run, make test. The rest: make help.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.installed
+UP ?=
+SEED ?=
+PYTEST := $(BIN)/pytest
+
+export GANTRY_TEST_SEED = $(SEED)
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test lint fmt test-unit test-integration test-conformance test-fault test-powercut fuzz bench bench-rocketmq migrate migration wheel-smoke clean
+
+help: ## Print this list.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+install: $(READY) ## Make .venv with everything that Gantry and its tests need.
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Gantry needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.11 install") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+run: $(READY) ## Install, then start everything on this machine (UP="--brokers 1" for options of gantry up).
+	$(BIN)/gantry up $(UP)
+
+test: lint ## Everything the project tests; the last lines say what was left out and why.
+	$(PYTEST) -q --durations=15
+
+lint: $(READY) ## Formatting, ruff, mypy, import contracts, house lint.
+	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff check --quiet .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --cache-dir .cache/import_linter
+	$(BIN)/python -m tools.tidy
+
+fmt: $(READY) ## Format the sources.
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix --quiet .
+
+test-unit: $(READY) ## Promises of single parts: no socket, no disk, virtual time.
+	$(PYTEST) -q tests/unit
+
+test-integration: $(READY) ## Real processes on this machine.
+	$(PYTEST) -q tests/integration
+
+test-conformance: $(READY) ## Golden bytes, foreign clients, semantics.
+	$(PYTEST) -q tests/conformance
+
+test-fault: $(READY) ## Crashes, kill -9, full disks (SEED=n repeats a run).
+	$(PYTEST) -q tests/fault
+
+test-powercut: $(READY) ## Cut the power of the disk at random moments (root, loop devices, xfsprogs).
+	GANTRY_POWERCUT_COPIES=100 $(PYTEST) -q -rP -m powercut tests/fault
+
+fuzz: $(READY) ## Bytes nobody should send, for longer than in make test (SEED=n).
+	$(BIN)/python -m tests.fuzz.fuzz_remoting
+
+bench: $(READY) ## Measure; each line is a ratio to a baseline of the same run.
+	$(BIN)/python -m benchmarks
+
+bench-rocketmq: $(READY) ## The same load against Apache RocketMQ's broker (java, mvn).
+	$(BIN)/python -m benchmarks rocketmq
+
+migrate: $(READY) ## Bring GANTRY_DATABASE_URL's schema up to date.
+	$(BIN)/gantry migrate
+
+migration: $(READY) ## Write a new migration: make migration m="what it does".
+	$(BIN)/alembic revision --autogenerate -m "$(m)"
+
+wheel-smoke: $(READY) ## Build the wheel, install it in an empty venv, start all, send and read one message.
+	$(BIN)/python -m tools.wheel_smoke
+
+clean: ## Remove what was built (not your data in .gantry).
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

@@ -1,0 +1,1 @@
+"""The three servers: name server, broker, gateway."""

@@ -1,0 +1,1 @@
+"""What developers run: the house lint and the wheel's smoke test."""

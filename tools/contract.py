@@ -1,0 +1,37 @@
+"""Generate what is made of the contract: `python -m tools.contract` writes openapi/openapi.json.
+
+The gateway serves the JSON as it is, so that it needs no YAML reader at run time. A test fails when it is not current.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "openapi" / "openapi.yaml"
+TARGET = ROOT / "openapi" / "openapi.json"
+
+
+def load() -> dict[str, Any]:
+    """Return the contract."""
+    contract: dict[str, Any] = yaml.safe_load(SOURCE.read_text())
+    return contract
+
+
+def render(contract: dict[str, Any]) -> str:
+    """Return the contract as the JSON that is served."""
+    return json.dumps(contract, ensure_ascii=False, separators=(",", ":")) + "\n"
+
+
+def main() -> int:
+    """Write the JSON."""
+    TARGET.write_text(render(load()))
+    print(f"wrote {TARGET.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

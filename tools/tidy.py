@@ -1,0 +1,234 @@
+"""The house lint: rules people would otherwise repeat in review.
+
+Run as `python tools/tidy.py [PATH …]`; prints `path:line: rule: what to do` a finding and ends 1 if there is any.
+Each rule is a function from a parsed file to findings and has its test in tests/unit/tools/test_tidy.py.
+"""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+MODULE_LINES_MAX = 400
+CODEC_MODULE_LINES_MAX = 600  # One table of codes or layouts is easier to read whole.
+FUNCTION_LINES_MAX = 70
+TEST_FUNCTION_LINES_MAX = 40
+
+CODEC_MODULES = ("gantry/remoting/", "gantry/storeformat/", "gantry/model/record.py", "services/gateway/schemas/")
+NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "misc", "base", "manager"})
+SHIPPED = ("gantry/", "services/")
+RUNTIME = "gantry/runtime/"
+# The people's command line and a service's first module meet the operating system directly.
+DOORS = (RUNTIME, "gantry/cli/")
+DOOR_MODULES = ("__main__.py", "bootstrap.py")
+
+BANNED_CALLS = {
+    "time.time": "take a Clock",
+    "time.time_ns": "take a Clock",
+    "time.monotonic": "take a Clock",
+    "time.monotonic_ns": "take a Clock",
+    "time.sleep": "wait for a condition with a deadline",
+    "datetime.now": "take a Clock",
+    "datetime.datetime.now": "take a Clock",
+    "datetime.utcnow": "take a Clock",
+    "open": "take a FileSystem",
+    "asyncio.create_task": "use TaskScope.spawn",
+    "random.random": "take an Rng",
+    "random.choice": "take an Rng",
+    "random.randint": "take an Rng",
+}
+BANNED_MODULES = {"random": "take an Rng", "os": "take a FileSystem", "shutil": "take a FileSystem"}
+REGISTRY_ADDRESS = re.compile(
+    r"(files\.pythonhosted\.org|registry\.npmjs\.org|repo1?\.maven\.|pypi\.org/simple|index-url)"
+)
+WORKPLACE = re.compile(r"(/root/|/home/[a-z]|/work/)")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One breach of one rule."""
+
+    path: str
+    line: int
+    rule: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.rule}: {self.advice}"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A Python file, read and parsed; `path` is relative to the repository."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def lines(self) -> list[str]:
+        """The file's lines."""
+        return self.text.splitlines()
+
+    @property
+    def is_test(self) -> bool:
+        """Whether it is part of the tests."""
+        return self.path.startswith("tests/")
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether users get it."""
+        return self.path.startswith(SHIPPED)
+
+
+def parse(path: str, text: str) -> Source:
+    """Make a Source of a file's text."""
+    return Source(path, text, ast.parse(text, filename=path))
+
+
+def sizes(source: Source) -> Iterator[Finding]:
+    """Modules and functions stay readable at one sitting."""
+    limit = CODEC_MODULE_LINES_MAX if source.path.startswith(CODEC_MODULES) or source.is_test else MODULE_LINES_MAX
+    if len(source.lines) > limit:
+        yield Finding(source.path, 1, "module-size", f"{len(source.lines)} lines, at most {limit}: split it by concept")
+    limit = TEST_FUNCTION_LINES_MAX if source.is_test else FUNCTION_LINES_MAX
+    for node in ast.walk(source.tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if length > limit:
+                yield Finding(
+                    source.path, node.lineno, "function-size", f"{node.name}: {length} lines, at most {limit}"
+                )
+
+
+def names(source: Source) -> Iterator[Finding]:
+    """A module's name says what it holds."""
+    stem = Path(source.path).stem
+    if stem in NAMELESS:
+        yield Finding(source.path, 1, "module-name", f"`{stem}` says nothing: name the concept")
+
+
+def init_modules(source: Source) -> Iterator[Finding]:
+    """`__init__.py` holds a docstring and re-exports only."""
+    if not source.is_shipped or Path(source.path).name != "__init__.py":
+        return
+    for node in source.tree.body:
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        dunder = isinstance(node, ast.Assign) and all(
+            isinstance(target, ast.Name) and target.id.startswith("__") for target in node.targets
+        )
+        if not (docstring or dunder or isinstance(node, ast.ImportFrom)):
+            yield Finding(source.path, node.lineno, "init-module", "only a docstring and re-exports belong here")
+
+
+def outside_doors(source: Source) -> Iterator[Finding]:
+    """Time, files, randomness and tasks come in through gantry.runtime."""
+    if not source.is_shipped or source.path.startswith(DOORS) or source.path.endswith(DOOR_MODULES):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call):
+            name = _dotted(node.func)
+            if name in BANNED_CALLS:
+                yield Finding(source.path, node.lineno, "outside-door", f"{name}: {BANNED_CALLS[name]}")
+        imported = _imported(node)
+        if imported in BANNED_MODULES:
+            assert isinstance(node, ast.stmt)
+            yield Finding(source.path, node.lineno, "outside-door", f"import {imported}: {BANNED_MODULES[imported]}")
+
+
+def broad_except(source: Source) -> Iterator[Finding]:
+    """`except Exception` only at a process's boundaries, each marked with the reason."""
+    if not source.is_shipped:
+        return
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        caught = _dotted(node.type) if node.type is not None else "everything"
+        if (
+            caught in {"everything", "Exception", "BaseException"}
+            and "# boundary:" not in source.lines[node.lineno - 1]
+        ):
+            yield Finding(
+                source.path, node.lineno, "broad-except", "catch what you can handle, or mark `# boundary: why`"
+            )
+
+
+def mocks(source: Source) -> Iterator[Finding]:
+    """Fakes are verified; mocks are not used."""
+    for node in ast.walk(source.tree):
+        name = (node.module or "") if isinstance(node, ast.ImportFrom) else _imported(node)
+        if name.startswith("unittest"):
+            yield Finding(source.path, getattr(node, "lineno", 1), "mock", "use the real thing or a verified fake")
+
+
+def text_rules(source: Source) -> Iterator[Finding]:
+    """Words that must not be in a file."""
+    if source.path in {"tools/tidy.py", "tests/unit/tools/test_tidy.py"}:
+        return
+    for number, line in enumerate(source.lines, start=1):
+        if re.search(r"\b(TODO|FIXME|XXX)\b(?!\(#\d+\))", line) and "SCHEDULE_TOPIC_XXXX" not in line:
+            yield Finding(source.path, number, "todo", "write TODO(#issue) or do it")
+        if REGISTRY_ADDRESS.search(line):
+            yield Finding(source.path, number, "registry-address", "no registry's address in the repository")
+        if WORKPLACE.search(line):
+            yield Finding(source.path, number, "machine-path", "no path of one machine in the repository")
+
+
+RULES: tuple[Callable[[Source], Iterator[Finding]], ...] = (
+    sizes,
+    names,
+    init_modules,
+    outside_doors,
+    broad_except,
+    mocks,
+    text_rules,
+)
+
+
+def check(source: Source) -> list[Finding]:
+    """Apply every rule to one file."""
+    return [finding for rule in RULES for finding in rule(source)]
+
+
+def _dotted(node: ast.expr | None) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return f"{_dotted(node.value)}.{node.attr}"
+    return ""
+
+
+def _imported(node: ast.AST) -> str:
+    if isinstance(node, ast.Import):
+        return node.names[0].name
+    if isinstance(node, ast.ImportFrom) and node.level == 0:
+        return (node.module or "").split(".")[0] if node.module in BANNED_MODULES else ""
+    return ""
+
+
+def python_files() -> list[str]:
+    """Return the Python files that git tracks or would track."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return sorted(path for path in listed.stdout.split() if (ROOT / path).exists())
+
+
+def main(arguments: list[str]) -> int:
+    """Check the given files, or all of the repository's."""
+    paths = arguments or python_files()
+    findings = [finding for path in paths for finding in check(parse(path, (ROOT / path).read_text(encoding="utf-8")))]
+    for finding in findings:
+        print(finding)
+    print(f"tidy: {len(paths)} files, {len(findings)} findings")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,143 @@
+"""Build the wheel, install it into an empty environment, start a stack of it, send one message and read it back.
+
+Run as `python -m tools.wheel_smoke` (`make wheel-smoke`). Everything lies in a folder of its own, outside the
+repository, so that what is used is what was installed; at the end nothing is left of it.
+"""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+CONSTRAINTS = ROOT / "constraints.txt"
+SHIPPED = frozenset({"gantry", "services"})
+BODY = "hello from the wheel"
+INSTALL_TIMEOUT_S = 600
+COMMAND_TIMEOUT_S = 60
+READY_TIMEOUT_S = 90
+STOP_TIMEOUT_S = 40
+# High enough to be out of the way of a stack that the developer runs.
+PORT_BASES = range(20_000, 50_000, 1_000)
+
+
+def main() -> int:
+    """Do it; return the exit code."""
+    began = time.monotonic()
+    # Postgres may run as another user, who has to be able to pass.
+    folder = Path(tempfile.mkdtemp(prefix="gantry-wheel-"))
+    folder.chmod(0o711)
+    try:
+        wheel = build(folder)
+        print(f"built      {wheel.name}, {wheel.stat().st_size >> 10} KiB")
+        gantry = install(wheel, folder / "venv")
+        print(f"installed  {gantry}")
+        with stack(gantry, folder / "data") as data:
+            print(f"started    {', '.join(process['name'] for process in stack_file(data)['processes'])}")
+            send_and_read(gantry, data)
+            print(f"read back  {BODY!r}")
+    except (Failure, subprocess.TimeoutExpired) as error:
+        print(f"wheel-smoke: {error}", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"the wheel works ({time.monotonic() - began:.0f} s)")
+    return 0
+
+
+class Failure(Exception):  # noqa: N818 - said to a person, not raised to a program.
+    """A step did not do what it has to."""
+
+
+def build(folder: Path) -> Path:
+    """Build the wheel and check what is in it."""
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder / "dist"), str(ROOT))
+    (wheel,) = (folder / "dist").glob("gantry_mq-*.whl")
+    with zipfile.ZipFile(wheel) as content:
+        names = content.namelist()
+    strangers = {name.partition("/")[0] for name in names if ".dist-info/" not in name} - SHIPPED
+    if strangers:
+        raise Failure(f"{wheel.name} ships {', '.join(sorted(strangers))}, and is to ship {', '.join(sorted(SHIPPED))}")
+    return wheel
+
+
+def install(wheel: Path, venv: Path) -> Path:
+    """Install the wheel with its server's part into an empty environment; return its `gantry`."""
+    run(sys.executable, "-m", "venv", str(venv))
+    pip = (str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    run(*pip, "--constraint", str(CONSTRAINTS), f"{wheel}[server]", cwd=venv)
+    return venv / "bin" / "gantry"
+
+
+@contextmanager
+def stack(gantry: Path, data: Path) -> Iterator[Path]:
+    """Run `gantry up` with one broker until the block ends."""
+    log = data.parent / "up.log"
+    base = random.choice(PORT_BASES)  # noqa: S311 - somewhere out of the way, nothing secret.
+    command = [str(gantry), "up", "--data", str(data), "--brokers", "1", "--port-base", str(base)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=data.parent, env=environment())
+    try:
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not (data / "stack.json").exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise Failure(f"gantry up did not become ready:\n{log.read_text(errors='replace')}")
+            time.sleep(0.1)
+        yield data
+        process.send_signal(signal.SIGTERM)
+        if process.wait(STOP_TIMEOUT_S) != 0:
+            raise Failure(f"gantry up ended with {process.returncode}:\n{log.read_text(errors='replace')}")
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()  # Its children end with it.
+                process.wait()
+
+
+def stack_file(data: Path) -> dict[str, list[dict[str, str]]]:
+    """Return what the stack says of itself."""
+    content: dict[str, list[dict[str, str]]] = json.loads((data / "stack.json").read_text())
+    return content
+
+
+def send_and_read(gantry: Path, data: Path) -> None:
+    """Make a topic, send a message and read it, by the installed command line alone."""
+    where = ("--data", str(data))
+    run(str(gantry), "topic", "create", "WHEEL", "--queues", "1", *where, cwd=data)
+    sent = json.loads(run(str(gantry), "message", "send", "WHEEL", BODY, "--json", *where, cwd=data))
+    body = run(str(gantry), "message", "get", sent["stored_id"], "--body", *where, cwd=data)
+    if sent["outcome"] != "stored" or body.strip() != BODY:
+        raise Failure(f"sent {BODY!r}, was told {sent}, read {body!r}")
+
+
+def run(*command: str, cwd: Path = ROOT) -> str:
+    """Run a program that must succeed, and return what it prints."""
+    timeout_s = INSTALL_TIMEOUT_S if "pip" in command else COMMAND_TIMEOUT_S
+    done = subprocess.run(
+        command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=timeout_s, check=False
+    )
+    if done.returncode != 0:
+        raise Failure(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def environment() -> dict[str, str]:
+    """Nothing of the developer's own settings, and the pinned versions for what builds the wheel, too."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("GANTRY_", "PYTHON"))}
+    return {**clean, "PIP_CONSTRAINT": str(CONSTRAINTS)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
