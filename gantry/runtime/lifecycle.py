@@ -1,0 +1,104 @@
+"""The life of a service process: start, say that it is ready, wait for a signal or a failure, stop in order.
+
+Readiness is told to whoever started the process through a file (`--ready-file`): it appears, whole, once the
+service answers on its port, and holds one JSON object with the service's name, pid and addresses. With port 0
+this is how others learn the port.
+"""
+
+import asyncio
+import gc
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import uvloop
+
+from gantry.runtime.errors import StartupError
+from gantry.runtime.tasks import TaskScope
+from gantry.runtime.telemetry import logger
+
+log = logger("runtime.lifecycle")
+
+# Python's own is 700, made for programs whose objects come and go in cycles.
+GC_ALLOCATIONS = 50_000
+# Each connection and each queue of a store takes one or two; many systems start a process with 1,024.
+OPEN_FILES_WANTED = 65_536
+
+
+class Lifecycle:
+    """What a service's main coroutine is given: its tasks, its stop event and the ready file."""
+
+    def __init__(self, name: str, scope: TaskScope, ready_file: str | None) -> None:
+        self.name = name
+        self.scope = scope
+        self.stopping = asyncio.Event()
+        self._ready_file = ready_file
+
+    def ready(self, facts: Mapping[str, Any]) -> None:
+        """Say that the service answers now."""
+        # What was made so far lives as long as the process: the collector need not walk it for every few hundred
+        # messages. The hot paths make no cycles, so looking for them less often costs little memory.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_ALLOCATIONS)
+        log.info("ready", service=self.name, **facts)
+        if self._ready_file is not None:
+            temporary = self._ready_file + ".tmp"
+            with open(temporary, "w", encoding="utf-8") as file:
+                json.dump({"name": self.name, "pid": os.getpid(), **facts}, file)
+            os.replace(temporary, self._ready_file)
+
+    async def wait_for_stop(self) -> None:
+        """Wait for SIGTERM or SIGINT, or raise what ended one of the tasks."""
+        stop = asyncio.ensure_future(self.stopping.wait())
+        failure = asyncio.ensure_future(self.scope.wait_for_failure())
+        try:
+            await asyncio.wait({stop, failure}, return_when=asyncio.FIRST_COMPLETED)
+            if failure.done():
+                failure.result()
+        finally:
+            stop.cancel()
+            failure.cancel()
+
+
+def run_service(name: str, main: Callable[[Lifecycle], Awaitable[None]], *, ready_file: str | None = None) -> int:
+    """Run a service until it is told to stop; return the process's exit code.
+
+    `main` builds and starts everything, calls `lifecycle.ready(...)`, awaits `lifecycle.wait_for_stop()`, and
+    stops everything in order. A StartupError becomes one line on stderr and code 1.
+    """
+    if not __debug__:
+        print("python -O leaves out the asserts Gantry relies on: start without -O", file=sys.stderr)
+        return 1
+    _allow_many_files()
+
+    async def run() -> None:
+        async with TaskScope(name) as scope:
+            lifecycle = Lifecycle(name, scope, ready_file)
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, lifecycle.stopping.set)
+            await main(lifecycle)
+            log.info("stopped", service=name)
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(run())
+    except StartupError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _allow_many_files() -> None:
+    """Raise the soft limit of open files as far as the hard one lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(OPEN_FILES_WANTED, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,149 @@
+"""Settings: defaults, then a TOML file, then the environment, then the command line, into a frozen dataclass.
+
+A service's settings are a frozen dataclass whose fields all have defaults. Field `flush_disk_type` of the broker
+is the key `flush_disk_type` of its TOML file and `GANTRY_BROKER_FLUSH_DISK_TYPE` in the environment. What nobody
+knows is refused: a typing error must not silently leave a default in force.
+"""
+
+import dataclasses
+import enum
+import tomllib
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from gantry.runtime.errors import SettingsError
+
+T = TypeVar("T")
+
+# Read by every process; everything else in the environment belongs to one service.
+PROCESS_WIDE = frozenset({"GANTRY_DATABASE_URL", "GANTRY_DATA", "GANTRY_CONFIG", "GANTRY_FAILPOINTS"})
+SERVICES = ("namesrv", "broker", "gateway", "scheduler")
+# The test suite's own settings; a service that a test starts inherits them.
+TESTS_PREFIX = "GANTRY_TEST_"
+
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_FALSE = frozenset({"false", "0", "no", "off"})
+
+
+def load_settings(
+    settings_type: type[T],
+    *,
+    service: str,
+    environment: Mapping[str, str],
+    file: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> T:
+    """Build a service's settings.
+
+    Args:
+        settings_type: A frozen dataclass; its fields may be str, int, float, bool, an Enum, a tuple of str, or one
+            of these or None. A method `check()` on it may raise ValueError("field: reason").
+        service: One of SERVICES; gives the prefix `GANTRY_<SERVICE>_`.
+        environment: Usually os.environ.
+        file: A TOML file, or None.
+        overrides: From the command line; None values are left out.
+
+    Raises:
+        SettingsError: A key is unknown, or its value can't be read as the field's type, or is out of range.
+    """
+    fields = {field.name: field for field in dataclasses.fields(settings_type)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(settings_type)
+    values: dict[str, Any] = {}
+
+    def take(name: str, value: Any, origin: str) -> None:
+        if name not in fields:
+            raise SettingsError(
+                f"{origin}: there is no such setting of the {service}; known: {', '.join(sorted(fields))}"
+            )
+        values[name] = _convert(value, hints[name], origin)
+
+    if file is not None:
+        for name, value in _read_toml(file).items():
+            take(name, value, f"{file}: {name}")
+    prefix = f"GANTRY_{service.upper()}_"
+    for key, value in environment.items():
+        if key.startswith(prefix):
+            take(key[len(prefix) :].lower(), value, key)
+    refuse_unknown_environment(environment)
+    for name, value in (overrides or {}).items():
+        if value is not None:
+            take(name, value, f"--{name.replace('_', '-')}")
+    settings = settings_type(**values)
+    check = getattr(settings, "check", None)
+    if check is not None:
+        try:
+            check()
+        except ValueError as error:
+            raise SettingsError(str(error)) from None
+    return settings
+
+
+def refuse_unknown_environment(environment: Mapping[str, str]) -> None:
+    """Raise SettingsError for a variable that starts with GANTRY_ and that no part of Gantry reads."""
+    prefixes = (*(f"GANTRY_{service.upper()}_" for service in SERVICES), TESTS_PREFIX)
+    for key in environment:
+        if key.startswith("GANTRY_") and key not in PROCESS_WIDE and not key.startswith(prefixes):
+            known = ", ".join([*sorted(PROCESS_WIDE), *(prefix + "…" for prefix in prefixes)])
+            raise SettingsError(f"{key}: no part of Gantry reads this environment variable; known: {known}")
+
+
+def parse_value(settings_type: type, name: str, text: str) -> Any:
+    """Read one setting from text, as the environment does; for settings that change at run time.
+
+    Raises:
+        SettingsError: There is no such field, or the text can't be read as its type.
+    """
+    hints = typing.get_type_hints(settings_type)
+    if name not in hints:
+        raise SettingsError(f"{name}: there is no such setting")
+    return _convert(text, hints[name], name)
+
+
+def _read_toml(file: str) -> dict[str, Any]:
+    try:
+        with open(file, "rb") as source:
+            return tomllib.load(source)
+    except FileNotFoundError:
+        raise SettingsError(f"{file}: there is no such settings file") from None
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file}: can't be read as TOML: {error}") from None
+
+
+def _convert(value: Any, hint: Any, origin: str) -> Any:
+    if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
+        inner = [member for member in typing.get_args(hint) if member is not type(None)]
+        assert len(inner) == 1, f"{origin}: a setting is of one type, or that or None"
+        return None if value in (None, "") else _convert(value, inner[0], origin)
+    if typing.get_origin(hint) is tuple:
+        if isinstance(value, str):
+            value = [part.strip() for part in value.replace(";", ",").split(",") if part.strip()]
+        if isinstance(value, (list, tuple)) and all(isinstance(part, str) for part in value):
+            return tuple(value)
+        raise SettingsError(f"{origin}: {value!r} is not a list of texts")
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        if isinstance(value, hint):
+            return value
+        try:
+            return hint(value)
+        except ValueError:
+            allowed = ", ".join(str(member.value) for member in hint)
+            raise SettingsError(f"{origin}: {value!r} is not one of {allowed}") from None
+    if hint is bool:
+        if isinstance(value, bool):
+            return value
+        if isinstance(value, str) and value.lower() in _TRUE | _FALSE:
+            return value.lower() in _TRUE
+        raise SettingsError(f"{origin}: {value!r} is neither true nor false")
+    if hint in (int, float):
+        try:
+            if isinstance(value, bool):
+                raise ValueError
+            return hint(value)
+        except (ValueError, TypeError):
+            kind = "a whole number" if hint is int else "a number"
+            raise SettingsError(f"{origin}: {value!r} is not {kind}") from None
+    if not isinstance(value, str):
+        raise SettingsError(f"{origin}: {value!r} is not a text")
+    return value

@@ -1,0 +1,85 @@
+"""A file system that fails where a rule says so, over any other one."""
+
+import errno
+import fnmatch
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gantry.runtime.files import File, FileSystem, Memory
+
+
+@dataclass(slots=True)
+class FaultRule:
+    """Fail operations on matching paths, from the `after`-th on, at most `times` times."""
+
+    operation: str
+    """A method's name of FileSystem, or `sync` and `pwrite` for File.sync and File.write."""
+    path: str = "*"
+    error: int = errno.EIO
+    after: int = 0
+    times: int = 1 << 30
+    seen: int = 0
+
+    def strike(self, operation: str, path: str) -> None:
+        """Raise the error if this rule is about this operation and its time has come."""
+        if operation != self.operation or not fnmatch.fnmatch(path, self.path):
+            return
+        self.seen += 1
+        if self.after < self.seen <= self.after + self.times:
+            raise OSError(self.error, os.strerror(self.error), path)
+
+
+class _FaultFile:
+    def __init__(self, file: File, owner: "FaultFileSystem") -> None:
+        self.path = file.path
+        self.size_bytes = file.size_bytes
+        self._file = file
+        self._owner = owner
+
+    def map(self) -> Memory:
+        return self._file.map()
+
+    def sync(self) -> None:
+        self._owner.strike("sync", self.path)
+        self._file.sync()
+
+    def write(self, at: int, pieces: Sequence[bytes]) -> None:
+        self._owner.strike("pwrite", self.path)
+        self._file.write(at, pieces)
+
+    def data_end(self, start: int) -> int:
+        return self._file.data_end(start)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class FaultFileSystem:
+    """Passes everything on, after asking the rules; `rules` may be changed at any time."""
+
+    def __init__(self, inner: FileSystem, *rules: FaultRule) -> None:
+        self.inner = inner
+        self.rules = list(rules)
+
+    def strike(self, operation: str, path: str) -> None:
+        for rule in self.rules:
+            rule.strike(operation, path)
+
+    def create(self, path: str, size_bytes: int) -> Any:
+        self.strike("create", path)
+        return _FaultFile(self.inner.create(path, size_bytes), self)
+
+    def open(self, path: str, *, writable: bool = True) -> Any:
+        self.strike("open", path)
+        return _FaultFile(self.inner.open(path, writable=writable), self)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self.inner, name)
+
+        def call(path: str, *args: Any, **kwargs: Any) -> Any:
+            self.strike(name, path)
+            return method(path, *args, **kwargs)
+
+        return call

@@ -1,0 +1,184 @@
+"""Foreign peers, fetched by their own package managers into .cache and used unmodified.
+
+Java: Apache RocketMQ 5.3.3's broker, name server, client and mqadmin (Maven Central). Node: ali-ons (npm).
+Where java, mvn, node or npm are missing the tests that need them are skipped with that reason, which the closing
+report of the test run repeats.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FOREIGN = Path(__file__).resolve().parent.parent / "conformance" / "foreign"
+CACHE = Path(__file__).resolve().parent.parent.parent / ".cache" / "foreign"
+# Quick to start; what is measured (benchmarks) runs with Java's defaults instead.
+JAVA = ["java", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+JAVA_MEASURED = ["java", "-Xms2g", "-Xmx2g"]
+FETCH_TIMEOUT_S = 600
+
+
+def java_classpath() -> str:
+    """Return the class path of the Java peers, fetched at first use; skips where java or mvn are missing."""
+    if shutil.which("java") is None or shutil.which("mvn") is None:
+        pytest.skip("java or mvn is missing: Apache RocketMQ's own client, broker and mqadmin were not tried")
+    library = CACHE / "java" / "lib"
+    if not (library / ".complete").exists():
+        library.mkdir(parents=True, exist_ok=True)
+        command = [
+            "mvn",
+            "-q",
+            "-B",
+            "-f",
+            str(FOREIGN / "pom.xml"),
+            "dependency:copy-dependencies",
+            f"-DoutputDirectory={library}",
+        ]
+        _run(command, timeout_s=FETCH_TIMEOUT_S)
+        (library / ".complete").touch()
+    # FOREIGN comes first: its rmq.logback.xml silences the peers' configuration chatter.
+    return f"{FOREIGN}:{library}/*"
+
+
+def node_peer() -> Path:
+    """Return the folder with ali-ons installed, fetched at first use; skips where node or npm are missing."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        pytest.skip("node or npm is missing: the ali-ons client was not tried")
+    folder = CACHE / "node"
+    if not (folder / "node_modules" / ".complete").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(FOREIGN / "package.json", folder / "package.json")
+        _run(["npm", "install", "--no-package-lock", "--no-audit", "--no-fund"], cwd=folder, timeout_s=FETCH_TIMEOUT_S)
+        (folder / "node_modules" / ".complete").touch()
+    shutil.copy(FOREIGN / "ali-ons-peer.js", folder / "ali-ons-peer.js")
+    return folder
+
+
+def java_client(*arguments: str, timeout_s: float = 120) -> list[dict[str, Any]]:
+    """Run one scenario of RocketmqPeer.java and return the JSON objects it printed."""
+    return json_lines(_run_peer(arguments, timeout_s))
+
+
+def mqadmin(*commands: tuple[str, ...], timeout_s: float = 180) -> list[str]:
+    """Run mqadmin commands one after the other and return what each of them printed."""
+    arguments = ["mqadmin", *commands[0]]
+    for command in commands[1:]:
+        arguments += ["--then", *command]
+    output = _run_peer(arguments, timeout_s)
+    printed = [part.partition("\n")[2] for part in output.split("=== ")[1:]]
+    assert len(printed) == len(commands), f"{len(commands)} commands, {len(printed)} answers:\n{output[-4000:]}"
+    return printed
+
+
+def _run_peer(arguments: Sequence[str], timeout_s: float) -> str:
+    classes = CACHE / "java" / "classes"
+    compiled = classes / "RocketmqPeer.class"
+    source = FOREIGN / "RocketmqPeer.java"
+    classpath = java_classpath()
+    if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
+        _run(["javac", "-nowarn", "-cp", classpath, "-d", str(classes), str(source)], timeout_s=120)
+    command = [*JAVA, "-cp", f"{classes}:{classpath}", "RocketmqPeer", *arguments]
+    return _run(command, timeout_s=timeout_s, environment=_java_home())
+
+
+def ali_ons(*arguments: str, timeout_s: float = 120) -> list[dict[str, Any]]:
+    """Run the ali-ons scenario and return the JSON objects it printed."""
+    return json_lines(_run(["node", "ali-ons-peer.js", *arguments], cwd=node_peer(), timeout_s=timeout_s))
+
+
+@contextlib.contextmanager
+def java_broker(
+    folder: Path, store: Path, settings: dict[str, str], *, fully_compiled: bool = False
+) -> Iterator[tuple[str, str]]:
+    """Run Apache RocketMQ's name server and broker on `store`; yield (name server address, broker address)."""
+    java = JAVA_MEASURED if fully_compiled else JAVA
+    classpath = java_classpath()
+    namesrv_port, broker_port = _free_port(), _free_port(step=20)
+    (folder / "namesrv.conf").write_text(f"listenPort={namesrv_port}\nbindAddress=127.0.0.1\n")
+    broker = {
+        "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": "0", "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1", "namesrvAddr": f"127.0.0.1:{namesrv_port}", "listenPort": str(broker_port),
+        "haListenPort": str(broker_port + 1), "storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog"),
+        "fileReservedTime": "8760", "diskMaxUsedSpaceRatio": "95", "maxTransferCountOnMessageInMemory": "33",
+    }  # fmt: skip
+    (folder / "broker.conf").write_text("".join(f"{key}={value}\n" for key, value in (broker | settings).items()))
+    with contextlib.ExitStack() as stack:
+        for main, file, port in (
+            ("org.apache.rocketmq.namesrv.NamesrvStartup", "namesrv.conf", namesrv_port),
+            ("org.apache.rocketmq.broker.BrokerStartup", "broker.conf", broker_port),
+        ):
+            command = [*java, f"-Duser.home={folder}", "-cp", classpath, main, "-c", str(folder / file)]
+            stack.enter_context(_running(command, folder / f"{file}.log", port))
+        yield f"127.0.0.1:{namesrv_port}", f"127.0.0.1:{broker_port}"
+
+
+@contextlib.contextmanager
+def _running(command: list[str], log: Path, port: int) -> Iterator[None]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=os.environ | _java_home())
+    try:
+        _wait_for_port(process, port, log)
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"the Java peer does not answer on port {port}:\n{log.read_text(errors='replace')[-4000:]}")
+
+
+def _free_port(step: int = 0) -> int:
+    """Return a free port whose neighbours (fast port, HA port) are likely free too."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port - step if port > 60000 else port
+
+
+def _java_home() -> dict[str, str]:
+    home = CACHE / "java" / "home"
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    return {"ROCKETMQ_HOME": str(home)}
+
+
+def _run(
+    command: list[str], *, cwd: Path | None = None, timeout_s: float, environment: dict[str, str] | None = None
+) -> str:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        env=os.environ | (environment or {}),
+        check=False,
+    )
+    assert done.returncode == 0, (
+        f"{' '.join(command)} ended {done.returncode}:\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    )
+    return done.stdout
+
+
+def json_lines(output: str) -> list[dict[str, Any]]:
+    """Return the JSON objects among the lines; Java's logging may print others."""
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]

@@ -1,0 +1,68 @@
+"""File systems in image files, mounted for a test and taken away again, whatever comes."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_NEEDED = ("mount", "umount", "losetup", "mkfs.ext4")
+
+
+def skip_without_mounts(what: str, *programs: str) -> None:
+    """Skip the test, with the reason, where this user on this machine can't mount images."""
+    reason = _missing(programs)
+    if reason is not None:
+        pytest.skip(f"{what} need {reason}")
+
+
+def _missing(programs: tuple[str, ...]) -> str | None:
+    if os.geteuid() != 0:
+        return "root, to mount images"
+    lacking = [program for program in (*_NEEDED, *programs) if shutil.which(program) is None]
+    if lacking:
+        return f"{', '.join(lacking)} (packages mount, e2fsprogs, xfsprogs)"
+    probe = subprocess.run(["losetup", "--find"], capture_output=True, text=True, check=False)
+    return None if probe.returncode == 0 else f"loop devices: {probe.stderr.strip()}"
+
+
+def make_image(image: Path, size_bytes: int, *command: str) -> None:
+    """Make a sparse file and a file system in it."""
+    with image.open("wb") as file:
+        file.truncate(size_bytes)
+    run(*command, str(image))
+
+
+@contextlib.contextmanager
+def mounted(image: Path, path: Path, *options: str, else_skip: str | None = None) -> Iterator[Path]:
+    """Mount an image on a folder; at the end nothing of it is left, even where somebody still holds files open.
+
+    Args:
+        image: A file with a file system in it.
+        path: The folder, made if it is missing.
+        options: Of mount.
+        else_skip: Skip the test where the kernel refuses, as it does in many containers; begins the reason.
+    """
+    path.mkdir(exist_ok=True)
+    command = ["mount", "-o", ",".join(("loop", *options)), str(image), str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0 and else_skip is not None:
+        pytest.skip(f"{else_skip}: {done.stderr.strip()}")
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
+    try:
+        yield path
+    finally:
+        done = subprocess.run(["umount", str(path)], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            # Detached at once, and gone with the last open file; the test has failed to close one.
+            run("umount", "--lazy", str(path))
+        assert done.returncode == 0, done.stderr
+
+
+def run(*command: str) -> None:
+    """Run a program that must succeed."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"

@@ -1,0 +1,132 @@
+"""A real Postgres for tests: one server a session, a savepoint a test.
+
+`database` gives a test a Database over one connection whose outer transaction is rolled back at the end, so that
+tests see an empty, migrated schema and leave nothing behind. Tests that stop, hang or kill a server take a
+`PostgresServer` of their own.
+"""
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from gantry.cli.embedded import EmbeddedPostgres, embedded_postgres, identity, server_environment
+from gantry.cli.processes import die_with_parent, family, signal_all
+from gantry.runtime.clock import SystemClock
+from services.gateway.db import migrate
+from services.gateway.db.driver import driver_url
+from services.gateway.db.engine import Database, make_engine
+
+READY_TIMEOUT_S = 30.0
+
+
+class PostgresServer:
+    """A server on a folder of its own, which tests may treat badly."""
+
+    def __init__(self) -> None:
+        # Not below pytest's folder: that is closed to the unprivileged user a root's Postgres runs as.
+        self.directory = Path(tempfile.mkdtemp(prefix="gantry-pg-"))
+        self.directory.chmod(0o711)
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._postgres: EmbeddedPostgres = embedded_postgres(self.directory)
+            self._postgres.prepare()
+        except BaseException:
+            self.remove()
+            raise
+
+    @property
+    def url(self) -> str:
+        return self._postgres.url
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        self._postgres.clear_leftovers()
+        before = self._process
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._postgres.command,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env=server_environment(),
+                preexec_fn=die_with_parent(signal.SIGQUIT),  # noqa: PLW1509 - it only asks the kernel.
+                **identity(self._postgres.user),  # type: ignore[call-overload]
+            )
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while not self._postgres.is_ready(self.pid):
+            assert self._process.poll() is None, (self.directory / "log").read_text()
+            assert time.monotonic() < deadline, "Postgres was not ready in time"
+            time.sleep(0.02)
+        if before is not None:
+            before.wait(READY_TIMEOUT_S)
+
+    def pause(self) -> None:
+        signal_all(family(self.pid), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        signal_all(family(self.pid), signal.SIGCONT)
+
+    def kill(self) -> None:
+        signal_all(family(self.pid), signal.SIGKILL)
+        self._wait()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            self._wait()
+
+    def remove(self) -> None:
+        if self._process is not None:
+            self.resume()
+            self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        self._process.wait(READY_TIMEOUT_S)
+        self._process = None
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """The session's server, migrated; treat it well."""
+    server = PostgresServer()
+    try:
+        server.start()
+        migrate.upgrade(server.url)
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[PostgresServer]:
+    """A migrated server of the test's own, which it may stop, hang or kill."""
+    server = PostgresServer()
+    try:
+        server.start()
+        migrate.upgrade(server.url)
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+async def database(postgres: PostgresServer) -> AsyncIterator[Database]:
+    """A Database in which nothing outlives the test."""
+    engine = make_engine(driver_url(postgres.url), application="gantry-test", pooled=False)
+    async with engine.connect() as connection:
+        outer = await connection.begin()
+        yield Database(connection, clock=SystemClock())
+        await outer.rollback()
+    await engine.dispose()

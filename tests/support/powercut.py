@@ -1,0 +1,66 @@
+"""A disk whose power can be cut: an ext4 image inside a reflink-capable XFS image.
+
+An atomic reflink copy of the ext4 image, taken under load, holds exactly what ext4 had handed to its block device
+at that moment, as a power cut would leave it. It sees a missing fsync; it does not see a missing device flush,
+since the inner device's own cache (the page cache of the XFS file) is part of the copy.
+"""
+
+import contextlib
+import fcntl
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.mounts import make_image, mounted, skip_without_mounts
+
+FICLONE = 0x40049409  # linux/fs.h: share all blocks of one file with another, atomically.
+OUTER_BYTES = 6 << 30
+INNER_BYTES = 1 << 30
+# Images are sparse: this is about what a hundred copies of small stores really take.
+FREE_BYTES_MIN = 3 << 30
+
+
+class CuttableDisk:
+    """A mounted ext4 file system under `path`, and copies of it as power cuts would leave it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._outer = folder / "outer"
+        self._image = self._outer / "disk.img"
+        self.path = folder / "disk"
+
+    def cut(self, number: int) -> Path:
+        """Copy the disk as it is at this instant and return the copy's image."""
+        copy = self._outer / f"cut-{number}.img"
+        with self._image.open("rb") as source, copy.open("wb") as target:
+            fcntl.ioctl(target.fileno(), FICLONE, source.fileno())
+        return copy
+
+    @contextlib.contextmanager
+    def restored(self, copy: Path) -> Iterator[Path]:
+        """Mount a copy (ext4 replays its journal, as after power returns), and drop it at the end."""
+        with mounted(copy, self._folder / copy.stem) as path:
+            yield path
+        path.rmdir()
+        copy.unlink()
+
+
+@contextlib.contextmanager
+def cuttable_disk(folder: Path) -> Iterator[CuttableDisk]:
+    """Make the two images, mount them, and take everything away at the end; skips where that is not possible."""
+    skip_without_mounts("power cuts", "mkfs.xfs")
+    free_bytes = shutil.disk_usage(folder).free
+    if free_bytes < FREE_BYTES_MIN:
+        pytest.skip(f"power cuts need {FREE_BYTES_MIN >> 30} GiB of disk, {free_bytes >> 20} MiB are free in {folder}")
+    disk = CuttableDisk(folder)
+    outer_image, inner_image = folder / "outer.img", folder / "outer" / "disk.img"
+    try:
+        make_image(outer_image, OUTER_BYTES, "mkfs.xfs", "-q", "-m", "reflink=1")
+        with mounted(outer_image, folder / "outer", else_skip="power cuts need XFS on a loop device"):
+            make_image(inner_image, INNER_BYTES, "mkfs.ext4", "-q")
+            with mounted(inner_image, disk.path):
+                yield disk
+    finally:
+        outer_image.unlink(missing_ok=True)

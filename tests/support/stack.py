@@ -1,0 +1,166 @@
+"""A real stack for tests: `gantry up` in a folder and on ports of its own."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from gantry.cli.layout import PORT_BASE_STEP, Layout, StackOptions
+from gantry.cli.processes import die_with_parent, family, signal_all
+
+READY_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+WAIT_TIMEOUT_S = 30.0
+# Above a stack that the developer runs, and with every port below those that the kernel gives to outgoing connections.
+_BASES = range(3_000, 21_000, PORT_BASE_STEP)
+
+
+class Stack:
+    """A stack that tests may stop, kill and start again."""
+
+    def __init__(
+        self, *, brokers: int = 2, directory: Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        # Not below pytest's folder: that is closed to the unprivileged user a root's Postgres runs as.
+        self.directory = directory or Path(tempfile.mkdtemp(prefix="gantry-up-"))
+        self.directory.chmod(0o711)
+        self.brokers = brokers
+        self.port_base = free_port_base(brokers)
+        self.output = self.directory / "up.out"
+        self._extra = dict(environment or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start_time_s = 0.0
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """stack.json as it is now."""
+        content: dict[str, Any] = json.loads((self.directory / "stack.json").read_text())
+        return content
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def pid_of(self, name: str) -> int:
+        return int(next(process["pid"] for process in self.facts["processes"] if process["name"] == name))
+
+    @property
+    def command(self) -> list[str]:
+        options = ["--data", str(self.directory), "--brokers", str(self.brokers), "--port-base", str(self.port_base)]
+        return [sys.executable, "-m", "gantry.cli", "up", *options]
+
+    def launch(self) -> None:
+        """Start it and do not wait."""
+        # One that was killed could not take it away.
+        (self.directory / "stack.json").unlink(missing_ok=True)
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment(self._extra),
+                preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - it only asks the kernel.
+            )
+
+    def start(self) -> None:
+        """Start it and wait until it is ready."""
+        began = time.monotonic()
+        self.launch()
+        self.wait_for((self.directory / "stack.json").exists, "to be ready", timeout_s=READY_TIMEOUT_S)
+        self.start_time_s = time.monotonic() - began
+
+    def wait_for(self, condition: Callable[[], object], what: str, *, timeout_s: float = WAIT_TIMEOUT_S) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert self._process is not None
+            assert self._process.poll() is None, f"gantry up ended: {self.said()}"
+            assert time.monotonic() < deadline, f"waited {timeout_s} s for the stack {what}: {self.said()}"
+            time.sleep(0.05)
+
+    def http(self, *, timeout_s: float = 30.0) -> httpx.Client:
+        facts = self.facts
+        headers = {"Authorization": f"Bearer {facts['api_key']}"}
+        return httpx.Client(base_url=facts["http"], headers=headers, timeout=timeout_s, trust_env=False)
+
+    def said(self) -> str:
+        """What it said on the terminal."""
+        return self.output.read_text()
+
+    def terminate(self) -> int:
+        """Send SIGTERM and return the exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        return self.wait()
+
+    def kill(self) -> None:
+        """kill -9 the supervisor."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+
+    def wait(self) -> int:
+        assert self._process is not None
+        return self._process.wait(STOP_TIMEOUT_S)
+
+    def remove(self) -> None:
+        """Stop it in whatever state it is, and leave nothing behind."""
+        if self._process is not None and self._process.poll() is None:
+            signal_all(family(self._process.pid), signal.SIGCONT)
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The developer's own GANTRY_ settings are none of a test's business."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GANTRY_")}
+    return {**clean, **(extra or {})}
+
+
+def free_port_base(brokers: int) -> int:
+    """A port base whose ports nobody uses now; several test runs on one machine look in different places."""
+    bases = list(_BASES)
+    random.shuffle(bases)
+    for base in bases:
+        layout = Layout(StackOptions(data=Path("/nowhere"), brokers=brokers, port_base=base))
+        if all(_is_free(port) for service in layout.services() for port in service.ports):
+            return base
+    raise AssertionError("no ports are free")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
