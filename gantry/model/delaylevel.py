@@ -1,0 +1,29 @@
+"""The delay levels: level n waits for the n-th length."""
+
+import re
+
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LEVEL = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Read a list of lengths such as `1s 5s 1m 2h`.
+
+    Returns:
+        The lengths in ms; level 1 is the first.
+
+    Raises:
+        ValueError: An item is not a number followed by s, m, h or d.
+    """
+    lengths = []
+    for item in text.split():
+        match = _LEVEL.fullmatch(item)
+        if match is None:
+            raise ValueError(f"delay level {item!r} is not a number followed by s, m, h or d")
+        lengths.append(int(match[1]) * _UNITS_MS[match[2]])
+    return tuple(lengths)
+
+
+DELAY_LEVELS_MS = parse_delay_levels(DEFAULT_DELAY_LEVELS)

@@ -1,0 +1,120 @@
+"""Consumer groups: their configuration, and what one consumer asked for."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gantry.model.errors import InvalidExpressionError
+from gantry.model.javahash import java_hash
+
+SUB_ALL = "*"
+TAG_EXPRESSION = "TAG"
+SQL92_EXPRESSION = "SQL92"
+
+
+class ConsumeType(enum.StrEnum):
+    """How a consumer gets its messages, as heart-beats say it."""
+
+    CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
+    CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
+    CONSUME_POP = "CONSUME_POP"
+
+
+class MessageModel(enum.StrEnum):
+    """Whether a message goes to one or to every consumer of a group."""
+
+    CLUSTERING = "CLUSTERING"
+    BROADCASTING = "BROADCASTING"
+
+
+class ConsumeFromWhere(enum.StrEnum):
+    """Where a group that never committed an offset begins; the last three are accepted, and mean the first."""
+
+    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
+    CONSUME_FROM_MIN_OFFSET = "CONSUME_FROM_MIN_OFFSET"
+    CONSUME_FROM_MAX_OFFSET = "CONSUME_FROM_MAX_OFFSET"
+
+
+def _customized_retry_policy() -> Mapping[str, Any]:
+    return {"type": "CUSTOMIZED"}
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGroup:
+    """A consumer group's configuration on a broker."""
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    consume_message_orderly: bool = False
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    group_retry_policy: Mapping[str, Any] = field(default_factory=_customized_retry_policy)
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    group_sys_flag: int = 0
+    consume_timeout_minute: int = 15
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionData:
+    """What a consumer asked for of one topic."""
+
+    topic: str
+    sub_string: str = SUB_ALL
+    tags_set: frozenset[str] = frozenset()
+    code_set: frozenset[int] = frozenset()
+    sub_version: int = 0
+    expression_type: str = TAG_EXPRESSION
+    class_filter_mode: bool = False
+
+    @property
+    def is_all(self) -> bool:
+        """Say whether every message is wanted."""
+        return self.sub_string == SUB_ALL
+
+    def matches_code(self, tags_code: int) -> bool:
+        """Say whether a unit's tags code may be wanted (two tags may share a code).
+
+        Only the low 32 bits count: a unit of a delayed message carries a time there.
+        """
+        if self.sub_string == SUB_ALL:
+            return True
+        code = tags_code & 0xFFFF_FFFF
+        return (code - 0x1_0000_0000 if code & 0x8000_0000 else code) in self.code_set
+
+    def matches_tag(self, tag: str | None) -> bool:
+        """Say whether a message with this tag is wanted; exact, as a client checks it."""
+        return self.sub_string == SUB_ALL or tag in self.tags_set
+
+
+def parse_tag_expression(topic: str, expression: str | None, version_ms: int = 0) -> SubscriptionData:
+    """Read a tag expression: `*`, or tags separated by `||`.
+
+    Args:
+        topic: The topic it is for.
+        expression: None and the empty text mean all.
+        version_ms: The subscription's version, usually the wall time of its making.
+
+    Raises:
+        InvalidExpressionError: Nothing is left after splitting at `||`.
+    """
+    if expression is None or expression in ("", SUB_ALL):
+        return SubscriptionData(topic=topic, sub_version=version_ms)
+    tags = [tag for part in expression.split("||") if (tag := part.strip())]
+    if not tags:
+        raise InvalidExpressionError("subscription", expression, "names no tag")
+    return SubscriptionData(
+        topic=topic,
+        sub_string=expression,
+        tags_set=frozenset(tags),
+        code_set=frozenset(java_hash(tag) for tag in tags),
+        sub_version=version_ms,
+    )

@@ -1,0 +1,49 @@
+"""The stored id (offsetMsgId): the store's address and the record's physical offset in hex.
+
+Format: IP (4 or 16 bytes), port (4), physical offset (8), written as 32 or 56 upper-case hex digits.
+"""
+
+import struct
+from typing import Final
+
+from gantry.model.address import PORT_MAX, Address, pack_host, unpack_host
+from gantry.model.errors import InvalidIdError
+
+STORED_ID_V4_LENGTH: Final = 32
+STORED_ID_V6_LENGTH: Final = 56
+
+_OFFSET = struct.Struct(">q")
+
+
+def encode_stored_id(store_host: Address, physical: int) -> str:
+    """Return the id of the record that lies at `physical` in the store at `store_host`."""
+    return encode_packed_stored_id(pack_host(store_host), physical)
+
+
+def encode_packed_stored_id(store_host: bytes, physical: int) -> str:
+    """Return the id, from the address as a record carries it."""
+    return (store_host + _OFFSET.pack(physical)).hex().upper()
+
+
+def decode_stored_id(text: str) -> tuple[Address, int]:
+    """Return the store's address and the physical offset that an id holds.
+
+    Raises:
+        InvalidIdError: The text is not 32 or 56 hex digits, or what they hold can't be.
+    """
+    if len(text) not in (STORED_ID_V4_LENGTH, STORED_ID_V6_LENGTH):
+        raise InvalidIdError("stored_id", text, f"has {len(text)} characters instead of 32 or 56")
+    try:
+        data = bytes.fromhex(text)
+    except ValueError:
+        data = b""
+    # bytes.fromhex skips blanks, so the length shows whether all characters were digits.
+    if len(data) * 2 != len(text):
+        raise InvalidIdError("stored_id", text, "holds characters that are no hex digits")
+    address = unpack_host(data[:-8])
+    (physical,) = _OFFSET.unpack_from(data, len(data) - 8)
+    if address.port > PORT_MAX:
+        raise InvalidIdError("stored_id", text, f"holds port {address.port}")
+    if physical < 0:
+        raise InvalidIdError("stored_id", text, f"holds the negative offset {physical}")
+    return address, physical

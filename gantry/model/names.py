@@ -1,0 +1,154 @@
+"""Names of topics and groups: what they may be, and those with a meaning of their own."""
+
+import re
+from typing import Final
+
+from gantry.model.errors import InvalidNameError
+
+TOPIC_LENGTH_MAX: Final = 127
+"""What a client may ask for. The limit of version 1 records, whose topic length is one signed byte."""
+RETRY_TOPIC_LENGTH_MAX: Final = 255
+"""What a broker may make of a group's name; longer than 127 needs a version 2 record."""
+GROUP_LENGTH_MAX: Final = 255
+BODY_BYTES_MAX: Final = 4_194_304
+"""Default of max_message_size."""
+RECORD_EXTRA_BYTES_MAX: Final = 65_536
+"""What a record may have beyond max_message_size: head, topic, properties."""
+PROPERTIES_BYTES_MAX: Final = 32_767
+
+RETRY_PREFIX: Final = "%RETRY%"
+DLQ_PREFIX: Final = "%DLQ%"
+LMQ_PREFIX: Final = "%LMQ%"
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
+REPLY_TOPIC_SUFFIX: Final = "REPLY_TOPIC"
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+BENCHMARK_TOPIC: Final = "BenchmarkTest"
+TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+TRACE_TOPIC: Final = "RMQ_SYS_TRACE_TOPIC"
+SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
+OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
+CHECKPOINT_TOPIC: Final = "CHECKPOINT_TOPIC"
+TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        AUTO_CREATE_TOPIC,
+        SCHEDULE_TOPIC,
+        BENCHMARK_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRACE_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+        CHECKPOINT_TOPIC,
+    }
+)
+
+NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        TRANS_HALF_TOPIC,
+        TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_EVENT,
+    }
+)
+
+DEFAULT_PRODUCER_GROUP: Final = "DEFAULT_PRODUCER"
+DEFAULT_CONSUMER_GROUP: Final = "DEFAULT_CONSUMER"
+CLIENT_INNER_PRODUCER_GROUP: Final = "CLIENT_INNER_PRODUCER"
+TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"
+
+SYSTEM_GROUPS: Final = frozenset(
+    {
+        DEFAULT_CONSUMER_GROUP,
+        DEFAULT_PRODUCER_GROUP,
+        TOOLS_CONSUMER_GROUP,
+        "SCHEDULE_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "__MONITOR_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "SELF_TEST_P_GROUP",
+        "CID_ONS-HTTP-PROXY",
+        "CID_ONSAPI_PERMISSION",
+        "CID_ONSAPI_OWNER",
+        "CID_ONSAPI_PULL",
+        CLIENT_INNER_PRODUCER_GROUP,
+    }
+)
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_ALLOWED = "may only hold letters, digits, '_', '-', '%' and '|'"
+
+
+def check_topic(name: str, *, length_max: int = TOPIC_LENGTH_MAX, field: str = "topic") -> None:
+    """Check a topic's name.
+
+    Raises:
+        InvalidNameError: It is empty, too long, or holds a character outside `%|a-zA-Z0-9_-`.
+    """
+    _check(name, length_max, field)
+
+
+def check_group(name: str, *, field: str = "group") -> None:
+    """Check a group's name; reserved ones pass (they are legal, only not for a client's own use).
+
+    Raises:
+        InvalidNameError: It is empty, too long, or holds a character outside `%|a-zA-Z0-9_-`.
+    """
+    _check(name, GROUP_LENGTH_MAX, field)
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic in which a group's failed messages come back."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Return the topic of a group's dead letters."""
+    return DLQ_PREFIX + group
+
+
+def reply_topic(cluster: str) -> str:
+    """Return the topic in which a cluster's request-reply answers are stored."""
+    return f"{cluster}_{REPLY_TOPIC_SUFFIX}"
+
+
+def is_retry_topic(name: str) -> bool:
+    """Say whether the topic holds messages that come back to a group."""
+    return name.startswith(RETRY_PREFIX)
+
+
+def is_dlq_topic(name: str) -> bool:
+    """Say whether the topic holds dead letters."""
+    return name.startswith(DLQ_PREFIX)
+
+
+def is_system_topic(name: str, cluster: str | None = None, broker: str | None = None) -> bool:
+    """Say whether the topic belongs to the system; cluster and broker names are topics of their own, too."""
+    if name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX):
+        return True
+    if broker is not None and name == broker:
+        return True
+    return cluster is not None and name in (cluster, reply_topic(cluster))
+
+
+def is_system_group(name: str) -> bool:
+    """Say whether the group belongs to the system."""
+    return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
+
+
+def _check(name: str, length_max: int, field: str) -> None:
+    if not name:
+        raise InvalidNameError(field, name, "is empty")
+    if len(name) > length_max:
+        raise InvalidNameError(field, name, f"is {len(name)} characters long, at most {length_max} are allowed")
+    if _NAME.fullmatch(name) is None:
+        raise InvalidNameError(field, name, _ALLOWED)

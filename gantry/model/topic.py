@@ -1,0 +1,62 @@
+"""A topic's configuration, and the version that tells two copies of a table apart."""
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+
+class Perm(enum.IntFlag):
+    """What may be done with a topic or a broker."""
+
+    INHERIT = 1
+    WRITE = 2
+    READ = 4
+    PRIORITY = 8
+
+    @property
+    def is_readable(self) -> bool:
+        """Say whether consumers may read."""
+        return bool(self & Perm.READ)
+
+    @property
+    def is_writable(self) -> bool:
+        """Say whether producers may send."""
+        return bool(self & Perm.WRITE)
+
+    @property
+    def is_inherited(self) -> bool:
+        """Say whether other topics may be made after this one."""
+        return bool(self & Perm.INHERIT)
+
+
+READ_WRITE = Perm.READ | Perm.WRITE
+SINGLE_TAG = "SINGLE_TAG"
+MULTI_TAG = "MULTI_TAG"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """How a topic is spread over a broker's queues and what may be done with it."""
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = int(READ_WRITE)
+    order: bool = False
+    topic_filter_type: str = SINGLE_TAG
+    topic_sys_flag: int = 0
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DataVersion:
+    """The version of a table that is persisted and sent to others; a change of any field is a new version."""
+
+    state_version: int = 0
+    timestamp: int = 0
+    counter: int = 0
+
+    def next(self, now_ms: int) -> Self:
+        """Return the version after one more change."""
+        return type(self)(state_version=self.state_version, timestamp=now_ms, counter=self.counter + 1)
