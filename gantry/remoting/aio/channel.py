@@ -1,0 +1,585 @@
+"""One connection, accepted or dialled: frames in, handlers called, replies out.
+
+Theory of operation. All frames of one read are decoded and dispatched in a row. A plain function as handler is
+called right there, without a task, and its reply is added to a list; when the row is through, the list becomes one
+write. Replies given later (`reply`, from a flush or a timer) and our own requests collect in the same list and are
+written in the next turn of the loop, or as soon as they are large. So a request costs neither a task nor, unless it is
+large, a system call of its own.
+
+Back-pressure. What the peer does not read piles up in the transport; above `write_buffer_high_bytes` a server's
+channel neither dispatches what it has nor reads more until that has drained. A client's goes on reading, since two
+peers that both stopped reading would wait for each other for ever; its callers get BackpressureError instead.
+
+Concurrency: used from the event loop's thread only. Handlers must not block.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from gantry.model.address import Address
+from gantry.remoting.aio.endpoint import Endpoint
+from gantry.remoting.aio.limits import MIB
+from gantry.remoting.aio.pending import PendingRequests
+from gantry.remoting.aio.tls import TLS_HANDSHAKE_BYTE, TlsMode, TlsPipe
+from gantry.remoting.codes import ResponseCode
+from gantry.remoting.command import RemotingCommand, encode_head
+from gantry.remoting.connection import Connection
+from gantry.remoting.errors import (
+    BackpressureError,
+    BodyError,
+    ConnectionLostError,
+    FrameTooLargeError,
+    HeaderError,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
+from gantry.remoting.typedrequest import RequestDecoder
+from gantry.runtime.telemetry import logger
+
+log = logger("remoting")
+
+# None: the handler will answer later with `channel.reply`, or never (a one-way request). Bytes: a whole frame.
+Reply = RemotingCommand | bytes | None
+Handler = Callable[["Channel", RemotingCommand], Reply | Awaitable[Reply]]
+
+REMARK_CHARS_MAX = 512
+LARGE_BYTES = 64 * 1024
+"""Requests of so many bytes are sent at once and not at the end of the turn, so that the peer works meanwhile."""
+_RESPONSE = 1
+_ONE_WAY = 2
+
+
+class ChannelOwner:
+    """What a server or client gives to each of its channels."""
+
+    __slots__ = (
+        "connections_max",
+        "endpoint",
+        "fallback",
+        "handlers",
+        "is_server",
+        "on_bug",
+        "on_close",
+        "on_connect",
+        "tls",
+        "tls_mode",
+        "typed",
+    )
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        handlers: Mapping[int, Handler],
+        *,
+        fallback: Handler | None = None,
+        on_connect: Callable[["Channel"], None] | None = None,
+        on_close: Callable[["Channel"], None] | None = None,
+        on_bug: Callable[[AssertionError], None] | None = None,
+        is_server: bool = False,
+        connections_max: int | None = None,
+        tls: ssl.SSLContext | None = None,
+        tls_mode: TlsMode = TlsMode.DISABLED,
+        typed: Mapping[bytes, RequestDecoder] | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.handlers = handlers
+        self.fallback = fallback
+        self.on_connect = on_connect
+        self.on_close = on_close
+        self.on_bug = on_bug
+        self.is_server = is_server
+        self.connections_max = connections_max
+        self.tls = tls
+        self.tls_mode = tls_mode
+        self.typed = typed
+
+    def admit(self) -> bool:
+        """Say whether one more connection is allowed."""
+        if self.endpoint.is_draining:
+            return False
+        return self.connections_max is None or len(self.endpoint.channels) < self.connections_max
+
+
+class Channel(asyncio.Protocol):
+    """One connection. Owners may keep what they know of the peer in `attributes`."""
+
+    __slots__ = (
+        "_active_ms",
+        "_buffered_bytes",
+        "_closing_since_ms",
+        "_connection",
+        "_endpoint",
+        "_flush_scheduled",
+        "_held",
+        "_is_counted",
+        "_loop",
+        "_opened_ms",
+        "_out",
+        "_out_bytes",
+        "_owner",
+        "_pending",
+        "_pipe",
+        "_sniffs_tls",
+        "_transport",
+        "_write_paused",
+        "address",
+        "attributes",
+        "close_reason",
+        "closed",
+        "in_flight_count",
+        "local",
+        "peer",
+    )
+
+    def __init__(self, owner: ChannelOwner, *, address: str = "") -> None:
+        self._owner = owner
+        self._endpoint = owner.endpoint
+        self._connection = Connection(frame_bytes_max=self._endpoint.limits.frame_bytes_max, typed=owner.typed)
+        self._pending = PendingRequests()
+        self._out: list[bytes | bytearray | memoryview] = []
+        self._out_bytes = 0
+        self._buffered_bytes = 0
+        self._flush_scheduled = False
+        self._write_paused = False
+        self._held: list[RemotingCommand] = []
+        self._pipe: TlsPipe | None = None
+        self._sniffs_tls = owner.tls is not None and owner.tls_mode is not TlsMode.DISABLED
+        self._is_counted = False
+        self._closing_since_ms = -1
+        self._active_ms = self._opened_ms = self._endpoint.now_ms
+        self.address = address  # As dialled, or the peer's; what errors name.
+        self.attributes: dict[str, Any] = {}
+        self.closed = False
+        self.close_reason = ""
+        self.in_flight_count = 0
+        self.peer = self.local = _NOWHERE
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.local} to {self.peer}{' closed' if self.closed else ''}>"
+
+    # What owners and handlers call
+
+    def reply(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Answer a request whose handler returned None; opaque and coding are the request's.
+
+        Nothing happens if the request was one-way or the connection is gone by now.
+        """
+        if request.flag & _ONE_WAY:
+            return
+        if self.closed:
+            self._endpoint.counters.dropped_replies += 1
+            return
+        self._finish_request()
+        response.opaque = request.opaque
+        response.flag |= _RESPONSE
+        response.serialize_type = request.serialize_type
+        self._add(response)
+        self._schedule_flush()
+
+    def reply_frame(self, request: RemotingCommand, frame: bytes) -> None:
+        """Answer as `reply` does, with a frame that is complete already."""
+        if request.flag & _ONE_WAY:
+            return
+        if self.closed:
+            self._endpoint.counters.dropped_replies += 1
+            return
+        self._finish_request()
+        self._out.append(frame)
+        self._out_bytes += len(frame)
+        self._schedule_flush()
+
+    def leave_unanswered(self, request: RemotingCommand) -> None:
+        """Say that a request will get no answer, so that it does not count as in flight for ever."""
+        if not request.flag & _ONE_WAY and not self.closed:
+            self._finish_request()
+
+    def send_one_way(self, command: RemotingCommand) -> None:
+        """Send without wanting an answer; lost if the connection is gone.
+
+        Raises:
+            BackpressureError: Too many bytes wait to be sent already; nothing was sent.
+            LocalProtocolError: The command does not fit a frame.
+        """
+        if self.closed:
+            return
+        self._refuse_if_overfull()
+        command.flag |= _ONE_WAY
+        command.opaque = self._connection.next_opaque()
+        self._append(command)
+        self._schedule_flush()
+
+    def start_request(self, command: RemotingCommand, timeout_ms: int) -> asyncio.Future[RemotingCommand]:
+        """Send a request and return the future of its answer, which fails as `request` does.
+
+        Raises:
+            ConnectionLostError: The connection is closed already; nothing was sent.
+            BackpressureError: Too much is under way; nothing was sent.
+            LocalProtocolError: The command does not fit a frame.
+        """
+        if self.closed:
+            raise ConnectionLostError(self.address, self.close_reason or "connection is closed", sent=False)
+        limits = self._endpoint.limits
+        if len(self._pending) >= limits.pending_max:
+            raise BackpressureError(self.address, f"{limits.pending_max} requests wait for their answers already")
+        self._refuse_if_overfull()
+        command.opaque = self._connection.next_opaque()
+        self._append(command)
+        self._endpoint.awaiting.add(self)
+        answer = self._loop.create_future()
+        self._pending.add(command.opaque, answer, self._endpoint.monotonic_ms() + timeout_ms)
+        if self._out_bytes >= LARGE_BYTES:
+            was_scheduled = self._flush_scheduled
+            self.flush()
+            self._flush_scheduled = was_scheduled
+        else:
+            self._schedule_flush()
+        return answer
+
+    async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        """Send a request and return its answer, whatever its code.
+
+        Raises:
+            RequestFailedError: One of its kinds; `sent` says whether the peer may have seen the request.
+            LocalProtocolError: The command does not fit a frame.
+
+        Concurrency: may be cancelled; the answer is dropped then.
+        """
+        return await self.start_request(command, timeout_ms)
+
+    def close(self, reason: str) -> None:
+        """Send what is queued, then close. Requests of ours fail when the connection is gone."""
+        if self.closed:
+            return
+        self.flush()
+        if self._transport.is_closing():  # The flush gave the peer up.
+            return
+        self.closed = True
+        self.close_reason = reason
+        self._held.clear()
+        self._closing_since_ms = self._endpoint.monotonic_ms()
+        if self._pipe is not None:
+            self._transport.write(self._pipe.close())
+        self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close at once; what is queued is lost."""
+        self.closed = True
+        self.close_reason = self.close_reason or reason
+        self._held.clear()
+        self._transport.abort()
+
+    def flush(self) -> None:
+        """Give everything queued to the transport in one write; done by itself once a turn of the loop."""
+        self._flush_scheduled = False
+        out = self._out
+        if not out or self.closed:
+            return
+        if self._sniffs_tls or (self._pipe is not None and not self._pipe.handshake_done):
+            return  # Nobody knows yet how the peer wants it; decided by its first bytes.
+        data = out[0] if len(out) == 1 else b"".join(out)
+        self._out = []
+        self._out_bytes = 0
+        self._pending.written()
+        self._active_ms = self._endpoint.now_ms
+        self._endpoint.counters.bytes_sent += len(data)
+        self._transport.write(data if self._pipe is None else self._pipe.send(data))
+        if self._owner.is_server and self._write_paused and self._is_overfull():
+            self._endpoint.counters.closed_slow += 1
+            log.warning("peer does not read its answers", peer=self.address, bytes=self._unwritten_bytes())
+            self.abort("peer does not read")
+
+    # What the event loop calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start; called once."""
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self._loop = asyncio.get_running_loop()
+        self.peer = _address(transport.get_extra_info("peername"))
+        self.local = _address(transport.get_extra_info("sockname"))
+        self.address = self.address or str(self.peer)
+        self._active_ms = self._opened_ms = self._endpoint.monotonic_ms()
+        if not self._owner.admit():
+            self._endpoint.counters.connections_refused += 1
+            self.abort("too many connections")
+            return
+        self._is_counted = True
+        self._endpoint.counters.connections_opened += 1
+        self._endpoint.add(self)
+        self._transport.set_write_buffer_limits(high=self._endpoint.limits.write_buffer_high_bytes)
+        if self._owner.on_connect is not None:
+            self._owner.on_connect(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what the peer sent; the hot path."""
+        if self.closed:
+            return
+        endpoint = self._endpoint
+        self._active_ms = endpoint.now_ms
+        counters = endpoint.counters
+        counters.bytes_received += len(data)
+        try:
+            if self._sniffs_tls or self._pipe is not None:
+                data = self._decrypt(data)
+                if not data:
+                    return
+            commands = self._connection.receive_data(data)
+        except RemoteProtocolError as error:
+            self._peer_failed(error)
+            return
+        counters.frames_received += len(commands)
+        if self._connection.buffered_bytes != self._buffered_bytes and not self._may_buffer():
+            return
+        if self._held:
+            self._held += commands
+        elif commands:
+            self._dispatch_and_flush(commands)
+        if self._connection.error is not None and not self.closed:
+            self._peer_failed(self._connection.error)
+
+    def eof_received(self) -> bool:
+        """Take note that the peer sends no more; the transport closes itself then."""
+        try:
+            self._connection.receive_eof()
+        except RemoteProtocolError as error:
+            if not self.closed:
+                self._peer_failed(error)
+        return False
+
+    def pause_writing(self) -> None:
+        """Stop taking requests until the peer has read its answers."""
+        self._write_paused = True
+        if self._owner.is_server and not self.closed:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Go on with what was held back, then read again."""
+        self._write_paused = False
+        if self.closed:
+            return
+        if self._held:
+            held, self._held = self._held, []
+            self._dispatch_and_flush(held)
+        if self._owner.is_server and not self._write_paused and not self.closed:
+            self._transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Clean up; called once."""
+        self.closed = True
+        if not self.close_reason:
+            self.close_reason = f"connection lost: {error}" if error else "closed by the peer"
+        self._held.clear()
+        self._out.clear()
+        self._pending.fail_all(self.address, self.close_reason)
+        self._endpoint.buffered_bytes -= self._buffered_bytes
+        self._buffered_bytes = 0
+        if self._is_counted:
+            self._endpoint.counters.connections_closed += 1
+            self._endpoint.remove(self)
+            if self._owner.on_close is not None:
+                self._owner.on_close(self)
+
+    def expire(self, now_ms: int) -> bool:
+        """Fail requests whose time is up; say whether others still wait."""
+        self._endpoint.counters.timed_out_requests += self._pending.expire(now_ms, self.address)
+        return len(self._pending) > 0
+
+    def sweep(self, now_ms: int) -> None:
+        """Close what idles, dawdles over TLS or does not go."""
+        counters, limits = self._endpoint.counters, self._endpoint.limits
+        if self.closed:
+            if 0 <= self._closing_since_ms <= now_ms - limits.linger_ms:
+                self.abort("did not go")
+        elif now_ms - self._active_ms >= limits.idle_timeout_ms:
+            counters.closed_idle += 1
+            self.close(f"idle for {limits.idle_timeout_ms} ms")
+        elif (
+            self._pipe is not None
+            and not self._pipe.handshake_done
+            and now_ms - self._opened_ms >= limits.handshake_timeout_ms
+        ):
+            counters.closed_handshake += 1
+            self.abort("TLS handshake took too long")
+
+    # Inside
+
+    def _dispatch_and_flush(self, commands: list[RemotingCommand]) -> None:
+        self._flush_scheduled = True  # By the last line: no callback is needed for it.
+        try:
+            self._dispatch(commands)
+        finally:
+            self.flush()
+
+    def _dispatch(self, commands: list[RemotingCommand]) -> None:
+        owner, endpoint = self._owner, self._endpoint
+        find, fallback = owner.handlers.get, owner.fallback or _unsupported
+        in_flight_max = endpoint.limits.in_flight_max
+        high_bytes = endpoint.limits.write_buffer_high_bytes
+        for index, command in enumerate(commands):
+            if command.flag & _RESPONSE:
+                if not self._pending.resolve(command):
+                    endpoint.counters.unknown_responses += 1
+                continue
+            if not command.flag & _ONE_WAY:
+                if self.in_flight_count >= in_flight_max or endpoint.is_draining:
+                    self._add(self._refuse(command))
+                    continue
+                self.in_flight_count += 1
+            try:
+                reply = find(command.code, fallback)(self, command)
+            except Exception as error:  # noqa: BLE001 # boundary: one request must not take the others along.
+                reply = self._answer_error(command, error)
+            if isinstance(reply, bytes):
+                if not command.flag & _ONE_WAY:
+                    self.in_flight_count -= 1
+                    self._out.append(reply)
+                    self._out_bytes += len(reply)
+            elif isinstance(reply, RemotingCommand):
+                if not command.flag & _ONE_WAY:
+                    self.in_flight_count -= 1
+                    self._add(reply)
+            elif reply is not None:
+                endpoint.tasks.spawn(self._answer_later(command, reply))
+            if self._out_bytes > high_bytes:
+                self.flush()
+                self._flush_scheduled = True
+                if self._write_paused and owner.is_server:
+                    self._held = commands[index + 1 :]
+                    return
+            if self.closed:
+                return
+
+    async def _answer_later(self, command: RemotingCommand, work: Awaitable[Reply]) -> None:
+        try:
+            reply = await work
+        except Exception as error:  # noqa: BLE001 # boundary: as in _dispatch.
+            reply = self._answer_error(command, error)
+        if isinstance(reply, bytes):
+            self.reply_frame(command, reply)
+        elif isinstance(reply, RemotingCommand):
+            self.reply(command, reply)
+
+    def _answer_error(self, command: RemotingCommand, error: Exception) -> RemotingCommand:
+        counters = self._endpoint.counters
+        if isinstance(error, (HeaderError, BodyError)):
+            counters.bad_requests += 1
+            remark = str(error)
+        else:
+            counters.handler_errors += 1
+            log.error("handler failed", code=command.code, peer=self.address, exc_info=error)
+            remark = f"{type(error).__name__}: {error}"
+            if isinstance(error, AssertionError) and self._owner.on_bug is not None:
+                self._owner.on_bug(error)
+        return RemotingCommand.response_to(command, ResponseCode.SYSTEM_ERROR, remark=remark[:REMARK_CHARS_MAX])
+
+    def _refuse(self, command: RemotingCommand) -> RemotingCommand:
+        if self._endpoint.is_draining:
+            self._endpoint.counters.refused_stopping += 1
+            code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, f"{self._endpoint.name} is stopping"
+        else:
+            self._endpoint.counters.refused_in_flight += 1
+            code, remark = ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while"
+        return RemotingCommand.response_to(command, code, remark=remark)
+
+    def _finish_request(self) -> None:
+        assert self.in_flight_count > 0, f"{self}: a request was answered twice"
+        self.in_flight_count -= 1
+
+    def _append(self, command: RemotingCommand) -> None:
+        head = encode_head(command)
+        self._out.append(head)
+        self._out_bytes += len(head)
+        if command.body is not None:
+            self._out.append(command.body)
+            self._out_bytes += len(command.body)
+
+    def _add(self, reply: RemotingCommand) -> None:
+        try:
+            self._append(reply)
+        except LocalProtocolError as error:  # Say so rather than let the peer wait.
+            log.exception("reply can't be sent", code=reply.code, peer=self.address)
+            self._endpoint.counters.handler_errors += 1
+            reply.code, reply.ext_fields, reply.body, reply.remark = ResponseCode.SYSTEM_ERROR, {}, None, str(error)
+            self._append(reply)
+
+    def _schedule_flush(self) -> None:
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self.flush)
+
+    def _unwritten_bytes(self) -> int:
+        return self._out_bytes + self._transport.get_write_buffer_size()
+
+    def _may_buffer(self) -> bool:
+        """Count what of an unfinished frame has come; give the peer up if that is too much."""
+        endpoint, buffered = self._endpoint, self._connection.buffered_bytes
+        endpoint.buffered_bytes += buffered - self._buffered_bytes
+        self._buffered_bytes = buffered
+        if buffered <= MIB or endpoint.buffered_bytes <= endpoint.limits.buffered_bytes_max:
+            return True
+        endpoint.counters.closed_overfull += 1
+        log.warning("too much of unfinished frames", peer=self.address, bytes=buffered)
+        self.abort("too much of unfinished frames is buffered")
+        return False
+
+    def _is_overfull(self) -> bool:
+        return self._unwritten_bytes() > self._endpoint.limits.write_buffer_bytes_max
+
+    def _refuse_if_overfull(self) -> None:
+        # Asking the transport costs; while it does not push back, only what this turn added can be much.
+        if (self._write_paused or self._out_bytes > MIB) and self._is_overfull():
+            raise BackpressureError(self.address, f"{self._unwritten_bytes()} bytes wait to be sent already")
+
+    def _decrypt(self, data: bytes) -> bytes:
+        if self._sniffs_tls:
+            self._sniffs_tls = False
+            if data[0] == TLS_HANDSHAKE_BYTE:
+                assert self._owner.tls is not None
+                self._pipe = TlsPipe(self._owner.tls)
+            elif self._owner.tls_mode is TlsMode.ENFORCING:
+                raise RemoteProtocolError("TLS is required here, and the first byte was not a TLS handshake")
+            if self._pipe is None:
+                self.flush()  # What waited for this decision.
+        if self._pipe is None:
+            return data
+        was_done = self._pipe.handshake_done
+        try:
+            plain = self._pipe.receive(data)
+        except RemoteProtocolError:
+            self._endpoint.counters.tls_errors += 1
+            raise
+        finally:
+            # Handshake records, and after an error the alert that says what was wrong.
+            if outgoing := self._pipe.take_outgoing():
+                self._transport.write(outgoing)
+        if self._pipe.handshake_done and not was_done:
+            self.flush()
+        if self._pipe.ended:
+            self.close("closed by the peer")
+        return plain
+
+    def _peer_failed(self, error: RemoteProtocolError) -> None:
+        counters = self._endpoint.counters
+        counters.protocol_errors += 1
+        if isinstance(error, FrameTooLargeError):
+            counters.frames_too_large += 1
+        log.warning("peer broke the protocol", peer=self.address, error=str(error))
+        self.close(str(error))
+
+
+_NOWHERE = Address("", 0)
+
+
+def _address(name: Any) -> Address:
+    if not isinstance(name, tuple) or len(name) < 2:
+        return _NOWHERE
+    ip = str(name[0])
+    # An IPv4 peer on a socket that listens on IPv6 too.
+    return Address(ip[7:] if ip.startswith("::ffff:") and "." in ip else ip, int(name[1]))
+
+
+def _unsupported(channel: Channel, command: RemotingCommand) -> RemotingCommand:
+    channel._endpoint.counters.unsupported_requests += 1  # noqa: SLF001 - a method in all but name.
+    remark = f" request type {command.code} not supported"
+    return RemotingCommand.response_to(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

@@ -1,0 +1,195 @@
+"""Topics and groups with their configuration: the bodies of 18, 21, 200, 201, 225, 322, 351 and 352."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from gantry.model.group import SubscriptionGroup
+from gantry.model.topic import DataVersion, TopicConfig
+from gantry.remoting.bodies.beans import DataVersionBean, SubscriptionGroupBean, TopicConfigBean, version_of
+from gantry.remoting.bodies.fastjson import JsonBody, decode_json, encode_json
+from gantry.remoting.errors import BodyError
+
+
+def encode_data_version(version: DataVersion) -> bytes:
+    """Return a DataVersion as JSON: the body of 322 and of its answer, the header field of 26."""
+    return encode_json(DataVersionBean.of(version))
+
+
+def decode_data_version(data: bytes) -> DataVersion:
+    """Read a DataVersion.
+
+    Raises:
+        BodyError: It is none.
+    """
+    return DataVersionBean.decode(data).to_model()
+
+
+def encode_topic_config(config: TopicConfig) -> bytes:
+    """Return a TopicConfig as JSON: the answer to 351."""
+    return encode_json(TopicConfigBean.of(config))
+
+
+def decode_topic_config(data: bytes) -> TopicConfig:
+    """Read a TopicConfig.
+
+    Raises:
+        BodyError: It is none, or has no name.
+    """
+    return _named(TopicConfigBean.decode(data).to_model())
+
+
+def encode_subscription_group(group: SubscriptionGroup) -> bytes:
+    """Return a group's configuration as JSON: the body of 200, the answer to 352."""
+    return encode_json(SubscriptionGroupBean.of(group))
+
+
+def decode_subscription_group(data: bytes) -> SubscriptionGroup:
+    """Read a group's configuration.
+
+    Raises:
+        BodyError: It is none, or has no name.
+    """
+    return _named_group(SubscriptionGroupBean.decode(data).to_model())
+
+
+class _TopicConfigListBean(JsonBody, kw_only=True):
+    topic_config_list: list[TopicConfigBean]
+
+
+def encode_topic_configs(configs: Iterable[TopicConfig]) -> bytes:
+    """Return several TopicConfigs: the body of 18."""
+    return encode_json(_TopicConfigListBean(topic_config_list=[TopicConfigBean.of(config) for config in configs]))
+
+
+def decode_topic_configs(data: bytes) -> list[TopicConfig]:
+    """Read the body of 18.
+
+    Raises:
+        BodyError: It is no list of configurations, or one has no name.
+    """
+    return [_named(bean.to_model()) for bean in _TopicConfigListBean.decode(data).topic_config_list]
+
+
+class _GroupConfigListBean(JsonBody, kw_only=True):
+    group_config_list: list[SubscriptionGroupBean]
+
+
+def encode_subscription_groups(groups: Iterable[SubscriptionGroup]) -> bytes:
+    """Return several groups' configurations: the body of 225."""
+    return encode_json(_GroupConfigListBean(group_config_list=[SubscriptionGroupBean.of(group) for group in groups]))
+
+
+def decode_subscription_groups(data: bytes) -> list[SubscriptionGroup]:
+    """Read the body of 225.
+
+    Raises:
+        BodyError: It is no list of configurations, or one has no name.
+    """
+    return [_named_group(bean.to_model()) for bean in _GroupConfigListBean.decode(data).group_config_list]
+
+
+class TopicTableBean(JsonBody, kw_only=True):
+    """TopicConfigSerializeWrapper as JSON. The mapping members belong to static topics and stay empty."""
+
+    data_version: DataVersionBean | None = None
+    mapping_data_version: DataVersionBean | None = None
+    topic_config_table: dict[str, TopicConfigBean] | None = None
+    topic_queue_mapping_detail_map: dict[str, object] | None = None
+    topic_queue_mapping_info_map: dict[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigSerializeWrapper:
+    """A broker's topics: the answer to 21, and a part of 103's body."""
+
+    topic_config_table: Mapping[str, TopicConfig] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+    mapping_data_version: DataVersion = field(default_factory=DataVersion)
+
+    def to_bean(self) -> TopicTableBean:
+        """Return the JSON shape."""
+        return TopicTableBean(
+            data_version=DataVersionBean.of(self.data_version),
+            mapping_data_version=DataVersionBean.of(self.mapping_data_version),
+            topic_config_table={name: TopicConfigBean.of(config) for name, config in self.topic_config_table.items()},
+            topic_queue_mapping_detail_map={},
+            topic_queue_mapping_info_map={},
+        )
+
+    @classmethod
+    def of_bean(cls, bean: TopicTableBean) -> Self:
+        """Return what a JSON shape holds."""
+        table = bean.topic_config_table or {}
+        return cls(
+            topic_config_table={name: config.to_model(name) for name, config in table.items()},
+            data_version=version_of(bean.data_version),
+            mapping_data_version=version_of(bean.mapping_data_version),
+        )
+
+    def encode(self) -> bytes:
+        """Return the body."""
+        return encode_json(self.to_bean())
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read a body.
+
+        Raises:
+            BodyError: It is no table of topics.
+        """
+        return cls.of_bean(TopicTableBean.decode(data))
+
+
+class _GroupTableBean(JsonBody, kw_only=True):
+    data_version: DataVersionBean | None = None
+    forbidden_table: dict[str, dict[str, int]] | None = None
+    subscription_group_table: dict[str, SubscriptionGroupBean] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionGroupWrapper:
+    """A broker's groups: the answer to 201. forbidden_table: group → topic → bits (bit 0: may not read)."""
+
+    subscription_group_table: Mapping[str, SubscriptionGroup] = field(default_factory=dict)
+    data_version: DataVersion = field(default_factory=DataVersion)
+    forbidden_table: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def encode(self) -> bytes:
+        """Return the body."""
+        return encode_json(
+            _GroupTableBean(
+                data_version=DataVersionBean.of(self.data_version),
+                forbidden_table={group: dict(topics) for group, topics in self.forbidden_table.items()},
+                subscription_group_table={
+                    name: SubscriptionGroupBean.of(group) for name, group in self.subscription_group_table.items()
+                },
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read a body.
+
+        Raises:
+            BodyError: It is no table of groups.
+        """
+        bean = decode_json(_GroupTableBean, data)
+        table = bean.subscription_group_table or {}
+        return cls(
+            subscription_group_table={name: group.to_model(name) for name, group in table.items()},
+            data_version=version_of(bean.data_version),
+            forbidden_table=bean.forbidden_table or {},
+        )
+
+
+def _named(config: TopicConfig) -> TopicConfig:
+    if not config.topic_name:
+        raise BodyError("TopicConfig", "topicName", "is missing")
+    return config
+
+
+def _named_group(group: SubscriptionGroup) -> SubscriptionGroup:
+    if not group.group_name:
+        raise BodyError("SubscriptionGroupConfig", "groupName", "is missing")
+    return group

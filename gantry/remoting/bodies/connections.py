@@ -1,0 +1,177 @@
+"""Who is connected, and what a consumer is doing: the answers to 203, 204 and 307."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import msgspec
+
+from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
+from gantry.model.message import MessageQueue
+from gantry.remoting.bodies.beans import UNSET, SubscriptionDataBean, Unset
+from gantry.remoting.bodies.fastjson import (
+    JsonBody,
+    MessageQueueBean,
+    decode_json,
+    encode_json,
+    queue_keys,
+    queue_table,
+)
+
+
+class ClientConnection(JsonBody, kw_only=True):
+    """One client's connection."""
+
+    client_addr: str
+    client_id: str
+    language: str = "OTHER"
+    version: int = 0
+
+
+class _ConsumerConnectionBean(JsonBody, kw_only=True):
+    connection_set: list[ClientConnection] = msgspec.field(default_factory=list)
+    consume_from_where: ConsumeFromWhere | None = None
+    consume_type: ConsumeType | None = None
+    message_model: MessageModel | None = None
+    subscription_table: dict[str, SubscriptionDataBean] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConnection:
+    """203: the instances of a consumer group and what they subscribed to."""
+
+    connections: tuple[ClientConnection, ...] = ()
+    subscriptions: Mapping[str, SubscriptionData] = field(default_factory=dict)
+    consume_type: ConsumeType | None = None
+    message_model: MessageModel | None = None
+    consume_from_where: ConsumeFromWhere | None = None
+
+    def encode(self) -> bytes:
+        """Return the body."""
+        return encode_json(
+            _ConsumerConnectionBean(
+                connection_set=list(self.connections),
+                consume_from_where=self.consume_from_where,
+                consume_type=self.consume_type,
+                message_model=self.message_model,
+                subscription_table={
+                    topic: SubscriptionDataBean.of(subscription) for topic, subscription in self.subscriptions.items()
+                },
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read a body.
+
+        Raises:
+            BodyError: It is none.
+        """
+        bean = decode_json(_ConsumerConnectionBean, data)
+        table = bean.subscription_table or {}
+        return cls(
+            connections=tuple(bean.connection_set),
+            subscriptions={topic: subscription.to_model() for topic, subscription in table.items()},
+            consume_type=bean.consume_type,
+            message_model=bean.message_model,
+            consume_from_where=bean.consume_from_where,
+        )
+
+
+class ProducerConnection(JsonBody, kw_only=True):
+    """204: the instances of a producer group."""
+
+    connection_set: list[ClientConnection] = msgspec.field(default_factory=list)
+
+
+class ProcessQueueInfo(JsonBody, kw_only=True):
+    """307: a consumer's window on one queue. The misspelt names are the wire's."""
+
+    cached_msg_count: int = 0
+    cached_msg_max_offset: int = 0
+    cached_msg_min_offset: int = 0
+    cached_msg_size_in_mi_b: int = msgspec.field(name="cachedMsgSizeInMiB", default=0)
+    commit_offset: int = 0
+    droped: bool = False
+    last_consume_timestamp: int = 0
+    last_lock_timestamp: int = 0
+    last_pull_timestamp: int = 0
+    locked: bool = False
+    transaction_msg_count: int = 0
+    transaction_msg_max_offset: int = 0
+    transaction_msg_min_offset: int = 0
+    try_unlock_times: int = 0
+
+
+class ConsumeStatus(JsonBody, kw_only=True):
+    """307: how a topic is being consumed. Rates a second, times in ms."""
+
+    consume_failed_msgs: int = 0
+    consume_failed_tps: float = msgspec.field(name="consumeFailedTPS", default=0.0)
+    consume_ok_tps: float = msgspec.field(name="consumeOKTPS", default=0.0)
+    consume_rt: float = msgspec.field(name="consumeRT", default=0.0)
+    pull_rt: float = msgspec.field(name="pullRT", default=0.0)
+    pull_tps: float = msgspec.field(name="pullTPS", default=0.0)
+
+
+class _ReadRunningInfo(JsonBody, kw_only=True):
+    jstack: str | None = None
+    mq_pop_table: Any = None
+    mq_table: list[tuple[MessageQueueBean, ProcessQueueInfo]] | dict[str, ProcessQueueInfo] | None = None
+    properties: dict[str, str] | None = None
+    status_table: dict[str, ConsumeStatus] | None = None
+    subscription_set: list[SubscriptionDataBean] | None = None
+    user_consumer_info: dict[str, str] | None = None
+
+
+class _WrittenRunningInfo(JsonBody, kw_only=True):
+    jstack: str | Unset
+    mq_pop_table: dict[str, str]
+    mq_table: msgspec.Raw
+    properties: dict[str, str]
+    status_table: dict[str, ConsumeStatus]
+    subscription_set: list[SubscriptionDataBean]
+    user_consumer_info: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerRunningInfo:
+    """307: what one consumer is doing. properties: its settings, and the PROP_… names of docs/formats/remoting.md."""
+
+    properties: Mapping[str, str] = field(default_factory=dict)
+    subscriptions: tuple[SubscriptionData, ...] = ()
+    queues: Mapping[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
+    status_table: Mapping[str, ConsumeStatus] = field(default_factory=dict)
+    user_consumer_info: Mapping[str, str] = field(default_factory=dict)
+    jstack: str | None = None
+
+    def encode(self) -> bytes:
+        """Return the body."""
+        return encode_json(
+            _WrittenRunningInfo(
+                jstack=UNSET if self.jstack is None else self.jstack,
+                mq_pop_table={},
+                mq_table=queue_keys(self.queues.items()),
+                properties=dict(self.properties),
+                status_table=dict(self.status_table),
+                subscription_set=[SubscriptionDataBean.of(subscription) for subscription in self.subscriptions],
+                user_consumer_info=dict(self.user_consumer_info),
+            )
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read a body.
+
+        Raises:
+            BodyError: It is none.
+        """
+        bean = decode_json(_ReadRunningInfo, data)
+        return cls(
+            properties=bean.properties or {},
+            subscriptions=tuple(subscription.to_model() for subscription in bean.subscription_set or ()),
+            queues=queue_table(bean.mq_table or {}),
+            status_table=bean.status_table or {},
+            user_consumer_info=bean.user_consumer_info or {},
+            jstack=bean.jstack,
+        )

@@ -1,0 +1,52 @@
+"""Clients and their connections: 34, 35, 38, 40, 203, 204 and 307."""
+
+import msgspec
+
+from gantry.remoting.headers.fields import Header
+
+
+class HeartbeatResponseHeader(Header):
+    """What a 5.x broker says to a heart-beat."""
+
+    is_support_heart_beat_v2: bool | None = msgspec.field(name="IS_SUPPORT_HEART_BEAT_V2", default=None)
+    is_sub_change: bool | None = msgspec.field(name="IS_SUB_CHANGE", default=None)
+
+
+class UnregisterClientHeader(Header):
+    """35: an instance leaves a group."""
+
+    client_id: str = msgspec.field(name="clientID")
+    producer_group: str | None = None
+    consumer_group: str | None = None
+
+
+class GetConsumerListHeader(Header):
+    """38: the client ids of a group's instances."""
+
+    consumer_group: str
+
+
+class NotifyConsumerIdsChangedHeader(Header):
+    """40, broker to client: the group's instances have changed, share out the queues again."""
+
+    consumer_group: str
+
+
+class GetConsumerConnectionListHeader(Header):
+    """203: the connections of a consumer group."""
+
+    consumer_group: str
+
+
+class GetProducerConnectionListHeader(Header):
+    """204: the connections of a producer group."""
+
+    producer_group: str
+
+
+class GetConsumerRunningInfoHeader(Header):
+    """307, tool to broker and broker to client: what one instance is doing."""
+
+    consumer_group: str
+    client_id: str
+    jstack_enable: bool | None = None

@@ -1,0 +1,55 @@
+"""Pulling: 11 and 361."""
+
+from gantry.remoting.headers.fields import Header, Int32, Int64
+
+
+class PullMessageHeader(Header):
+    """From which offset of which queue, how much, and how long the broker may wait. sys_flag: PullSysFlag bits."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: Int64
+    suspend_timeout_millis: Int64
+    sub_version: Int64
+    subscription: str | None = None
+    expression_type: str | None = None
+    max_msg_bytes: Int32 | None = None
+    request_source: Int32 | None = None
+    proxy_froward_client_id: str | None = None  # The wire has this spelling.
+    gantry_max_msg_nums: Int32 | None = None
+    """Our own: so many messages although the broker's limit for one pull is lower; by bytes it holds as ever."""
+
+
+class PullMessageResponseHeader(Header):
+    """Where to go on and what the queue holds."""
+
+    suggest_which_broker_id: Int64
+    next_begin_offset: Int64
+    min_offset: Int64
+    max_offset: Int64
+    offset_delta: Int64 | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+    forbidden_type: Int32 | None = None
+
+    def to_ext(self) -> dict[str, str]:
+        """Return the ext fields; written out since every pull needs them."""
+        ext = {
+            "suggestWhichBrokerId": str(self.suggest_which_broker_id),
+            "nextBeginOffset": str(self.next_begin_offset),
+            "minOffset": str(self.min_offset),
+            "maxOffset": str(self.max_offset),
+        }
+        if self.offset_delta is not None:
+            ext["offsetDelta"] = str(self.offset_delta)
+        if self.topic_sys_flag is not None:
+            ext["topicSysFlag"] = str(self.topic_sys_flag)
+        if self.group_sys_flag is not None:
+            ext["groupSysFlag"] = str(self.group_sys_flag)
+        if self.forbidden_type is not None:
+            ext["forbiddenType"] = str(self.forbidden_type)
+        return ext

@@ -1,0 +1,42 @@
+"""Topics on a broker: 17, 215, 351, 202 and 300."""
+
+from gantry.remoting.headers.fields import Header, Int32
+
+
+class CreateTopicHeader(Header):
+    """17: create or change a topic. attributes: comma list of `+key=value` and `-key`."""
+
+    topic: str
+    default_topic: str
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    topic_filter_type: str
+    topic_sys_flag: Int32 | None = None
+    order: bool | None = None
+    attributes: str | None = None
+    force: bool | None = None
+
+
+class DeleteTopicHeader(Header):
+    """215: forget a topic."""
+
+    topic: str
+
+
+class GetTopicConfigHeader(Header):
+    """351: one topic's configuration."""
+
+    topic: str
+
+
+class GetTopicStatsHeader(Header):
+    """202: offsets and last store times of a topic's queues."""
+
+    topic: str
+
+
+class QueryTopicConsumeByWhoHeader(Header):
+    """300: which groups consume a topic?"""
+
+    topic: str
