@@ -1,0 +1,197 @@
+"""Reading a CommitLog from end to end, damaged or not.
+
+The scan yields every record that proves itself, and those whose checksum alone is wrong, marked as such. What it
+can't read it counts: `damages` are bytes between records, `tail` is what lies behind the last one.
+
+A tail is one of three things. Zeros: preallocated space, nothing happened. A torn record: a crash cut the last append
+off. Older records: a store that was truncated once keeps the bytes behind the cut, and what was appended since ends
+in the middle of them. The last are told by their store times, which go back where the newer ones end.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from gantry.model.record import RECORD_MAGIC_V1, RECORD_MAGIC_V2, peek
+from gantry.runtime.files import Memory
+from gantry.storeformat.mark import GantryMark
+from gantry.storeformat.resync import (
+    NO_MARK,
+    LogRecord,
+    examine,
+    find_filler,
+    find_next_record,
+    find_used_end,
+    is_filler,
+)
+
+
+class LogFile(NamedTuple):
+    """One file of the CommitLog."""
+
+    path: str
+    start: int
+    """The physical offset of its first byte."""
+    size_bytes: int
+
+    @property
+    def end(self) -> int:
+        """Return the physical offset behind its last byte."""
+        return self.start + self.size_bytes
+
+
+class Damage(NamedTuple):
+    """Bytes of the CommitLog that are no record and no filler."""
+
+    path: str
+    start: int
+    end: int
+    reason: str
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how many bytes are lost."""
+        return self.end - self.start
+
+
+class Tail(NamedTuple):
+    """What lies behind the last record, in the same file."""
+
+    path: str
+    start: int
+    """The end of the log: the physical offset the next record would get."""
+    used_end: int
+    """Behind the last byte that is not zero; `start` if there is none."""
+    reason: str
+    """Why what is there is no record."""
+    is_record_like: bool
+    """Whether it begins as a record does, so that it is more than leftover bytes."""
+    is_older: bool
+    """Whether records that are older than the last one follow: the log was once cut here."""
+
+    @property
+    def size_bytes(self) -> int:
+        """Return how many bytes are not zero, gaps included."""
+        return self.used_end - self.start
+
+
+class LogScan:
+    """One pass over a CommitLog. Iterate it once, then read `damages`, `tail` and `end`."""
+
+    def __init__(
+        self,
+        log_files: Sequence[LogFile],
+        open_memory: Callable[[str], Memory],
+        *,
+        mark: GantryMark | None = None,
+        start: int | None = None,
+    ) -> None:
+        """Prepare a scan.
+
+        Args:
+            log_files: In the order of their offsets, none of them empty.
+            open_memory: Gives the map of a file by its path.
+            mark: The store's mark, None for a store that never had one.
+            start: A record's physical offset from which to read; the log's first byte by default.
+        """
+        self._files = log_files
+        self._open = open_memory
+        self._mark = mark or NO_MARK
+        self._start = log_files[0].start if start is None and log_files else start or 0
+        self._stored_at_ms = 0
+        self._last_used: int | None = None
+        self.damages: list[Damage] = []
+        self.tail: Tail | None = None
+        self.records_count = 0
+        self.end = self._start
+
+    @property
+    def last_stored_at_ms(self) -> int:
+        """Return the store time of the last record that proved itself, 0 before there was one."""
+        return self._stored_at_ms
+
+    def __iter__(self) -> Iterator[LogRecord]:
+        position = self._start
+        for number, file in enumerate(self._files):
+            if file.end <= position:
+                continue
+            if file.start > position:
+                self.damages.append(
+                    Damage(file.path, position, file.start, "the file that held these bytes is missing")
+                )
+            yield from self._scan_file(number, file, max(position - file.start, 0))
+            if self.tail is not None:
+                return
+            position = self.end = file.end
+
+    def _scan_file(self, number: int, file: LogFile, at: int) -> Iterator[LogRecord]:
+        memory = self._open(file.path)
+        base, end = file.start, file.size_bytes
+        while True:
+            head, crc, problem = examine(memory, at, end=end, base=base, mark=self._mark)
+            if problem is None:
+                assert head is not None, "what proves itself has a head"
+                self._stored_at_ms = head.stored_at_ms
+                self.records_count += 1
+                yield LogRecord(base + at, head, crc, memory, at)
+                at += head.size_bytes
+                self.end = base + at
+                continue
+            if at == end or is_filler(memory, at, end=end):
+                return
+            following = self._after_damage(number, file, memory, at, problem)
+            if following is None:
+                return
+            if head is not None and at + head.size_bytes <= following:
+                following = at + head.size_bytes
+                yield LogRecord(base + at, head, crc, memory, at)
+            self.damages.append(Damage(file.path, base + at, base + following, problem))
+            at = following
+
+    def _after_damage(self, number: int, file: LogFile, memory: Memory, at: int, problem: str) -> int | None:
+        """Return where reading goes on in this file; None if it does not, with the tail set if the log ends here."""
+        base, end = file.start, file.size_bytes
+        following = find_next_record(memory, at + 1, end=end, base=base, mark=self._mark)
+        is_last = number >= self._last_file_with_records()
+        if following is not None:
+            if not (is_last and self._is_older(memory, at, following, base)):
+                return following
+            self._set_tail(file, memory, at, problem, is_older=True)
+            return None
+        filler = find_filler(memory, at + 1, end=end)
+        if filler is not None and not is_last:
+            return filler
+        if is_last:
+            self._set_tail(file, memory, at, problem, is_older=False)
+        else:
+            self.damages.append(Damage(file.path, base + at, base + end, problem))
+        return None
+
+    def _is_older(self, memory: Memory, at: int, following: int, base: int) -> bool:
+        """Say whether the record that follows a gap was stored before those in front of it."""
+        size, _ = peek(memory, at)
+        if at + size == following:
+            return False  # Exactly one record is damaged; what follows it belongs to it, whatever its clock said.
+        head = examine(memory, following, end=len(memory), base=base).head
+        return head is not None and head.stored_at_ms < self._stored_at_ms
+
+    def _set_tail(self, file: LogFile, memory: Memory, at: int, reason: str, *, is_older: bool) -> None:
+        self.end = file.start + at
+        used_end = find_used_end(memory, at, end=file.size_bytes)
+        is_record_like = False
+        if file.size_bytes - at >= 36:
+            _, magic = peek(memory, at)
+            own = int.from_bytes(bytes(memory[at + 28 : at + 36]))
+            is_record_like = magic in (RECORD_MAGIC_V1, RECORD_MAGIC_V2) or own == self.end != 0
+        self.tail = Tail(file.path, self.end, file.start + used_end, reason, is_record_like, is_older)
+
+    def _last_file_with_records(self) -> int:
+        """Return the number of the last file that holds a record; files behind it were only made in advance."""
+        if self._last_used is None:
+            self._last_used = -1
+            for number in reversed(range(len(self._files))):
+                file = self._files[number]
+                memory = self._open(file.path)
+                if find_next_record(memory, 0, end=file.size_bytes, base=file.start, mark=self._mark) is not None:
+                    self._last_used = number
+                    break
+        return self._last_used

@@ -1,0 +1,94 @@
+"""Reading the ConsumeQueue files of one queue.
+
+What is read ends at the first unit that is no unit: preallocated space. A store that crashed may have valid units
+behind such a hole; they are not used, since recovery builds everything behind the hole again.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from gantry.runtime.files import Memory
+from gantry.storeformat.layout import UNIT, UNIT_SIZE_BYTES, ConsumeQueueUnit, decode_unit
+from gantry.storeformat.resync import find_used_end
+
+
+class QueueFile(NamedTuple):
+    """One file of a queue."""
+
+    path: str
+    start: int
+    """The offset in bytes of its first unit in the queue."""
+    size_bytes: int
+
+
+class QueueFiles(NamedTuple):
+    """All files of a queue, in order."""
+
+    topic: str
+    queue_id: int
+    path: str
+    files: tuple[QueueFile, ...]
+
+
+class PlacedUnit(NamedTuple):
+    """A unit and where it stands."""
+
+    queue_offset: int
+    unit: ConsumeQueueUnit
+    path: str
+    at: int
+    """Bytes into the file."""
+
+
+class QueueScan:
+    """One pass over a queue's units, fillers left out. Iterate it once, then read the rest."""
+
+    def __init__(self, queue: QueueFiles, open_memory: Callable[[str], Memory]) -> None:
+        self._queue = queue
+        self._open = open_memory
+        self.min_offset: int | None = None
+        """The first unit that is no filler; None while there was none."""
+        self.max_offset = queue.files[0].start // UNIT_SIZE_BYTES if queue.files else 0
+        """Behind the last unit."""
+        self.missing_bytes: tuple[int, int] | None = None
+        """Offsets in bytes between which a file is missing; the scan ends there."""
+        self.used_behind_bytes = 0
+        """How many bytes behind the end hold something, gaps included: units that recovery or a cut left over."""
+
+    def __iter__(self) -> Iterator[PlacedUnit]:
+        position = self._queue.files[0].start if self._queue.files else 0
+        for number, file in enumerate(self._queue.files):
+            if file.start != position:
+                self.missing_bytes = (position, file.start)
+                return
+            memory = self._open(file.path)
+            whole = file.size_bytes - file.size_bytes % UNIT_SIZE_BYTES
+            for at in range(0, whole, UNIT_SIZE_BYTES):
+                unit = decode_unit(memory, at)
+                if not unit.is_valid:
+                    self._count_used_behind(number, at)
+                    return
+                queue_offset = (file.start + at) // UNIT_SIZE_BYTES
+                self.max_offset = queue_offset + 1
+                if unit.is_filler:
+                    continue
+                if self.min_offset is None:
+                    self.min_offset = queue_offset
+                yield PlacedUnit(queue_offset, unit, file.path, at)
+            position = file.start + file.size_bytes
+
+    def _count_used_behind(self, number: int, at: int) -> None:
+        for file in self._queue.files[number:]:
+            used_end = find_used_end(self._open(file.path), at, end=file.size_bytes)
+            self.used_behind_bytes += used_end - at
+            at = 0
+
+
+def find_unit(queue: QueueFiles, queue_offset: int, open_memory: Callable[[str], Memory]) -> ConsumeQueueUnit | None:
+    """Return the unit at a queue offset, or None where there is none."""
+    position = queue_offset * UNIT_SIZE_BYTES
+    for file in queue.files:
+        if file.start <= position and position + UNIT_SIZE_BYTES <= file.start + file.size_bytes:
+            unit = ConsumeQueueUnit._make(UNIT.unpack_from(open_memory(file.path), position - file.start))
+            return unit if unit.is_valid and not unit.is_filler else None
+    return None

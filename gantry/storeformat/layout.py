@@ -1,0 +1,192 @@
+"""Where things lie in the files of a store: folders, file names and the fixed structures (big-endian).
+
+ConsumeQueue unit (20 bytes, docs/formats/consumequeue.md):
+    0  8  physical offset of the record
+    8  4  size of the whole record
+    12 8  tags code; a deliver time in ms for delayed messages
+
+IndexFile (docs/formats/indexfile.md): 40-byte header, slots of 4 bytes, entries of 20 bytes.
+    header: begin and end time 8 + 8, begin and end physical offset 8 + 8, slots in use 4, next entry number 4
+    slot:   number of the newest entry of this slot, 0 for none; entry 0 is never used
+    entry:  key hash 4, physical offset 8, seconds since begin time 4, number of the slot's entry before 4
+
+Checkpoint (4096 bytes, docs/formats/checkpoint.md):
+    0  8  store time of the last record flushed        8  8  … of the last one in a flushed ConsumeQueue
+    16 8  … of the last one in a full, flushed IndexFile
+    24 8  master flushed offset    32 8  confirm offset    rest zero
+
+Source: RocketMQ 5.3 store/ConsumeQueue, index/IndexFile, StoreCheckpoint.
+"""
+
+import struct
+from datetime import UTC, datetime, tzinfo
+from typing import Final, NamedTuple
+
+from gantry.model.record import RecordData
+
+# Folders and files in a store's root.
+COMMIT_LOG_DIR: Final = "commitlog"
+CONSUME_QUEUE_DIR: Final = "consumequeue"
+INDEX_DIR: Final = "index"
+CONFIG_DIR: Final = "config"
+CHECKPOINT_FILE: Final = "checkpoint"
+ABORT_FILE: Final = "abort"
+LOCK_FILE: Final = "lock"
+LOCK_CONTENT: Final = b"lock"
+MARK_FILE: Final = "config/gantry.json"
+DELETIONS_FILE: Final = "config/gantry-deletions.json"
+
+FILE_NAME_DIGITS: Final = 20
+INDEX_NAME_DIGITS: Final = 17
+COMMIT_LOG_FILE_BYTES: Final = 1 << 30
+CONSUME_QUEUE_FILE_BYTES: Final = 6_000_000
+HASH_SLOTS: Final = 5_000_000
+INDEX_ENTRIES: Final = 20_000_000
+ENTRIES_PER_SLOT: Final = 4
+"""What RocketMQ's defaults have; a file's size alone does not tell slots from entries."""
+
+UNIT: Final = struct.Struct(">qiq")
+UNIT_SIZE_BYTES: Final = 20
+INDEX_HEADER: Final = struct.Struct(">qqqqii")
+INDEX_HEADER_BYTES: Final = 40
+INDEX_SLOT: Final = struct.Struct(">i")
+INDEX_SLOT_BYTES: Final = 4
+INDEX_ENTRY: Final = struct.Struct(">iqii")
+INDEX_ENTRY_BYTES: Final = 20
+CHECKPOINT: Final = struct.Struct(">qqqqq")
+CHECKPOINT_BYTES: Final = 4096
+assert UNIT.size == UNIT_SIZE_BYTES
+assert INDEX_HEADER.size == INDEX_HEADER_BYTES
+assert INDEX_SLOT.size == INDEX_SLOT_BYTES
+assert INDEX_ENTRY.size == INDEX_ENTRY_BYTES  # The tables above are what is on disk.
+
+FILLER_SIZE: Final = 0x7FFF_FFFF
+FILLER_UNIT: Final = UNIT.pack(0, FILLER_SIZE, 0)
+"""Stands before the first unit of a queue that does not begin at offset 0."""
+
+_CHECKPOINT_SLACK_MS = 3000
+_TIME_DIFF_MAX = 0x7FFF_FFFF
+
+
+class ConsumeQueueUnit(NamedTuple):
+    """Where one message of a queue lies in the CommitLog."""
+
+    physical_offset: int
+    size_bytes: int
+    tags_code: int
+
+    @property
+    def is_filler(self) -> bool:
+        """Say whether the unit only fills the space before the queue's first one."""
+        return self.physical_offset == 0 and self.size_bytes == FILLER_SIZE
+
+    @property
+    def is_valid(self) -> bool:
+        """Say whether this is a unit at all (fillers are) and not preallocated space."""
+        return self.physical_offset >= 0 and self.size_bytes > 0
+
+
+class IndexHeader(NamedTuple):
+    """The head of an IndexFile."""
+
+    begin_timestamp: int
+    end_timestamp: int
+    begin_physical_offset: int
+    end_physical_offset: int
+    hash_slot_count: int
+    index_count: int
+    """The number of the next entry; 0 or less means 1, an empty file."""
+
+
+class IndexEntry(NamedTuple):
+    """One key of one message."""
+
+    key_hash: int
+    physical_offset: int
+    time_diff_s: int
+    previous: int
+
+
+class Checkpoint(NamedTuple):
+    """Up to which time the store's files are known to be flushed, all in ms or bytes."""
+
+    physic_msg_timestamp: int = 0
+    logics_msg_timestamp: int = 0
+    index_msg_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirm_physical_offset: int = 0
+
+    @property
+    def min_timestamp(self) -> int:
+        """Return the time up to which CommitLog and ConsumeQueues surely agree."""
+        return max(min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _CHECKPOINT_SLACK_MS, 0)
+
+    @property
+    def min_timestamp_index(self) -> int:
+        """Return the same with the index files counted in."""
+        return min(self.min_timestamp, self.index_msg_timestamp)
+
+
+def file_name(offset: int) -> str:
+    """Return the name of the file that starts at this offset: 20 digits."""
+    return f"{offset:020d}"
+
+
+def parse_file_name(name: str) -> int | None:
+    """Return the offset a file starts at, or None where the name is no such name."""
+    if len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit():
+        return int(name)
+    return None
+
+
+def index_file_name(at_ms: int, tz: tzinfo | None = None) -> str:
+    """Return the name of an IndexFile made at this moment: local time as yyyyMMddHHmmssSSS."""
+    local = datetime.fromtimestamp(at_ms // 1000, UTC).astimezone(tz)
+    return f"{local:%Y%m%d%H%M%S}{at_ms % 1000:03d}"
+
+
+def is_index_file_name(name: str) -> bool:
+    """Say whether a file's name is one of an IndexFile."""
+    return len(name) == INDEX_NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def encode_unit(physical_offset: int, size_bytes: int, tags_code: int) -> bytes:
+    """Return the 20 bytes of a unit."""
+    return UNIT.pack(physical_offset, size_bytes, tags_code)
+
+
+def decode_unit(data: RecordData, at: int = 0) -> ConsumeQueueUnit:
+    """Return the unit `at` bytes into `data`; `is_valid` tells it from preallocated space."""
+    return ConsumeQueueUnit._make(UNIT.unpack_from(data, at))
+
+
+def index_file_bytes(slots: int, entries: int) -> int:
+    """Return the size of an IndexFile."""
+    return INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES + entries * INDEX_ENTRY_BYTES
+
+
+def index_slot_position(slot: int) -> int:
+    """Return where in the file a slot lies."""
+    return INDEX_HEADER_BYTES + slot * INDEX_SLOT_BYTES
+
+
+def index_entry_position(slots: int, number: int) -> int:
+    """Return where in a file with so many slots an entry lies."""
+    return INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES + number * INDEX_ENTRY_BYTES
+
+
+def index_time_diff_s(stored_at_ms: int, begin_timestamp: int) -> int:
+    """Return the seconds an entry holds: since the file's begin time, 0 where that is not known or later."""
+    if begin_timestamp <= 0 or stored_at_ms < begin_timestamp:
+        return 0
+    return min((stored_at_ms - begin_timestamp) // 1000, _TIME_DIFF_MAX)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Return the whole file."""
+    return CHECKPOINT.pack(*checkpoint).ljust(CHECKPOINT_BYTES, b"\0")
+
+
+def decode_checkpoint(data: bytes | bytearray) -> Checkpoint:
+    """Return the checkpoint that a file holds; what a short file lacks is 0."""
+    return Checkpoint._make(CHECKPOINT.unpack(data[: CHECKPOINT.size].ljust(CHECKPOINT.size, b"\0")))

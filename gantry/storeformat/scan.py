@@ -1,0 +1,210 @@
+"""A store that is not running, read only: the one face that the command line, Spark and tests use.
+
+File sizes are found from the files, so that a store of any settings can be read, Gantry's or Apache RocketMQ's.
+"""
+
+from collections import Counter, OrderedDict
+from types import TracebackType
+from typing import Final, Self
+
+from gantry.model.javahash import index_key_hash
+from gantry.runtime.errors import AlreadyLockedError
+from gantry.runtime.files import File, FileLock, FileSystem, Memory
+from gantry.storeformat import layout
+from gantry.storeformat.commitlog import LogFile, LogScan
+from gantry.storeformat.consumequeue import QueueFile, QueueFiles, QueueScan
+from gantry.storeformat.errors import BrokenFileError, NotAStoreError, StoreFileError, StoreInUseError
+from gantry.storeformat.indexfile import IndexReader
+from gantry.storeformat.mark import GantryMark, trusted_mark
+from gantry.storeformat.resync import NO_MARK, LogRecord, examine
+
+OPEN_FILES_MAX: Final = 128
+"""Maps of one folder kept open at once: a store has thousands of queues, a process by default 1,024 descriptors."""
+TIME_MAX_MS: Final = 1 << 62
+
+
+class StoreReader:
+    """Reads a store.
+
+    While it is open it holds the store's lock, if there is one, so that no broker starts and changes what is read.
+    Nothing is ever written: a store without a lock file stays without.
+
+    Concurrency: one thread.
+    """
+
+    def __init__(self, files: FileSystem, root: str, *, index_slots: int | None = None) -> None:
+        """Open a store.
+
+        Args:
+            files: The file system.
+            root: The store's folder.
+            index_slots: Hash slots of an index file; None for a quarter of its entries.
+
+        Raises:
+            NotAStoreError: There is no such folder, or no store in it.
+            StoreInUseError: A broker runs on it.
+            NewerFormatError: A later release wrote it.
+        """
+        self.root = root.rstrip("/") or "/."
+        self.files = files
+        self._index_slots = index_slots
+        # A pool for each folder, so that looking records up does not close the queue that is being read.
+        self._pools: dict[str, OrderedDict[str, File]] = {}
+        self._lock: FileLock | None = None
+        if not files.is_dir(self.root):
+            raise NotAStoreError(f"{root}: there is no such folder")
+        if not files.is_dir(self.path(layout.COMMIT_LOG_DIR)):
+            raise NotAStoreError(f"{root}: is no store, it has no folder {layout.COMMIT_LOG_DIR}")
+        self._take_lock()
+        try:
+            self.mark, self.mark_problem = self._load_mark()
+            self.log_files = self._list_log()
+        except (StoreFileError, OSError):
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all files and give the lock back."""
+        for pool in self._pools.values():
+            while pool:
+                pool.popitem()[1].close()
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def path(self, *parts: str) -> str:
+        """Return a path in the store."""
+        return "/".join((self.root, *parts))
+
+    @property
+    def has_abort(self) -> bool:
+        """Say whether the broker that ran on the store did not stop in order."""
+        return self.files.exists(self.path(layout.ABORT_FILE))
+
+    @property
+    def log_start(self) -> int:
+        """Return the physical offset of the CommitLog's first byte."""
+        return self.log_files[0].start if self.log_files else 0
+
+    def memory(self, path: str) -> Memory:
+        """Return the map of a file; it stays open until many others of its folder were."""
+        pool = self._pools.setdefault(path[len(self.root) :].split("/")[1], OrderedDict())
+        file = pool.get(path)
+        if file is None:
+            file = pool[path] = self.files.open(path, writable=False)
+            while len(pool) > OPEN_FILES_MAX:
+                pool.popitem(last=False)[1].close()
+        pool.move_to_end(path)
+        return file.map()
+
+    def scan(self, start: int | None = None) -> LogScan:
+        """Return a pass over the CommitLog, from its first byte or a record's offset."""
+        return LogScan(self.log_files, self.memory, mark=self.mark, start=start)
+
+    def record(self, physical_offset: int) -> LogRecord | None:
+        """Return the record at an offset if one proves itself there."""
+        for file in self.log_files:
+            if file.start <= physical_offset < file.end:
+                memory, at = self.memory(file.path), physical_offset - file.start
+                mark = self.mark or NO_MARK
+                found = examine(memory, at, end=file.size_bytes, base=file.start, mark=mark)
+                if found.head is None or found.problem is not None:
+                    return None
+                return LogRecord(physical_offset, found.head, found.crc, memory, at)
+        return None
+
+    def queues(self) -> list[QueueFiles]:
+        """Return all ConsumeQueues, by topic and queue id."""
+        root = self.path(layout.CONSUME_QUEUE_DIR)
+        queues = []
+        for topic in self.files.list_dir(root):
+            if not self.files.is_dir(f"{root}/{topic}"):
+                continue
+            ids = [int(name) for name in self.files.list_dir(f"{root}/{topic}") if name.isascii() and name.isdigit()]
+            queues += [self._list_queue(topic, queue_id, f"{root}/{topic}/{queue_id}") for queue_id in sorted(ids)]
+        return queues
+
+    def units(self, queue: QueueFiles) -> QueueScan:
+        """Return a pass over a queue's units."""
+        return QueueScan(queue, self.memory)
+
+    def index_paths(self) -> list[str]:
+        """Return the paths of the index files, oldest first."""
+        root = self.path(layout.INDEX_DIR)
+        return [f"{root}/{name}" for name in self.files.list_dir(root) if layout.is_index_file_name(name)]
+
+    def index_file(self, path: str) -> IndexReader:
+        """Open an index file. Raises BrokenFileError if its size fits none."""
+        size = self.files.size_bytes(path)
+        return IndexReader(path, self.memory(path) if size else bytearray(), slots=self._index_slots)
+
+    def find(self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = TIME_MAX_MS) -> list[int]:
+        """Return the physical offsets under which the index has a key, ascending; hashes may collide.
+
+        Raises:
+            BrokenFileError: An index file's size fits none.
+        """
+        key_hash = index_key_hash(topic, key)
+        found: set[int] = set()
+        for path in self.index_paths():
+            found.update(self.index_file(path).find(key_hash, begin_ms=begin_ms, end_ms=end_ms))
+        return sorted(found)
+
+    def checkpoint(self) -> layout.Checkpoint | None:
+        """Return the checkpoint, or None where there is no such file."""
+        path = self.path(layout.CHECKPOINT_FILE)
+        if not self.files.exists(path):
+            return None
+        return layout.decode_checkpoint(self.files.read(path))
+
+    def _take_lock(self) -> None:
+        path = self.path(layout.LOCK_FILE)
+        if not self.files.exists(path):
+            return
+        try:
+            self._lock = self.files.lock(path)
+        except AlreadyLockedError:
+            raise StoreInUseError(f"{self.root}: a broker runs on this store; stop it first") from None
+        except OSError:
+            self._lock = None  # Where the lock can't be opened for writing, no broker of ours runs either.
+
+    def _load_mark(self) -> tuple[GantryMark | None, BrokenFileError | None]:
+        try:
+            return trusted_mark(GantryMark.load(self.files, self.root), has_abort=self.has_abort), None
+        except BrokenFileError as error:
+            return None, error
+
+    def _list_log(self) -> list[LogFile]:
+        root = self.path(layout.COMMIT_LOG_DIR)
+        found = []
+        for name in self.files.list_dir(root):
+            start = layout.parse_file_name(name)
+            if start is None or self.files.is_dir(f"{root}/{name}"):
+                continue
+            size = self.files.size_bytes(f"{root}/{name}")
+            if size:
+                found.append(LogFile(f"{root}/{name}", start, size))
+        return found
+
+    def _list_queue(self, topic: str, queue_id: int, path: str) -> QueueFiles:
+        found = []
+        for name in self.files.list_dir(path):
+            start = layout.parse_file_name(name)
+            size = self.files.size_bytes(f"{path}/{name}") if start is not None else 0
+            if start is not None and size:
+                found.append(QueueFile(f"{path}/{name}", start, size))
+        return QueueFiles(topic, queue_id, path, tuple(found))
+
+
+def usual_size(sizes: list[int]) -> int:
+    """Return the size that most files have, the greatest of those where several are as frequent; 0 for no files."""
+    counted = Counter(sizes)
+    return max(counted, key=lambda size: (counted[size], size), default=0)

@@ -1,0 +1,132 @@
+"""Verification of the CommitLog: every record, every gap, the tail; and what each queue must hold.
+
+What lies behind the last record is a matter of context. After a crash it is the append that was cut off, and recovery
+drops it. After an orderly stop it is left over from an earlier cut, and means nothing, unless something says that the
+log reached further: a unit, or the mark.
+"""
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gantry.model import sysflag
+from gantry.storeformat.commitlog import Damage, LogFile, Tail
+from gantry.storeformat.findings import Report
+from gantry.storeformat.resync import LogRecord
+from gantry.storeformat.scan import StoreReader, usual_size
+
+KIND = "commitlog"
+
+OnProgress = Callable[[int, int], None]
+"""Called now and then with the bytes done and the bytes in all."""
+
+
+@dataclass(slots=True)
+class QueueRecords:
+    """The records of one queue that the log holds, since its offsets last began anew (a deleted topic's do)."""
+
+    first: int
+    last: int
+    count: int
+
+
+@dataclass(slots=True)
+class LogFacts:
+    """What the other verifications need to know of the log."""
+
+    start: int = 0
+    end: int = 0
+    damages: list[Damage] = field(default_factory=list)
+    tail: Tail | None = None
+    last_stored_at_ms: int = 0
+    queues: dict[tuple[bytes, int], QueueRecords] = field(default_factory=dict)
+    _damage_starts: list[int] = field(default_factory=list)
+
+    def is_damaged(self, physical_offset: int) -> bool:
+        """Say whether an offset lies in damaged bytes."""
+        if not self._damage_starts and self.damages:
+            self._damage_starts = [damage.start for damage in self.damages]
+        at = bisect_right(self._damage_starts, physical_offset) - 1
+        return at >= 0 and physical_offset < self.damages[at].end
+
+    def add(self, record: LogRecord) -> None:
+        """Count a record into its queue."""
+        head = record.head
+        kind = head.sys_flag & sysflag.TRANSACTION_MASK
+        if kind in (sysflag.TRANSACTION_PREPARED, sysflag.TRANSACTION_ROLLBACK) or head.sys_flag & sysflag.INNER_BATCH:
+            return  # In no queue, or in a batch queue.
+        key = (head.topic, head.queue_id)
+        known = self.queues.get(key)
+        if known is None or head.queue_offset <= known.last:
+            self.queues[key] = QueueRecords(head.queue_offset, head.queue_offset, 1)
+        else:
+            known.last = head.queue_offset
+            known.count += 1
+
+
+def verify_log(reader: StoreReader, report: Report, on_progress: OnProgress | None = None) -> LogFacts:
+    """Read the whole log; problems with its bytes go into the report, the tail is left to `verify_tail`."""
+    _verify_files(reader.log_files, report)
+    facts = LogFacts(start=reader.log_start)
+    scan = reader.scan()
+    total = sum(file.size_bytes for file in reader.log_files)
+    names: dict[int, str] = {}
+    for record in scan:
+        if on_progress is not None and scan.records_count % 1024 == 0:
+            on_progress(record.offset - facts.start, total)
+        if record.crc.is_good:
+            facts.add(record)
+        else:
+            head = record.head
+            topic = head.topic.decode("utf-8", "replace")
+            names[record.offset] = f" (topic {topic}, queue {head.queue_id}, queue offset {head.queue_offset})"
+    facts.damages = scan.damages
+    for damage in scan.damages:
+        owner = names.get(damage.start, "")
+        text = f"no readable record{owner}: {damage.reason}"
+        report.problem(KIND, damage.path, text, offset=damage.start, size_bytes=damage.size_bytes)
+        report.damaged_bytes += damage.size_bytes
+    facts.end, facts.tail, facts.last_stored_at_ms = scan.end, scan.tail, scan.last_stored_at_ms
+    report.min_offset, report.max_offset, report.records = facts.start, facts.end, scan.records_count
+    return facts
+
+
+def verify_tail(reader: StoreReader, facts: LogFacts, report: Report, *, units_end: int, units_at_end: bool) -> None:
+    """Judge what lies behind the last record.
+
+    Args:
+        reader: The store.
+        facts: Of its log.
+        report: Is added to.
+        units_end: The furthest end of a record that a unit points to.
+        units_at_end: Whether a unit points to the very end of the log, where no record is.
+    """
+    tail = facts.tail
+    mark_end = reader.mark.clean_stop_offset if reader.mark else None
+    expected = max(units_end, mark_end or 0)
+    path = tail.path if tail else reader.path(KIND)
+    is_lost = expected > facts.end and not (tail is not None and tail.is_older)
+    if is_lost and reader.has_abort:
+        # Units may have reached the disk before their records did; a record that begins and does not end is worse,
+        # if it was dispatched: it was whole once.
+        is_lost = units_at_end and tail is not None and tail.is_record_like
+    if is_lost:
+        lost = expected - facts.end
+        reason = f": {tail.reason}" if tail else ""
+        text = f"records at the end of the log are missing or unreadable{reason}"
+        report.problem(KIND, path, text, offset=facts.end, size_bytes=lost)
+        report.damaged_bytes += lost
+    elif tail is not None and tail.size_bytes:
+        if reader.has_abort and not tail.is_older:
+            text = "a torn append follows the last record; recovery drops it"
+        else:
+            text = "what follows the last record is left over from records that were cut once"
+        report.note(KIND, path, text, offset=facts.end, size_bytes=tail.size_bytes)
+
+
+def _verify_files(log_files: list[LogFile], report: Report) -> None:
+    usual = usual_size([file.size_bytes for file in log_files])
+    for file in log_files:
+        if file.size_bytes != usual:
+            text = f"the file has {file.size_bytes} bytes, the others have {usual}"
+            report.problem(KIND, file.path, text, offset=file.start, size_bytes=abs(usual - file.size_bytes))

@@ -1,0 +1,73 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantry.storeformat.configjson import parse_config, read_config
+from gantry.storeformat.errors import BrokenFileError
+from tests.support.memfilesystem import MemFileSystem
+from tests.support.virtualtime import FakeClock
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(values)
+def test_json_is_json(value: object) -> None:
+    assert parse_config(json.dumps(value).encode()) == value
+
+
+@given(st.dictionaries(st.integers(), values, max_size=4))
+def test_integer_keys_need_no_quotes(table: dict[int, object]) -> None:
+    text = "{" + ",".join(f"\t{key} :{json.dumps(value)}\n" for key, value in table.items()) + "}"
+    assert parse_config(text.encode()) == {str(key): value for key, value in table.items()}
+
+
+def test_texts_that_look_like_keys_are_left_alone() -> None:
+    assert parse_config(b'{0:"{1:2}",3:{"a,4:":"\\"{5:6"}}') == {"0": "{1:2}", "3": {"a,4:": '"{5:6'}}
+
+
+@pytest.mark.parametrize("data", [b"", b" \n", b"{", b'{"a"', b"\xff\xfe", b"{a:1}", b"{1:}", b"[" * 100_000, b'"' * 9])
+def test_what_is_broken_is_named(data: bytes) -> None:
+    with pytest.raises(BrokenFileError, match="some/path"):
+        parse_config(data, "some/path")
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_parse_or_are_broken(data: bytes) -> None:
+    try:
+        parse_config(data)
+    except BrokenFileError:
+        return
+
+
+def test_backup_is_read_where_the_file_is_broken_or_missing() -> None:
+    files = MemFileSystem(FakeClock())
+    files.make_dirs("/c")
+    assert read_config(files, "/c/a.json") is None
+    files.write("/c/a.json.bak", b'{"x":1}')
+    found = read_config(files, "/c/a.json")
+    assert found is not None
+    assert (found.content, found.path, found.problem) == ({"x": 1}, "/c/a.json.bak", None)
+    files.write("/c/a.json", b"")
+    found = read_config(files, "/c/a.json")
+    assert found is not None
+    assert (found.path, found.problem) == ("/c/a.json.bak", "is empty")
+    files.write("/c/a.json", b'{"x":2}')
+    found = read_config(files, "/c/a.json")
+    assert found is not None
+    assert (found.content, found.problem) == ({"x": 2}, None)
+
+
+def test_broken_with_a_broken_backup_names_the_file_itself() -> None:
+    files = MemFileSystem(FakeClock())
+    files.make_dirs("/c")
+    files.write("/c/a.json", b"{")
+    files.write("/c/a.json.bak", b"")
+    with pytest.raises(BrokenFileError) as caught:
+        read_config(files, "/c/a.json")
+    assert caught.value.path == "/c/a.json"

@@ -1,0 +1,92 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantry.storeformat.errors import BrokenFileError, NewerFormatError
+from gantry.storeformat.mark import FORMAT_VERSION, GantryMark, opened_mark, trusted_mark
+from tests.support.memfilesystem import MemFileSystem
+from tests.support.virtualtime import FakeClock
+
+offsets = st.none() | st.integers(0, 2**63 - 1)
+
+
+@given(offsets, offsets)
+def test_there_and_back(start: int | None, end: int | None) -> None:
+    mark = GantryMark(record_checksum_from=start, clean_stop_offset=end)
+    files = MemFileSystem(FakeClock())
+    mark.dump(files, "/store")
+    assert GantryMark.load(files, "/store") == mark
+
+
+def test_no_mark_in_a_store_of_others() -> None:
+    assert GantryMark.load(MemFileSystem(FakeClock()), "/store") is None
+
+
+def test_a_newer_format_is_refused() -> None:
+    with pytest.raises(NewerFormatError, match="format 2, this release knows formats up to 1"):
+        GantryMark.decode(json.dumps({"format_version": FORMAT_VERSION + 1}).encode())
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b"{}", "format_version is None"),
+        (b'{"format_version": true}', "format_version is True"),
+        (b'{"format_version": 0}', "format_version is 0"),
+        (b'{"format_version": 1, "record_checksum_from": -1}', "record_checksum_from is -1"),
+        (b'{"format_version": 1, "clean_stop_offset": "1"}', "clean_stop_offset is '1'"),
+    ],
+)
+def test_what_is_no_mark_is_named(data: bytes, reason: str) -> None:
+    with pytest.raises(BrokenFileError, match=reason) as caught:
+        GantryMark.decode(data, "/store/config/gantry.json")
+    assert "/store/config/gantry.json" in str(caught.value)
+
+
+def test_members_of_later_minor_releases_are_ignored() -> None:
+    assert GantryMark.decode(b'{"format_version": 1, "new": [1]}') == GantryMark()
+
+
+def test_where_the_checksum_is_demanded() -> None:
+    assert not GantryMark().demands_record_crc(0)
+    running = GantryMark(record_checksum_from=100)
+    assert [running.demands_record_crc(offset) for offset in (99, 100, 10**9)] == [False, True, True]
+    stopped = running.stopped(200)
+    assert [stopped.demands_record_crc(offset) for offset in (99, 100, 199, 200)] == [False, True, True, False]
+
+
+def test_a_mark_that_others_ran_past_vouches_for_nothing() -> None:
+    crashed = GantryMark(record_checksum_from=100)
+    stopped = GantryMark(record_checksum_from=100, clean_stop_offset=500)
+    assert trusted_mark(None, has_abort=False) is None
+    assert trusted_mark(crashed, has_abort=True) == crashed
+    assert trusted_mark(stopped, has_abort=True) == stopped
+    assert trusted_mark(stopped, has_abort=False) == stopped
+    # Someone recovered the store after our crash and stopped in order.
+    trusted = trusted_mark(crashed, has_abort=False)
+    assert trusted == GantryMark()
+    assert opened_mark(trusted, log_end=900, record_checksum=True) == GantryMark(record_checksum_from=900)
+
+
+@pytest.mark.parametrize(
+    ("previous", "log_end", "expected"),
+    [
+        (None, 0, 0),
+        (None, 500, 500),
+        (GantryMark(), 500, 500),
+        (GantryMark(record_checksum_from=100, clean_stop_offset=500), 500, 100),
+        (GantryMark(record_checksum_from=100), 500, 100),
+        (GantryMark(record_checksum_from=100, clean_stop_offset=500), 501, 501),
+        (GantryMark(record_checksum_from=100, clean_stop_offset=500), 50, 50),
+    ],
+)
+def test_boundary_at_start(previous: GantryMark | None, log_end: int, expected: int) -> None:
+    opened = opened_mark(previous, log_end=log_end, record_checksum=True)
+    assert opened == GantryMark(record_checksum_from=expected)
+    assert opened_mark(previous, log_end=log_end, record_checksum=False) == GantryMark()
