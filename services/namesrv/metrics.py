@@ -1,0 +1,41 @@
+"""What a name server shows to Prometheus, read from its tables when asked."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gantry.remoting.aio import RemotingServer
+from services.namesrv.processor import Processor
+
+
+class NamesrvCollector(Collector):
+    """Reads counters and table sizes.
+
+    Concurrency: called from the metrics server's threads; it only reads numbers, and copies the one table that grows
+    before it walks it.
+    """
+
+    def __init__(self, processor: Processor, server: RemotingServer) -> None:
+        self._processor = processor
+        self._server = server
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of now."""
+        table = self._processor.table
+        yield GaugeMetricFamily("gantry_namesrv_broker_sets", "Broker sets registered.", value=len(table.brokers))
+        yield GaugeMetricFamily("gantry_namesrv_brokers", "Members of broker sets alive.", value=len(table.live))
+        yield GaugeMetricFamily("gantry_namesrv_topics", "Topics with a route.", value=len(table.topics))
+        yield CounterMetricFamily(
+            "gantry_namesrv_brokers_expired", "Brokers removed for silence.", value=self._processor.expired_count
+        )
+        requests = CounterMetricFamily("gantry_namesrv_requests", "Requests answered.", labels=["code", "response"])
+        for (code, response), count in list(self._processor.counts.items()):
+            requests.add_metric([str(code), str(response)], count)
+        yield requests
+        events = CounterMetricFamily(
+            "gantry_namesrv_remoting_events", "What happened on connections.", labels=["event"]
+        )
+        for name, count in self._server.counters.snapshot().items():
+            events.add_metric([name], count)
+        yield events

@@ -1,0 +1,393 @@
+"""One function a request code: read the header, ask or change the tables, answer.
+
+What can't be done is raised as a NamesrvError and answered with its code and text; the connection lives on. Requests
+that write a file are answered when it is durable.
+
+Source: RocketMQ 5.3 DefaultRequestProcessor and ClientRequestProcessor.
+
+Concurrency: the event loop's thread.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import msgspec
+
+from gantry.remoting.aio import Channel, Handler
+from gantry.remoting.bodies import (
+    BrokerMemberGroup,
+    ClusterInfo,
+    KVTable,
+    TopicList,
+    TopicRouteData,
+    decode_data_version,
+    decode_properties_text,
+    encode_data_version,
+    encode_properties_text,
+)
+from gantry.remoting.codes import VERSION_STANDARD_JSON_ROUTE, RequestCode, ResponseCode
+from gantry.remoting.command import EncodableHeader, RemotingCommand
+from gantry.remoting.headers import kv as kv_headers
+from gantry.remoting.headers import namesrv as headers
+from gantry.runtime.clock import Clock
+from gantry.runtime.telemetry import logger
+from services.namesrv.errors import DisabledError, NamesrvError, NotReadyError, RefusedError
+from services.namesrv.kvconfig import ORDER_TOPIC_CONFIG, KvConfig
+from services.namesrv.liveness import BrokerKey
+from services.namesrv.registration import check_queues, read_registration
+from services.namesrv.routetable import LowestIdChange, Removal, RouteTable
+from services.namesrv.routeviews import (
+    UNIT,
+    UNIT_SUB,
+    find_route,
+    member_addresses,
+    system_topics,
+    topics_of_cluster,
+    topics_with_flags,
+    within_zone,
+)
+from services.namesrv.settings import NamesrvSettings, to_properties
+
+log = logger("namesrv")
+
+Request = RemotingCommand
+Response = RemotingCommand
+Tell = Callable[[str, RemotingCommand], None]
+"""Sends a one-way request to a broker's address, without waiting."""
+Save = Callable[[bytes], Awaitable[None]]
+"""Writes a file and returns when it is durable."""
+
+
+class Processor:
+    """Answers requests from the tables."""
+
+    def __init__(
+        self,
+        settings: NamesrvSettings,
+        table: RouteTable,
+        kv: KvConfig,
+        *,
+        clock: Clock,
+        tell: Tell,
+        save_changes: Save,
+        changes: dict[str, str] | None = None,
+    ) -> None:
+        """Make it; `changes` are those of earlier requests, which `settings` contain already."""
+        self.settings = settings
+        self.table = table
+        self.counts: Counter[tuple[int, int]] = Counter()
+        """(request code, response code) → requests."""
+        self.expired_count = 0
+        self._kv = kv
+        self._clock = clock
+        self._tell = tell
+        self._save_changes = save_changes
+        self._changes = dict(changes or {})
+        self._changing = asyncio.Lock()
+        self._started_ms = clock.monotonic_ms()
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return what RemotingServer needs."""
+        immediate: dict[int, Callable[[Channel, Request], Response]] = {
+            RequestCode.REGISTER_BROKER: self.register_broker,
+            RequestCode.UNREGISTER_BROKER: self.unregister_broker,
+            RequestCode.BROKER_HEARTBEAT: self.heartbeat,
+            RequestCode.QUERY_DATA_VERSION: self.query_data_version,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self.member_group,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_by_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self.unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.unit_sub_ununit_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.register_topic,
+            RequestCode.GET_KV_CONFIG: self.get_kv,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.list_kv,
+            RequestCode.GET_NAMESRV_CONFIG: self.get_config,
+        }
+        written: dict[int, Callable[[Channel, Request], Awaitable[Response]]] = {
+            RequestCode.PUT_KV_CONFIG: self.put_kv,
+            RequestCode.DELETE_KV_CONFIG: self.delete_kv,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self.update_config,
+        }
+        return {
+            **{code: self._guard(handler) for code, handler in immediate.items()},
+            **{code: self._guard_written(handler) for code, handler in written.items()},
+        }
+
+    # Brokers
+
+    def register_broker(self, channel: Channel, request: Request) -> Response:
+        """103: a broker and its topics."""
+        header = headers.RegisterBrokerHeader.from_ext(request.ext_fields)
+        asked = read_registration(header, request.body_bytes, version=request.version)
+        is_new = self.table.live.find(asked.key) is None
+        answer = self.table.register(
+            asked,
+            connection=channel,
+            now_ms=self._clock.monotonic_ms(),
+            delete_missing_topics=self.settings.delete_topic_with_broker_registration,
+        )
+        if answer.is_stale:
+            log.warning(
+                "older incarnation of a broker not registered", broker=asked.broker_name, address=asked.key.address
+            )
+        elif is_new:
+            log.info(
+                "broker registered",
+                broker=asked.broker_name,
+                id=asked.broker_id,
+                cluster=asked.key.cluster,
+                address=asked.key.address,
+                topics=len(asked.topics),
+            )
+        self._tell_change(answer.change)
+        body = None
+        if self.settings.return_order_topic_config_to_broker and (table := self._kv.find_namespace(ORDER_TOPIC_CONFIG)):
+            body = KVTable(table=dict(table)).encode()
+        return _success(
+            request,
+            headers.RegisterBrokerResponseHeader(
+                ha_server_addr=answer.master_ha_address, master_addr=answer.master_address
+            ),
+            body=body,
+        )
+
+    def unregister_broker(self, channel: Channel, request: Request) -> Response:
+        """104: a broker stops."""
+        header = headers.UnregisterBrokerHeader.from_ext(request.ext_fields)
+        self._removed(
+            self.table.unregister(BrokerKey(header.cluster_name, header.broker_addr), header.broker_name), "it said so"
+        )
+        return _success(request)
+
+    def heartbeat(self, channel: Channel, request: Request) -> Response:
+        """904: a broker is alive; one that is not known stays unknown, since nobody could route to it."""
+        header = headers.BrokerHeartbeatHeader.from_ext(request.ext_fields)
+        self.table.live.touch(BrokerKey(header.cluster_name, header.broker_addr), self._clock.monotonic_ms())
+        return _success(request)
+
+    def query_data_version(self, channel: Channel, request: Request) -> Response:
+        """322: is a broker's registration still what we know? If it is, that is a sign of life, too."""
+        header = headers.QueryDataVersionHeader.from_ext(request.ext_fields)
+        key = BrokerKey(header.cluster_name, header.broker_addr)
+        asked = decode_data_version(request.body_bytes)
+        known = self.table.live.find(key)
+        is_current = self.table.live.is_version_current(key, asked)
+        if is_current:
+            self.table.live.touch(key, self._clock.monotonic_ms())
+        return _success(
+            request,
+            headers.QueryDataVersionResponseHeader(changed=not is_current),
+            body=None if known is None else encode_data_version(known.data_version),
+        )
+
+    def member_group(self, channel: Channel, request: Request) -> Response:
+        """901: the members of a broker set."""
+        header = headers.GetBrokerMemberGroupHeader.from_ext(request.ext_fields)
+        addresses = member_addresses(self.table, header.cluster_name, header.broker_name)
+        return _success(request, body=BrokerMemberGroup(header.cluster_name, header.broker_name, addresses).encode())
+
+    def wipe_write_perm(self, channel: Channel, request: Request) -> Response:
+        """205: nobody may send to a broker set any more."""
+        header = headers.WipeWritePermHeader.from_ext(request.ext_fields)
+        count = self.table.wipe_write_perm(header.broker_name)
+        log.info("write permission taken", broker=header.broker_name, topics=count)
+        return _success(request, headers.WipeWritePermResponseHeader(wipe_topic_count=count))
+
+    def add_write_perm(self, channel: Channel, request: Request) -> Response:
+        """327: the opposite of 205."""
+        header = headers.AddWritePermHeader.from_ext(request.ext_fields)
+        count = self.table.add_write_perm(header.broker_name)
+        log.info("write permission given", broker=header.broker_name, topics=count)
+        return _success(request, headers.AddWritePermResponseHeader(add_topic_count=count))
+
+    # Routes and lists
+
+    def route(self, channel: Channel, request: Request) -> Response:
+        """105: where is a topic?"""
+        header = headers.GetRouteInfoHeader.from_ext(request.ext_fields)
+        settings = self.settings
+        if settings.need_wait_for_service:
+            left_ms = self._started_ms + settings.wait_seconds_for_service * 1000 - self._clock.monotonic_ms()
+            if left_ms > 0:
+                raise NotReadyError(f"name server not ready: it waits for brokers for {left_ms} ms more")
+        found = find_route(self.table, header.topic, support_acting_master=settings.support_acting_master)
+        if header.zone_mode and header.zone_name:
+            found = within_zone(found, header.zone_name)
+        if settings.order_message_enable:
+            found = replace(found, order_topic_conf=self._kv.find(ORDER_TOPIC_CONFIG, header.topic))
+        reads_standard = request.version >= VERSION_STANDARD_JSON_ROUTE or bool(header.accept_standard_json_only)
+        return _success(request, body=TopicRouteData(found).encode(standard_json=reads_standard))
+
+    def cluster_info(self, channel: Channel, request: Request) -> Response:
+        """106: all broker sets and clusters."""
+        clusters = {name: tuple(sorted(members)) for name, members in self.table.clusters.items()}
+        return _success(request, body=ClusterInfo(self.table.brokers, clusters).encode())
+
+    def all_topics(self, channel: Channel, request: Request) -> Response:
+        """206: all topics."""
+        if not self.settings.enable_all_topic_list:
+            raise DisabledError("disable")
+        return _success(request, body=TopicList(topic_list=sorted(self.table.topics)).encode())
+
+    def topics_by_cluster(self, channel: Channel, request: Request) -> Response:
+        """224: topics with a queue in a cluster."""
+        header = headers.GetTopicsByClusterHeader.from_ext(request.ext_fields)
+        return self._topic_list(request, topics_of_cluster(self.table, header.cluster))
+
+    def system_topics(self, channel: Channel, request: Request) -> Response:
+        """304: names of clusters and broker sets, which are topics, too."""
+        names, address = system_topics(self.table)
+        return _success(request, body=TopicList(topic_list=names, broker_addr=address).encode())
+
+    def unit_topics(self, channel: Channel, request: Request) -> Response:
+        """311: topics of units."""
+        return self._topic_list(request, topics_with_flags(self.table, have=UNIT))
+
+    def unit_sub_topics(self, channel: Channel, request: Request) -> Response:
+        """312: topics with subscriptions of units."""
+        return self._topic_list(request, topics_with_flags(self.table, have=UNIT_SUB))
+
+    def unit_sub_ununit_topics(self, channel: Channel, request: Request) -> Response:
+        """313: topics with subscriptions of units that are no unit's themselves."""
+        return self._topic_list(request, topics_with_flags(self.table, have=UNIT_SUB, lack=UNIT))
+
+    def delete_topic(self, channel: Channel, request: Request) -> Response:
+        """216: forget a topic, in one cluster or everywhere."""
+        header = headers.DeleteTopicInNamesrvHeader.from_ext(request.ext_fields)
+        self.table.delete_topic(header.topic, header.cluster_name or None)
+        log.info("topic deleted", topic=header.topic, cluster=header.cluster_name)
+        return _success(request)
+
+    def register_topic(self, channel: Channel, request: Request) -> Response:
+        """217: a topic's queues on broker sets that are known already; others are left out."""
+        header = headers.RegisterTopicHeader.from_ext(request.ext_fields)
+        queues = TopicRouteData.decode(request.body_bytes).route.queue_datas
+        for queue in queues:
+            check_queues(header.topic, queue)
+        self.table.register_topic(header.topic, queues)
+        return _success(request)
+
+    # Key-values and settings
+
+    def get_kv(self, channel: Channel, request: Request) -> Response:
+        """101: one value."""
+        header = kv_headers.GetKvConfigHeader.from_ext(request.ext_fields)
+        value = self._kv.get(header.namespace, header.key)
+        return _success(request, kv_headers.GetKvConfigResponseHeader(value=value))
+
+    def list_kv(self, channel: Channel, request: Request) -> Response:
+        """219: all of a namespace."""
+        header = kv_headers.GetKvListHeader.from_ext(request.ext_fields)
+        return _success(request, body=KVTable(table=dict(self._kv.namespace(header.namespace))).encode())
+
+    async def put_kv(self, channel: Channel, request: Request) -> Response:
+        """100: set a value."""
+        header = kv_headers.PutKvConfigHeader.from_ext(request.ext_fields)
+        await self._kv.put(header.namespace, header.key, header.value)
+        return _success(request)
+
+    async def delete_kv(self, channel: Channel, request: Request) -> Response:
+        """102: remove a value."""
+        header = kv_headers.DeleteKvConfigHeader.from_ext(request.ext_fields)
+        await self._kv.delete(header.namespace, header.key)
+        return _success(request)
+
+    def get_config(self, channel: Channel, request: Request) -> Response:
+        """319: our settings."""
+        return _success(request, body=encode_properties_text(dict(to_properties(self.settings))))
+
+    async def update_config(self, channel: Channel, request: Request) -> Response:
+        """318: change settings; kept for the next start, too."""
+        properties = decode_properties_text(request.body_bytes)
+        async with self._changing:
+            settings, taken = self.settings.changed(properties)
+            if taken:
+                changes = {**self._changes, **taken}
+                await self._save_changes(msgspec.json.encode(changes))
+                self.settings, self._changes = settings, changes
+                log.info("settings changed", **taken)
+        return _success(request)
+
+    # What the loop and the server tell us
+
+    def expire(self) -> None:
+        """Forget the brokers of which nothing was heard for too long, and close their connections."""
+        for broker, removal in self.table.expire(self._clock.monotonic_ms()):
+            self.expired_count += 1
+            self._removed(removal, f"silent for more than {broker.timeout_ms} ms")
+            broker.connection.close("its broker was silent for too long")
+
+    def connection_closed(self, channel: Channel) -> None:
+        """Forget the brokers that had registered over a connection that is gone."""
+        for removal in self.table.connection_closed(channel):
+            self._removed(removal, f"connection: {channel.close_reason}")
+
+    # Inside
+
+    def _guard(self, handler: Callable[[Channel, Request], Response]) -> Handler:
+        def handle(channel: Channel, request: Request) -> Response:
+            try:
+                response = handler(channel, request)
+            except NamesrvError as error:
+                response = _refusal(request, error)
+            self.counts[request.code, response.code] += 1
+            return response
+
+        return handle
+
+    def _guard_written(self, handler: Callable[[Channel, Request], Awaitable[Response]]) -> Handler:
+        async def handle(channel: Channel, request: Request) -> Response:
+            try:
+                response = await handler(channel, request)
+            except NamesrvError as error:
+                response = _refusal(request, error)
+            except OSError as error:
+                log.warning("file not written", code=request.code, error=str(error))
+                response = _refusal(request, RefusedError(f"nothing was changed, the file can't be written: {error}"))
+            self.counts[request.code, response.code] += 1
+            return response
+
+        return handle
+
+    def _topic_list(self, request: Request, topics: list[str]) -> Response:
+        if not self.settings.enable_topic_list:
+            raise DisabledError("disable")
+        return _success(request, body=TopicList(topic_list=topics).encode())
+
+    def _removed(self, removal: Removal, reason: str) -> None:
+        if removal.was_known:
+            log.info("broker gone", broker=removal.broker_name, address=removal.key.address, reason=reason)
+        self._tell_change(removal.change)
+
+    def _tell_change(self, change: LowestIdChange | None) -> None:
+        if change is None or not self.settings.notify_min_broker_id_changed:
+            return
+        ext = {
+            "minBrokerId": str(change.lowest_id),
+            "brokerName": change.broker_name,
+            "minBrokerAddr": change.lowest_address,
+        }
+        if change.offline_address is not None:
+            ext["offlineBrokerAddr"] = change.offline_address
+        if change.ha_address is not None:
+            ext["haBrokerAddr"] = change.ha_address
+        for address in change.tell:
+            command = RemotingCommand.request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, ext=dict(ext), one_way=True)
+            self._tell(address, command)
+
+
+def _success(request: Request, header: EncodableHeader | None = None, *, body: bytes | None = None) -> Response:
+    return RemotingCommand.response_to(request, ResponseCode.SUCCESS, header, body=body)
+
+
+def _refusal(request: Request, error: NamesrvError) -> Response:
+    return RemotingCommand.response_to(request, error.code, remark=str(error))

@@ -1,0 +1,321 @@
+"""Topics, broker sets and clusters, and what registrations do to them (pure).
+
+Four tables change together: topic → broker name → QueueData; broker name → BrokerData; cluster → broker names; and
+the living members (liveness.py). A registration is checked as a whole before anything changes, so that a refused one
+leaves no trace.
+
+A broker set may be served by an acting master: with `enable_acting_master`, the slave with the lowest id registers
+the topics too, without their write bit, while there is no master.
+
+Source: RocketMQ 5.3 RouteInfoManager; docs/formats/remoting.md for the messages.
+
+Concurrency: one thread; no call waits for anything.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from gantry.model.route import MASTER_ID, BrokerData, QueueData
+from gantry.model.topic import DataVersion, Perm, TopicConfig
+from services.namesrv.errors import RefusedError, TableFullError
+from services.namesrv.liveness import HEARTBEAT_TIMEOUT_MS, BrokerKey, Connection, LiveBroker, LiveTable
+
+# RocketMQ has no limits here; these keep a broken or hostile peer from filling the memory, far above real clusters.
+BROKERS_MAX = 4_096
+TOPICS_MAX = 200_000
+
+_PERM_READ_WRITE = int(Perm.READ | Perm.WRITE)
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What a broker says of itself."""
+
+    key: BrokerKey
+    broker_name: str
+    broker_id: int
+    topics: Mapping[str, TopicConfig]
+    data_version: DataVersion = field(default_factory=DataVersion)
+    ha_server_address: str = ""
+    filter_servers: tuple[str, ...] = ()
+    heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
+    enable_acting_master: bool | None = None
+    """None from a broker that does not know of acting masters."""
+    zone_name: str | None = None
+
+
+class LowestIdChange(NamedTuple):
+    """The lowest broker id of a set has changed: who is to be told, and what (NOTIFY_MIN_BROKER_ID_CHANGE)."""
+
+    broker_name: str
+    lowest_id: int
+    lowest_address: str
+    offline_address: str | None
+    ha_address: str | None
+    tell: tuple[str, ...]
+
+
+class Registered(NamedTuple):
+    """What a registration is answered, and who else is to hear of it."""
+
+    master_address: str | None = None
+    master_ha_address: str | None = None
+    change: LowestIdChange | None = None
+    is_stale: bool = False
+    """An older incarnation of a member whose successor is registered: answered, not taken in."""
+
+
+class Removal(NamedTuple):
+    """A member that is gone, and who else is to hear of it."""
+
+    key: BrokerKey
+    broker_name: str
+    was_known: bool = False
+    change: LowestIdChange | None = None
+
+
+class RouteTable:
+    """The tables of a name server."""
+
+    def __init__(self, *, brokers_max: int = BROKERS_MAX, topics_max: int = TOPICS_MAX) -> None:
+        self.live = LiveTable()
+        self.topics: dict[str, dict[str, QueueData]] = {}
+        self.brokers: dict[str, BrokerData] = {}
+        self.clusters: dict[str, set[str]] = {}
+        self.filter_servers: dict[BrokerKey, tuple[str, ...]] = {}
+        self._brokers_max = brokers_max
+        self._topics_max = topics_max
+
+    def register(
+        self, asked: Registration, *, connection: Connection, now_ms: int, delete_missing_topics: bool = False
+    ) -> Registered:
+        """Take in a registration.
+
+        Args:
+            asked: The registration.
+            connection: Over which it came; its end is the broker's.
+            now_ms: Monotonic time.
+            delete_missing_topics: Also forget the broker's topics that it no longer names
+                (deleteTopicWithBrokerRegistration).
+
+        Raises:
+            RefusedError: It is the set's first and names exactly one topic. Brokers send each new topic on its own;
+                taken first, it would make this the only topic of a broker that has many.
+            TableFullError: It would make a table larger than its limit.
+        """
+        before = self.brokers.get(asked.broker_name)
+        # Of a set that moves to another cluster, the members it had there are not taken along.
+        is_moving = before is not None and before.cluster != asked.key.cluster
+        addresses = dict(before.broker_addrs) if before is not None and not is_moving else {}
+        lowest_before = min(addresses) if addresses else MASTER_ID
+        # A slave that became master keeps its address: its old id is gone.
+        for broker_id in [one for one, address in addresses.items() if address == asked.key.address]:
+            if broker_id != asked.broker_id:
+                del addresses[broker_id]
+        if self._has_newer_holder(asked, addresses.get(asked.broker_id)):
+            self.unregister(asked.key, asked.broker_name)
+            return Registered(is_stale=True)
+        if asked.broker_id not in addresses and len(asked.topics) == 1:
+            raise RefusedError(
+                f"register broker failed: {asked.broker_name} at {asked.key.address} is not registered yet, "
+                "and its first registration may not name exactly one topic"
+            )
+        self._check_room(asked, is_new=before is None)
+        known = self.live.find(asked.key)
+        if known is not None and known.broker_name != asked.broker_name:
+            self.unregister(asked.key, known.broker_name)  # It was given another name.
+        is_first = asked.broker_id not in addresses
+        addresses[asked.broker_id] = asked.key.address
+        self._put_broker(asked, before, addresses)
+        self._put_topics(asked, addresses, is_first=is_first, delete_missing=delete_missing_topics)
+        self.live.put(
+            LiveBroker(
+                key=asked.key,
+                broker_name=asked.broker_name,
+                broker_id=asked.broker_id,
+                data_version=asked.data_version,
+                ha_server_address=asked.ha_server_address,
+                timeout_ms=asked.heartbeat_timeout_ms,
+                connection=connection,
+                seen_at_ms=now_ms,
+            )
+        )
+        if asked.filter_servers:
+            self.filter_servers[asked.key] = asked.filter_servers
+        else:
+            self.filter_servers.pop(asked.key, None)
+        change = None
+        if asked.broker_id < lowest_before:
+            change = self._lowest_id_change(asked.broker_name, offline=None, ha_address=asked.ha_server_address)
+        return self._answer(asked, addresses, change)
+
+    def unregister(self, key: BrokerKey, broker_name: str) -> Removal:
+        """Forget a member; of a set without members, its queues too. Nothing happens for one that is not known."""
+        known = self.live.find(key)
+        if known is not None and known.broker_name != broker_name:
+            return Removal(key, broker_name)  # That address is another set's member by now.
+        was_live = known is not None
+        self.live.remove(key)
+        self.filter_servers.pop(key, None)
+        broker = self.brokers.get(broker_name)
+        # A set that has moved to another cluster is not touched by what is left of it in its old one.
+        if broker is None or broker.cluster != key.cluster:
+            return Removal(key, broker_name, was_live)
+        left = {broker_id: address for broker_id, address in broker.broker_addrs.items() if address != key.address}
+        if len(left) == len(broker.broker_addrs):
+            return Removal(key, broker_name, was_live)
+        change = None
+        if left:
+            lowest_has_gone = min(broker.broker_addrs) not in left
+            self.brokers[broker_name] = replace(broker, broker_addrs=left)
+            if broker.enable_acting_master and MASTER_ID not in left:
+                self._change_perms(broker_name, lambda perm: perm & ~Perm.WRITE)
+            if lowest_has_gone:
+                change = self._lowest_id_change(broker_name, offline=key.address, ha_address=None)
+        else:
+            self._forget_broker(broker)
+        return Removal(key, broker_name, True, change)
+
+    def expire(self, now_ms: int) -> list[tuple[LiveBroker, Removal]]:
+        """Forget the members of which nothing was heard for too long."""
+        return [(broker, self.unregister(broker.key, broker.broker_name)) for broker in self.live.expired(now_ms)]
+
+    def connection_closed(self, connection: Connection) -> list[Removal]:
+        """Forget the members that had registered over a connection that is gone."""
+        gone = self.live.registered_over(connection)
+        return [self.unregister(broker.key, broker.broker_name) for broker in gone]
+
+    def wipe_write_perm(self, broker_name: str) -> int:
+        """Take the write bit from all of a set's queues; return how many topics it has."""
+        return self._change_perms(broker_name, lambda perm: perm & ~Perm.WRITE)
+
+    def add_write_perm(self, broker_name: str) -> int:
+        """Give all of a set's queues back to readers and writers; return how many topics it has."""
+        return self._change_perms(broker_name, lambda _: _PERM_READ_WRITE)
+
+    def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> int:
+        """Add a topic's queues on sets that are registered; others are left out. Return how many were added.
+
+        Raises:
+            TableFullError: There are too many topics already.
+        """
+        known = [queue for queue in queue_datas if queue.broker_name in self.brokers]
+        if known:
+            if topic not in self.topics and len(self.topics) >= self._topics_max:
+                raise TableFullError(f"topic {topic}: there are {len(self.topics)} topics, the most that are kept")
+            self.topics.setdefault(topic, {}).update({queue.broker_name: queue for queue in known})
+        return len(known)
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, or only its queues on one cluster's sets."""
+        if cluster is None:
+            self.topics.pop(topic, None)
+            return
+        for broker_name in self.clusters.get(cluster, set()) & self.topics.get(topic, {}).keys():
+            self._drop_queue(topic, broker_name)
+
+    def _has_newer_holder(self, asked: Registration, holder_address: str | None) -> bool:
+        if holder_address is None or holder_address == asked.key.address:
+            return False
+        holder = self.live.find(BrokerKey(asked.key.cluster, holder_address))
+        return holder is not None and holder.data_version.state_version > asked.data_version.state_version
+
+    def _check_room(self, asked: Registration, *, is_new: bool) -> None:
+        if is_new and len(self.brokers) >= self._brokers_max:
+            raise TableFullError(
+                f"register broker failed: brokerName {asked.broker_name}: there are {len(self.brokers)} broker sets, "
+                "the most that are kept"
+            )
+        added = sum(topic not in self.topics for topic in asked.topics)
+        if added and len(self.topics) + added > self._topics_max:
+            raise TableFullError(
+                f"register broker failed: {asked.broker_name} brings {added} new topics to the {len(self.topics)} that "
+                f"are known, at most {self._topics_max} are kept"
+            )
+
+    def _put_broker(self, asked: Registration, before: BrokerData | None, addresses: dict[int, str]) -> None:
+        cluster = asked.key.cluster
+        if before is not None and before.cluster != cluster:
+            self._leave_cluster(before.cluster, asked.broker_name)
+        self.clusters.setdefault(cluster, set()).add(asked.broker_name)
+        self.brokers[asked.broker_name] = BrokerData(
+            cluster=cluster,
+            broker_name=asked.broker_name,
+            broker_addrs=addresses,
+            zone_name=asked.zone_name,
+            enable_acting_master=bool(asked.enable_acting_master),
+        )
+
+    def _put_topics(
+        self, asked: Registration, addresses: Mapping[int, str], *, is_first: bool, delete_missing: bool
+    ) -> None:
+        is_master = asked.broker_id == MASTER_ID
+        is_prime_slave = not is_master and asked.enable_acting_master is not None and asked.broker_id == min(addresses)
+        if not is_master and not is_prime_slave:
+            return
+        # A single topic is an increment, not the whole table: nothing may be concluded from what it leaves out.
+        if delete_missing and len(asked.topics) != 1:
+            for topic in [topic for topic, queues in self.topics.items() if asked.broker_name in queues]:
+                if topic not in asked.topics:
+                    self._drop_queue(topic, asked.broker_name)
+        is_current = not is_first and self.live.is_version_current(asked.key, asked.data_version)
+        wipes_write = is_prime_slave and bool(asked.enable_acting_master)
+        for topic, config in asked.topics.items():
+            queues = self.topics.setdefault(topic, {})
+            if is_current and asked.broker_name in queues:
+                continue
+            queues[asked.broker_name] = QueueData(
+                broker_name=asked.broker_name,
+                read_queue_nums=config.read_queue_nums,
+                write_queue_nums=config.write_queue_nums,
+                perm=config.perm & ~Perm.WRITE if wipes_write else config.perm,
+                topic_sys_flag=config.topic_sys_flag,
+            )
+
+    def _answer(self, asked: Registration, addresses: Mapping[int, str], change: LowestIdChange | None) -> Registered:
+        master_address = addresses.get(MASTER_ID)
+        if asked.broker_id == MASTER_ID or master_address is None:
+            return Registered(change=change)
+        master = self.live.find(BrokerKey(asked.key.cluster, master_address))
+        if master is None:
+            return Registered(change=change)
+        return Registered(master_address, master.ha_server_address, change)
+
+    def _lowest_id_change(self, broker_name: str, *, offline: str | None, ha_address: str | None) -> LowestIdChange:
+        addresses = self.brokers[broker_name].broker_addrs
+        lowest_id = min(addresses)
+        # A member that comes in knows that it did; all others have to be told, and all of them of one that went.
+        tell = tuple(
+            address
+            for broker_id, address in sorted(addresses.items())
+            if offline is not None or len(addresses) == 1 or broker_id != lowest_id
+        )
+        return LowestIdChange(broker_name, lowest_id, addresses[lowest_id], offline, ha_address, tell)
+
+    def _change_perms(self, broker_name: str, change: Callable[[int], int]) -> int:
+        count = 0
+        for queues in self.topics.values():
+            queue = queues.get(broker_name)
+            if queue is not None:
+                queues[broker_name] = replace(queue, perm=int(change(queue.perm)))
+                count += 1
+        return count
+
+    def _forget_broker(self, broker: BrokerData) -> None:
+        del self.brokers[broker.broker_name]
+        self._leave_cluster(broker.cluster, broker.broker_name)
+        for topic in [topic for topic, queues in self.topics.items() if broker.broker_name in queues]:
+            self._drop_queue(topic, broker.broker_name)
+
+    def _leave_cluster(self, cluster: str, broker_name: str) -> None:
+        members = self.clusters[cluster]
+        members.discard(broker_name)
+        if not members:
+            del self.clusters[cluster]
+
+    def _drop_queue(self, topic: str, broker_name: str) -> None:
+        queues = self.topics[topic]
+        queues.pop(broker_name, None)
+        if not queues:
+            del self.topics[topic]

@@ -1,0 +1,190 @@
+"""Settings of the name server: RocketMQ's names in snake_case, with our own beside them.
+
+A request (UPDATE_NAMESRV_CONFIG) may change those in CHANGEABLE while the server runs; what it changed is kept in
+the data folder and counts over file and environment at the next start.
+"""
+
+from dataclasses import dataclass, fields, replace
+
+from gantry.remoting.aio.tls import ClientAuth, TlsMode, TlsSettings
+from gantry.runtime.errors import SettingsError
+from gantry.runtime.metrics import choose_metrics_port
+from gantry.runtime.settings import parse_value
+from services.namesrv.errors import ForbiddenError, RefusedError
+from services.namesrv.routetable import BROKERS_MAX, TOPICS_MAX
+
+_PORT_MAX = 65_535
+
+CHANGEABLE = frozenset(
+    {
+        "scan_not_active_broker_interval",
+        "order_message_enable",
+        "return_order_topic_config_to_broker",
+        "support_acting_master",
+        "enable_all_topic_list",
+        "enable_topic_list",
+        "notify_min_broker_id_changed",
+        "need_wait_for_service",
+        "wait_seconds_for_service",
+        "delete_topic_with_broker_registration",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NamesrvSettings:
+    """All settings. Those without a unit in their name carry RocketMQ's name and unit, said beside them."""
+
+    listen: str = "127.0.0.1:9876"
+    data: str = ".gantry/namesrv"
+    metrics_port: str = "auto"
+    metrics_host: str = "127.0.0.1"
+
+    scan_not_active_broker_interval: int = 10_000  # ms; 5.x scans every 5 s, 4.x every 10.
+    order_message_enable: bool = False
+    return_order_topic_config_to_broker: bool = True
+    support_acting_master: bool = False
+    enable_all_topic_list: bool = True
+    enable_topic_list: bool = True
+    notify_min_broker_id_changed: bool = False
+    need_wait_for_service: bool = False
+    wait_seconds_for_service: int = 45  # s
+    delete_topic_with_broker_registration: bool = False
+    config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
+    kv_config_path: str | None = None  # None: kvConfig.json in the data folder.
+    server_channel_max_idle_time_seconds: int = 120  # s
+
+    tls_server_mode: TlsMode = TlsMode.PERMISSIVE  # Counts once there is a certificate.
+    tls_server_cert_path: str | None = None
+    tls_server_key_path: str | None = None
+    tls_server_trust_cert_path: str | None = None
+    tls_server_need_client_auth: ClientAuth = ClientAuth.NONE
+
+    brokers_max: int = BROKERS_MAX
+    topics_max: int = TOPICS_MAX
+    drain_timeout_ms: int = 3_000
+
+    def check(self) -> None:
+        """Raise ValueError, naming the setting, for one that can't be."""
+        _, port = self.listen_address
+        choose_metrics_port(self.metrics_port, listen_port=port)
+        for name in (
+            "scan_not_active_broker_interval",
+            "server_channel_max_idle_time_seconds",
+            "brokers_max",
+            "topics_max",
+        ):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
+        for name in ("wait_seconds_for_service", "drain_timeout_ms"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is below 0")
+        if (self.tls_server_cert_path is None) != (self.tls_server_key_path is None):
+            raise ValueError("tls_server_cert_path: a certificate and tls_server_key_path go together")
+        if self.tls_server_mode is TlsMode.ENFORCING and self.tls_server_cert_path is None:
+            raise ValueError("tls_server_mode: enforcing needs tls_server_cert_path and tls_server_key_path")
+
+    @property
+    def listen_address(self) -> tuple[str, int]:
+        """Return host and port. Raises ValueError for what is not HOST:PORT."""
+        host, separator, port = self.listen.rpartition(":")
+        if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
+            raise ValueError(f"listen: {self.listen!r} is not HOST:PORT")
+        return host.removeprefix("[").removesuffix("]"), int(port)
+
+    @property
+    def kv_config_file(self) -> str:
+        """Return where the key-values are kept."""
+        return self.kv_config_path or f"{self.data}/kvConfig.json"
+
+    @property
+    def changes_file(self) -> str:
+        """Return where settings that were changed by request are kept."""
+        return f"{self.data}/namesrv-settings.json"
+
+    @property
+    def tls(self) -> TlsSettings | None:
+        """Return the TLS settings, or None without a certificate."""
+        if (
+            self.tls_server_cert_path is None
+            or self.tls_server_key_path is None
+            or self.tls_server_mode is TlsMode.DISABLED
+        ):
+            return None
+        return TlsSettings(
+            cert_file=self.tls_server_cert_path,
+            key_file=self.tls_server_key_path,
+            mode=self.tls_server_mode,
+            client_auth=self.tls_server_need_client_auth,
+            ca_file=self.tls_server_trust_cert_path,
+        )
+
+    def changed(self, properties: dict[str, str]) -> tuple["NamesrvSettings", dict[str, str]]:
+        """Return the settings after a request's changes, and those changes that are ours, by our names.
+
+        Args:
+            properties: RocketMQ's names and texts. Names we don't know are ignored, as RocketMQ does: tools send
+                back all they have read.
+
+        Raises:
+            ForbiddenError: One of them is on the black list, or can't change while the server runs.
+            RefusedError: A value can't be read, or can't be.
+        """
+        forbidden = {name.strip() for name in self.config_black_list.split(";")} & properties.keys()
+        if forbidden:
+            raise ForbiddenError(f"Can not update config in black list. ({', '.join(sorted(forbidden))})")
+        shown = dict(to_properties(self))
+        taken: dict[str, str] = {}
+        for wire_name, text in properties.items():
+            name = from_wire_name(wire_name)
+            if name in CHANGEABLE:
+                taken[name] = text
+            elif wire_name in shown and shown[wire_name] != text:
+                raise ForbiddenError(f"{wire_name} can not change while the name server runs")
+        return apply_changes(self, taken), taken
+
+
+def apply_changes(settings: NamesrvSettings, changes: dict[str, str]) -> NamesrvSettings:
+    """Return the settings with some of them changed, given by our names as texts.
+
+    Raises:
+        RefusedError: A value can't be read, or can't be.
+    """
+    try:
+        settings = replace(
+            settings, **{name: parse_value(NamesrvSettings, name, text) for name, text in changes.items()}
+        )
+        settings.check()
+    except (SettingsError, ValueError) as error:
+        raise RefusedError(str(error)) from None
+    return settings
+
+
+def to_properties(settings: NamesrvSettings) -> list[tuple[str, str]]:
+    """Return what GET_NAMESRV_CONFIG shows: settings whose meaning is RocketMQ's, under its names, sorted."""
+    host, port = settings.listen_address
+    shown = {
+        to_wire_name(field.name): _to_text(getattr(settings, field.name))
+        for field in fields(settings)
+        if field.name in CHANGEABLE or field.name in ("config_black_list", "server_channel_max_idle_time_seconds")
+    }
+    shown["bindAddress"] = host
+    shown["listenPort"] = str(port)
+    shown["kvConfigPath"] = settings.kv_config_file
+    shown["configStorePath"] = settings.changes_file
+    return sorted(shown.items())
+
+
+def to_wire_name(name: str) -> str:
+    """Return RocketMQ's name of one of our settings."""
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def from_wire_name(name: str) -> str:
+    """Return our name of one of RocketMQ's settings."""
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+def _to_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
