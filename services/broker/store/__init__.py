@@ -1,0 +1,1 @@
+"""The store: CommitLog, ConsumeQueues, IndexFiles and what keeps them whole. `messagestore` is its face."""

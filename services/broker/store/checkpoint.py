@@ -1,0 +1,38 @@
+"""StoreCheckpoint: up to where the store's files are known to be on the disk.
+
+A checkpoint ahead of its files would hide what a crash tore, so it is written by the one worker that has just synced
+what it speaks of, and by nobody else while the store runs.
+
+Of RocketMQ's five fields, `confirm_physical_offset` says in our stores: every record before it, and every unit and
+index entry of those records, is on the disk. It is independent of the wall clock, which may be set back.
+"""
+
+from gantry.runtime.files import FileSystem
+from gantry.storeformat.layout import CHECKPOINT, CHECKPOINT_BYTES, Checkpoint, decode_checkpoint, encode_checkpoint
+
+
+class StoreCheckpoint:
+    """The checkpoint file.
+
+    Concurrency: `write` is called by the worker that syncs derived files, and by start and stop when it is idle.
+    """
+
+    __slots__ = ("_file", "value")
+
+    def __init__(self, files: FileSystem, path: str) -> None:
+        if files.exists(path) and files.size_bytes(path) != CHECKPOINT_BYTES:
+            files.remove(path)  # Cut short by a crash while it was made: it says nothing.
+        if not files.exists(path):
+            files.create(path, CHECKPOINT_BYTES).close()
+        self._file = files.open(path)
+        self.value = decode_checkpoint(self._file.map()[: CHECKPOINT.size])
+
+    def write(self, value: Checkpoint) -> None:
+        """Write and sync. Durability: on the disk when this returns. Raises OSError."""
+        self._file.map()[: CHECKPOINT.size] = encode_checkpoint(value)[: CHECKPOINT.size]
+        self._file.sync()
+        self.value = value
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()

@@ -1,0 +1,115 @@
+"""What the CommitLog's records mean to everything that is derived from them: an Entry a record.
+
+Whoever appends a record knows its entry; where it has to be read from the log, this is the one place that does so.
+"""
+
+from typing import NamedTuple
+
+from gantry.model.delaylevel import parse_delay_levels
+from gantry.model.errors import InvalidNameError
+from gantry.model.javahash import tags_code as hash_tag
+from gantry.model.message import PropertyName, find_property
+from gantry.model.names import SCHEDULE_TOPIC
+from gantry.model.record import RecordHead
+from gantry.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from services.broker.store.consumequeue import ConsumeQueue
+from services.broker.store.consumequeuestore import ConsumeQueueStore
+from services.broker.store.settings import StoreSettings
+
+TAGS, KEYS, UNIQ_KEY, DELAY = (
+    name.encode() for name in (PropertyName.TAGS, PropertyName.KEYS, PropertyName.UNIQ_KEY, PropertyName.DELAY)
+)
+_UNKNOWN_DELAY_MS = 1000
+# What is put into the pending queue for every message: an Entry's fields without the price of making one.
+PlainEntry = tuple[int, int, ConsumeQueue | None, int, int, str, str, str, int]
+
+
+class Entry(NamedTuple):
+    """What is derived from one record."""
+
+    physical_offset: int
+    size_bytes: int
+    queue: ConsumeQueue | None
+    """None for prepared and rolled back messages: they have no place in a queue."""
+    queue_offset: int
+    tags_code: int
+    topic: str
+    unique_key: str
+    keys: str
+    """Words separated by spaces."""
+    stored_at_ms: int
+
+
+class EntryMaker:
+    """Makes entries of records."""
+
+    def __init__(self, queues: ConsumeQueueStore, settings: StoreSettings) -> None:
+        self._queues = queues
+        self._delays_ms = parse_delay_levels(settings.message_delay_level)
+
+    def from_record(self, head: RecordHead, *, with_keys: bool = True) -> Entry | None:
+        """Return the entry of a record in the log; None for one that can't be of any queue.
+
+        Args:
+            head: The record's.
+            with_keys: Look its keys up, for the index.
+        """
+        try:
+            topic = head.topic.decode()
+            has_place = head.sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+            queue = self._queues.get_or_create(topic, head.queue_id) if has_place else None
+        except (InvalidNameError, UnicodeDecodeError):
+            return None  # Without a checksum over the whole record, damage may look like this.
+        properties = head.properties
+        is_indexed = with_keys and head.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+        return Entry(
+            head.physical_offset,
+            head.size_bytes,
+            queue,
+            head.queue_offset,
+            self.tags_code(topic, find_property(properties, TAGS), properties, head.stored_at_ms),
+            topic,
+            (find_property(properties, UNIQ_KEY) or "") if is_indexed else "",
+            (find_property(properties, KEYS) or "") if is_indexed else "",
+            head.stored_at_ms,
+        )
+
+    def unusual(  # noqa: PLR0917 - the fields of an Entry.
+        self,
+        queue: ConsumeQueue,
+        at: int,
+        size: int,
+        queue_offset: int,
+        sys_flag: int,
+        keyed: tuple[str, str, str],
+        properties: bytes,
+        stored_at_ms: int,
+    ) -> Entry:
+        """Return the entry of a message that is just being appended and is of the schedule topic or a transaction.
+
+        `keyed` are its tag, unique key and keys.
+        """
+        tag, unique_key, keys = keyed
+        kind = sys_flag & TRANSACTION_MASK
+        is_indexed = kind != TRANSACTION_ROLLBACK
+        return Entry(
+            at,
+            size,
+            queue if kind not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK) else None,
+            queue_offset,
+            self.tags_code(queue.topic, tag, properties, stored_at_ms),
+            queue.topic,
+            unique_key if is_indexed else "",
+            keys if is_indexed else "",
+            stored_at_ms,
+        )
+
+    def tags_code(self, topic: str, tag: str | None, properties: bytes, stored_at_ms: int) -> int:
+        """Return the last field of a unit: the tag's hash, or for a delayed message when it is due."""
+        if topic == SCHEDULE_TOPIC:
+            level = find_property(properties, DELAY)
+            if level is not None and level.isascii() and level.isdigit() and int(level) > 0:
+                number = min(int(level), len(self._delays_ms))
+                delay_ms = self._delays_ms[number - 1] if number else _UNKNOWN_DELAY_MS
+                return stored_at_ms + delay_ms
+        return hash_tag(tag)

@@ -1,0 +1,232 @@
+"""Reading: messages of a queue, offsets by time, messages by key.
+
+What is handed out are copies, and what is checked is the copy. So nothing that a reader holds keeps a file mapped,
+and what was checked is what is sent.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from gantry.model.record import CRC_MASK, CRC_PROPERTY_BYTES, crc32
+from gantry.storeformat.layout import FILLER_SIZE, UNIT, UNIT_SIZE_BYTES
+from services.broker.store.commitlog import CommitLog
+from services.broker.store.consumequeue import ConsumeQueue, is_message_unit
+from services.broker.store.consumequeuestore import ConsumeQueueStore
+from services.broker.store.indexservice import IndexService
+from services.broker.store.proof import CRC_PROPERTY_STOP, CRC_PROPERTY_TURNED, IDENTITY, IDENTITY_BYTES, is_sound
+from services.broker.store.results import Boundary, GetResult, GetStatus, QueryResult
+from services.broker.store.settings import StoreSettings
+
+PULL_BYTES_MIN = 100
+PULL_BYTES_MAX = 128 << 20
+
+UnitFilter = Callable[[int], bool]
+RecordFilter = Callable[[bytes], bool]
+
+
+class Reader:
+    """The reading side of a store.
+
+    Concurrency: the store's thread only; it changes nothing but its counter.
+
+    Attributes:
+        damaged_reads: Records met that did not prove themselves.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        index: IndexService | None,
+        settings: StoreSettings,
+        physical_memory_bytes: int,
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._memory_bytes = physical_memory_bytes * settings.access_message_in_memory_max_ratio // 100
+        self._bytes_in_memory = settings.max_transfer_bytes_on_message_in_memory
+        self._count_in_memory = settings.max_transfer_count_on_message_in_memory
+        self._bytes_on_disk = settings.max_transfer_bytes_on_message_in_disk
+        self._count_on_disk = settings.max_transfer_count_on_message_in_disk
+        self._filter_units_max = settings.max_filter_message_size // UNIT_SIZE_BYTES
+        self._query_max = settings.max_msgs_num_batch
+        self.damaged_reads = 0
+
+    def get(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_messages: int,
+        *,
+        max_bytes: int = PULL_BYTES_MAX,
+        unit_filter: UnitFilter | None = None,
+        record_filter: RecordFilter | None = None,
+        wide_messages: int = 0,
+    ) -> GetResult:
+        """Return messages of a queue from an offset on; the first one that fits always comes.
+
+        Args:
+            topic: The queue's topic.
+            queue_id: Within the topic.
+            offset: Where to begin.
+            max_messages: At most so many; the settings' limits by count are in force too.
+            max_bytes: At most so many bytes of records; within 100 bytes and 128 MiB, and the settings' limits.
+            unit_filter: Says of a tags code whether the message may be meant.
+            record_filter: Says of a record whether it is meant.
+            wide_messages: So many may be taken although the settings' limits by count are lower.
+
+        Returns:
+            Always with the offset to go on at: units without a message, and what a filter leaves out, are gone over.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if high == 0:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+        if offset < low:
+            return GetResult(GetStatus.OFFSET_TOO_SMALL, low, low, high)
+        if offset == high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+        if offset > high:
+            return GetResult(GetStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        if queue.files.find(offset * UNIT_SIZE_BYTES) is None:
+            following = queue.files.following(offset * UNIT_SIZE_BYTES)
+            index = high if following is None else min(following.start // UNIT_SIZE_BYTES, high)
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, index, low, high)
+        max_messages = max(max_messages, wide_messages)
+        counts = max(self._count_in_memory, wide_messages), max(self._count_on_disk, wide_messages)
+        data = queue.units(offset, max(self._filter_units_max, max_messages))
+        if unit_filter is None and record_filter is None:
+            # What is looked at is nearly always taken; one more, to see whether there is more.
+            data = data[: (max_messages + 1) * UNIT_SIZE_BYTES]
+        return self._take(queue, offset, data, max_messages, counts, max_bytes, unit_filter, record_filter)
+
+    def _take(  # noqa: PLR0917 - the hot path; keywords cost.
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        units: bytes,
+        max_messages: int,
+        counts: tuple[int, int],
+        max_bytes: int,
+        unit_filter: UnitFilter | None,
+        record_filter: RecordFilter | None,
+    ) -> GetResult:
+        """Go through units and take the records they promise, until a limit is reached."""
+        log, queue_id, topic_field = self._log, queue.queue_id, queue.topic_field
+        log_min, log_max = log.min_offset, log.confirm_offset
+        memory_from = log.wrote_offset - self._memory_bytes
+        max_bytes = min(max(max_bytes, PULL_BYTES_MIN), PULL_BYTES_MAX)
+        # Limits for what is still in memory, and for what has to come from the disk.
+        near = min(max_messages, counts[0]), min(max_bytes, self._bytes_in_memory)
+        far = min(max_messages, counts[1]), min(max_bytes, self._bytes_on_disk)
+        records: list[bytes] = []
+        index, total, is_filtered, last = offset, 0, False, 0
+        base = end = 0
+        memory: Any = b""  # Its slices are bytes.
+        identity, append = IDENTITY.unpack_from, records.append
+        for at, size, tags_code in UNIT.iter_unpack(units):
+            if not 0 < size < FILLER_SIZE or at < log_min or at + size > log_max:
+                index += 1  # Filler, blank, removed with its file, or nonsense.
+                continue
+            if records:
+                count_max, bytes_max = near if at >= memory_from else far
+                if len(records) >= count_max or total + size > bytes_max:
+                    break
+            last = at
+            if unit_filter is not None and not unit_filter(tags_code):
+                is_filtered = True
+                index += 1
+                continue
+            if not base <= at < end:
+                file = log.files.find(at)
+                if file is None:
+                    index += 1
+                    continue
+                memory, base, end = file.memory, file.start, file.end
+            record = memory[at - base : at - base + size]
+            if not (
+                # As `is_sound`, without a call for each of the many records that are.
+                len(record) == size > IDENTITY_BYTES
+                and identity(record) == (size, queue_id, index, at)
+                and record.rfind(topic_field) > 0
+                and record[:CRC_PROPERTY_STOP:-1]
+                == CRC_PROPERTY_TURNED % (crc32(record[:-CRC_PROPERTY_BYTES]) & CRC_MASK)
+            ) and not is_sound(record, at, queue_id, index, queue.topic_bytes, log.mark):
+                self.damaged_reads += 1
+                index += 1
+                continue
+            if record_filter is not None and not record_filter(record):
+                is_filtered = True
+            else:
+                append(record)
+                total += size
+            index += 1
+        status = GetStatus.FOUND
+        if not records:
+            status = GetStatus.NO_MATCHED_MESSAGE if is_filtered else GetStatus.MESSAGE_WAS_REMOVING
+        suggest_slave = log.wrote_offset - last > self._memory_bytes if last else False
+        return GetResult(status, index, queue.min_offset, queue.max_offset, tuple(records), len(records), suggest_slave)
+
+    def stored_at(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """Return the store time of the message at an offset, or None where there is none."""
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+            return None
+        unit = queue.unit(offset)
+        return self._time_of(unit.physical_offset, unit.size_bytes)
+
+    def _time_of(self, physical_offset: int, size: int) -> int | None:
+        if not is_message_unit(physical_offset, size) or physical_offset < self._log.min_offset:
+            return None
+        return self._log.stored_at(physical_offset)
+
+    def offset_by_time(self, topic: str, queue_id: int, at_ms: int, boundary: Boundary) -> int:
+        """Return the offset of the message that a time means; what can't be read is gone over.
+
+        LOWER: the first message stored at the time or later, the max offset if there is none. UPPER: the last one
+        stored at the time or earlier, the min offset if there is none.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or queue.min_offset >= queue.max_offset:
+            return 0 if queue is None else queue.min_offset
+        if boundary is Boundary.LOWER:
+            return self._first_with(queue, lambda stored_at_ms: stored_at_ms >= at_ms)
+        # The last one that is not later. Nothing is as early as that: the first readable one.
+        return max(self._first_with(queue, lambda stored_at_ms: stored_at_ms > at_ms) - 1, queue.min_offset)
+
+    def _first_with(self, queue: ConsumeQueue, is_reached: Callable[[int], bool]) -> int:
+        """Return the first offset whose message satisfies a condition that stays true; the end if none does."""
+        low, high = queue.min_offset, queue.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            found = self._next_time(queue, middle, high)
+            if found is None or is_reached(found[1]):
+                high = middle
+            else:
+                low = found[0] + 1
+        return low
+
+    def _next_time(self, queue: ConsumeQueue, index: int, end: int) -> tuple[int, int] | None:
+        """Return offset and store time of the first message from `index` on that can be read."""
+        while index < end:
+            found = queue.first_sound(index, end)
+            if found is None:
+                return None
+            index, unit = found
+            stored_at_ms = self._time_of(unit.physical_offset, unit.size_bytes)
+            if stored_at_ms is not None:
+                return index, stored_at_ms
+            index += 1
+        return None
+
+    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
+        """Return the newest messages with a key stored within a time, oldest first."""
+        if self._index is None:
+            return QueryResult((), 0, 0)
+        offsets = self._index.find(topic, key, min(max_count, self._query_max), begin_ms, end_ms)
+        records = (self._log.record(offset) for offset in sorted(offsets))
+        return QueryResult(tuple(record for record in records if record is not None), *self._index.last_update)

@@ -1,0 +1,87 @@
+"""The store's settings: RocketMQ's keys in snake_case, with units where RocketMQ leaves them out."""
+
+import enum
+from dataclasses import dataclass
+
+from gantry.model.delaylevel import parse_delay_levels
+from gantry.storeformat import layout
+
+_HOURS = range(24)
+
+
+class FlushDiskType(enum.StrEnum):
+    """When a send is answered: when its record is on the disk, or when it is in the page cache."""
+
+    SYNC_FLUSH = "SYNC_FLUSH"
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """Settings of one store; defaults are RocketMQ's unless a comment says why not."""
+
+    root_dir: str = "store"
+    mapped_file_size_commit_log: int = layout.COMMIT_LOG_FILE_BYTES
+    mapped_file_size_consume_queue: int = layout.CONSUME_QUEUE_FILE_BYTES
+    max_hash_slot_num: int = layout.HASH_SLOTS
+    max_index_num: int = layout.INDEX_ENTRIES
+    message_index_enable: bool = True
+
+    flush_disk_type: FlushDiskType = FlushDiskType.SYNC_FLUSH  # ADR-0007
+    flush_interval_commit_log_ms: int = 500
+    flush_commit_log_least_pages: int = 4
+    flush_commit_log_thorough_interval_ms: int = 10_000
+    flush_interval_consume_queue_ms: int = 1000
+    flush_consume_queue_least_pages: int = 2
+    # RocketMQ: 60,000. What was not yet flushed thoroughly is read again after a crash, about 10 µs a record.
+    flush_consume_queue_thorough_interval_ms: int = 10_000
+    record_checksum: bool = True  # enabledAppendPropCRC, ADR-0006
+
+    file_reserved_time_hours: int = 72
+    delete_when: str = "04"
+    clean_resource_interval_ms: int = 10_000
+    delete_file_batch_max: int = 10
+    redelete_hanged_file_interval_ms: int = 120_000
+    disk_max_used_space_ratio: int = 75
+    disk_space_clean_forcibly_ratio: int = 85
+    disk_space_warning_level_ratio: int = 90
+    clean_file_forcibly_enable: bool = True
+
+    max_message_size: int = 4_194_304
+    message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    max_transfer_bytes_on_message_in_memory: int = 262_144
+    max_transfer_count_on_message_in_memory: int = 32
+    max_transfer_bytes_on_message_in_disk: int = 65_536
+    max_transfer_count_on_message_in_disk: int = 8
+    access_message_in_memory_max_ratio: int = 40
+    max_filter_message_size: int = 16_000
+    max_msgs_num_batch: int = 64
+    # Records appended and not yet dispatched whose parts are remembered; beyond it they are read from the log again.
+    dispatch_pending_max: int = 65_536
+
+    def check(self) -> None:
+        """Raise ValueError("name: reason") for a value that can't work."""
+        if self.mapped_file_size_commit_log < 4096:
+            raise ValueError("mapped_file_size_commit_log: is less than 4096 bytes")
+        size = self.mapped_file_size_consume_queue
+        if size < layout.UNIT_SIZE_BYTES or size % layout.UNIT_SIZE_BYTES:
+            raise ValueError(f"mapped_file_size_consume_queue: {size} is no multiple of {layout.UNIT_SIZE_BYTES}")
+        if self.max_hash_slot_num < 1 or self.max_index_num < 2:
+            raise ValueError("max_hash_slot_num: and max_index_num need at least 1 and 2")
+        for name in ("disk_max_used_space_ratio", "disk_space_clean_forcibly_ratio", "disk_space_warning_level_ratio"):
+            if not 1 <= getattr(self, name) <= 100:
+                raise ValueError(f"{name}: {getattr(self, name)} is not within 1 and 100")
+        self.delete_hours()
+        parse_delay_levels(self.message_delay_level)
+
+    def delete_hours(self) -> frozenset[int]:
+        """Return the hours of the day in which expired files go; raises ValueError."""
+        parts = [part.strip() for part in self.delete_when.split(";") if part.strip()]
+        if not all(part.isdigit() and int(part) in _HOURS for part in parts):
+            raise ValueError(f"delete_when: {self.delete_when!r} is not hours of the day separated by semicolons")
+        return frozenset(int(part) for part in parts)
+
+    @property
+    def is_sync_flush(self) -> bool:
+        """Say whether a send waits for the disk."""
+        return self.flush_disk_type is FlushDiskType.SYNC_FLUSH

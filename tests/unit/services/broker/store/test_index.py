@@ -1,0 +1,234 @@
+"""IndexFile and IndexService: layout, chains, following files, queries, and what a crash leaves."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gantry.model.javahash import index_key_hash
+from gantry.storeformat.layout import INDEX_HEADER, index_entry_position, index_file_bytes
+from services.broker.store.indexfile import IndexFile
+from services.broker.store.indexservice import IndexService
+from tests.support.memfilesystem import MemFileSystem
+from tests.support.storeworkload import small_settings
+from tests.support.virtualtime import FakeClock
+
+VECTOR = json.loads((Path(__file__).parents[4] / "conformance/golden/vectors.json").read_text())["index"]
+T0 = 1_700_000_000_000
+ALWAYS = (0, 1 << 62)
+
+
+def index_file(slots: int = 8, entries: int = 32, files: MemFileSystem | None = None) -> IndexFile:
+    files = files or MemFileSystem(FakeClock())
+    return IndexFile("x", files.create("/x", index_file_bytes(slots, entries)), slots=slots, entries=entries)
+
+
+def service(files: MemFileSystem | None = None, clock: FakeClock | None = None) -> IndexService:
+    clock = clock or FakeClock(T0)
+    return IndexService(files or MemFileSystem(clock), small_settings(), clock)
+
+
+def put(index: IndexService, number: int, *, keys: str = "") -> None:
+    index.put("T", f"U{number}", keys, number * 100, T0 + number * 500)
+
+
+def entry(number: int, *, keys: str = ""):
+    return (number * 100, 100, None, number, 0, "T", f"U{number}", keys, T0 + number * 500)
+
+
+def test_the_bytes_of_the_vector():
+    slots, entries = 5_000_000, 100
+    file = index_file(slots, entries)
+    key_hash = index_key_hash("TopicTest", "k1")
+    assert key_hash == VECTOR["hash"]
+    file.put(((key_hash, 4096, VECTOR["header_after_two"]["beginTs"]),))
+    file.put(((key_hash, 5000, VECTOR["header_after_two"]["endTs"]),))
+    file.write_header()
+    memory = file.file.memory
+    first = index_entry_position(slots, 1)
+    assert memory[0:40].hex() == VECTOR["header_after_two"]["hex"]
+    assert first == VECTOR["first_entry_pos"]
+    assert memory[first : first + 20].hex() == VECTOR["first_entry_hex"]
+    assert memory[first + 20 : first + 40].hex() == VECTOR["second_entry_same_slot"]["hex"]
+    assert 40 + VECTOR["slot"] * 4 in (VECTOR["slot_pos"], VECTOR["slot_pos"] + 40)
+    assert int.from_bytes(memory[40 + VECTOR["slot"] * 4 : 44 + VECTOR["slot"] * 4]) == 2
+
+
+def test_chains_are_walked_newest_first():
+    file = index_file(slots=2)
+    file.put([(hash_, number * 10, T0 + number * 1000) for number, hash_ in enumerate((4, 6, 4, 5, 4))])
+    assert list(file.find(4, *ALWAYS)) == [40, 20, 0]
+    assert list(file.find(6, *ALWAYS)) == [10]
+    assert list(file.find(5, *ALWAYS)) == [30]
+    assert list(file.find(8, *ALWAYS)) == []
+    assert list(file.find(4, T0 + 1500, T0 + 3000)) == [20]
+
+
+def test_a_chain_that_runs_in_a_circle_ends():
+    file = index_file(slots=1)
+    file.put([(1, 10, T0), (1, 20, T0), (1, 30, T0)])
+    at = index_entry_position(1, 2) + 16
+    file.file.write(at, (3).to_bytes(4))
+    assert list(file.find(1, *ALWAYS)) == [30, 20]
+
+
+def test_a_full_file_holds_one_entry_less_than_its_name_says():
+    index = service()
+    for number in range(31):
+        put(index, number)
+    assert len(index) == 1
+    put(index, 31)
+    assert [file.count for file in index] == [32, 2]
+
+
+def test_a_following_file_takes_over_the_end_of_the_one_before():
+    index = service()
+    for number in range(40):
+        put(index, number)
+    index.write_headers()
+    first, second = index
+    assert INDEX_HEADER.unpack(second.file.memory[0:40]) == (T0 + 31 * 500, T0 + 39 * 500, 3100, 3900, 8, 10)
+    assert first.end_offset == 3000
+    assert index.full_end_at_ms == T0 + 30 * 500
+    assert index.last_update == (T0 + 39 * 500, 3900)
+    for number in range(40):
+        assert index.find("T", f"U{number}", 64, T0 + number * 500, T0 + number * 500) == [number * 100]
+
+
+def test_putting_all_is_putting_one_by_one():
+    one, all_ = service(), service()
+    entries = [entry(number, keys="k1 k2" if number % 7 == 0 else "") for number in range(100)]
+    for number in range(100):
+        put(one, number, keys="k1 k2" if number % 7 == 0 else "")
+    for start in range(0, 100, 13):
+        all_.put_all(entries[start : start + 13])
+    one.write_headers()
+    all_.write_headers()
+    assert [bytes(file.file.memory) for file in one] == [bytes(file.file.memory) for file in all_]
+
+
+def test_putting_again_changes_nothing_even_across_the_end_of_a_file():
+    index = service()
+    for number in range(12):
+        put(index, number, keys="a b")
+    index.write_headers()
+    before = [bytes(file.file.memory) for file in index]
+    assert len(before) == 2
+    for number in range(12):
+        put(index, number, keys="a b")
+    index.put_all([entry(number, keys="a b") for number in range(12)])
+    index.write_headers()
+    assert [bytes(file.file.memory) for file in index] == before
+
+
+def test_a_message_some_of_whose_keys_are_there_gets_the_others():
+    index = service()
+    put(index, 1)
+    index.put("T", "U2", "", 200, T0)
+    index.put("T", "U2", "a b", 200, T0)
+    assert index.find("T", "a", 64, *ALWAYS) == [200]
+    assert [file.count for file in index] == [5]
+
+
+def test_a_message_without_keys_is_not_indexed():
+    index = service()
+    index.put("T", "", "", 100, T0)
+    index.put_all([(100, 10, None, 0, 0, "T", "", "", T0)])
+    assert len(index) == 0
+
+
+def test_queries_stop_at_the_count_and_leave_out_doubles():
+    index = service()
+    for number in range(50):
+        index.put("T", "", "same same", number * 100, T0 + number)
+    assert index.find("T", "same", 3, *ALWAYS) == [4900, 4800, 4700]
+    assert len(index.find("T", "same", 64, *ALWAYS)) == 50
+
+
+def test_names_sort_as_files_were_made_though_the_clock_goes_back():
+    clock = FakeClock(T0)
+    index = service(clock=clock)
+    for number in range(100):
+        put(index, number)
+        clock.advance(-5000)
+    names = [file.name for file in index]
+    assert names == sorted(set(names))
+    assert len(names) == 4
+
+
+def test_files_of_other_settings_are_left_alone():
+    files = MemFileSystem(FakeClock())
+    files.make_dirs("/store/index")
+    files.create("/store/index/20260101000000000", 777).close()
+    files.write("/store/index/20260101000000001", b"")
+    files.write("/store/index/notes", b"x")
+    index = service(files)
+    assert index.load() == ["/store/index/20260101000000000"]
+    assert len(index) == 0
+    index.mend(0, lambda offset: True)
+    assert files.list_dir("/store/index") == ["20260101000000000", "notes"]
+
+
+def test_old_files_expire_but_never_the_last():
+    index = service()
+    for number in range(70):
+        put(index, number)
+    assert [file.start for file in index.expire(3001)] == [0]
+    assert len(index.expire(1 << 40)) == 1
+    assert len(index) == 1
+
+
+def crashed(index: IndexService, files: MemFileSystem) -> IndexService:
+    again = service(files)
+    again.load()
+    return again
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_mending_keeps_what_is_trusted_and_the_rest_is_put_back(data):
+    files = MemFileSystem(FakeClock(T0))
+    index = service(files)
+    count = data.draw(st.integers(1, 70))
+    for number in range(1, count):
+        put(index, number, keys="k" if number % 3 == 0 else "")
+    index.write_headers()
+    whole = [bytes(file.file.memory) for file in index]
+    trusted = data.draw(st.integers(0, count))
+    for file in index:  # Tear what is not trusted: any byte of later entries, the slots and the head.
+        for number in range(1, file.count):
+            if file._entry(number)[1] >= trusted * 100 and data.draw(st.booleans()):
+                file.file.write(index_entry_position(8, number) + data.draw(st.integers(0, 19)), b"\0")
+        if not (file.is_full and file.end_offset < trusted * 100):
+            file.file.write(40, bytes(data.draw(st.integers(0, 32))))
+    again = crashed(index, files)
+    again.mend(trusted * 100, lambda offset: offset % 100 == 0)
+    for number in range(1, count):
+        put(again, number, keys="k" if number % 3 == 0 else "")
+    again.write_headers()
+    assert [bytes(file.file.memory)[40:] for file in again] == [content[40:] for content in whole]
+    for number in range(1, count):
+        assert again.find("T", f"U{number}", 64, T0 + number * 500, T0 + number * 500) == [number * 100]
+
+
+def test_what_stands_behind_a_gap_is_built_again():
+    files = MemFileSystem(FakeClock(T0))
+    index = service(files)
+    for number in range(1, 80):
+        put(index, number)
+    index.write_headers()
+    middle = [file.file.path for file in index][1]
+    files.write(middle, b"")
+    again = crashed(index, files)
+    again.mend(8000, lambda offset: True)
+    assert [file.end_offset for file in again] == [3100]
+
+
+@pytest.mark.parametrize("promised", [-5, 0, 1 << 20])
+def test_a_head_that_promises_nonsense(promised):
+    file = index_file()
+    file.file.write(36, promised.to_bytes(4, signed=True))
+    again = IndexFile("x", file.file.file, slots=8, entries=32)
+    assert again.count == (1 if promised <= 0 else 32)

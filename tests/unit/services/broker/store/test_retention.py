@@ -1,0 +1,203 @@
+"""Retention: by age and hour, by the three watermarks of the disk, by hand; and what must not go."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from services.broker.store.messagestore import MessageStore
+from services.broker.store.results import PutStatus
+from tests.support.faultfilesystem import FaultFileSystem, FaultRule
+from tests.support.memfilesystem import MemFileSystem
+from tests.support.storeworkload import HOST, make_store, read_queue, small_settings
+from tests.support.virtualtime import EPOCH_MS, FakeClock
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def local_hour(at_ms: int) -> int:
+    return datetime.fromtimestamp(at_ms // 1000, UTC).astimezone().hour
+
+
+class Opened:
+    def __init__(self, **changes) -> None:
+        # Noon, local time: an hour in which nothing goes by itself.
+        self.clock = FakeClock(EPOCH_MS + (12 - local_hour(EPOCH_MS)) % 24 * HOUR_MS)
+        self.memory = MemFileSystem(self.clock, capacity_bytes=1_000_000)
+        self.files = FaultFileSystem(self.memory)
+        settings = small_settings(**({"file_reserved_time_hours": 72} | changes))
+        self.store: MessageStore = make_store(self.files, self.clock, settings)
+        self.store.start()
+
+    def put(self, count: int = 1) -> PutStatus:
+        for _ in range(count):
+            result = self.store.put("T", 0, bytes(800), b"UNIQ_KEY\x01k\x02", born_at_ms=1, born_host=HOST)
+        self.store.request_flush()
+        self.store.dispatch()
+        return result.status
+
+    def after(self, ms: int) -> list[str]:
+        """Let time pass and return the files of the log."""
+        self.clock.advance(ms)
+        self.store.maintain()
+        self.store.maintain()
+        return self.log_files()
+
+    def log_files(self) -> list[str]:
+        return [name.lstrip("0") or "0" for name in self.memory.list_dir("/store/commitlog")]
+
+    def fill_to(self, percent: int) -> None:
+        used = self.memory.used_bytes() - self.memory.foreign_bytes
+        self.memory.foreign_bytes = percent * 10_000 - used
+
+
+def test_files_go_when_they_are_old_and_the_hour_has_come():
+    opened = Opened()
+    opened.put(20)
+    files = opened.log_files()
+    assert len(files) == 6, "five and the one made ahead"
+    assert opened.after(71 * HOUR_MS) == files, "not old enough"
+    assert opened.after(2 * HOUR_MS) == files, "old, but not the hour"
+    hours = 0
+    while opened.log_files() == files:
+        opened.after(HOUR_MS)
+        hours += 1
+        assert hours <= 24
+    assert local_hour(opened.clock.now_ms()) == 4
+    assert opened.log_files() == ["16384", "20480"], "the current one and the next stay"
+    assert opened.store.min_physical_offset == 16384
+    assert opened.store.min_offset("T", 0) == 16
+    assert list(read_queue(opened.store, "T", 0)) == [16, 17, 18, 19]
+    assert opened.memory.list_dir("/store/consumequeue/T/0") == [f"{200:020d}"]
+
+
+def test_several_hours_may_be_named():
+    opened = Opened(delete_when="04;13")
+    opened.put(8)
+    assert opened.after(3 * DAY_MS + HOUR_MS) == ["4096", "8192"]
+
+
+def test_a_file_that_was_written_to_lately_keeps_those_behind_it():
+    opened = Opened()
+    opened.put(20)
+    opened.clock.advance(3 * DAY_MS)
+    file = opened.memory.open(f"/store/commitlog/{4096:020d}")
+    file.map()[0:1] = bytes(file.map()[0:1])
+    opened.after(0)
+    assert opened.store.clean_expired() == 1
+    assert opened.log_files()[0] == "4096"
+
+
+def test_at_most_ten_files_a_run():
+    opened = Opened()
+    opened.put(100)
+    opened.after(3 * DAY_MS)
+    assert opened.store.clean_expired() == 10
+    assert opened.after(10_000)[0] == str(20 * 4096), "by hand means the next rounds too"
+
+
+def test_above_75_percent_expired_files_go_at_any_hour():
+    opened = Opened()
+    opened.put(8)
+    opened.fill_to(76)
+    assert opened.after(71 * HOUR_MS)[0] == "0", "not expired"
+    assert opened.after(2 * HOUR_MS)[0] == "4096"
+
+
+def test_above_85_percent_files_go_though_they_are_young():
+    opened = Opened()
+    opened.put(8)
+    opened.fill_to(86)
+    assert opened.after(10_000) == ["4096", "8192"]
+
+
+def test_not_by_force_where_that_is_switched_off():
+    opened = Opened(clean_file_forcibly_enable=False)
+    opened.put(8)
+    opened.fill_to(86)
+    assert opened.after(10_000)[0] == "0"
+
+
+def test_above_90_percent_nothing_is_stored_until_below_85():
+    opened = Opened(clean_file_forcibly_enable=False)
+    opened.put(4)
+    opened.fill_to(91)
+    opened.after(10_000)
+    assert opened.put() is PutStatus.NOT_WRITABLE
+    state = opened.store.state()
+    assert state.reason == "the disk is 91 % full, nothing is stored above 90 %"
+    assert list(read_queue(opened.store, "T", 0)) == [0, 1, 2, 3], "reading goes on"
+    opened.fill_to(88)
+    opened.after(10_000)
+    assert opened.put() is PutStatus.NOT_WRITABLE
+    opened.fill_to(85)
+    opened.after(10_000)
+    assert opened.put() is PutStatus.OK
+    assert opened.store.state().disk_percent >= 85
+
+
+def test_a_full_disk_at_start_is_said():
+    clock = FakeClock()
+    memory = MemFileSystem(clock, capacity_bytes=1_000_000)
+    memory.foreign_bytes = 950_000
+    store = make_store(memory, clock)
+    store.start()
+    assert "% full, nothing is stored above 90 %" in store.state().reason
+
+
+def test_what_is_not_covered_by_the_checkpoint_stays():
+    opened = Opened(flush_consume_queue_thorough_interval_ms=100 * DAY_MS)
+    opened.put(20)
+    opened.after(10 * DAY_MS)
+    assert opened.store.clean_expired() == 0
+    assert opened.log_files()[0] == "0"
+
+
+def test_a_file_somebody_reads_is_closed_later():
+    opened = Opened()
+    opened.put(8)
+    view = memoryview(opened.store._log.files.first.memory)
+    opened.after(3 * DAY_MS)
+    opened.store.clean_expired()
+    opened.after(1000)
+    assert opened.log_files()[0] == "4096", "the name is gone at once"
+    assert opened.store.state().hanged_files == 1
+    opened.after(120_000)
+    assert opened.store.state().hanged_files == 1
+    view.release()
+    opened.after(119_999)
+    assert opened.store.state().hanged_files == 1
+    opened.after(1)
+    assert opened.store.state().hanged_files == 0
+
+
+def test_files_that_can_not_be_removed_are_no_reason_to_stop():
+    opened = Opened()
+    opened.put(8)
+    opened.files.rules.append(FaultRule("remove"))
+    opened.after(3 * DAY_MS)
+    assert opened.store.clean_expired() == 1
+    opened.after(1000)
+    assert opened.put() is PutStatus.OK
+    assert opened.store.min_physical_offset == 4096
+
+
+@pytest.mark.parametrize("hours", ["24", "x", "4,5", "-1"])
+def test_hours_that_are_none(hours):
+    with pytest.raises(ValueError, match="delete_when"):
+        small_settings(delete_when=hours).check()
+
+
+def test_settings_that_can_not_work_are_refused():
+    small_settings().check()
+    for name, value in (
+        ("mapped_file_size_commit_log", 100),
+        ("mapped_file_size_consume_queue", 21),
+        ("mapped_file_size_consume_queue", 0),
+        ("max_index_num", 1),
+        ("disk_max_used_space_ratio", 0),
+        ("disk_space_warning_level_ratio", 101),
+        ("message_delay_level", "1s 2parsecs"),
+    ):
+        with pytest.raises(ValueError):
+            small_settings(**{name: value}).check()
