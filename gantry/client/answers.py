@@ -1,0 +1,29 @@
+"""Reading what a broker or name server answered: what can't be read counts as a refusal, with its sender."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from gantry.client.errors import BrokerError
+from gantry.remoting.codes import ResponseCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.errors import BodyError, HeaderError
+from gantry.remoting.headers.fields import Header
+
+H = TypeVar("H", bound=Header)
+T = TypeVar("T")
+
+
+def read_header(kind: type[H], response: RemotingCommand, address: str) -> H:
+    """Return an answer's typed header. Raises BrokerError when it is none of that kind."""
+    try:
+        return kind.from_ext(response.ext_fields)
+    except HeaderError as error:
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"its answer can't be read: {error}", address) from None
+
+
+def read_body(decode: Callable[[bytes], T], response: RemotingCommand, address: str) -> T:
+    """Return an answer's decoded body. Raises BrokerError when it is none of that kind."""
+    try:
+        return decode(response.body_bytes)
+    except BodyError as error:
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"its answer can't be read: {error}", address) from None

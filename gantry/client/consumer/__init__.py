@@ -1,0 +1,1 @@
+"""Consumers: pulling from explicit offsets, and membership in a group that shares out queues."""

@@ -1,0 +1,90 @@
+"""Offsets of queues and of groups, asked of the queue's master."""
+
+from gantry.client.answers import H, read_header
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError
+from gantry.model.message import MessageQueue
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import EncodableHeader, RemotingCommand
+from gantry.remoting.headers.offset import (
+    GetEarliestStoreTimeHeader,
+    GetMaxOffsetHeader,
+    GetMinOffsetHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetHeader,
+    SearchOffsetHeader,
+    TimestampResponseHeader,
+    UpdateConsumerOffsetHeader,
+)
+
+LOWER = "LOWER"
+UPPER = "UPPER"
+
+
+class Offsets:
+    """Reads and writes offsets over an engine.
+
+    Every call raises BrokerUnavailableError, BrokerError or NoAnswerError when the master is away, refuses or does not
+    answer, and NoRouteError for a topic that does not exist.
+    """
+
+    def __init__(self, engine: ClientEngine) -> None:
+        self._engine = engine
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Return the first offset that can be read."""
+        header = GetMinOffsetHeader(topic=queue.topic, queue_id=queue.queue_id)
+        return await self._offset(queue, RequestCode.GET_MIN_OFFSET, header)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Return the next offset to be written."""
+        header = GetMaxOffsetHeader(topic=queue.topic, queue_id=queue.queue_id)
+        return await self._offset(queue, RequestCode.GET_MAX_OFFSET, header)
+
+    async def search_offset(self, queue: MessageQueue, at_ms: int, boundary: str = LOWER) -> int:
+        """Return the offset that was stored at a moment (wall ms): the first of that moment, or the last (UPPER)."""
+        header = SearchOffsetHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=at_ms, boundary_type=boundary)
+        return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
+
+    async def earliest_stored_at_ms(self, queue: MessageQueue) -> int | None:
+        """Return when the first readable message was stored, or None for an empty queue."""
+        header = GetEarliestStoreTimeHeader(topic=queue.topic, queue_id=queue.queue_id)
+        answer = await self._ask(TimestampResponseHeader, queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
+        at_ms = answer.timestamp
+        return None if at_ms < 0 else at_ms
+
+    async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
+        """Return what a group has committed on a queue, or None where it never has.
+
+        A broker is told not to make up 0 for a young queue, as it does for RocketMQ's own clients.
+        """
+        header = QueryConsumerOffsetHeader(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
+        )
+        try:
+            offset = await self._offset(queue, RequestCode.QUERY_CONSUMER_OFFSET, header)
+        except BrokerError as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        return None if offset < 0 else offset
+
+    async def commit_offset(self, group: str, queue: MessageQueue, offset: int, *, one_way: bool = False) -> None:
+        """Write a group's offset; with `one_way` without knowing whether it arrived."""
+        assert offset >= 0, offset
+        header = UpdateConsumerOffsetHeader(
+            consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset
+        )
+        address = await self._engine.queue_address(queue)
+        if one_way:
+            command = RemotingCommand.request(RequestCode.UPDATE_CONSUMER_OFFSET, header, one_way=True)
+            await self._engine.invoke_one_way(address, command)
+        else:
+            await self._engine.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, header)
+
+    async def _offset(self, queue: MessageQueue, code: int, header: EncodableHeader) -> int:
+        return (await self._ask(OffsetResponseHeader, queue, code, header)).offset
+
+    async def _ask(self, kind: type[H], queue: MessageQueue, code: int, header: EncodableHeader) -> H:
+        address = await self._engine.queue_address(queue)
+        return read_header(kind, await self._engine.call(address, code, header), address)

@@ -1,0 +1,191 @@
+"""PullConsumer: reads queues from explicit offsets; it keeps no place of its own.
+
+Source: RocketMQ 5.3 PullAPIWrapper and DefaultMQPullConsumerImpl.
+"""
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gantry.client.answers import read_header
+from gantry.client.consumer.offsets import LOWER, Offsets
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError, InvalidArgumentError
+from gantry.model.errors import InvalidExpressionError, InvalidNameError
+from gantry.model.group import SUB_ALL, TAG_EXPRESSION, SubscriptionData, parse_tag_expression
+from gantry.model.message import MessageQueue, StoredMessage
+from gantry.model.names import check_group
+from gantry.model.record import iter_records
+from gantry.model.sysflag import PullSysFlag
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.headers.pull import PullMessageHeader, PullMessageResponseHeader
+
+MESSAGES_MAX = 32
+# A broker looks at held pulls every 5 s, so its answer may come that much after the time it was given.
+_HELD_GRACE_MS = 10_000
+
+_SYS_FLAG = PullSysFlag.build(subscription=True)
+_SYS_FLAG_SUSPEND = PullSysFlag.build(subscription=True, suspend=True)
+
+
+class PullStatus(enum.StrEnum):
+    """What a pull found."""
+
+    FOUND = "FOUND"
+    NO_NEW_MSG = "NO_NEW_MSG"
+    NO_MATCHED_MSG = "NO_MATCHED_MSG"
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+
+
+_STATUSES: dict[int, PullStatus] = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MSG,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MSG,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """What a pull found, and where to go on.
+
+    The broker filters by the tags' hashes, so `body` may hold records of other tags with an equal one; `messages`
+    leaves them out, and who reads `body` directly has to do so.
+    """
+
+    status: PullStatus
+    body: memoryview
+    """Records, one behind the other; empty unless FOUND."""
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    suggest_broker_id: int
+    subscription: SubscriptionData
+
+    def messages(self) -> Iterator[StoredMessage]:
+        """Yield the messages that were asked for.
+
+        Raises:
+            RecordError: A record is damaged; where the next one starts is then not known.
+        """
+        if self.subscription.is_all:
+            return iter_records(self.body)
+        matches = self.subscription.matches_tag
+        return (message for message in iter_records(self.body) if matches(message.tag))
+
+
+class PullConsumer:
+    """Pulls for one group over an engine.
+
+    Concurrency: the event loop's thread, any number of pulls at once; a pull that is cancelled has read nothing.
+    """
+
+    def __init__(self, engine: ClientEngine, group: str) -> None:
+        """Make a consumer. Raises InvalidArgumentError for a group that can't be."""
+        try:
+            check_group(group)
+        except InvalidNameError as error:
+            raise InvalidArgumentError(error.field, error.value, error.reason) from None
+        self.group = group
+        self.offsets = Offsets(engine)
+        self._engine = engine
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_messages: int = MESSAGES_MAX,
+        max_bytes: int | None = None,
+        expression: str | SubscriptionData = SUB_ALL,
+        suspend_ms: int = 0,
+        broker_id: int | None = None,
+        wide_messages: int | None = None,
+    ) -> PullResult:
+        """Read from a queue.
+
+        Args:
+            queue: The queue.
+            offset: Where to start.
+            max_messages: At most so many.
+            max_bytes: At most about so many; None for the broker's limit.
+            expression: Tags separated by `||`, `*` for all, or one that was read already.
+            suspend_ms: How long the broker may wait for a message where there is none yet.
+            broker_id: The member of the set to read from; None for the master.
+            wide_messages: So many instead of `max_messages` from a broker of ours, whatever its limit by count; others
+                pass it over.
+
+        Raises:
+            InvalidArgumentError: An argument can't be.
+            NoRouteError, BrokerUnavailableError, BrokerError, NoAnswerError: Nothing was read.
+        """
+        if offset < 0:
+            raise InvalidArgumentError("offset", offset, "is below 0")
+        if max_messages <= 0:
+            raise InvalidArgumentError("max_messages", max_messages, "is not above 0")
+        subscription = self._subscription(queue.topic, expression)
+        header = PullMessageHeader(
+            consumer_group=self.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_messages,
+            sys_flag=_SYS_FLAG_SUSPEND if suspend_ms > 0 else _SYS_FLAG,
+            commit_offset=0,
+            suspend_timeout_millis=max(0, suspend_ms),
+            sub_version=subscription.sub_version,
+            subscription=subscription.sub_string,
+            expression_type=TAG_EXPRESSION,
+            max_msg_bytes=max_bytes,
+            gantry_max_msg_nums=wide_messages,
+        )
+        address = await self._engine.queue_address(queue, broker_id=broker_id)
+        response = await self._engine.invoke(
+            address,
+            RemotingCommand.request(RequestCode.PULL_MESSAGE, header),
+            timeout_ms=suspend_ms + _HELD_GRACE_MS if suspend_ms > 0 else self._engine.settings.admin_timeout_ms,
+        )
+        status = _STATUSES.get(response.code)
+        if status is None:
+            raise BrokerError(response.code, response.remark, address)
+        answer = read_header(PullMessageResponseHeader, response, address)
+        return PullResult(
+            status=status,
+            body=memoryview(response.body_bytes if status is PullStatus.FOUND else b""),
+            next_offset=answer.next_begin_offset,
+            min_offset=answer.min_offset,
+            max_offset=answer.max_offset,
+            suggest_broker_id=answer.suggest_which_broker_id,
+            subscription=subscription,
+        )
+
+    async def min_offset(self, queue: MessageQueue) -> int:
+        """Return the first offset that can be read. Raises as Offsets does."""
+        return await self.offsets.min_offset(queue)
+
+    async def max_offset(self, queue: MessageQueue) -> int:
+        """Return the next offset to be written. Raises as Offsets does."""
+        return await self.offsets.max_offset(queue)
+
+    async def search_offset(self, queue: MessageQueue, at_ms: int, boundary: str = LOWER) -> int:
+        """Return the offset stored at a moment. Raises as Offsets does."""
+        return await self.offsets.search_offset(queue, at_ms, boundary)
+
+    async def committed_offset(self, queue: MessageQueue) -> int | None:
+        """Return what the group has committed, or None. Raises as Offsets does."""
+        return await self.offsets.committed_offset(self.group, queue)
+
+    async def commit_offset(self, queue: MessageQueue, offset: int) -> None:
+        """Write the group's offset. Raises InvalidArgumentError, and as Offsets does."""
+        if offset < 0:
+            raise InvalidArgumentError("offset", offset, "is below 0")
+        await self.offsets.commit_offset(self.group, queue, offset)
+
+    def _subscription(self, topic: str, expression: str | SubscriptionData) -> SubscriptionData:
+        if isinstance(expression, SubscriptionData):
+            return expression
+        try:
+            return parse_tag_expression(topic, expression)
+        except InvalidExpressionError as error:
+            raise InvalidArgumentError(error.field, error.value, error.reason) from None

@@ -1,0 +1,314 @@
+"""GroupMember: one consumer instance in its group, and the queues that are its share.
+
+Theory of operation. A member tells every broker of itself by heart-beats, asks one for the ids of all members, and
+computes its share of each topic's queues from two sorted lists that all members see alike (allocate.py). It does so
+every 20 s, at once when a broker says that the members have changed, and every second while something is missing; never
+more often than once a second. What changed is told to the owner through `on_change`:
+
+    start ──▶ heart-beat ──▶ member ids, queues ──▶ share ──▶ first offsets ──▶ on_change(assigned, revoked)
+                                 ▲                                                        │
+                                 └──── 20 s · members changed · 1 s after a failure ──────┘
+
+For a moment two members may hold the same queue, since they don't see a change at the same time: messages are then
+delivered twice, never lost. So an offset may only be committed over what is acked, and only while the queue is held.
+
+Whose offsets these are: the owner's. It either commits by itself (`commit`), or gives `commit_point`, which is then asked
+for each queue every 5 s, before a queue is given back, and at the end.
+
+Source: RocketMQ 5.3 RebalanceImpl and RebalancePushImpl.
+
+Concurrency: the event loop's thread; one rebalance of a member at a time.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from gantry.client.answers import read_body
+from gantry.client.consumer.allocate import allocate_averagely
+from gantry.client.consumer.offsets import Offsets
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError, ClientError, InvalidArgumentError, NoRouteError
+from gantry.model.errors import InvalidNameError
+from gantry.model.group import ConsumeFromWhere, ConsumeType, SubscriptionData
+from gantry.model.message import MessageQueue
+from gantry.model.names import check_group
+from gantry.remoting.bodies import ConsumerData, ConsumerIdList
+from gantry.remoting.codes import RequestCode
+from gantry.remoting.headers.client import GetConsumerListHeader
+from gantry.runtime.telemetry import logger
+
+log = logger("client.group")
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A queue that is the member's now, and where to start in it."""
+
+    queue: MessageQueue
+    next_offset: int
+    committed_offset: int | None
+    """What the group had committed, or None; then `next_offset` follows from `consume_from`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartPosition:
+    """Where a group begins that never committed an offset."""
+
+    where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    at_ms: int | None = None
+    """For CONSUME_FROM_TIMESTAMP: wall time."""
+
+
+OnChange = Callable[[Sequence[Assignment], Sequence[MessageQueue]], Awaitable[None]]
+"""Called with queues that are the member's from now on, and queues that are not any more."""
+CommitPoint = Callable[[MessageQueue], int]
+"""Returns the offset of a held queue below which all is acked, or was not wanted."""
+
+
+class GroupMember:
+    """One consumer instance: a client id in a group, with its subscriptions.
+
+    Several members may share a client id, in other groups or with other topics of the same group.
+    """
+
+    def __init__(
+        self,
+        engine: ClientEngine,
+        group: str,
+        subscriptions: Sequence[SubscriptionData],
+        *,
+        client_id: str,
+        on_change: OnChange,
+        commit_point: CommitPoint | None = None,
+        start: StartPosition | None = None,
+    ) -> None:
+        """Make a member; `start` says where the group begins where it has no offset, by default at the end.
+
+        Raises:
+            InvalidArgumentError: The group's name can't be, or there is no subscription, or no time for a start by time.
+        """
+        try:
+            check_group(group)
+        except InvalidNameError as error:
+            raise InvalidArgumentError(error.field, error.value, error.reason) from None
+        if not subscriptions:
+            raise InvalidArgumentError("subscriptions", subscriptions, "is empty")
+        self.group = group
+        self.client_id = client_id
+        self._start = start or StartPosition()
+        if self._start.where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and self._start.at_ms is None:
+            raise InvalidArgumentError("start", self._start, "needs a time")
+        self._engine = engine
+        self._offsets = Offsets(engine)
+        self._subscriptions = {one.topic: one for one in subscriptions}
+        self._on_change = on_change
+        self._commit_point = commit_point
+        # Each queue that is held, and what the group has committed there as far as this member knows.
+        self._held: dict[MessageQueue, int | None] = {}
+        self._wake = asyncio.Event()
+        self._unlisten: Callable[[], None] | None = None
+        self._loops: list[asyncio.Task[None]] = []
+        self._is_announced = False
+
+    @property
+    def held(self) -> frozenset[MessageQueue]:
+        """Return the queues the member holds."""
+        return frozenset(self._held)
+
+    async def start(self) -> None:
+        """Join the group; returns after the first share was told to `on_change`, be it empty.
+
+        Raises:
+            NoRouteError: A topic does not exist.
+            ClientError: No broker could say who the members are, or where to start.
+        """
+        self._engine.check_running()
+        has_joined = False
+        try:
+            for topic in self._subscriptions:
+                await self._engine.route(topic)
+            self._unlisten = self._engine.listen(self.group, self._wake.set)
+            await self._announce()
+            await self._rebalance(is_first=True)
+            has_joined = True
+        finally:
+            if not has_joined:
+                await self.close()
+        self._loops.append(self._engine.tasks.spawn(self._keep_balanced()))
+        if self._commit_point is not None:
+            self._loops.append(self._engine.tasks.spawn(self._keep_committed()))
+
+    async def close(self) -> None:
+        """Commit, leave the group, and tell the brokers so that the others take over at once."""
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        self._loops.clear()
+        if self._unlisten is not None:
+            self._unlisten()
+            self._unlisten = None
+        await self._commit_all(list(self._held))
+        self._held.clear()
+        if self._is_announced:
+            self._is_announced = False
+            await self._engine.heartbeats.remove_consumer(self.client_id, self.group, list(self._subscriptions))
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Write the group's offset on a queue the member holds; one that it does not hold is somebody else's by now.
+
+        Raises:
+            InvalidArgumentError: The queue is not held.
+            BrokerUnavailableError, BrokerError, NoAnswerError: It was not written, or may not have been.
+        """
+        if queue not in self._held:
+            raise InvalidArgumentError("queue", queue, "is not held by this member")
+        await self._offsets.commit_offset(self.group, queue, offset)
+        if queue in self._held:  # It may have gone meanwhile.
+            self._held[queue] = offset
+
+    # Inside
+
+    async def _announce(self) -> None:
+        self._is_announced = True
+        await self._engine.heartbeats.put_consumer(
+            self.client_id,
+            ConsumerData(
+                group_name=self.group,
+                consume_type=ConsumeType.CONSUME_PASSIVELY,
+                consume_from_where=self._start.where,
+                subscriptions=tuple(self._subscriptions.values()),
+            ),
+        )
+
+    async def _keep_balanced(self) -> None:
+        settings = self._engine.settings
+        interval_s, least_s = settings.rebalance_interval_ms / 1000, settings.rebalance_interval_min_ms / 1000
+        is_balanced = True
+        while True:
+            await asyncio.sleep(least_s)
+            if is_balanced:
+                try:
+                    async with asyncio.timeout(max(0.0, interval_s - least_s)):
+                        await self._wake.wait()
+                except TimeoutError:
+                    pass
+            self._wake.clear()
+            try:
+                await self._rebalance(is_first=False)
+                is_balanced = True
+            except ClientError as error:
+                is_balanced = False
+                log.warning("not balanced", group=self.group, client_id=self.client_id, error=str(error))
+            except Exception:  # boundary: the owner's on_change must not end the membership.
+                is_balanced = False
+                log.exception("a change of queues failed", group=self.group, client_id=self.client_id)
+
+    async def _rebalance(self, *, is_first: bool) -> None:
+        """Compute the share and take it; raises what kept a part of it from being taken, after the rest is."""
+        wanted: set[MessageQueue] = set()
+        failure: ClientError | None = None
+        for topic in self._subscriptions:
+            try:
+                wanted.update(await self._share(topic))
+            except NoRouteError:
+                log.warning("topic has no route", group=self.group, topic=topic)
+            except ClientError as error:
+                # Who can't see the others keeps what it has: two owners are better than none.
+                wanted.update(queue for queue in self._held if queue.topic == topic)
+                failure = error
+        revoked = sorted(self._held.keys() - wanted)
+        found = await asyncio.gather(*(self._assignment(queue) for queue in sorted(wanted - self._held.keys())))
+        assigned = [one for one in found if isinstance(one, Assignment)]
+        failure = next((one for one in found if isinstance(one, ClientError)), failure)
+        if is_first and failure is not None:
+            raise failure
+        if assigned or revoked or is_first:
+            await self._take(assigned, revoked)
+        if failure is not None:
+            raise failure
+
+    async def _take(self, assigned: Sequence[Assignment], revoked: Sequence[MessageQueue]) -> None:
+        await self._commit_all(revoked)
+        self._held.update({one.queue: one.committed_offset for one in assigned})
+        was_told = False
+        try:
+            # The queues that go are still held meanwhile, so that the owner may commit what it knows.
+            await self._on_change(assigned, revoked)
+            was_told = True
+        finally:
+            for queue in revoked if was_told else (*revoked, *(one.queue for one in assigned)):
+                del self._held[queue]
+        # Whoever takes a queue over must start where this member does, not at what is its own end by then.
+        new = [one for one in assigned if one.committed_offset is None and self._held.get(one.queue) is None]
+        await asyncio.gather(*(self._try_commit(one.queue, one.next_offset) for one in new))
+
+    async def _share(self, topic: str) -> Sequence[MessageQueue]:
+        queues = await self._engine.subscribe_queues(topic)
+        if not queues:
+            return ()
+        try:
+            client_ids = await self._client_ids(queues)
+        except BrokerError:
+            client_ids = ()  # A broker that knows no member says so with a refusal.
+        if self.client_id not in client_ids:
+            # A broker that was away has forgotten us.
+            await self._engine.heartbeats.tell_now(self.client_id)
+            client_ids = await self._client_ids(queues)
+        return allocate_averagely(self.client_id, queues, sorted(client_ids))
+
+    async def _client_ids(self, queues: Sequence[MessageQueue]) -> Sequence[str]:
+        """Ask the first broker that answers, in an order that is the same for all members."""
+        failure: ClientError | None = None
+        for broker_name in sorted({queue.broker_name for queue in queues}):
+            try:
+                address = self._engine.read_address(broker_name)
+                response = await self._engine.call(
+                    address,
+                    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+                    GetConsumerListHeader(consumer_group=self.group),
+                    timeout_ms=self._engine.settings.namesrv_timeout_ms,
+                )
+                return read_body(ConsumerIdList.decode, response, address).consumer_id_list
+            except ClientError as error:
+                failure = error
+        assert failure is not None, "there is at least one queue"
+        raise failure
+
+    async def _assignment(self, queue: MessageQueue) -> Assignment | ClientError:
+        try:
+            committed = await self._offsets.committed_offset(self.group, queue)
+            if committed is not None:
+                return Assignment(queue, committed, committed)
+            where = self._start.where
+            if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+                first = await self._offsets.min_offset(queue)
+            elif where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and self._start.at_ms is not None:
+                first = await self._offsets.search_offset(queue, self._start.at_ms)
+            else:
+                first = await self._offsets.max_offset(queue)
+        except ClientError as error:
+            return error
+        return Assignment(queue, max(0, first), None)
+
+    async def _keep_committed(self) -> None:
+        while True:
+            await asyncio.sleep(self._engine.settings.offset_commit_interval_ms / 1000)
+            await self._commit_all(list(self._held))
+
+    async def _commit_all(self, queues: Sequence[MessageQueue]) -> None:
+        if self._commit_point is not None:
+            points = [(queue, self._commit_point(queue)) for queue in queues]
+            # At once: a broker that hangs must not keep the others' offsets from being written.
+            changed = [(queue, offset) for queue, offset in points if offset != self._held[queue]]
+            await asyncio.gather(*(self._try_commit(queue, offset) for queue, offset in changed))
+
+    async def _try_commit(self, queue: MessageQueue, offset: int) -> None:
+        try:
+            await self._offsets.commit_offset(self.group, queue, offset)
+        except ClientError as error:
+            # It is tried again with the next interval; what is not committed comes again, and is not lost.
+            log.warning("offset not committed", group=self.group, queue=str(queue), offset=offset, error=str(error))
+        else:
+            if queue in self._held:
+                self._held[queue] = offset

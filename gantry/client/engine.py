@@ -1,0 +1,318 @@
+"""ClientEngine: a process's connections, routes and heart-beats, shared by all that works over it.
+
+Concurrency: the event loop's thread. Every call may be cancelled; what others wait for, too, goes on for them.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+from gantry.client.errors import BrokerError, BrokerUnavailableError, NoRouteError, NotStartedError, no_answer
+from gantry.client.heartbeats import Heartbeats
+from gantry.client.nameservers import NameServers
+from gantry.client.routecache import PublishInfo, as_new_topic, publish_info
+from gantry.client.routes import Routes
+from gantry.client.settings import ClientSettings
+from gantry.model.message import MessageQueue
+from gantry.model.names import AUTO_CREATE_TOPIC
+from gantry.model.route import BrokerData, TopicRoute
+from gantry.model.uniqkey import UniqueKeyMaker
+from gantry.remoting.aio import Channel, Handler, RemotingClient
+from gantry.remoting.bodies.route import ClusterInfo
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.errors import RequestFailedError
+from gantry.remoting.headers.client import NotifyConsumerIdsChangedHeader
+from gantry.runtime.clock import Clock
+from gantry.runtime.rng import Rng
+from gantry.runtime.tasks import TaskBag, TaskScope
+from gantry.runtime.telemetry import logger
+
+log = logger("client.engine")
+
+# A route younger than this is not asked for again because something failed.
+ROUTE_AGE_MIN_MS = 1_000
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Transport(Protocol):
+    """What the engine needs of gantry.remoting.aio.RemotingClient; tests script another one."""
+
+    async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        """Send a request and return its answer. Raises RequestFailedError."""
+        ...
+
+    async def invoke_one_way(self, address: str, command: RemotingCommand, *, timeout_ms: int = 3_000) -> None:
+        """Send a request that gets no answer. Raises RequestFailedError."""
+        ...
+
+    async def close(self) -> None:
+        """Close all connections."""
+        ...
+
+
+MakeTransport = Callable[[Mapping[int, Handler], Callable[[str], None]], Transport]
+"""Makes a transport of handlers for brokers' requests and of a callback for lost connections."""
+
+
+class ClientEngine:
+    """One a cluster and process."""
+
+    def __init__(
+        self, settings: ClientSettings, *, clock: Clock, rng: Rng, make_transport: MakeTransport | None = None
+    ) -> None:
+        """Make an engine; `make_transport` is for tests.
+
+        Raises:
+            InvalidArgumentError: A setting can't be.
+            StartupError: The TLS files can't be read.
+        """
+        settings.check()
+        self.settings = settings
+        self.clock = clock
+        self.rng = rng
+        process_id = settings.process_id or rng.below(1 << 16)
+        salt = rng.below(1 << 32)
+        self.client_id = f"{settings.client_ip}@{settings.instance_name or f'{process_id}#{salt:08x}'}"
+        self.unique_keys = UniqueKeyMaker(clock, settings.client_ip, process_id, salt)
+        self.tasks = TaskBag("client", _log_failure)
+        self.name_servers = NameServers(settings.namesrv, self._call_namesrv, rng.below)
+        self.heartbeats = Heartbeats(self._invoke_heartbeat, self.brokers, interval_ms=settings.heartbeat_interval_ms)
+        self.routes = Routes(
+            self.name_servers,
+            self.tasks,
+            clock=clock,
+            interval_ms=settings.poll_namesrv_interval_ms,
+            topics_max=settings.topics_max,
+            on_brokers_changed=self.heartbeats.brokers_changed,
+        )
+        handlers: dict[int, Handler] = {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed}
+        make = make_transport or self._make_transport
+        self.transport = make(handlers, self.heartbeats.connection_lost)
+        self._listeners: dict[str, list[Callable[[], None]]] = {}
+        self._scope: TaskScope | None = None
+
+    async def start(self) -> None:
+        """Begin refreshing routes and telling brokers who we are; connects to nobody by itself."""
+        assert self._scope is None, "started twice"
+        self._scope = TaskScope("client")
+        await self._scope.__aenter__()
+        self._scope.spawn("routes", self.routes.keep())
+        self._scope.spawn("heartbeats", self.heartbeats.run())
+
+    async def stop(self) -> None:
+        """End all background work and close the connections; requests that wait fail."""
+        if self._scope is not None:
+            scope, self._scope = self._scope, None
+            await self.tasks.cancel()
+            await scope.__aexit__(None, None, None)
+            await self.transport.close()
+
+    async def wait_for_failure(self) -> None:
+        """Wait until background work fails, and raise what it raised; for the service that owns the engine."""
+        self.check_running()
+        assert self._scope is not None
+        await self._scope.wait_for_failure()
+
+    async def in_thread(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run work that takes long in a thread of the engine's."""
+        self.check_running()
+        assert self._scope is not None
+        return await self._scope.in_thread("work", work, *args, **kwargs)
+
+    # Requests
+
+    async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        """Send a request to an address and return its answer, whatever its code.
+
+        Raises:
+            NotStartedError: The engine does not run.
+            NoAnswerError: One of its kinds.
+        """
+        self.check_running()
+        try:
+            return await self.transport.invoke(address, command, timeout_ms=timeout_ms)
+        except RequestFailedError as error:
+            raise no_answer(error) from None
+
+    async def invoke_one_way(self, address: str, command: RemotingCommand) -> None:
+        """Send a request that gets no answer. Raises NotStartedError, NoAnswerError."""
+        self.check_running()
+        try:
+            await self.transport.invoke_one_way(address, command)
+        except RequestFailedError as error:
+            raise no_answer(error) from None
+
+    async def call(
+        self, address: str, code: int, header: Any = None, *, body: bytes | None = None, timeout_ms: int | None = None
+    ) -> RemotingCommand:
+        """Send a request and return its answer if that is SUCCESS.
+
+        Raises:
+            BrokerError: The answer has another code.
+            NoAnswerError: There is none.
+        """
+        command = RemotingCommand.request(code, header, body=body)
+        timeout_ms = self.settings.admin_timeout_ms if timeout_ms is None else timeout_ms
+        response = await self.invoke(address, command, timeout_ms=timeout_ms)
+        if response.code != ResponseCode.SUCCESS:
+            raise BrokerError(response.code, response.remark, address)
+        return response
+
+    def check_running(self) -> None:
+        """Raise NotStartedError unless the engine runs."""
+        if self._scope is None:
+            raise NotStartedError("the client engine is not running")
+
+    # Routes
+
+    async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+        """Return where a topic is.
+
+        Args:
+            topic: Its name.
+            refresh: Ask a name server even if we know, and fail if none answers.
+
+        Raises:
+            InvalidArgumentError: The name can't be a topic's.
+            NoRouteError: No name server knows it.
+            BrokerError, NoAnswerError: No name server could say, and we don't know.
+        """
+        self.check_running()
+        return (await self.routes.get(topic, refresh=refresh)).route
+
+    async def publish_info(self, topic: str, *, refresh: bool = False) -> PublishInfo:
+        """Return what a producer needs of a topic; made after TBW102 for an unknown one where settings say so.
+
+        Raises:
+            As `route`.
+        """
+        self.check_running()
+        try:
+            return (await self.routes.get(topic, refresh=refresh)).publish
+        except NoRouteError:
+            if not self.settings.auto_create_topics:
+                raise
+            default = await self.routes.get(AUTO_CREATE_TOPIC)
+            made = as_new_topic(default.route, self.settings.default_topic_queue_nums)
+            if not made.queue_datas:
+                raise
+            # Cached under its own name only once a broker has created it and a name server says so.
+            return publish_info(topic, made, {queue.broker_name: queue.write_queue_nums for queue in made.queue_datas})
+
+    def cached_publish_info(self, topic: str) -> PublishInfo | None:
+        """Return what is known of a topic, or None when a name server has to be asked."""
+        entry = self.routes.cached(topic)
+        return None if entry is None else entry.publish
+
+    async def subscribe_queues(self, topic: str, *, refresh: bool = False) -> tuple[MessageQueue, ...]:
+        """Return the queues of a topic that can be read, sorted. Raises as `route`."""
+        self.check_running()
+        return (await self.routes.get(topic, refresh=refresh)).subscribe_queues
+
+    def declare_queues(self, topic: str, write_queue_nums: Mapping[str, int]) -> None:
+        """Say which broker sets should hold a topic, with their write queues, whether they are up or not.
+
+        Ordering keys are spread over them even before any of them was seen up.
+        """
+        self.routes.cache.declare(topic, write_queue_nums)
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget a topic that was deleted."""
+        self.routes.cache.forget(topic)
+
+    def brokers(self) -> Mapping[str, BrokerData]:
+        """Return the broker sets that the routes in use name."""
+        return self.routes.cache.brokers
+
+    def master_address(self, broker_name: str) -> str:
+        """Return the address of a set's master. Raises BrokerUnavailableError when none is known."""
+        broker = self.routes.cache.brokers.get(broker_name)
+        address = None if broker is None else broker.master_address
+        if address is None:
+            raise BrokerUnavailableError(broker_name)
+        return address
+
+    def read_address(self, broker_name: str, broker_id: int = 0) -> str:
+        """Return an address to read a set's queues at: the member asked for, else the master, else any slave.
+
+        Raises:
+            BrokerUnavailableError: Nobody of the set is known.
+        """
+        broker = self.routes.cache.brokers.get(broker_name)
+        if broker is None or not broker.broker_addrs:
+            raise BrokerUnavailableError(broker_name)
+        addresses = broker.broker_addrs
+        return addresses.get(broker_id) or broker.master_address or addresses[min(addresses)]
+
+    async def queue_address(self, queue: MessageQueue, *, broker_id: int | None = None) -> str:
+        """Return the address for requests about a queue, after one look for a newer route if need be.
+
+        Args:
+            queue: The queue.
+            broker_id: None: only the master will do. Else any member that can be read, rather this one.
+
+        Raises:
+            BrokerUnavailableError: There is none just now.
+            InvalidArgumentError, NoRouteError, BrokerError, NoAnswerError: As `route`.
+        """
+        self.check_running()
+        entry = self.routes.cached(queue.topic) or await self.routes.get(queue.topic)
+        try:
+            return self._member_address(queue.broker_name, broker_id)
+        except BrokerUnavailableError:
+            if self.clock.monotonic_ms() - entry.refreshed_at_ms < ROUTE_AGE_MIN_MS:
+                raise
+        await self.routes.get(queue.topic, refresh=True)
+        return self._member_address(queue.broker_name, broker_id)
+
+    async def cluster_info(self) -> ClusterInfo:
+        """Return all broker sets that are registered. Raises BrokerError, NoAnswerError."""
+        self.check_running()
+        return await self.routes.cluster_info()
+
+    # Membership
+
+    def listen(self, group: str, changed: Callable[[], None]) -> Callable[[], None]:
+        """Have `changed` called whenever a broker says that a group's members have changed; returns what ends it."""
+        listeners = self._listeners.setdefault(group, [])
+        listeners.append(changed)
+
+        def stop() -> None:
+            listeners.remove(changed)
+            if not listeners and self._listeners.get(group) is listeners:
+                del self._listeners[group]
+
+        return stop
+
+    # Inside
+
+    def _member_address(self, broker_name: str, broker_id: int | None) -> str:
+        return self.master_address(broker_name) if broker_id is None else self.read_address(broker_name, broker_id)
+
+    def _make_transport(self, handlers: Mapping[int, Handler], lost: Callable[[str], None]) -> Transport:
+        return RemotingClient(
+            clock=self.clock,
+            limits=self.settings.limits,
+            tls=self.settings.tls,
+            handlers=handlers,
+            on_channel_closed=lambda address, _: lost(address),
+        )
+
+    def _call_namesrv(self, address: str, code: int, header: Any, body: bytes | None) -> Awaitable[RemotingCommand]:
+        return self.call(address, code, header, body=body, timeout_ms=self.settings.namesrv_timeout_ms)
+
+    def _invoke_heartbeat(self, address: str, command: RemotingCommand) -> Awaitable[RemotingCommand]:
+        return self.invoke(address, command, timeout_ms=self.settings.heartbeat_timeout_ms)
+
+    def _consumer_ids_changed(self, channel: Channel, command: RemotingCommand) -> RemotingCommand | None:
+        group = NotifyConsumerIdsChangedHeader.from_ext(command.ext_fields).consumer_group
+        for changed in list(self._listeners.get(group, ())):
+            changed()
+        # Java brokers send it one-way and want nothing; to others an answer does no harm.
+        return None if command.is_one_way else RemotingCommand.response_to(command, ResponseCode.SUCCESS)
+
+
+def _log_failure(error: BaseException) -> None:
+    log.error("a task of the client failed", exc_info=error)

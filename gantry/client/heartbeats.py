@@ -1,0 +1,231 @@
+"""Who we are, told to every broker: each client id's producer and consumer groups.
+
+Theory of operation. A broker forgets a client after 120 s without a heart-beat, and at once when the connection that
+carried it ends; the other members of its groups then take over its queues. So every client id is told to every broker
+each 30 s, and again within a second wherever the last telling failed or its connection broke. What was told where is
+kept in `_reached`; everything else follows from it.
+
+One engine speaks for many client ids over the same connections: a gateway has one for each of its streams.
+
+Concurrency: the event loop's thread.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from gantry.client.errors import NoAnswerError
+from gantry.model.group import SubscriptionData
+from gantry.model.route import MASTER_ID, BrokerData
+from gantry.remoting.bodies.heartbeat import ConsumerData, HeartbeatData
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.headers.client import UnregisterClientHeader
+from gantry.runtime.telemetry import logger
+
+log = logger("client.heartbeats")
+
+# How soon a broker is told again that could not be told, or whose connection broke.
+RETRY_INTERVAL_S = 1.0
+
+Invoke = Callable[[str, RemotingCommand], Awaitable[RemotingCommand]]
+
+
+@dataclass(slots=True)
+class _Group:
+    consumer: ConsumerData
+    subscriptions: dict[str, SubscriptionData]
+
+
+@dataclass(slots=True)
+class _Client:
+    producers: set[str] = field(default_factory=set)
+    groups: dict[str, _Group] = field(default_factory=dict)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.producers and not self.groups
+
+    def encode(self, client_id: str) -> bytes:
+        return HeartbeatData(
+            client_id=client_id,
+            producer_groups=tuple(sorted(self.producers)),
+            consumers=tuple(
+                replace(group.consumer, subscriptions=tuple(group.subscriptions.values()))
+                for group in self.groups.values()
+            ),
+        ).encode()
+
+
+class Heartbeats:
+    """Tells brokers who we are."""
+
+    def __init__(self, invoke: Invoke, brokers: Callable[[], Mapping[str, BrokerData]], *, interval_ms: int) -> None:
+        """Make it.
+
+        Args:
+            invoke: Sends a request to an address and returns its answer; raises NoAnswerError.
+            brokers: Returns the broker sets that are known now.
+            interval_ms: How often every broker is told.
+        """
+        self._invoke = invoke
+        self._brokers = brokers
+        self._interval_s = interval_ms / 1000
+        self._clients: dict[str, _Client] = {}
+        self._reached: dict[str, set[str]] = {}
+        self._versions: dict[str, int] = {}
+        self._wake = asyncio.Event()
+
+    def add_producer(self, client_id: str, group: str) -> None:
+        """Be a producer of a group from now on."""
+        self._clients.setdefault(client_id, _Client()).producers.add(group)
+        self._forget_told(client_id)
+        self._wake.set()
+
+    async def put_consumer(self, client_id: str, consumer: ConsumerData) -> None:
+        """Be a consumer of a group from now on; its subscriptions add to those the client id has in the group already.
+
+        Returns when each broker has answered or can't be reached; those are told later.
+        """
+        client = self._clients.setdefault(client_id, _Client())
+        group = client.groups.get(consumer.group_name)
+        if group is None:
+            group = client.groups[consumer.group_name] = _Group(consumer, {})
+        group.subscriptions.update({one.topic: one for one in consumer.subscriptions})
+        self._forget_told(client_id)
+        await self.tell_now(client_id)
+
+    async def remove_producer(self, client_id: str, group: str) -> None:
+        """Leave a producer group and tell the brokers, as far as they can be reached."""
+        client = self._clients.get(client_id)
+        if client is not None:
+            client.producers.discard(group)
+            await self._unregister(client_id, client, UnregisterClientHeader(client_id=client_id, producer_group=group))
+
+    async def remove_consumer(self, client_id: str, group_name: str, topics: Collection[str]) -> None:
+        """Give up subscriptions; with the last one leave the group and tell the brokers, as far as they can be reached."""
+        client = self._clients.get(client_id)
+        group = None if client is None else client.groups.get(group_name)
+        if client is None or group is None:
+            return
+        for topic in topics:
+            group.subscriptions.pop(topic, None)
+        if group.subscriptions:
+            self._forget_told(client_id)
+            await self.tell_now(client_id)
+            return
+        del client.groups[group_name]
+        await self._unregister(
+            client_id, client, UnregisterClientHeader(client_id=client_id, consumer_group=group_name)
+        )
+
+    async def tell_now(self, client_id: str) -> None:
+        """Tell all brokers of one client id again; returns when each has answered or can't be reached."""
+        missing = {address: [client_id] for address in self._addresses_for(client_id)}
+        if not await self._tell(missing, again=True):
+            self._wake.set()
+
+    def connection_lost(self, address: str) -> None:
+        """Take note that a broker has forgotten all it was told over a connection."""
+        if self._reached.pop(address, None):
+            self._wake.set()
+
+    def brokers_changed(self) -> None:
+        """Take note that there may be brokers that were never told."""
+        if self._clients:
+            self._wake.set()
+
+    def broker_version(self, address: str) -> int | None:
+        """Return the version that a broker announced in its last answer, or None before the first."""
+        return self._versions.get(address)
+
+    async def run(self) -> None:
+        """Keep telling, for ever."""
+        loop = asyncio.get_running_loop()
+        everyone_due_at = loop.time() + self._interval_s
+        while True:
+            if loop.time() >= everyone_due_at:
+                self._reached.clear()
+                everyone_due_at = loop.time() + self._interval_s
+            self._wake.clear()
+            all_told = await self._tell(self._missing())
+            wait_s = everyone_due_at - loop.time()
+            if not all_told:
+                await asyncio.sleep(min(RETRY_INTERVAL_S, max(0.0, wait_s)))
+                continue
+            try:
+                async with asyncio.timeout(max(0.0, wait_s)):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _forget_told(self, client_id: str) -> None:
+        for told in self._reached.values():
+            told.discard(client_id)
+
+    def _addresses_for(self, client_id: str) -> list[str]:
+        client = self._clients.get(client_id)
+        if client is None:
+            return []
+        # Slaves serve consumers only; a producer has nothing to say to them.
+        return [
+            address
+            for broker in self._brokers().values()
+            for broker_id, address in broker.broker_addrs.items()
+            if broker_id == MASTER_ID or client.groups
+        ]
+
+    def _missing(self) -> dict[str, list[str]]:
+        missing: dict[str, list[str]] = {}
+        for client_id in self._clients:
+            for address in self._addresses_for(client_id):
+                if client_id not in self._reached.get(address, ()):
+                    missing.setdefault(address, []).append(client_id)
+        return missing
+
+    async def _tell(self, missing: Mapping[str, Iterable[str]], *, again: bool = False) -> bool:
+        told = await asyncio.gather(*(self._tell_one(address, ids, again=again) for address, ids in missing.items()))
+        return all(told)
+
+    async def _tell_one(self, address: str, client_ids: Iterable[str], *, again: bool) -> bool:
+        for client_id in client_ids:
+            client = self._clients.get(client_id)
+            # Somebody else may have told it by now.
+            if client is None or (not again and client_id in self._reached.get(address, ())):
+                continue
+            body = client.encode(client_id)
+            # Noted before the answer: a connection that breaks meanwhile takes the note away again.
+            reached = self._reached.setdefault(address, set())
+            reached.add(client_id)
+            try:
+                response = await self._invoke(address, RemotingCommand.request(RequestCode.HEART_BEAT, body=body))
+            except NoAnswerError as error:
+                reached.discard(client_id)
+                log.warning("heart-beat failed", address=address, client_id=client_id, error=str(error))
+                return False
+            self._versions[address] = response.version
+            if response.code != ResponseCode.SUCCESS:
+                log.warning(
+                    "heart-beat refused",
+                    address=address,
+                    client_id=client_id,
+                    code=response.code,
+                    remark=response.remark,
+                )
+        return True
+
+    async def _unregister(self, client_id: str, client: _Client, header: UnregisterClientHeader) -> None:
+        addresses = [address for address, told in self._reached.items() if client_id in told]
+        if client.is_idle:
+            self._clients.pop(client_id, None)
+            for told in self._reached.values():
+                told.discard(client_id)
+
+        async def tell(address: str) -> None:
+            try:
+                await self._invoke(address, RemotingCommand.request(RequestCode.UNREGISTER_CLIENT, header))
+            except NoAnswerError as error:
+                # The broker finds out by itself, at the latest after 120 s.
+                log.info("unregistering failed", address=address, client_id=client_id, error=str(error))
+
+        await asyncio.gather(*(tell(address) for address in addresses))

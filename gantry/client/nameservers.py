@@ -1,0 +1,80 @@
+"""The name servers: anyone at first, the same one until it fails, then the next."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+from gantry.client.errors import BrokerError, ClientError, NoAnswerError
+from gantry.remoting.codes import ResponseCode
+from gantry.remoting.command import RemotingCommand
+
+# What a name server says that is stopping or not ready yet; another one's word counts more.
+_NOT_NOW = (ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE)
+
+Call = Callable[[str, int, Any, bytes | None], Awaitable[RemotingCommand]]
+"""Sends a request (address, code, header, body) and returns a SUCCESS. Raises BrokerError, NoAnswerError."""
+
+
+class NameServers:
+    """The name servers and the one in use.
+
+    Concurrency: the event loop's thread.
+    """
+
+    def __init__(self, addresses: Sequence[str], call: Call, draw: Callable[[int], int]) -> None:
+        """Start at a random one, so that a thousand clients do not all ask the first."""
+        assert addresses, "settings refuse an empty list"
+        self.addresses = tuple(addresses)
+        self._call = call
+        self._current = draw(len(self.addresses))
+
+    @property
+    def current(self) -> str:
+        """Return the one in use."""
+        return self.addresses[self._current]
+
+    async def ask(self, code: int, header: Any = None, *, body: bytes | None = None) -> RemotingCommand:
+        """Ask them in turn until one answers SUCCESS, and stay with that one.
+
+        One that knows nothing is not the last word: it may have just been started.
+
+        Raises:
+            BrokerError: What one of them said, if none said SUCCESS.
+            NoAnswerError: None of them answered.
+        """
+        refusal: BrokerError | None = None
+        silence: NoAnswerError | None = None
+        for address in self._in_turn():
+            try:
+                response = await self._call(address, code, header, body)
+            except BrokerError as error:
+                if refusal is None or refusal.code in _NOT_NOW:
+                    refusal = error
+            except NoAnswerError as error:
+                silence = error
+            else:
+                self._current = self.addresses.index(address)
+                return response
+        if refusal is not None:
+            raise refusal
+        assert silence is not None, "there is at least one name server"
+        raise silence
+
+    async def tell_all(self, code: int, header: Any = None, *, body: bytes | None = None) -> None:
+        """Tell all of them something; they do not tell each other.
+
+        Raises:
+            BrokerError, NoAnswerError: The first failure, after all have been tried.
+        """
+        failure: ClientError | None = None
+        for address in self.addresses:
+            try:
+                await self._call(address, code, header, body)
+            except (BrokerError, NoAnswerError) as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _in_turn(self) -> Iterator[str]:
+        start = self._current
+        for step in range(len(self.addresses)):
+            yield self.addresses[(start + step) % len(self.addresses)]

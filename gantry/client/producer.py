@@ -1,0 +1,351 @@
+"""Producer: sends messages, tries again where that is safe, and says what became of them.
+
+Theory of operation. A send has a budget of time for all its attempts. An attempt that ends without an answer, or with
+a code after which another broker may do better, is followed by another one elsewhere, with the same message id. A send
+to a queue that was chosen (by the caller, a selector or an ordering key) has one attempt: it must not go elsewhere.
+What is told at the end is the outcome over all attempts (errors.py).
+
+A queue whose broker is not in the route is refused at once, after one look for a newer route; never another queue is
+taken for it.
+
+Concurrency: the event loop's thread, any number of sends at once. A send that is cancelled may have been stored.
+
+Source: RocketMQ 5.3 DefaultMQProducerImpl.
+"""
+
+from collections.abc import Callable, Sequence
+
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import (
+    BrokerError,
+    BrokerUnavailableError,
+    ClientError,
+    InvalidArgumentError,
+    NoAnswerError,
+    NoRouteError,
+    NotWritableError,
+    Outcome,
+    RequestTimeoutError,
+    SendError,
+    no_answer,
+    outcome_of,
+    send_error,
+)
+from gantry.client.queueselector import QueueSelector
+from gantry.client.sendrequest import (
+    Placement,
+    Prepared,
+    SendResult,
+    build_request,
+    check_body,
+    check_send_topic,
+    encode_message_properties,
+    prepare_batch,
+    read_placement,
+)
+from gantry.client.sendtarget import ANY_QUEUE, Choice, SendTargets, Target
+from gantry.model.compression import compress
+from gantry.model.errors import InvalidNameError
+from gantry.model.message import Message, MessageQueue
+from gantry.model.names import check_group
+from gantry.model.propertyname import PropertyName
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.errors import LocalProtocolError, RequestFailedError
+
+# What ends a send before or between its attempts.
+_NOWHERE_TO_SEND = (NoRouteError, BrokerUnavailableError, NotWritableError, BrokerError, NoAnswerError)
+
+SendCallback = Callable[[SendResult | None, SendError | None], None]
+
+
+class Producer:
+    """Sends for one producer group over an engine."""
+
+    def __init__(self, engine: ClientEngine, group: str) -> None:
+        """Make a producer. Raises InvalidArgumentError for a group that can't be."""
+        try:
+            check_group(group)
+        except InvalidNameError as error:
+            raise InvalidArgumentError(error.field, error.value, error.reason) from None
+        self.group = group
+        self._engine = engine
+        self._settings = settings = engine.settings
+        self._clock = engine.clock
+        self._transport = engine.transport
+        self._targets = SendTargets(engine)
+        self._default_nums = settings.default_topic_queue_nums if settings.auto_create_topics else None
+        self._is_started = False
+
+    async def start(self) -> None:
+        """Tell the brokers, with the next heart-beats, that we produce for the group."""
+        self._engine.heartbeats.add_producer(self._engine.client_id, self.group)
+        self._is_started = True
+
+    async def close(self) -> None:
+        """Leave the group; sends under way are not waited for."""
+        if self._is_started:
+            self._is_started = False
+            await self._engine.heartbeats.remove_producer(self._engine.client_id, self.group)
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        ordering_key: str | None = None,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendResult:
+        """Send a message and return where it is.
+
+        Args:
+            message: The message; its UNIQ_KEY is its id, made here if it has none.
+            queue: Send it there.
+            ordering_key: Send it where all messages of this key go; carried as __SHARDINGKEY.
+            selector: Let this choose among the queues that can be written. At most one of the three.
+            timeout_ms: For all attempts together; None for the setting.
+
+        Raises:
+            InvalidArgumentError: The message can't be sent; nothing was.
+            NotStartedError: The engine does not run.
+            SendError: It was not stored, or may not have been.
+        """
+        choice = Choice(queue, ordering_key, selector)
+        choice.check(message.topic)
+        prepared = await self._prepare(message, ordering_key)
+        return (await self._deliver(prepared, choice, timeout_ms, retries_refusals=True)).results()[0]
+
+    def send_async(
+        self,
+        message: Message,
+        callback: SendCallback,
+        *,
+        queue: MessageQueue | None = None,
+        ordering_key: str | None = None,
+        selector: QueueSelector | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Send a message and have `callback` called with the result or the error, later.
+
+        Unlike `send`, it tries again only where no answer came; a broker's refusal goes straight to the callback.
+
+        Raises:
+            InvalidArgumentError, NotStartedError: As `send`, when they can be told at once.
+        """
+        self._engine.check_running()
+        check_send_topic(message.topic)
+        check_body(message.body, self._settings.body_bytes_max)
+        choice = Choice(queue, ordering_key, selector)
+        choice.check(message.topic)
+
+        async def deliver() -> None:
+            try:
+                prepared = await self._prepare(message, ordering_key)
+                placement = await self._deliver(prepared, choice, timeout_ms, retries_refusals=False)
+            except SendError as error:
+                callback(None, error)
+            except ClientError as error:
+                callback(None, send_error(error))
+            else:
+                callback(placement.results()[0], None)
+
+        self._engine.tasks.spawn(deliver())
+
+    async def send_one_way(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        ordering_key: str | None = None,
+        selector: QueueSelector | None = None,
+    ) -> str:
+        """Send a message without wanting an answer; return its id. Nobody knows what becomes of it.
+
+        Raises:
+            InvalidArgumentError, NotStartedError: As `send`.
+            SendError: It was certainly not sent.
+        """
+        choice = Choice(queue, ordering_key, selector)
+        choice.check(message.topic)
+        prepared = await self._prepare(message, ordering_key)
+        await self._hand_over(prepared, choice)
+        return prepared.message_ids[0]
+
+    async def send_batch(
+        self,
+        topic: str,
+        items: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[SendResult]:
+        """Send messages of one topic in one request to one queue; all of them are stored together or none is.
+
+        Args:
+            topic: The topic of all items.
+            items: The messages, in the order they will have in the queue. Bodies are sent as they are.
+            queue: Send them there; None: anywhere, with further attempts elsewhere.
+            timeout_ms: For all attempts together; None for the setting.
+
+        Returns:
+            A result an item, in their order.
+
+        Raises:
+            InvalidArgumentError: An item can't be sent, or all together are too large; nothing was sent.
+            NotStartedError: The engine does not run.
+            SendError: What it says goes for all items.
+        """
+        check_send_topic(topic)
+        make = self._engine.unique_keys.make
+        ids = [None if PropertyName.UNIQ_KEY in item.properties else make() for item in items]
+        prepared = prepare_batch(topic, items, ids, body_bytes_max=self._settings.body_bytes_max)
+        choice = Choice(queue)
+        choice.check(topic)
+        return (await self._deliver(prepared, choice, timeout_ms, retries_refusals=True)).results()
+
+    async def send_prepared(
+        self, prepared: Prepared, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+    ) -> Placement:
+        """Send what was checked and written for the wire elsewhere, in one request to one queue; return where it is.
+
+        Args:
+            prepared: A message, or a batch of them; nothing of it is looked at again.
+            queue: Send it there; None: anywhere, with further attempts elsewhere.
+            timeout_ms: For all attempts together; None for the setting.
+
+        Raises:
+            InvalidArgumentError: The queue can't be of this topic, or the request is too large; nothing was sent.
+            NotStartedError: The engine does not run.
+            SendError: What it says goes for all messages.
+        """
+        self._engine.check_running()
+        choice = ANY_QUEUE if queue is None else Choice(queue)
+        choice.check(prepared.topic)
+        return await self._deliver(prepared, choice, timeout_ms, retries_refusals=True)
+
+    async def send_prepared_one_way(self, prepared: Prepared, *, queue: MessageQueue | None = None) -> None:
+        """Send what was written elsewhere without wanting an answer. Raises as `send_one_way`."""
+        choice = Choice(queue)
+        choice.check(prepared.topic)
+        await self._hand_over(prepared, choice)
+
+    async def queue_for_key(self, topic: str, ordering_key: str) -> MessageQueue:
+        """Return the queue where messages of a key go, to group a batch by it.
+
+        Raises:
+            InvalidArgumentError: The name can't be a topic's.
+            SendError: No route is known, so nobody can tell.
+        """
+        try:
+            info = await self._targets.publish_info(topic, timeout_ms=self._settings.send_timeout_ms)
+        except _NOWHERE_TO_SEND as error:
+            raise send_error(error) from None
+        if not info.key_queues:
+            raise send_error(NotWritableError(topic, is_transient=False))
+        return info.queue_for_key(ordering_key)
+
+    # Inside
+
+    async def _hand_over(self, prepared: Prepared, choice: Choice) -> None:
+        try:
+            info = await self._targets.publish_info(prepared.topic, timeout_ms=self._settings.send_timeout_ms)
+            target = await self._targets.find(prepared.topic, info, choice, last_broker=None)
+            await self._engine.invoke_one_way(target.address, self._request(prepared, target.queue, one_way=True))
+        except _NOWHERE_TO_SEND as error:
+            raise send_error(error) from None
+
+    async def _prepare(self, message: Message, ordering_key: str | None) -> Prepared:
+        settings = self._settings
+        check_send_topic(message.topic)
+        body, sys_flag = message.body, 0
+        check_body(body, settings.body_bytes_max)
+        if settings.compress_over_bytes and len(body) >= settings.compress_over_bytes:
+            kind, level = settings.compression, settings.compression_level
+            if len(body) < settings.compress_in_thread_over_bytes:
+                compressed = compress(body, kind, level)
+            else:
+                compressed = await self._engine.in_thread(compress, body, kind, level)
+            if len(compressed) < len(body):
+                body, sys_flag = compressed, kind.sys_flag
+        message_id = message.properties.get(PropertyName.UNIQ_KEY)
+        made_id = self._engine.unique_keys.make() if message_id is None else None
+        properties = encode_message_properties(message, made_id, ordering_key).decode()
+        return Prepared(
+            RequestCode.SEND_MESSAGE_V2,
+            message.topic,
+            body,
+            properties,
+            sys_flag,
+            message.flag,
+            (message_id or made_id or "",),
+        )
+
+    async def _deliver(
+        self, prepared: Prepared, choice: Choice, timeout_ms: int | None, *, retries_refusals: bool
+    ) -> Placement:
+        clock, targets, topic = self._clock, self._targets, prepared.topic
+        timeout_ms = self._settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_ms = clock.monotonic_ms() + timeout_ms
+        attempts_left = self._settings.send_attempts_max if choice.is_free else 1
+        outcomes: list[Outcome] = []
+        last_broker: str | None = None
+        try:
+            info = self._engine.cached_publish_info(topic) or await targets.publish_info(topic, timeout_ms=timeout_ms)
+            while True:
+                target = targets.find_known(info, choice, last_broker=last_broker)
+                if target is None:
+                    target = await targets.find(topic, info, choice, last_broker=last_broker)
+                info, last_broker = target.info, target.queue.broker_name
+                attempts_left -= 1
+                result = await self._attempt(prepared, target, deadline_ms)
+                if isinstance(result, Placement):
+                    return result
+                error = result
+                outcomes.append(outcome_of(error)[0])
+                refused = error.disposition if isinstance(error, BrokerError) else None
+                left_ms = deadline_ms - clock.monotonic_ms()
+                may_retry = refused is None or (retries_refusals and refused.retry)
+                if not attempts_left or left_ms <= 0 or not may_retry:
+                    if refused is None or refused.refresh_route:
+                        targets.refresh_soon(topic)
+                    raise send_error(error, outcomes[:-1])
+                if refused is not None and refused.refresh_route:
+                    info = await targets.refreshed(topic, info, timeout_ms=left_ms)
+        except _NOWHERE_TO_SEND as error:
+            raise send_error(error, outcomes) from None
+
+    async def _attempt(
+        self, prepared: Prepared, target: Target, deadline_ms: int
+    ) -> Placement | BrokerError | NoAnswerError:
+        started_ms = self._clock.monotonic_ms()
+        queue, address = target.queue, target.address
+        if started_ms >= deadline_ms:
+            return RequestTimeoutError(address, "the time for all attempts is over", sent=False)
+        request = self._request(prepared, queue)
+        try:
+            response = await self._transport.invoke(address, request, timeout_ms=deadline_ms - started_ms)
+            placement = read_placement(prepared, queue, response)
+        except RequestFailedError as error:
+            self._targets.failed(queue.broker_name)
+            return no_answer(error)
+        except LocalProtocolError as error:
+            raise InvalidArgumentError("message", len(prepared.body), f"bytes can't be sent: {error}") from None
+        except ValueError as error:
+            # It says stored and not where: nothing it says can be relied on, and sending again may store it twice.
+            raise send_error(BrokerError(ResponseCode.SYSTEM_ERROR, str(error), address)) from None
+        if placement is None:
+            self._targets.failed(queue.broker_name)
+            return BrokerError(response.code, response.remark, address)
+        self._targets.answered(queue.broker_name, started_ms=started_ms)
+        return placement
+
+    def _request(self, prepared: Prepared, queue: MessageQueue, *, one_way: bool = False) -> RemotingCommand:
+        return build_request(
+            prepared,
+            queue,
+            producer_group=self.group,
+            now_ms=self._clock.now_ms(),
+            default_topic_queue_nums=self._default_nums,
+            one_way=one_way,
+        )

@@ -1,0 +1,206 @@
+"""What is known of topics' routes, as producers and consumers need it.
+
+A route is turned into three lists of queues once, when it arrives:
+
+- `queues`: those that can be written now: their set has a master and the topic's write bit.
+- `key_queues`: all write queues of the topic, whether their broker is up or not. Messages with an ordering key are
+  spread over these, so that a key keeps its queue while a broker is away. A set that has left the route is therefore
+  remembered until it is known that the topic is really gone from it: it is registered again, without the topic, or
+  whoever keeps the wished-for state says so (`declare`).
+- `subscribe_queues`: those that can be read.
+
+Source: RocketMQ 5.3 MQClientInstance.topicRouteData2TopicPublishInfo; the memory of sets that are away is ours.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from gantry.model.javahash import java_hash
+from gantry.model.message import MessageQueue
+from gantry.model.route import BrokerData, QueueData, TopicRoute
+from gantry.model.topic import Perm
+
+# Of a topic on one broker set. No broker has as many; a route that says so would fill our memory.
+QUEUES_MAX = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class PublishInfo:
+    """What a producer needs of a topic."""
+
+    topic: str
+    queues: tuple[MessageQueue, ...]
+    key_queues: tuple[MessageQueue, ...]
+    masters: Mapping[str, str]
+    """Broker name → address of its master, for those that have one."""
+    is_read_only: bool = False
+    """No set allows writing, whether it has a master or not."""
+
+    def queue_for_key(self, ordering_key: str) -> MessageQueue:
+        """Return the queue of an ordering key: the same one as long as the topic has the same write queues.
+
+        The queue's broker may be away; the message can't go anywhere else then.
+        """
+        # The sign of Java's hash is dropped after the remainder there; before it is the same for every divisor.
+        return self.key_queues[abs(java_hash(ordering_key)) % len(self.key_queues)]
+
+
+@dataclass(slots=True)
+class TopicEntry:
+    """What is known of one topic."""
+
+    route: TopicRoute
+    publish: PublishInfo
+    subscribe_queues: tuple[MessageQueue, ...]
+    write_queue_nums: dict[str, int]
+    """Broker name → write queues, of all sets that are known to hold the topic."""
+    refreshed_at_ms: int
+    used_at_ms: int
+
+
+@dataclass(slots=True)
+class RouteCache:
+    """The routes of all topics in use.
+
+    Concurrency: one thread. Times are monotonic ms.
+    """
+
+    topics_max: int
+    brokers: dict[str, BrokerData] = field(default_factory=dict)
+    """The newest that any route said of each broker set."""
+    _entries: dict[str, TopicEntry] = field(default_factory=dict)
+    _declared: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[TopicEntry]:
+        return iter(self._entries.values())
+
+    def find(self, topic: str) -> TopicEntry | None:
+        """Return what is known of a topic, or None."""
+        return self._entries.get(topic)
+
+    def topics_used_since(self, at_ms: int) -> list[str]:
+        """Return the topics that somebody asked for at that time or later."""
+        return [topic for topic, entry in self._entries.items() if entry.used_at_ms >= at_ms]
+
+    def missing_sets(self, topic: str, route: TopicRoute) -> set[str]:
+        """Return the broker sets that are remembered for a topic and that a new route does not name."""
+        entry = self._entries.get(topic)
+        if entry is None:
+            return set()
+        return set(entry.write_queue_nums) - {queue.broker_name for queue in route.queue_datas}
+
+    def update(self, topic: str, route: TopicRoute, *, gone: Iterable[str] = (), now_ms: int) -> TopicEntry:
+        """Take in a route.
+
+        Args:
+            topic: The topic.
+            route: What a name server answered.
+            gone: Broker sets, away from the route, of which it is known that they hold the topic no longer.
+            now_ms: Monotonic time.
+        """
+        before = self._entries.get(topic)
+        known = {} if before is None else dict(before.write_queue_nums)
+        for name in gone:
+            known.pop(name, None)
+        # What should be counts even where it is gone: whoever declared it is about to bring it back.
+        known = {**self._declared.get(topic, {}), **known}
+        known.update({queue.broker_name: queue.write_queue_nums for queue in route.queue_datas})
+        if before is None:
+            self._make_room()
+        entry = TopicEntry(
+            route=route,
+            publish=publish_info(topic, route, known),
+            subscribe_queues=subscribe_queues(topic, route),
+            write_queue_nums=known,
+            refreshed_at_ms=now_ms,
+            used_at_ms=now_ms if before is None else before.used_at_ms,
+        )
+        self._entries[topic] = entry
+        self.brokers.update({broker.broker_name: broker for broker in route.broker_datas})
+        return entry
+
+    def declare(self, topic: str, write_queue_nums: Mapping[str, int]) -> None:
+        """Take note of all broker sets that should hold a topic, with their write queues.
+
+        What was remembered of others is dropped, except for what the route names: it is newer.
+        """
+        self._declared[topic] = dict(write_queue_nums)
+        entry = self._entries.get(topic)
+        if entry is not None:
+            named = {queue.broker_name: queue.write_queue_nums for queue in entry.route.queue_datas}
+            entry.write_queue_nums = {**write_queue_nums, **named}
+            entry.publish = publish_info(topic, entry.route, entry.write_queue_nums)
+
+    def forget(self, topic: str) -> None:
+        """Forget all of a topic: it was deleted."""
+        self._entries.pop(topic, None)
+        self._declared.pop(topic, None)
+
+    def prune_brokers(self) -> None:
+        """Forget the broker sets that no route names any more."""
+        named = {broker.broker_name for entry in self._entries.values() for broker in entry.route.broker_datas}
+        for name in self.brokers.keys() - named:
+            del self.brokers[name]
+
+    def _make_room(self) -> None:
+        if len(self._entries) >= self.topics_max:
+            oldest = min(self._entries, key=lambda topic: self._entries[topic].used_at_ms)
+            del self._entries[oldest]
+
+
+def publish_info(topic: str, route: TopicRoute, write_queue_nums: Mapping[str, int]) -> PublishInfo:
+    """Return what a producer needs, from a route and from all sets that are known to hold the topic."""
+    masters = {
+        broker.broker_name: address for broker in route.broker_datas if (address := broker.master_address) is not None
+    }
+    if route.order_topic_conf:
+        ordered = tuple(_configured_queues(topic, route.order_topic_conf))
+        return PublishInfo(
+            topic=topic,
+            queues=tuple(queue for queue in ordered if queue.broker_name in masters),
+            key_queues=ordered,
+            masters=masters,
+        )
+    allowed = [queue for queue in route.queue_datas if queue.perm & Perm.WRITE]
+    writable = sorted((queue.broker_name, queue.write_queue_nums) for queue in allowed if queue.broker_name in masters)
+    return PublishInfo(
+        topic=topic,
+        queues=tuple(_queues(topic, writable)),
+        key_queues=tuple(_queues(topic, sorted(write_queue_nums.items()))),
+        masters=masters,
+        is_read_only=not allowed,
+    )
+
+
+def subscribe_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
+    """Return the queues that can be read, sorted."""
+    readable = ((queue.broker_name, queue.read_queue_nums) for queue in route.queue_datas if queue.perm & Perm.READ)
+    return tuple(_queues(topic, sorted(readable)))
+
+
+def as_new_topic(route: TopicRoute, queue_nums_max: int) -> TopicRoute:
+    """Return the route of TBW102 as a topic will have it that brokers create after it."""
+
+    def narrowed(queue: QueueData) -> QueueData:
+        nums = min(queue_nums_max, queue.write_queue_nums)
+        return replace(queue, read_queue_nums=nums, write_queue_nums=nums)
+
+    inherited = tuple(narrowed(queue) for queue in route.queue_datas if queue.perm & Perm.INHERIT)
+    return replace(route, queue_datas=inherited, order_topic_conf=None)
+
+
+def _queues(topic: str, counts: Iterable[tuple[str, int]]) -> Iterator[MessageQueue]:
+    for broker_name, count in counts:
+        for queue_id in range(min(count, QUEUES_MAX)):
+            yield MessageQueue(topic, broker_name, queue_id)
+
+
+def _configured_queues(topic: str, conf: str) -> Iterator[MessageQueue]:
+    """Yield the queues of an order configuration, `broker:queues;…`, in its order; what is malformed is left out."""
+    for item in conf.split(";"):
+        broker_name, _, count = item.partition(":")
+        if broker_name and count.isascii() and count.isdigit():
+            yield from _queues(topic, [(broker_name, int(count))])

@@ -1,0 +1,42 @@
+"""How queues are shared out."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gantry.client.consumer.allocate import allocate_averagely
+from gantry.model.message import MessageQueue
+
+
+def queues_of(count: int) -> list[MessageQueue]:
+    return [MessageQueue("T", "broker-a", queue_id) for queue_id in range(count)]
+
+
+def members(count: int) -> list[str]:
+    return sorted(f"10.0.0.{number}@1" for number in range(count))
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 64), st.integers(1, 20))
+def test_every_queue_has_exactly_one_owner(queue_count: int, member_count: int):
+    shares = [
+        allocate_averagely(member, queues_of(queue_count), members(member_count)) for member in members(member_count)
+    ]
+    assert [queue for share in shares for queue in share] == queues_of(queue_count)
+    sizes = [len(share) for share in shares]
+    assert max(sizes) - min(sizes) <= 1
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(0, 64), st.integers(1, 20), st.integers(0, 19))
+def test_the_share_is_what_rocketmq_computes(queue_count: int, member_count: int, index: int):
+    index %= member_count
+    mod = queue_count % member_count
+    size = 1 if queue_count <= member_count else queue_count // member_count + (index < mod)
+    start = index * size if mod > 0 and index < mod else index * size + mod
+    expected = tuple(queues_of(queue_count)[start : start + max(0, min(size, queue_count - start))])
+    assert allocate_averagely(members(member_count)[index], queues_of(queue_count), members(member_count)) == expected
+
+
+def test_who_is_not_a_member_gets_nothing():
+    assert allocate_averagely("stranger", queues_of(4), members(2)) == ()
+    assert allocate_averagely("stranger", queues_of(4), []) == ()

@@ -1,0 +1,172 @@
+"""What a send says, and what its answer means."""
+
+import pytest
+
+from gantry.client.errors import InvalidArgumentError, Outcome
+from gantry.client.sendrequest import (
+    Prepared,
+    SendStatus,
+    build_request,
+    check_body,
+    check_send_topic,
+    encode_message_properties,
+    prepare_batch,
+    read_placement,
+)
+from gantry.model.batch import decode_batch
+from gantry.model.message import Message, MessageQueue, decode_properties
+from gantry.remoting.codes import RequestCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.headers.send import SendMessageHeaderV2
+
+QUEUE = MessageQueue("T", "broker-a", 3)
+ONE = Prepared(RequestCode.SEND_MESSAGE_V2, "T", b"body", "TAGS\x01A\x02", 0x301, 5, ("ID",))
+
+
+def answer(code: int = 0, **ext: str) -> RemotingCommand:
+    return RemotingCommand.response_to(RemotingCommand.request(310), code, ext=ext)
+
+
+def test_the_request_is_what_the_typed_header_writes():
+    request = build_request(ONE, QUEUE, producer_group="pg", now_ms=12, default_topic_queue_nums=4)
+    header = SendMessageHeaderV2(
+        producer_group="pg",
+        topic="T",
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=3,
+        sys_flag=0x301,
+        born_timestamp=12,
+        flag=5,
+        properties="TAGS\x01A\x02",
+        reconsume_times=0,
+        unit_mode=False,
+        batch=False,
+        broker_name="broker-a",
+    )
+    assert request.ext_fields == header.to_ext()
+    assert (request.code, request.body, request.is_one_way) == (310, b"body", False)
+    assert SendMessageHeaderV2.from_ext(request.ext_fields) == header
+
+
+def test_where_topics_are_not_created_the_topic_is_its_own_model():
+    request = build_request(ONE, QUEUE, producer_group="pg", now_ms=12, default_topic_queue_nums=None, one_way=True)
+    assert request.ext_fields["c"] == "T"
+    assert request.is_one_way
+
+
+def test_properties_get_an_id_and_the_ordering_key():
+    data = encode_message_properties(Message("T", b"x", {"TAGS": "A"}), "ID", "N1")
+    assert decode_properties(data) == {"TAGS": "A", "__SHARDINGKEY": "N1", "UNIQ_KEY": "ID"}
+    assert data.endswith(b"\x02")
+
+
+def test_what_the_message_says_itself_stays():
+    message = Message("T", b"x", {"UNIQ_KEY": "mine", "__SHARDINGKEY": "k"})
+    assert decode_properties(encode_message_properties(message, None, "other")) == dict(message.properties)
+
+
+@pytest.mark.parametrize(
+    ("properties", "field"),
+    [
+        ({"a": ""}, "a"),
+        ({"a": "b\x01"}, "a"),
+        ({"": "x"}, "property"),
+        ({"k": "\ud800"}, "property"),
+        ({"k": "x" * 40_000}, "properties"),
+    ],
+)
+def test_properties_that_can_not_be_written_are_refused_by_name(properties, field):
+    with pytest.raises(InvalidArgumentError, match=field):
+        encode_message_properties(Message("T", b"x", properties), "ID")
+
+
+def test_bodies_and_topics_no_broker_takes_are_refused():
+    with pytest.raises(InvalidArgumentError, match="body"):
+        check_body(b"", 10)
+    with pytest.raises(InvalidArgumentError, match="11"):
+        check_body(b"x" * 11, 10)
+    with pytest.raises(InvalidArgumentError, match="SCHEDULE_TOPIC_XXXX"):
+        check_send_topic("SCHEDULE_TOPIC_XXXX")
+
+
+def test_a_batch_carries_each_message_with_its_own_id():
+    items = [Message("T", b"one", {"TAGS": "A"}, 1), Message("T", b"two", {"UNIQ_KEY": "mine"})]
+    prepared = prepare_batch("T", items, ["ID1", None], body_bytes_max=1_000)
+    decoded = decode_batch(prepared.body)
+    assert [(item.flag, bytes(item.body), decode_properties(item.properties)) for item in decoded] == [
+        (1, b"one", {"TAGS": "A", "UNIQ_KEY": "ID1"}),
+        (0, b"two", {"UNIQ_KEY": "mine"}),
+    ]
+    assert (prepared.code, prepared.message_ids) == (320, ("ID1", "mine"))
+    request = build_request(prepared, QUEUE, producer_group="pg", now_ms=1, default_topic_queue_nums=None)
+    assert request.ext_fields["m"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("items", "match"),
+    [
+        ([], "items"),
+        ([Message("T", b"x"), Message("U", b"x")], r"items\[1\]\.topic"),
+        ([Message("T", b"")], r"items\[0\]\.body"),
+        ([Message("T", b"x"), Message("T", b"x" * 101)], r"items\[1\]\.body"),
+        ([Message("T", b"x", {"a": "\x02"})], r"items\[0\]\."),
+        ([Message("T", b"x", flag=2**31)], "flag"),
+        ([Message("T", b"x" * 60), Message("T", b"x" * 60)], "items: "),
+    ],
+)
+def test_a_batch_that_can_not_be_is_refused_with_the_item_s_place(items, match):
+    with pytest.raises(InvalidArgumentError, match=match):
+        prepare_batch("T", items, ["ID"] * len(items), body_bytes_max=100)
+
+
+def test_an_answer_says_where_the_message_is():
+    response = answer(msgId="7F00", queueId="3", queueOffset="42", transactionId="ID", MSG_REGION="R")
+    (result,) = read_placement(ONE, QUEUE, response).results()
+    assert (result.status, result.outcome) == (SendStatus.SEND_OK, Outcome.STORED)
+    assert (result.message_id, result.stored_id, result.queue, result.queue_offset) == ("ID", "7F00", QUEUE, 42)
+    assert (result.transaction_id, result.region_id) == ("ID", "R")
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [(10, SendStatus.FLUSH_DISK_TIMEOUT), (11, SendStatus.SLAVE_NOT_AVAILABLE), (12, SendStatus.FLUSH_SLAVE_TIMEOUT)],
+)
+def test_stored_but_not_safely_is_unknown_with_its_status(code, status):
+    (result,) = read_placement(ONE, QUEUE, answer(code, msgId="7F00", queueId="3", queueOffset="42")).results()
+    assert (result.status, result.outcome, result.queue_offset) == (status, Outcome.UNKNOWN, 42)
+
+
+def test_a_queue_that_the_broker_chose_is_named():
+    queue = MessageQueue("T", "broker-a", -1)
+    placement = read_placement(ONE, queue, answer(msgId="7F00", queueId="2", queueOffset="0"))
+    assert placement.queue == MessageQueue("T", "broker-a", 2)
+
+
+def test_a_batch_s_answer_gives_each_its_place():
+    batch = ONE._replace(code=320, message_ids=("A", "B", "C"))
+    results = read_placement(batch, QUEUE, answer(msgId="1,2,3", queueId="3", queueOffset="7")).results()
+    assert [(one.message_id, one.stored_id, one.queue_offset) for one in results] == [
+        ("A", "1", 7),
+        ("B", "2", 8),
+        ("C", "3", 9),
+    ]
+
+
+def test_a_refusal_is_no_place():
+    assert read_placement(ONE, QUEUE, answer(13)) is None
+
+
+@pytest.mark.parametrize(
+    "ext",
+    [{}, {"msgId": "x", "queueId": "3"}, {"msgId": "x", "queueId": "z", "queueOffset": "1"}],
+)
+def test_a_success_that_does_not_say_where_is_a_broken_answer(ext):
+    with pytest.raises(ValueError, match=r"answer|invalid"):
+        read_placement(ONE, QUEUE, answer(**ext))
+
+
+def test_a_batch_s_answer_must_name_all():
+    batch = ONE._replace(code=320, message_ids=("A", "B"))
+    with pytest.raises(ValueError, match="names 1 stored messages for the 2 sent"):
+        read_placement(batch, QUEUE, answer(msgId="1", queueId="3", queueOffset="7"))
