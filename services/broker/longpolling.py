@@ -1,0 +1,122 @@
+"""Held pulls: a consumer that finds nothing waits here until a message arrives or its time is over.
+
+A pull is held under its (topic, queue id) and under its deadline, a bucket of SWEEP_INTERVAL_MS; both tables are
+insertion-ordered dicts, so holding, waking and forgetting cost the same however many are held. What wakes a pull
+only marks it; `wake` resumes all that are marked at once, so that a batch of messages answers a pull once, with all
+of them.
+
+Concurrency: the loop's thread only.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gantry.storeformat.layout import UNIT
+from services.broker.filter.tags import UnitFilter
+
+SWEEP_INTERVAL_MS = 100
+# RocketMQ takes any time a client asks for; a table entry should not outlive a person's patience.
+SUSPEND_MAX_MS = 300_000
+
+
+class HeldPull:
+    """One pull that waits. `owner` identifies its connection, `resume` answers it."""
+
+    __slots__ = ("bucket", "offset", "owner", "queue", "resume", "unit_filter")
+
+    def __init__(
+        self,
+        queue: tuple[str, int],
+        offset: int,
+        unit_filter: UnitFilter | None,
+        owner: Any,
+        resume: Callable[[], None],
+    ) -> None:
+        self.queue = queue
+        self.offset = offset
+        self.unit_filter = unit_filter
+        self.owner = owner
+        self.resume = resume
+        self.bucket = 0
+
+
+class LongPolling:
+    """The table of held pulls. Its owner bounds it by looking at `count` before it holds one more."""
+
+    def __init__(self, now_ms: int) -> None:
+        self._queues: dict[tuple[str, int], dict[HeldPull, None]] = {}
+        self._buckets: dict[int, dict[HeldPull, None]] = {}
+        self._owners: dict[Any, dict[HeldPull, None]] = {}
+        self._woken: list[HeldPull] = []
+        self._swept_bucket = now_ms // SWEEP_INTERVAL_MS
+        self.count = 0
+
+    def hold(self, held: HeldPull, now_ms: int, suspend_ms: int) -> None:
+        """Hold a pull for `suspend_ms`, counted on the monotonic clock that gave `now_ms`."""
+        bucket = (now_ms + min(max(suspend_ms, 0), SUSPEND_MAX_MS)) // SWEEP_INTERVAL_MS + 1
+        held.bucket = bucket
+        self._queues.setdefault(held.queue, {})[held] = None
+        self._buckets.setdefault(bucket, {})[held] = None
+        self._owners.setdefault(held.owner, {})[held] = None
+        self.count += 1
+
+    def arrived(self, topic: str, queue_id: int, max_offset: int, units: bytes) -> None:
+        """Mark the pulls that new messages answer, whose ConsumeQueue units end at `max_offset`; called by dispatch."""
+        waiting = self._queues.get((topic, queue_id))
+        if waiting is None:
+            return
+        codes = [tags_code for _, _, tags_code in UNIT.iter_unpack(units)]
+        first = max_offset - len(codes)
+        for held in [held for held in waiting if _is_answered(held, codes[max(held.offset - first, 0) :])]:
+            self._remove(held)
+            self._woken.append(held)
+
+    def wake(self) -> None:
+        """Resume what was marked."""
+        if self._woken:
+            woken, self._woken = self._woken, []
+            for held in woken:
+                held.resume()
+
+    def sweep(self, now_ms: int) -> None:
+        """Resume the pulls whose time is over; called every SWEEP_INTERVAL_MS."""
+        current = now_ms // SWEEP_INTERVAL_MS
+        first = self._swept_bucket + 1
+        # After a long pause (a stopped machine) there may be more empty buckets behind us than pulls.
+        due = range(first, current + 1) if current - first < len(self._buckets) else sorted(self._buckets)
+        for bucket in due:
+            if bucket <= current:
+                for held in list(self._buckets.get(bucket, ())):
+                    self._remove(held)
+                    held.resume()
+        self._swept_bucket = current
+
+    def forget(self, owner: Any) -> None:
+        """Drop the pulls of a connection that is gone."""
+        for held in list(self._owners.get(owner, ())):
+            self._remove(held)
+
+    def resume_all(self) -> None:
+        """Resume everything; the broker stops and answers what it holds."""
+        for waiting in list(self._owners.values()):
+            for held in list(waiting):
+                self._remove(held)
+                held.resume()
+
+    def _remove(self, held: HeldPull) -> None:
+        _discard(self._queues, held.queue, held)
+        _discard(self._buckets, held.bucket, held)
+        _discard(self._owners, held.owner, held)
+        self.count -= 1
+
+
+def _is_answered(held: HeldPull, codes: Sequence[int]) -> bool:
+    takes = held.unit_filter
+    return len(codes) > 0 if takes is None else any(takes(code) for code in codes)
+
+
+def _discard(table: dict[Any, dict[HeldPull, None]], key: Any, held: HeldPull) -> None:
+    members = table[key]
+    del members[held]
+    if not members:
+        del table[key]

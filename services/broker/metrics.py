@@ -1,0 +1,179 @@
+"""What a broker shows to Prometheus, read from its counters when asked; RocketMQ's names where it has them.
+
+Source: RocketMQ 5.x BrokerMetricsManager and DefaultStoreMetricsManager (names and labels).
+"""
+
+from collections.abc import Callable, Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gantry.model.names import is_retry_topic, is_system_group, is_system_topic
+from gantry.remoting.aio.limits import Counters
+from services.broker.groupcommit import GroupCommit
+from services.broker.identity import BrokerIdentity
+from services.broker.longpolling import LongPolling
+from services.broker.overload import Overload, StandingLag
+from services.broker.registration import Registration
+from services.broker.registry.consumers import ConsumerTable
+from services.broker.registry.groups import GroupTable
+from services.broker.registry.persistence import Persistence
+from services.broker.registry.producers import ProducerTable
+from services.broker.registry.topics import TopicTable
+from services.broker.stats import LATENCY_BOUNDS_MS, BrokerStats, Latency
+from services.broker.store.results import StoreState
+
+_BASE = ("cluster", "node_type", "node_id")
+
+
+class BrokerCollector(Collector):
+    """Reads counters and the sizes of tables.
+
+    Concurrency: called from the metrics server's threads; it reads numbers and copies tables before it walks them.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: BrokerIdentity,
+        stats: BrokerStats,
+        commit: GroupCommit,
+        long_polling: LongPolling,
+        overload: Overload,
+        lag: StandingLag,
+        topics: TopicTable,
+        groups: GroupTable,
+        producers: ProducerTable,
+        consumers: ConsumerTable,
+        registration: Registration,
+        persistence: Persistence,
+        state: Callable[[], StoreState],
+        counters: Counters,
+    ) -> None:
+        self._identity = identity
+        self._stats = stats
+        self._commit = commit
+        self._long_polling = long_polling
+        self._overload = overload
+        self._lag = lag
+        self._topics = topics
+        self._groups = groups
+        self._producers = producers
+        self._consumers = consumers
+        self._registration = registration
+        self._persistence = persistence
+        self._state = state
+        self._counters = counters
+        self._base = [identity.cluster, "broker", identity.name]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metrics of now."""
+        yield from self._traffic()
+        yield from self._tables()
+        yield from self._store()
+        yield from self._health()
+
+    def _traffic(self) -> Iterator[Metric]:
+        identity = self._identity
+        put_labels = [*_BASE, "topic", "is_system"]
+        messages_in = CounterMetricFamily("rocketmq_messages_in", "Messages stored.", labels=put_labels)
+        bytes_in = CounterMetricFamily("rocketmq_throughput_in", "Bytes of records stored.", labels=put_labels)
+        for topic, flow in self._stats.put_items():
+            system = str(is_system_topic(topic, identity.cluster, identity.name)).lower()
+            messages_in.add_metric([*self._base, topic, system], flow.messages)
+            bytes_in.add_metric([*self._base, topic, system], flow.size_bytes)
+        yield from (messages_in, bytes_in)
+        get_labels = [*_BASE, "topic", "consumer_group", "is_system", "is_retry"]
+        messages_out = CounterMetricFamily("rocketmq_messages_out", "Messages given to groups.", labels=get_labels)
+        bytes_out = CounterMetricFamily("rocketmq_throughput_out", "Bytes of records given.", labels=get_labels)
+        for (topic, group), flow in self._stats.get_items():
+            system = str(is_system_topic(topic, identity.cluster, identity.name) or is_system_group(group)).lower()
+            labels = [*self._base, topic, group, system, str(is_retry_topic(topic)).lower()]
+            messages_out.add_metric(labels, flow.messages)
+            bytes_out.add_metric(labels, flow.size_bytes)
+        yield from (messages_out, bytes_out)
+        yield self._histogram(
+            "gantry_broker_put_latency_milliseconds",
+            "From append to answer, of sends that wait for the disk.",
+            self._commit.latency,
+        )
+        yield self._histogram(
+            "gantry_broker_flush_latency_milliseconds",
+            "From the request of a flush to its report.",
+            self._commit.flush_latency,
+        )
+
+    def _tables(self) -> Iterator[Metric]:
+        consumers = sum(len(group.members) for group in list(self._consumers.groups()))
+        producers = sum(len(members) for members in self._producers.groups().values())
+        yield self._gauge("rocketmq_topic_number", "Topics.", len(self._topics))
+        yield self._gauge("rocketmq_consumer_group_number", "Consumer groups.", len(self._groups))
+        yield self._gauge("rocketmq_producer_connections", "Producer instances.", producers)
+        yield self._gauge("rocketmq_consumer_connections", "Consumer instances.", consumers)
+        yield self._gauge("gantry_broker_held_pulls", "Pulls that wait for a message.", self._long_polling.count)
+        yield self._gauge("gantry_broker_waiting_sends", "Sends that wait for the disk.", self._commit.waiting_count)
+        watermark = GaugeMetricFamily(
+            "rocketmq_processor_watermark", "Requests that wait.", labels=[*_BASE, "processor"]
+        )
+        watermark.add_metric([*self._base, "send"], self._commit.waiting_count)
+        watermark.add_metric([*self._base, "pull"], self._long_polling.count)
+        yield watermark
+
+    def _store(self) -> Iterator[Metric]:
+        state = self._state()
+        size = state.max_physical_offset - state.min_physical_offset
+        yield self._gauge("rocketmq_storage_size", "Bytes of the CommitLog.", size)
+        behind = state.max_physical_offset - state.flushed_offset
+        yield self._gauge("rocketmq_storage_flush_behind_bytes", "Bytes not yet on the disk.", behind)
+        yield self._gauge(
+            "rocketmq_storage_dispatch_behind_bytes", "Bytes not yet readable.", state.dispatch_behind_bytes
+        )
+        yield self._gauge("gantry_broker_store_writable", "1 if the store takes messages.", int(state.writable))
+        yield self._gauge("gantry_broker_store_disk_percent", "Used share of the store's disk.", state.disk_percent)
+        yield self._gauge("gantry_broker_store_lost_bytes", "Bytes found damaged at start.", state.lost_bytes)
+        yield self._counter("gantry_broker_store_damaged_reads", "Damaged records met by readers.", state.damaged_reads)
+        yield self._gauge("gantry_broker_store_skipped_units", "Queue offsets lost to damage.", state.skipped_units)
+        yield self._gauge("gantry_broker_store_hanged_files", "Removed files still being read.", state.hanged_files)
+
+    def _health(self) -> Iterator[Metric]:
+        overload = self._overload
+        yield self._counter("gantry_broker_put_failed", "Sends the store refused.", self._stats.put_failed)
+        yield self._counter("gantry_broker_flush_timeouts", "Sends answered 10.", self._commit.timeouts)
+        yield self._counter("gantry_broker_refused_sends", "Sends refused as too many.", overload.refused_sends)
+        yield self._counter("gantry_broker_refused_pulls", "Pulls refused as too many.", overload.refused_pulls)
+        yield self._gauge("gantry_broker_loop_lag_milliseconds", "How late the loop always is.", self._lag.lag_ms)
+        yield self._gauge(
+            "gantry_broker_namesrv_registered", "Name servers that know us.", self._registration.registered_count
+        )
+        yield self._counter(
+            "gantry_broker_registration_failures", "Registrations that failed.", self._registration.failures
+        )
+        yield self._counter(
+            "gantry_broker_config_write_failures", "Config files not written.", self._persistence.failures
+        )
+        events = CounterMetricFamily(
+            "gantry_broker_remoting_events", "What happened on connections.", labels=[*_BASE, "event"]
+        )
+        for name, count in self._counters.snapshot().items():
+            events.add_metric([*self._base, name], count)
+        yield events
+
+    def _gauge(self, name: str, text: str, value: float) -> GaugeMetricFamily:
+        family = GaugeMetricFamily(name, text, labels=_BASE)
+        family.add_metric(self._base, value)
+        return family
+
+    def _counter(self, name: str, text: str, value: float) -> CounterMetricFamily:
+        family = CounterMetricFamily(name, text, labels=_BASE)
+        family.add_metric(self._base, value)
+        return family
+
+    def _histogram(self, name: str, text: str, latency: Latency) -> HistogramMetricFamily:
+        family = HistogramMetricFamily(name, text, labels=_BASE)
+        total = 0
+        buckets: list[tuple[str, float]] = []
+        for bound, count in zip((*LATENCY_BOUNDS_MS, None), list(latency.counts), strict=True):
+            total += count
+            buckets.append(("+Inf" if bound is None else str(bound), total))
+        family.add_metric(self._base, buckets, latency.sum_ms)
+        return family

@@ -1,0 +1,57 @@
+"""Telling a group's instances that others came or went (request 40).
+
+Once a connection and group, however many instances share the connection; and once a turn of the loop, however many
+changes that turn brought: a gateway that connects with a hundred instances should not set off a hundred rounds of
+sharing out.
+
+Concurrency: the loop's thread only.
+"""
+
+import asyncio
+
+from gantry.model.group import MessageModel
+from gantry.remoting.codes import RequestCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.headers import NotifyConsumerIdsChangedHeader
+from services.broker.policy import Policy
+from services.broker.registry.consumers import ConsumerTable
+from services.broker.registry.groups import GroupTable
+
+
+class GroupNotifications:
+    """Collects the groups that changed and tells their instances."""
+
+    def __init__(
+        self, consumers: ConsumerTable, groups: GroupTable, policy: Policy, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._consumers = consumers
+        self._groups = groups
+        self._policy = policy
+        self._loop = loop
+        self._changed: dict[str, None] = {}
+
+    def notify(self, group: str) -> None:
+        """Say that a group has changed."""
+        if not self._changed:
+            self._loop.call_soon(self._send)
+        self._changed[group] = None
+
+    def _send(self) -> None:
+        changed, self._changed = self._changed, {}
+        if not self._policy.notify_consumer_ids_changed_enable:
+            return
+        for group in changed:
+            info = self._consumers.find(group)
+            config = self._groups.find(group)
+            if info is None or info.message_model == MessageModel.BROADCASTING:
+                continue
+            if config is not None and not config.notify_consumer_ids_changed_enable:
+                continue
+            for connection in info.connections():
+                connection.send_one_way(
+                    RemotingCommand.request(
+                        RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                        NotifyConsumerIdsChangedHeader(consumer_group=group),
+                        one_way=True,
+                    )
+                )

@@ -1,0 +1,107 @@
+"""Fast failure: when to say "busy" at once instead of keeping a client waiting for its time-out.
+
+A refusal is certain: nothing was stored. Its remark begins with the word RocketMQ's clients know:
+
+    remark                   what is too much                                        limit
+    [REJECTREQUEST]          one flush of the disk takes longer than                 os_page_cache_busy_time_out_mills
+    [OVERLOAD]               messages that wait for a flush · pulls that are held    send_/pull_thread_pool_queue_capacity
+    [PCBUSY_CLEAN_QUEUE]     the oldest message that waits for a flush has waited    os_page_cache_busy_time_out_mills
+    [TIMEOUT_CLEAN_QUEUE]    the loop is late all the time, by more than             wait_time_mills_in_send_/pull_queue
+
+One stall (a paused machine, a big query) is no overload: the requests it delayed are served in less time than it
+takes to refuse them and have them sent again. So lateness counts only as its minimum over a whole second, as CoDel
+counts queueing delay.
+
+Pure: times come in as arguments.
+"""
+
+from collections import deque
+
+from services.broker.policy import Policy
+
+TICK_INTERVAL_MS = 100
+_LAG_SAMPLES = 10
+
+REJECT = "[REJECTREQUEST]system busy, start flow control for a while"
+
+
+class StandingLag:
+    """How late the loop's timer has been at the least over the last second."""
+
+    __slots__ = ("_late_ms", "_ticked_at_ms", "lag_max_ms", "lag_ms")
+
+    def __init__(self) -> None:
+        self._late_ms: deque[int] = deque(maxlen=_LAG_SAMPLES)
+        self._ticked_at_ms: int | None = None
+        self.lag_ms = 0
+        self.lag_max_ms = 0
+
+    def tick(self, now_ms: int) -> None:
+        """Note that the timer of TICK_INTERVAL_MS has fired."""
+        if self._ticked_at_ms is not None:
+            late_ms = max(0, now_ms - self._ticked_at_ms - TICK_INTERVAL_MS)
+            self._late_ms.append(late_ms)
+            self.lag_max_ms = max(self.lag_max_ms, late_ms)
+            self.lag_ms = min(self._late_ms) if len(self._late_ms) == _LAG_SAMPLES else 0
+        self._ticked_at_ms = now_ms
+
+
+class Overload:
+    """Says whether a send or a held pull is one too many."""
+
+    __slots__ = ("_lag", "_policy", "refused_pulls", "refused_sends")
+
+    def __init__(self, policy: Policy, lag: StandingLag) -> None:
+        self._policy = policy
+        self._lag = lag
+        self.refused_sends = 0
+        self.refused_pulls = 0
+
+    def send_refusal(self, *, waiting_count: int, oldest_wait_ms: int, flush_ms: int) -> str | None:
+        """Return the remark that refuses a send, or None; counted by the caller, who may ask once for many.
+
+        Args:
+            waiting_count: Messages appended and not yet flushed that somebody waits for.
+            oldest_wait_ms: How long the first of them has waited; 0 if there is none.
+            flush_ms: How long the flush that runs now has been running; 0 if none does.
+        """
+        policy = self._policy
+        remark = None
+        if waiting_count >= policy.send_thread_pool_queue_capacity:
+            remark = (
+                f"[OVERLOAD]system busy, start flow control for a while: {waiting_count} messages wait for the disk, "
+                f"the limit is {policy.send_thread_pool_queue_capacity}"
+            )
+        elif not policy.broker_fast_failure_enable:
+            return None
+        elif flush_ms > policy.os_page_cache_busy_time_out_mills:
+            remark = f"{REJECT}: one flush has been running for {flush_ms} ms"
+        elif oldest_wait_ms > policy.os_page_cache_busy_time_out_mills:
+            remark = (
+                f"[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+                f"{oldest_wait_ms} ms, size of queue: {waiting_count}"
+            )
+        elif self._lag.lag_ms > policy.wait_time_mills_in_send_queue:
+            remark = (
+                f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+                f"{self._lag.lag_ms} ms, size of queue: {waiting_count}"
+            )
+        return remark
+
+    def pull_refusal(self, *, held_count: int) -> str | None:
+        """Return the remark that refuses to hold one more pull, or None."""
+        policy = self._policy
+        remark = None
+        if held_count >= policy.pull_thread_pool_queue_capacity:
+            remark = (
+                f"[OVERLOAD]system busy, start flow control for a while: {held_count} pulls are held, "
+                f"the limit is {policy.pull_thread_pool_queue_capacity}"
+            )
+        elif policy.broker_fast_failure_enable and self._lag.lag_ms > policy.wait_time_mills_in_pull_queue:
+            remark = (
+                f"[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+                f"{self._lag.lag_ms} ms, size of queue: {held_count}"
+            )
+        if remark is not None:
+            self.refused_pulls += 1
+        return remark

@@ -1,0 +1,177 @@
+"""Clients: heart-beats (34), leaving (35), a check of a subscription (46), who is in a group (38).
+
+The first heart-beat of a consumer group makes the group, where that is allowed, and its %RETRY% topic, since clients
+subscribe to that at once.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+from gantry.model import names
+from gantry.model.errors import InvalidNameError
+from gantry.model.group import SQL92_EXPRESSION, SubscriptionData, parse_tag_expression
+from gantry.model.javahash import java_hash
+from gantry.remoting.aio.channel import Channel
+from gantry.remoting.bodies import CheckClientConfig, ConsumerData, ConsumerIdList, HeartbeatData
+from gantry.remoting.codes import ResponseCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.headers import GetConsumerListHeader, HeartbeatResponseHeader, UnregisterClientHeader
+from gantry.runtime.clock import Clock
+from services.broker.policy import Policy
+from services.broker.processors.refusal import RefusalError
+from services.broker.registry.clients import ClientInfo
+from services.broker.registry.consumers import ConsumerTable
+from services.broker.registry.groups import GroupTable
+from services.broker.registry.producers import ProducerTable
+from services.broker.registry.topics import TOPICS_MAX, TopicTable
+
+# A person's typing error should not become an endless table; RocketMQ has no limit.
+GROUPS_OF_CLIENT_MAX = 10_000
+CLIENT_ID_LENGTH_MAX = 1024
+_UNIT_SUB_FLAG = 0x2
+
+
+class ClientProcessor:
+    """Keeps the tables of producers and consumers."""
+
+    def __init__(
+        self,
+        *,
+        producers: ProducerTable,
+        consumers: ConsumerTable,
+        topics: TopicTable,
+        groups: GroupTable,
+        policy: Policy,
+        clock: Clock,
+        notify_group: Callable[[str], None],
+    ) -> None:
+        self._producers = producers
+        self._consumers = consumers
+        self._topics = topics
+        self._groups = groups
+        self._policy = policy
+        self._clock = clock
+        self._notify_group = notify_group
+
+    def heartbeat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """34: a client says which groups it takes part in."""
+        data = HeartbeatData.decode(request.body_bytes)
+        _check_heartbeat(data)
+        client = ClientInfo(
+            connection=channel,
+            client_id=data.client_id,
+            language=request.language,
+            version=request.version,
+            address=str(channel.peer),
+            seen_at_ms=self._clock.now_ms(),
+            seen_monotonic_ms=self._clock.monotonic_ms(),
+        )
+        for group in data.producer_groups:
+            self._producers.register(group, client)
+        needs_subscriptions = False
+        for consumer in data.consumers:
+            needs_subscriptions |= self._register(consumer, client, without_sub=data.without_sub)
+        # A client that leaves unchanged subscriptions out has to send them all if we don't know its group (any more).
+        is_changed = needs_subscriptions if data.heartbeat_fingerprint else True
+        return RemotingCommand.response_to(
+            request,
+            ResponseCode.SUCCESS,
+            HeartbeatResponseHeader(is_support_heart_beat_v2=True, is_sub_change=is_changed),
+        )
+
+    def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """35: one instance leaves its groups; the others on its connection stay."""
+        header = UnregisterClientHeader.from_ext(request.ext_fields)
+        if header.producer_group:
+            self._producers.unregister(header.producer_group, channel, header.client_id)
+        group = header.consumer_group
+        if group and self._consumers.unregister(group, channel, header.client_id):
+            self._notify_group(group)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+    def check_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """46: would a subscription be taken?"""
+        check = CheckClientConfig.decode(request.body_bytes)
+        _refuse_sql(check.group, check.subscription)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+    def consumer_ids(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """38: the ids of a group's instances, for clients that share the queues out among them."""
+        header = GetConsumerListHeader.from_ext(request.ext_fields)
+        info = self._consumers.find(header.consumer_group)
+        if info is None:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {header.consumer_group}")
+        return RemotingCommand.response_to(
+            request, ResponseCode.SUCCESS, body=ConsumerIdList(consumer_id_list=info.client_ids()).encode()
+        )
+
+    def _register(self, consumer: ConsumerData, client: ClientInfo, *, without_sub: bool) -> bool:
+        """Take one group of a heart-beat; return whether its subscriptions are wanted and were left out."""
+        group = consumer.group_name
+        now_ms = self._clock.now_ms()
+        config = self._groups.ensure(group, self._policy, now_ms)
+        if config is None:
+            raise RefusalError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group}] does not exist and may not be made (autoCreateSubscriptionGroup)",
+            )
+        if len(names.retry_topic(group)) <= names.RETRY_TOPIC_LENGTH_MAX and len(self._topics) < TOPICS_MAX:
+            self._topics.ensure_retry(
+                group,
+                config.retry_queue_nums,
+                now_ms,
+                topic_sys_flag=_UNIT_SUB_FLAG if consumer.unit_mode else 0,
+            )
+        is_known = self._consumers.find(group) is not None
+        has_changed = self._consumers.register(
+            group,
+            client,
+            consume_type=consumer.consume_type,
+            message_model=consumer.message_model,
+            consume_from_where=consumer.consume_from_where,
+            subscriptions=None if without_sub else [_with_codes(item) for item in consumer.subscriptions],
+        )
+        if has_changed:
+            self._notify_group(group)
+        return without_sub and not is_known
+
+
+def _check_heartbeat(data: HeartbeatData) -> None:
+    """Refuse the whole heart-beat or take all of it: half of it would look like the groups had been left."""
+    if not data.client_id or len(data.client_id) > CLIENT_ID_LENGTH_MAX:
+        raise RefusalError(
+            ResponseCode.SYSTEM_ERROR,
+            f"clientID has {len(data.client_id)} characters, 1 to {CLIENT_ID_LENGTH_MAX} are allowed",
+        )
+    count = len(data.producer_groups) + len(data.consumers)
+    if count > GROUPS_OF_CLIENT_MAX:
+        raise RefusalError(
+            ResponseCode.SYSTEM_ERROR, f"heart-beat of {count} groups, at most {GROUPS_OF_CLIENT_MAX} are allowed"
+        )
+    try:
+        for group in data.producer_groups:
+            names.check_group(group, field="producerGroup")
+        for consumer in data.consumers:
+            names.check_group(consumer.group_name, field="consumerGroup")
+    except InvalidNameError as error:
+        raise RefusalError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+    for consumer in data.consumers:
+        for subscription in consumer.subscriptions:
+            _refuse_sql(consumer.group_name, subscription)
+
+
+def _refuse_sql(group: str, subscription: SubscriptionData) -> None:
+    if subscription.expression_type == SQL92_EXPRESSION:
+        raise RefusalError(
+            ResponseCode.SYSTEM_ERROR,
+            f"expressionType=SQL92: the broker does not support consumer to filter message by SQL92 yet "
+            f"(group {group}, topic {subscription.topic}, expression {subscription.sub_string[:200]!r})",
+        )
+
+
+def _with_codes(subscription: SubscriptionData) -> SubscriptionData:
+    """Fill in the tags' hashes where a client left them out."""
+    if subscription.is_all or subscription.code_set:
+        return subscription
+    tags = subscription.tags_set or parse_tag_expression(subscription.topic, subscription.sub_string).tags_set
+    return dataclasses.replace(subscription, tags_set=tags, code_set=frozenset(java_hash(tag) for tag in tags))

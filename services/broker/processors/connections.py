@@ -1,0 +1,158 @@
+"""Who is connected (203, 204, 328, 343, 345), and asking one of them what it is doing (307)."""
+
+import msgspec
+
+from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel
+from gantry.remoting.aio.channel import Channel
+from gantry.remoting.bodies import ClientConnection, ConsumerConnection, ProducerConnection, TopicList
+from gantry.remoting.bodies.beans import SubscriptionDataBean
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.errors import RequestFailedError, RequestTimeoutError
+from gantry.remoting.headers import (
+    GetConsumerConnectionListHeader,
+    GetConsumerRunningInfoHeader,
+    GetProducerConnectionListHeader,
+)
+from gantry.remoting.headers.fields import Header
+from services.broker.identity import BrokerIdentity
+from services.broker.processors.refusal import RefusalError
+from services.broker.registry.clients import ClientInfo
+from services.broker.registry.consumers import ConsumerTable
+from services.broker.registry.offsets import OffsetTable
+from services.broker.registry.producers import ProducerTable
+
+# Some clients (ali-ons) never answer what a broker asks; RocketMQ waits 10 s for them.
+CLIENT_TIMEOUT_MS = 10_000
+
+
+class _GroupHeader(Header):
+    """343."""
+
+    group: str
+
+
+class _GroupTopicHeader(Header):
+    """345."""
+
+    group: str
+    topic: str
+
+
+class _ProducerRow(msgspec.Struct, rename="camel"):
+    client_id: str
+    language: str
+    last_update_timestamp: int
+    remote_ip: str = msgspec.field(name="remoteIP")
+    version: int = 0
+
+
+class ConnectionProcessor:
+    """Answers what tools ask of clients."""
+
+    def __init__(
+        self,
+        *,
+        producers: ProducerTable,
+        consumers: ConsumerTable,
+        offsets: OffsetTable,
+        identity: BrokerIdentity,
+    ) -> None:
+        self._producers = producers
+        self._consumers = consumers
+        self._offsets = offsets
+        self._identity = identity
+
+    def consumers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """203: the instances of a consumer group and what it has subscribed to."""
+        group = GetConsumerConnectionListHeader.from_ext(request.ext_fields).consumer_group
+        info = self._consumers.find(group)
+        if info is None:
+            raise RefusalError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online")
+        body = ConsumerConnection(
+            connections=tuple(_connection(client) for client in info.members.values()),
+            subscriptions=info.subscriptions,
+            consume_type=ConsumeType(info.consume_type),
+            message_model=MessageModel(info.message_model),
+            consume_from_where=ConsumeFromWhere(info.consume_from_where),
+        ).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+
+    def producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """204: the instances of a producer group."""
+        group = GetProducerConnectionListHeader.from_ext(request.ext_fields).producer_group
+        members = self._producers.members(group)
+        if not members:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist")
+        body = ProducerConnection(connection_set=[_connection(client) for client in members]).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+
+    def all_producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """328: the instances of all producer groups."""
+        rows = {
+            group: [
+                _ProducerRow(
+                    client_id=client.client_id,
+                    language=client.language.name,
+                    last_update_timestamp=client.seen_at_ms,
+                    remote_ip=f"/{client.address}",
+                    version=client.version,
+                )
+                for client in members
+            ]
+            for group, members in self._producers.groups().items()
+        }
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=msgspec.json.encode({"data": rows}))
+
+    def topics_of(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """343: the topics of which a group has committed offsets."""
+        group = _GroupHeader.from_ext(request.ext_fields).group
+        body = TopicList(topic_list=self._offsets.topics_of(group), broker_addr=self._identity.address).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+
+    def subscription_of(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """345: what a group has subscribed to of one topic."""
+        header = _GroupTopicHeader.from_ext(request.ext_fields)
+        info = self._consumers.find(header.group)
+        subscription = None if info is None else info.subscriptions.get(header.topic)
+        body = {
+            "group": header.group,
+            "subscriptionData": None if subscription is None else SubscriptionDataBean.of(subscription),
+            "topic": header.topic,
+        }
+        return RemotingCommand.response_to(
+            request,
+            ResponseCode.SUCCESS,
+            body=msgspec.json.encode({key: value for key, value in body.items() if value is not None}),
+        )
+
+    async def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """307: what one instance is doing, asked of the instance itself."""
+        header = GetConsumerRunningInfoHeader.from_ext(request.ext_fields)
+        group, client_id = header.consumer_group, header.client_id
+        info = self._consumers.find(group)
+        client = None if info is None else info.find_member(client_id)
+        if client is None:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online")
+        try:
+            answer = await client.connection.request(
+                RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header), CLIENT_TIMEOUT_MS
+            )
+        except RequestTimeoutError as error:
+            raise RefusalError(
+                ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{group}> <{client_id}> does not answer: {error}"
+            ) from None
+        except RequestFailedError as error:
+            raise RefusalError(
+                ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id}> not online: {error}"
+            ) from None
+        return RemotingCommand.response_to(request, answer.code, remark=answer.remark, body=answer.body)
+
+
+def _connection(client: ClientInfo) -> ClientConnection:
+    return ClientConnection(
+        client_addr=client.address,
+        client_id=client.client_id,
+        language=client.language.name,
+        version=client.version,
+    )

@@ -1,0 +1,116 @@
+"""Groups and delay offsets as tools see them: create and change (200, 225), delete (207), read (43, 45, 201, 352)."""
+
+from collections.abc import Awaitable, Callable
+
+from gantry.model import names
+from gantry.model.errors import InvalidNameError
+from gantry.model.group import SubscriptionGroup
+from gantry.remoting.aio.channel import Channel
+from gantry.remoting.bodies import (
+    ConsumerOffsetWrapper,
+    DelayOffsetWrapper,
+    SubscriptionGroupWrapper,
+    decode_subscription_group,
+    decode_subscription_groups,
+    encode_subscription_group,
+)
+from gantry.remoting.codes import ResponseCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.headers import DeleteSubscriptionGroupHeader, GetSubscriptionGroupConfigHeader
+from gantry.runtime.clock import Clock
+from services.broker.processors.refusal import RefusalError
+from services.broker.registry.groups import GROUPS_MAX, GroupTable
+from services.broker.registry.offsets import OffsetTable
+from services.broker.stats import BrokerStats
+
+_RETRY_QUEUES_MAX = 1024
+
+
+class GroupAdminProcessor:
+    """Answers what tools ask of groups."""
+
+    def __init__(
+        self,
+        *,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        delay_offsets: DelayOffsetWrapper,
+        stats: BrokerStats,
+        clock: Clock,
+        saved: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._delay_offsets = delay_offsets
+        self._stats = stats
+        self._clock = clock
+        self._saved = saved
+
+    async def create(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """200: create or change one group."""
+        group = decode_subscription_group(request.body_bytes)
+        return await self._put(request, [group])
+
+    async def create_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """225: create or change several groups, all or none."""
+        return await self._put(request, decode_subscription_groups(request.body_bytes))
+
+    async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """207: forget a group and, if asked to, its committed offsets. Its topics are the tool's business."""
+        header = DeleteSubscriptionGroupHeader.from_ext(request.ext_fields)
+        self._groups.remove(header.group_name, self._clock.now_ms())
+        if header.clean_offset:
+            self._offsets.remove_group(header.group_name)
+        self._stats.forget_group(header.group_name)
+        await self._saved()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+    def config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """352: one group's configuration."""
+        name = GetSubscriptionGroupConfigHeader.from_ext(request.ext_fields).group
+        group = self._groups.find(name)
+        if group is None:
+            raise RefusalError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group [{name}] not exist in this broker"
+            )
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=encode_subscription_group(group))
+
+    def all_configs(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """201: all groups."""
+        version, table, forbidden = self._groups.snapshot()
+        body = SubscriptionGroupWrapper(
+            subscription_group_table=table, data_version=version, forbidden_table=forbidden
+        ).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+
+    def all_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """43: all committed offsets."""
+        offsets = self._offsets
+        body = ConsumerOffsetWrapper(offsets.all(), offsets.version, offsets.group_topics()).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+
+    def all_delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """45: how far the delay levels were delivered by whoever wrote the store."""
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=self._delay_offsets.encode())
+
+    async def _put(self, request: RemotingCommand, groups: list[SubscriptionGroup]) -> RemotingCommand:
+        for group in groups:
+            self._check(group)
+        now_ms = self._clock.now_ms()
+        for group in groups:
+            self._groups.put(group, now_ms)
+        await self._saved()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+    def _check(self, group: SubscriptionGroup) -> None:
+        try:
+            names.check_group(group.group_name, field="groupName")
+        except InvalidNameError as error:
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if not 0 <= group.retry_queue_nums <= _RETRY_QUEUES_MAX:
+            raise RefusalError(
+                ResponseCode.INVALID_PARAMETER,
+                f"retryQueueNums={group.retry_queue_nums}: is not within 0 and {_RETRY_QUEUES_MAX}",
+            )
+        if self._groups.find(group.group_name) is None and len(self._groups) >= GROUPS_MAX:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"there are {GROUPS_MAX} groups already, no more are allowed")

@@ -1,0 +1,90 @@
+"""What this broker does not do yet, and how it says so: code 3, never half done and never something else instead.
+
+A message that asks for a delay, a transaction or a pop receipt is refused too: stored as a normal message it would be
+delivered at the wrong time, or before its transaction was decided.
+"""
+
+from collections.abc import Mapping
+
+from gantry.model import sysflag
+from gantry.model.propertyname import PropertyName
+from gantry.remoting.codes import RequestCode, ResponseCode
+from services.broker.processors.refusal import RefusalError
+
+NOT_BUILT: Mapping[int, str] = {
+    RequestCode.CONSUMER_SEND_MSG_BACK: "sending a message back for a later retry",
+    RequestCode.END_TRANSACTION: "transactional messages",
+    RequestCode.LOCK_BATCH_MQ: "locking queues for orderly consumption",
+    RequestCode.UNLOCK_BATCH_MQ: "locking queues for orderly consumption",
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: "transactional messages",
+    RequestCode.RECALL_MESSAGE: "recalling a delayed message",
+    RequestCode.SEND_REPLY_MESSAGE: "request-reply messages",
+    RequestCode.SEND_REPLY_MESSAGE_V2: "request-reply messages",
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: "resetting a group's offsets",
+    RequestCode.GET_TIMER_CHECK_POINT: "messages for a set time",
+    RequestCode.GET_TIMER_METRICS: "messages for a set time",
+    RequestCode.QUERY_ASSIGNMENT: "assigning queues on the broker",
+    RequestCode.SET_MESSAGE_REQUEST_MODE: "assigning queues on the broker",
+    RequestCode.POP_MESSAGE: "pop consumption",
+    RequestCode.ACK_MESSAGE: "pop consumption",
+    RequestCode.BATCH_ACK_MESSAGE: "pop consumption",
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: "pop consumption",
+    RequestCode.PEEK_MESSAGE: "pop consumption",
+    RequestCode.NOTIFICATION: "pop consumption",
+    RequestCode.POLLING_INFO: "pop consumption",
+    RequestCode.GET_BROKER_HA_STATUS: "replication to slaves",
+    RequestCode.EXCHANGE_BROKER_HA_INFO: "replication to slaves",
+}
+
+_STARTDELIVERTIME = "__STARTDELIVERTIME"
+_TIMER_PREFIX = "TIMER_"
+_FEATURES: Mapping[str, str] = {
+    PropertyName.DELAY: "delay levels",
+    _STARTDELIVERTIME: "messages for a set time",
+    PropertyName.TRAN_MSG: "transactional messages",
+    PropertyName.POP_CK: "pop consumption",
+    PropertyName.POP_CK_OFFSET: "pop consumption",
+    PropertyName.FIRST_POP_TIME: "pop consumption",
+    PropertyName.INNER_NUM: "inner batches",
+    PropertyName.INNER_BASE: "inner batches",
+}
+
+TRANSACTION_OR_INNER_BATCH = sysflag.TRANSACTION_MASK | sysflag.NEED_UNWRAP | sysflag.INNER_BATCH
+
+
+def refuse_unbuilt(properties: Mapping[str, str]) -> None:
+    """Check a message's properties.
+
+    Raises:
+        RefusalError: One of them asks for what is not built; names it.
+    """
+    for name, value in properties.items():
+        feature = "messages for a set time" if name.startswith(_TIMER_PREFIX) else _FEATURES.get(name)
+        if feature is None or _asks_for_nothing(name, value):
+            continue
+        raise RefusalError(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f"property {name}={value[:64]}: {feature} are not supported yet"
+            if feature.endswith("s")
+            else f"property {name}={value[:64]}: {feature} is not supported yet",
+        )
+
+
+def refuse_sys_flag(sys_flag: int) -> None:
+    """Raise RefusalError if a message's sysFlag says transaction or inner batch."""
+    if sys_flag & TRANSACTION_OR_INNER_BATCH:
+        raise RefusalError(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+            f"sysFlag={sys_flag}: transactional messages and inner batches are not supported yet",
+        )
+
+
+def _asks_for_nothing(name: str, value: str) -> bool:
+    if name == PropertyName.TRAN_MSG:
+        return value.lower() != "true"
+    if name != PropertyName.DELAY:
+        return False
+    try:
+        return int(value) <= 0
+    except ValueError:
+        raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, f"property DELAY={value[:64]}: is not a number") from None

@@ -1,0 +1,132 @@
+"""Offsets: 14 and 15 of groups, 29 to 32 of queues."""
+
+from gantry.model.record import parse_head
+from gantry.remoting.aio.channel import Channel
+from gantry.remoting.codes import ResponseCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.headers import (
+    GetEarliestStoreTimeHeader,
+    GetMaxOffsetHeader,
+    GetMinOffsetHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetHeader,
+    SearchOffsetHeader,
+    TimestampResponseHeader,
+    UpdateConsumerOffsetHeader,
+)
+from gantry.runtime.clock import Clock
+from services.broker.processors.refusal import RefusalError
+from services.broker.registry.groups import GroupTable
+from services.broker.registry.offsets import OffsetTable
+from services.broker.registry.topics import TopicTable
+from services.broker.store.messagestore import MessageStore
+from services.broker.store.results import Boundary
+
+_NO_TIME = -1
+
+
+class OffsetProcessor:
+    """Answers what groups and tools ask about offsets.
+
+    Args:
+        recent_bytes: How far back in the CommitLog a message still counts as young (request 14).
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        store: MessageStore,
+        clock: Clock,
+        recent_bytes: int,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._store = store
+        self._clock = clock
+        self._recent_bytes = recent_bytes
+
+    def query_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """14: what has the group committed on a queue?
+
+        A group that has nothing yet begins at 0 if the queue still has its first message and that is young; so a
+        group made shortly after its topic misses nothing, though it asked for the newest messages only.
+        """
+        header = QueryConsumerOffsetHeader.from_ext(request.ext_fields)
+        _check_queue_id(header.queue_id)
+        offset = self._offsets.find(header.topic, header.consumer_group, header.queue_id)
+        if offset is None:
+            if header.set_zero_if_not_found is False:
+                raise RefusalError(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first"
+                )
+            if not self._begins_young(header.topic, header.queue_id):
+                raise RefusalError(
+                    ResponseCode.QUERY_NOT_FOUND, "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+                )
+            offset = 0
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, OffsetResponseHeader(offset=offset))
+
+    def update_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """15: store an offset, whatever was there before; a negative one is ignored."""
+        header = UpdateConsumerOffsetHeader.from_ext(request.ext_fields)
+        _check_queue_id(header.queue_id)
+        if self._groups.find(header.consumer_group) is None:
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
+        if self._topics.find(header.topic) is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
+        self._offsets.commit(
+            header.topic, header.consumer_group, header.queue_id, header.commit_offset, self._clock.now_ms()
+        )
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+    def search_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """29: which offset was stored at a time?"""
+        header = SearchOffsetHeader.from_ext(request.ext_fields)
+        _check_queue_id(header.queue_id)
+        boundary = Boundary.UPPER if header.is_upper else Boundary.LOWER
+        offset = self._store.offset_by_time(header.topic, header.queue_id, header.timestamp, boundary)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, OffsetResponseHeader(offset=offset))
+
+    def max_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """30: the next offset to be written; 0 for a queue that does not exist."""
+        header = GetMaxOffsetHeader.from_ext(request.ext_fields)
+        _check_queue_id(header.queue_id)
+        offset = self._store.max_offset(header.topic, header.queue_id)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, OffsetResponseHeader(offset=offset))
+
+    def min_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """31: the first offset that can be read; 0 for a queue that does not exist."""
+        header = GetMinOffsetHeader.from_ext(request.ext_fields)
+        _check_queue_id(header.queue_id)
+        offset = self._store.min_offset(header.topic, header.queue_id)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, OffsetResponseHeader(offset=offset))
+
+    def earliest_store_time(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """32: when was the first readable message of a queue stored?"""
+        header = GetEarliestStoreTimeHeader.from_ext(request.ext_fields)
+        _check_queue_id(header.queue_id)
+        topic, queue_id = header.topic, header.queue_id
+        stored_at_ms = self._store.stored_at(topic, queue_id, self._store.min_offset(topic, queue_id))
+        return RemotingCommand.response_to(
+            request,
+            ResponseCode.SUCCESS,
+            TimestampResponseHeader(timestamp=_NO_TIME if stored_at_ms is None else stored_at_ms),
+        )
+
+    def _begins_young(self, topic: str, queue_id: int) -> bool:
+        if self._store.min_offset(topic, queue_id) > 0:
+            return False
+        first = self._store.get(topic, queue_id, 0, 1, max_bytes=1)
+        if not first.records:
+            return False
+        written_since = self._store.max_physical_offset - parse_head(first.records[0], 0).physical_offset
+        return written_since <= self._recent_bytes
+
+
+def _check_queue_id(queue_id: int) -> None:
+    if queue_id < 0:
+        raise RefusalError(ResponseCode.INVALID_PARAMETER, f"queueId={queue_id}: is negative")

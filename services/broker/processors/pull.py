@@ -1,0 +1,290 @@
+"""Pulling: 11 and 361.
+
+The order of the checks is RocketMQ's: the broker's perm (16), the group (26, 16), the topic (17, 16), the queue (29),
+then the subscription, which comes with the request or from the group's heart-beats (24, 16, 25; SQL92: 1).
+
+A pull that finds nothing new may be held; it is then run again, once, by whatever wakes it.
+"""
+
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from gantry.model.errors import InvalidExpressionError
+from gantry.model.group import SQL92_EXPRESSION, MessageModel, SubscriptionGroup, parse_tag_expression
+from gantry.model.sysflag import PullSysFlag
+from gantry.model.topic import Perm, TopicConfig
+from gantry.remoting.aio.channel import Channel
+from gantry.remoting.codes import ResponseCode
+from gantry.remoting.command import FRAME_BYTES_MAX, RemotingCommand
+from gantry.remoting.headers import PullMessageHeader, PullMessageResponseHeader
+from gantry.runtime.clock import Clock
+from services.broker.filter.tags import UnitFilter, unit_filter
+from services.broker.identity import BrokerIdentity
+from services.broker.longpolling import HeldPull, LongPolling
+from services.broker.overload import Overload
+from services.broker.policy import Policy
+from services.broker.processors.refusal import FAQ, RefusalError
+from services.broker.registry.consumers import ConsumerTable
+from services.broker.registry.groups import GroupTable
+from services.broker.registry.offsets import OffsetTable
+from services.broker.registry.topics import TopicTable
+from services.broker.stats import BrokerStats
+from services.broker.store.messagestore import MessageStore
+from services.broker.store.results import GetResult, GetStatus
+
+# What a pull may bring whatever the settings say: a frame, less its header. RocketMQ's own limit does not fit a frame.
+PULL_BYTES_MAX: Final = FRAME_BYTES_MAX - 1024 * 1024
+# The most that `gantryMaxMsgNums` gets; the limit by bytes, mostly reached before, is not moved by it.
+WIDE_MESSAGES_MAX: Final = 1024
+_FILTERS_CACHED_MAX = 1024
+_MASTER_ID = 0
+
+
+class ForbiddenType:
+    """Why a pull is answered NO_PERMISSION."""
+
+    BROKER: Final = "1"
+    GROUP: Final = "2"
+    TOPIC: Final = "3"
+    BROADCASTING: Final = "4"
+    SUBSCRIPTION: Final = "5"
+
+
+_FOUND = GetStatus.FOUND
+_CODES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+# A queue begins with its first message; to a client, one that its topic has is there and empty before that.
+_REMARKS = {status: status.name for status in GetStatus} | {
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: GetStatus.NO_MESSAGE_IN_QUEUE.name
+}
+_EMPTY_QUEUE = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE})
+
+
+class _Allowed(NamedTuple):
+    """What the checks found out."""
+
+    topic: TopicConfig
+    group: SubscriptionGroup
+    filter: UnitFilter | None
+
+
+class PullProcessor:
+    """Answers pulls.
+
+    Concurrency: the loop's thread; a plain function.
+    """
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        consumers: ConsumerTable,
+        offsets: OffsetTable,
+        store: MessageStore,
+        long_polling: LongPolling,
+        overload: Overload,
+        stats: BrokerStats,
+        policy: Policy,
+        identity: BrokerIdentity,
+        clock: Clock,
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._store = store
+        self._long_polling = long_polling
+        self._overload = overload
+        self._stats = stats
+        self._policy = policy
+        self._identity = identity
+        self._clock = clock
+
+    def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """11 and 361."""
+        header = PullMessageHeader.from_ext(request.ext_fields)
+        allowed = self._check(channel, header)
+        result = self._get(header, allowed)
+        if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+            self._offsets.commit(
+                header.topic, header.consumer_group, header.queue_id, header.commit_offset, self._clock.now_ms()
+            )
+        code = _code(result, header)
+        if code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & PullSysFlag.SUSPEND and not request.is_one_way:
+            self._hold(channel, request, header, allowed)
+            return None
+        return self._reply(request, header, allowed, result, code)
+
+    def _hold(self, channel: Channel, request: RemotingCommand, header: PullMessageHeader, allowed: _Allowed) -> None:
+        refusal = self._overload.pull_refusal(held_count=self._long_polling.count)
+        if refusal is not None:
+            raise RefusalError(ResponseCode.SYSTEM_BUSY, refusal)
+        policy = self._policy
+        suspend_ms = header.suspend_timeout_millis if policy.long_polling_enable else policy.short_polling_time_mills
+        held = HeldPull(
+            (header.topic, header.queue_id),
+            header.queue_offset,
+            allowed.filter,
+            channel,
+            lambda: self._resume(channel, request, header),
+        )
+        self._long_polling.hold(held, self._clock.monotonic_ms(), suspend_ms)
+
+    def _resume(self, channel: Channel, request: RemotingCommand, header: PullMessageHeader) -> None:
+        """Run a held pull again; what was checked then may have changed, so it is checked again."""
+        if channel.closed:
+            return
+        try:
+            allowed = self._check(channel, header)
+            result = self._get(header, allowed)
+            reply = self._reply(request, header, allowed, result, _code(result, header))
+        except RefusalError as error:
+            reply = error.reply_to(request)
+        channel.reply(request, reply)
+
+    def _get(self, header: PullMessageHeader, allowed: _Allowed) -> GetResult:
+        return self._store.get(
+            header.topic,
+            header.queue_id,
+            header.queue_offset,
+            header.max_msg_nums,
+            max_bytes=PULL_BYTES_MAX if header.max_msg_bytes is None else min(header.max_msg_bytes, PULL_BYTES_MAX),
+            unit_filter=allowed.filter,
+            wide_messages=min(header.gantry_max_msg_nums or 0, WIDE_MESSAGES_MAX),
+        )
+
+    def _reply(
+        self,
+        request: RemotingCommand,
+        header: PullMessageHeader,
+        allowed: _Allowed,
+        result: GetResult,
+        code: int,
+    ) -> RemotingCommand:
+        body = None
+        if result.status is _FOUND:
+            body = result.body
+            flow = self._stats.get_flow(header.topic, header.consumer_group, self._clock.now_ms())
+            flow.messages += result.count
+            flow.calls += 1
+            flow.size_bytes += len(body)
+            self._stats.get_found += 1
+            self._offsets.note_pull(header.topic, header.consumer_group, header.queue_id, result.next_offset)
+        else:
+            self._stats.get_missed += 1
+        return RemotingCommand.response_to(
+            request,
+            code,
+            PullMessageResponseHeader(
+                # Slaves are not built; RocketMQ's answer too while slaves may not be read.
+                suggest_which_broker_id=_MASTER_ID,
+                next_begin_offset=result.next_offset,
+                min_offset=result.min_offset,
+                max_offset=result.max_offset,
+                topic_sys_flag=allowed.topic.topic_sys_flag,
+                group_sys_flag=allowed.group.group_sys_flag,
+            ),
+            remark=_REMARKS[result.status],
+            body=body,
+        )
+
+    def _check(self, channel: Channel, header: PullMessageHeader) -> _Allowed:
+        policy = self._policy
+        if not policy.broker_permission & Perm.READ:
+            raise _forbidden(f"the broker[{self._identity.address}] pulling message is forbidden", ForbiddenType.BROKER)
+        group = self._groups.ensure(header.consumer_group, policy, self._clock.now_ms())
+        if group is None:
+            raise RefusalError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{header.consumer_group}] does not exist{FAQ}",
+            )
+        if not group.consume_enable:
+            raise _forbidden(f"subscription group no permission, {group.group_name}", ForbiddenType.GROUP)
+        topic = self._topics.find(header.topic)
+        if topic is None:
+            raise RefusalError(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please! {FAQ}"
+            )
+        if not topic.perm & Perm.READ:
+            raise _forbidden(f"the topic[{header.topic}] pulling message is forbidden", ForbiddenType.TOPIC)
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            raise RefusalError(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{channel.peer}]",
+            )
+        if header.max_msg_nums < 1:
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, f"maxMsgNums={header.max_msg_nums}: is less than 1")
+        return _Allowed(topic, group, self._filter(header, group))
+
+    def _filter(self, header: PullMessageHeader, group: SubscriptionGroup) -> UnitFilter | None:
+        if header.expression_type == SQL92_EXPRESSION:
+            raise RefusalError(
+                ResponseCode.SYSTEM_ERROR,
+                f"expressionType=SQL92: the broker does not support consumer to filter message by SQL92 yet "
+                f"(group {header.consumer_group}, topic {header.topic})",
+            )
+        if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+            try:
+                return _inline_filter(header.topic, header.subscription)
+            except InvalidExpressionError as error:
+                raise RefusalError(
+                    ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"parse the consumer's subscription failed: {error}"
+                ) from None
+        return self._filter_of_group(header, group)
+
+    def _filter_of_group(self, header: PullMessageHeader, group: SubscriptionGroup) -> UnitFilter | None:
+        info = self._consumers.find(header.consumer_group)
+        if info is None:
+            raise RefusalError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist, {header.consumer_group}{FAQ}",
+            )
+        if not group.consume_broadcast_enable and info.message_model == MessageModel.BROADCASTING:
+            raise _forbidden(
+                f"the consumer group[{header.consumer_group}] can not consume by broadcast way",
+                ForbiddenType.BROADCASTING,
+            )
+        if not self._groups.may_read(header.consumer_group, header.topic):
+            raise _forbidden(
+                f"the consumer group[{header.consumer_group}] is forbidden for topic[{header.topic}]",
+                ForbiddenType.SUBSCRIPTION,
+            )
+        subscription = info.subscriptions.get(header.topic)
+        if subscription is None:
+            raise RefusalError(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's subscription not exist: group {header.consumer_group}, topic {header.topic}{FAQ}",
+            )
+        if subscription.sub_version < header.sub_version:
+            raise RefusalError(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the consumer's subscription not latest: the broker has {subscription.sub_version}, "
+                f"the request {header.sub_version}",
+            )
+        return unit_filter(subscription)
+
+
+def _code(result: GetResult, header: PullMessageHeader) -> ResponseCode:
+    if header.queue_offset == 0 and result.status in _EMPTY_QUEUE:
+        return ResponseCode.PULL_NOT_FOUND
+    return _CODES[result.status]
+
+
+@lru_cache(maxsize=_FILTERS_CACHED_MAX)
+def _inline_filter(topic: str, expression: str | None) -> UnitFilter | None:
+    return unit_filter(parse_tag_expression(topic, expression))
+
+
+def _forbidden(remark: str, kind: str) -> RefusalError:
+    return RefusalError(ResponseCode.NO_PERMISSION, remark, ext={"forbiddenType": kind})

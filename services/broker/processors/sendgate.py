@@ -1,0 +1,173 @@
+"""What every send has to pass before its message is looked at, and how the answer leaves.
+
+The order of the checks is RocketMQ's: not yet accepting (1), an order topic on a broker that may not be written (16),
+the topic's name (29), a topic nobody may send to (16), an unknown topic (made, or 17), the queue (29). What a topic has
+passed once it need not pass for every message: its `Target` is kept until the topic changes.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from gantry.model import names, sysflag
+from gantry.model.errors import InvalidNameError
+from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, TOPIC_LENGTH_MAX
+from gantry.model.topic import MULTI_TAG, Perm, TopicConfig
+from gantry.remoting.aio.channel import Channel
+from gantry.remoting.codes import ResponseCode
+from gantry.remoting.headers import SendMessageHeader
+from gantry.runtime.clock import Clock
+from gantry.runtime.rng import Rng
+from services.broker.policy import Policy
+from services.broker.processors.refusal import FAQ, RefusalError
+from services.broker.registry.groups import GroupTable
+from services.broker.registry.persistence import NotSavedError
+from services.broker.registry.topics import TOPICS_MAX, TopicTable, auto_created
+from services.broker.stats import BrokerStats, Flow
+
+_UNIT_FLAG = 0x1
+_UNIT_SUB_FLAG = 0x2
+
+
+class Target:
+    """A topic that may be sent to, with what each message needs to know of it."""
+
+    __slots__ = ("config", "flow", "is_retry", "queue_ids_max", "sys_flag", "write_queue_nums")
+
+    def __init__(self, config: TopicConfig, flow: Flow) -> None:
+        self.config = config
+        self.flow = flow
+        self.queue_ids_max = max(config.read_queue_nums, config.write_queue_nums)
+        self.write_queue_nums = config.write_queue_nums
+        self.sys_flag = sysflag.MULTI_TAGS if config.topic_filter_type == MULTI_TAG else 0
+        self.is_retry = names.is_retry_topic(config.topic_name)
+
+
+class SendGate:
+    """Finds or refuses the target of a send."""
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        stats: BrokerStats,
+        policy: Policy,
+        clock: Clock,
+        rng: Rng,
+        create_topic: Callable[[TopicConfig], Awaitable[None]],
+    ) -> None:
+        self._topics = topics
+        self._groups = groups
+        self._stats = stats
+        self._policy = policy
+        self._clock = clock
+        self._rng = rng
+        self._create_topic = create_topic
+        self._targets: dict[str, Target] = {}
+        self._unsaved: set[str] = set()
+
+    def topic_changed(self, topic: str) -> None:
+        """Forget what was known of a topic."""
+        self._targets.pop(topic, None)
+
+    def find(self, header: SendMessageHeader) -> Target | None:
+        """Return the target of a send, or None if its topic has to be made first (`create`).
+
+        Raises:
+            RefusalError: The send may not go there.
+        """
+        policy = self._policy
+        if policy.start_accept_send_request_time_stamp > 0:
+            self._refuse_early()
+        target = self._targets.get(header.topic)
+        if target is None:
+            target = self._look_up(header.topic)
+            if target is None:
+                return None
+        if target.config.order and not policy.broker_permission & Perm.WRITE:
+            raise RefusalError(
+                ResponseCode.NO_PERMISSION, f"the broker may not be written, and topic {header.topic} is an order topic"
+            )
+        if target.is_retry:
+            self._check_retry(header)
+        return target
+
+    async def create(self, header: SendMessageHeader) -> None:
+        """Make the unknown topic of a send, and wait until it would survive a crash.
+
+        Raises:
+            RefusalError: It may not be made.
+        """
+        topic = header.topic
+        config = self._topics.find(topic) or auto_created(
+            topic,
+            self._topics.find(header.default_topic),
+            header.default_topic_queue_nums,
+            self._policy,
+            topic_sys_flag=_UNIT_FLAG if header.unit_mode else 0,
+        )
+        if config is None or len(self._topics) >= TOPICS_MAX:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
+        # Until the topic is on disk nobody may send to it, since a message must not outlive its topic. If the disk
+        # refuses, the next send waits for it again.
+        self._unsaved.add(topic)
+        try:
+            await self._create_topic(config)
+        except NotSavedError as error:
+            raise RefusalError(ResponseCode.SERVICE_NOT_AVAILABLE, f"topic {topic} was not made: {error}") from None
+        self._unsaved.discard(topic)
+
+    def queue_id(self, channel: Channel, header: SendMessageHeader, target: Target) -> int:
+        """Return the queue: the one asked for, or any that is written if that is negative.
+
+        Raises:
+            RefusalError: The topic has no such queue.
+        """
+        queue_id = header.queue_id
+        if queue_id < 0:
+            if target.write_queue_nums < 1:
+                raise RefusalError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"topic {header.topic} has no queue that is written: writeQueueNums=0",
+                )
+            return self._rng.below(target.write_queue_nums)
+        if queue_id >= target.queue_ids_max:
+            config = target.config
+            raise RefusalError(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{queue_id}] is illegal, topic {header.topic} has readQueueNums="
+                f"{config.read_queue_nums} and writeQueueNums={config.write_queue_nums} Producer: {channel.peer}",
+            )
+        return queue_id
+
+    def _look_up(self, topic: str) -> Target | None:
+        length_max = RETRY_TOPIC_LENGTH_MAX if names.is_retry_topic(topic) else TOPIC_LENGTH_MAX
+        config = self._topics.find(topic)
+        try:
+            names.check_topic(topic, length_max=length_max)
+        except InvalidNameError as error:
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if topic in names.NOT_ALLOWED_SEND_TOPICS:
+            raise RefusalError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        if config is None or topic in self._unsaved:
+            return None
+        target = self._targets[topic] = Target(config, self._stats.put_flow(topic, self._clock.now_ms()))
+        return target
+
+    def _refuse_early(self) -> None:
+        starts_at_ms = self._policy.start_accept_send_request_time_stamp
+        if self._clock.now_ms() < starts_at_ms:
+            raise RefusalError(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker unable to service, until startAcceptSendRequestTimeStamp={starts_at_ms}",
+            )
+
+    def _check_retry(self, header: SendMessageHeader) -> None:
+        """A client that can't send a message back sends it to the retry topic itself; that is not built either."""
+        group = header.topic.removeprefix(names.RETRY_PREFIX)
+        if self._groups.find(group) is None:
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}{FAQ}")
+        if header.reconsume_times:
+            raise RefusalError(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f"reconsumeTimes={header.reconsume_times}: sending a message back for a later retry is not supported yet",
+            )

@@ -1,0 +1,146 @@
+"""Numbers for tools: a topic's queues (202), a group against them (208), one counter (315), all queue states (900000)."""
+
+from gantry.model.message import MessageQueue
+from gantry.remoting.aio.channel import Channel
+from gantry.remoting.bodies import (
+    BrokerStatsData,
+    BrokerStatsItem,
+    ConsumeStats,
+    OffsetWrapper,
+    TopicOffset,
+    TopicStatsTable,
+)
+from gantry.remoting.bodies.queuestates import QueueState, QueueStates
+from gantry.remoting.codes import ResponseCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.headers import GetConsumeStatsHeader, GetTopicStatsHeader, ViewBrokerStatsDataHeader
+from gantry.remoting.headers.queuestates import QueueStatesHeader
+from gantry.runtime.clock import Clock
+from services.broker.identity import BrokerIdentity
+from services.broker.processors.refusal import RefusalError
+from services.broker.registry.consumers import ConsumerTable
+from services.broker.registry.offsets import OffsetTable
+from services.broker.registry.topics import TopicTable
+from services.broker.stats import BrokerStats, Window
+from services.broker.store.messagestore import MessageStore
+
+_NEVER = 0
+
+
+class StatisticsProcessor:
+    """Answers what tools want to count."""
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        consumers: ConsumerTable,
+        store: MessageStore,
+        stats: BrokerStats,
+        identity: BrokerIdentity,
+        clock: Clock,
+    ) -> None:
+        self._topics = topics
+        self._offsets = offsets
+        self._consumers = consumers
+        self._store = store
+        self._stats = stats
+        self._identity = identity
+        self._clock = clock
+
+    def topic_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """202: offsets and last store times of all queues of a topic, those that are only read or written too."""
+        topic = GetTopicStatsHeader.from_ext(request.ext_fields).topic
+        config = self._topics.find(topic)
+        if config is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        table = {}
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            max_offset = self._store.max_offset(topic, queue_id)
+            stored_at_ms = self._store.stored_at(topic, queue_id, max_offset - 1) if max_offset > 0 else None
+            table[self._queue(topic, queue_id)] = TopicOffset(
+                min_offset=self._store.min_offset(topic, queue_id),
+                max_offset=max_offset,
+                last_update_timestamp=stored_at_ms or _NEVER,
+            )
+        put_tps = self._stats.put_tps(topic, self._clock.now_ms())
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=TopicStatsTable(table, put_tps).encode())
+
+    def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """208: how far a group has come in the queues of its topics; an unknown group has none."""
+        header = GetConsumeStatsHeader.from_ext(request.ext_fields)
+        group = header.consumer_group
+        if header.topic:
+            wanted = [header.topic]
+        elif header.topic_list:
+            wanted = [topic for topic in header.topic_list.split(";") if topic]
+        else:
+            wanted = self._offsets.topics_of(group)
+        live = self._consumers.find(group)
+        table = {}
+        tps = 0.0
+        for topic in wanted:
+            config = self._topics.find(topic)
+            # A topic that the group reads no more would show a lag that nobody is going to work off.
+            if config is None or (live is not None and live.subscriptions and topic not in live.subscriptions):
+                continue
+            for queue_id in range(config.read_queue_nums):
+                table[self._queue(topic, queue_id)] = self._offsets_of(topic, group, queue_id)
+            tps += self._stats.get_tps(topic, group, self._clock.now_ms())
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=ConsumeStats(table, tps).encode())
+
+    def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """315: one counter over the last minute, hour and day."""
+        header = ViewBrokerStatsDataHeader.from_ext(request.ext_fields)
+        windows = self._stats.find(header.stats_name, header.stats_key, self._clock.now_ms())
+        if windows is None:
+            raise RefusalError(
+                ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
+            )
+        minute, hour, day = (_item(window) for window in windows)
+        body = BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+
+    def queue_states(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """900000: the state of every queue of a topic in one answer (docs/formats/remoting.md)."""
+        header = QueueStatesHeader.from_ext(request.ext_fields)
+        topic, group = header.topic, header.consumer_group
+        config = self._topics.find(topic)
+        if config is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        queues = []
+        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+            max_offset = self._store.max_offset(topic, queue_id)
+            committed = self._offsets.find(topic, group, queue_id) if group else None
+            queues.append(
+                QueueState(
+                    queue_id=queue_id,
+                    readable=queue_id < config.read_queue_nums,
+                    writable=queue_id < config.write_queue_nums,
+                    min_offset=self._store.min_offset(topic, queue_id),
+                    max_offset=max_offset,
+                    last_stored_at=self._store.stored_at(topic, queue_id, max_offset - 1) if max_offset else None,
+                    committed_offset=committed,
+                    committed_stored_at=self._store.stored_at(topic, queue_id, committed - 1) if committed else None,
+                )
+            )
+        body = QueueStates(broker_name=self._identity.name, queues=queues).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+
+    def _offsets_of(self, topic: str, group: str, queue_id: int) -> OffsetWrapper:
+        consumed = self._offsets.find(topic, group, queue_id) or 0
+        stored_at_ms = self._store.stored_at(topic, queue_id, consumed - 1) if consumed > 0 else None
+        return OffsetWrapper(
+            broker_offset=self._store.max_offset(topic, queue_id),
+            consumer_offset=consumed,
+            pull_offset=max(consumed, self._offsets.pulled(topic, group, queue_id) or 0),
+            last_timestamp=stored_at_ms or _NEVER,
+        )
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(topic, self._identity.name, queue_id)
+
+
+def _item(window: Window) -> BrokerStatsItem:
+    return BrokerStatsItem(sum=window.sum, tps=window.tps, avgpt=window.average)

@@ -1,0 +1,135 @@
+"""Who answers which request code. What is not here is answered with code 3 by the server itself.
+
+A handler may raise RefusalError, or one of the model's errors for a name or value that can't be (29, INVALID_PARAMETER);
+HeaderError and BodyError are answered by the channel (1, SYSTEM_ERROR). A change that can't be saved is answered 14.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from gantry.model.errors import InvalidValueError
+from gantry.remoting.aio.channel import Channel, Handler
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import RemotingCommand
+from services.broker.processors.brokeradmin import BrokerAdminProcessor
+from services.broker.processors.clients import ClientProcessor
+from services.broker.processors.connections import ConnectionProcessor
+from services.broker.processors.groupadmin import GroupAdminProcessor
+from services.broker.processors.notbuilt import NOT_BUILT
+from services.broker.processors.offset import OffsetProcessor
+from services.broker.processors.pull import PullProcessor
+from services.broker.processors.query import QueryProcessor
+from services.broker.processors.refusal import RefusalError
+from services.broker.processors.send import SendProcessor
+from services.broker.processors.statistics import StatisticsProcessor
+from services.broker.processors.topicadmin import TopicAdminProcessor
+from services.broker.registry.persistence import NotSavedError
+
+_Sync = Callable[[Channel, RemotingCommand], RemotingCommand | None]
+_Async = Callable[[Channel, RemotingCommand], Awaitable[RemotingCommand]]
+
+
+def handlers(
+    *,
+    send: SendProcessor,
+    pull: PullProcessor,
+    offset: OffsetProcessor,
+    query: QueryProcessor,
+    clients: ClientProcessor,
+    topics: TopicAdminProcessor,
+    groups: GroupAdminProcessor,
+    statistics: StatisticsProcessor,
+    connections: ConnectionProcessor,
+    broker: BrokerAdminProcessor,
+) -> Mapping[int, Handler]:
+    """Return the whole table."""
+    code = RequestCode
+    at_once: dict[int, _Sync] = {
+        code.PULL_MESSAGE: pull.pull,
+        code.LITE_PULL_MESSAGE: pull.pull,
+        code.QUERY_CONSUMER_OFFSET: offset.query_consumer_offset,
+        code.UPDATE_CONSUMER_OFFSET: offset.update_consumer_offset,
+        code.SEARCH_OFFSET_BY_TIMESTAMP: offset.search_offset,
+        code.GET_MAX_OFFSET: offset.max_offset,
+        code.GET_MIN_OFFSET: offset.min_offset,
+        code.GET_EARLIEST_MSG_STORETIME: offset.earliest_store_time,
+        code.QUERY_MESSAGE: query.by_key,
+        code.VIEW_MESSAGE_BY_ID: query.by_offset,
+        code.HEART_BEAT: clients.heartbeat,
+        code.UNREGISTER_CLIENT: clients.unregister,
+        code.CHECK_CLIENT_CONFIG: clients.check_config,
+        code.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_ids,
+        code.GET_ALL_TOPIC_CONFIG: topics.all_configs,
+        code.GET_TOPIC_CONFIG: topics.config,
+        code.QUERY_TOPIC_CONSUME_BY_WHO: topics.consumed_by,
+        code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: topics.system_topics,
+        code.GET_SUBSCRIPTIONGROUP_CONFIG: groups.config,
+        code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups.all_configs,
+        code.GET_ALL_CONSUMER_OFFSET: groups.all_offsets,
+        code.GET_ALL_DELAY_OFFSET: groups.all_delay_offsets,
+        code.GET_TOPIC_STATS_INFO: statistics.topic_stats,
+        code.GET_CONSUME_STATS: statistics.consume_stats,
+        code.VIEW_BROKER_STATS_DATA: statistics.view,
+        code.GANTRY_QUEUE_STATES: statistics.queue_states,
+        code.GET_CONSUMER_CONNECTION_LIST: connections.consumers,
+        code.GET_PRODUCER_CONNECTION_LIST: connections.producers,
+        code.GET_ALL_PRODUCER_INFO: connections.all_producers,
+        code.QUERY_TOPICS_BY_CONSUMER: connections.topics_of,
+        code.QUERY_SUBSCRIPTION_BY_CONSUMER: connections.subscription_of,
+        code.GET_BROKER_CONFIG: broker.config,
+        code.GET_BROKER_RUNTIME_INFO: broker.runtime_info,
+    }
+    in_a_task: dict[int, _Async] = {
+        code.UPDATE_AND_CREATE_TOPIC: topics.create,
+        code.UPDATE_AND_CREATE_TOPIC_LIST: topics.create_list,
+        code.DELETE_TOPIC_IN_BROKER: topics.delete,
+        code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: groups.create,
+        code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: groups.create_list,
+        code.DELETE_SUBSCRIPTIONGROUP: groups.delete,
+        code.GET_CONSUMER_RUNNING_INFO: connections.running_info,
+        code.UPDATE_BROKER_CONFIG: broker.change_config,
+    }
+    table: dict[int, Handler] = {
+        # These three see to their own refusals, which carry more than others.
+        code.SEND_MESSAGE: send.send,
+        code.SEND_MESSAGE_V2: send.send,
+        code.SEND_BATCH_MESSAGE: send.send_batch,
+    }
+    table |= {number: _guarded(handler) for number, handler in at_once.items()}
+    table |= {number: _guarded_task(handler) for number, handler in in_a_task.items()}
+    table |= {number: _not_built(number, feature) for number, feature in NOT_BUILT.items()}
+    return table
+
+
+def _guarded(handler: _Sync) -> Handler:
+    def guarded(channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        try:
+            return handler(channel, request)
+        except RefusalError as error:
+            return error.reply_to(request)
+        except InvalidValueError as error:
+            return RemotingCommand.response_to(request, ResponseCode.INVALID_PARAMETER, remark=str(error))
+
+    return guarded
+
+
+def _guarded_task(handler: _Async) -> Handler:
+    async def guarded(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        try:
+            return await handler(channel, request)
+        except RefusalError as error:
+            return error.reply_to(request)
+        except NotSavedError as error:
+            return RemotingCommand.response_to(request, ResponseCode.SERVICE_NOT_AVAILABLE, remark=str(error))
+        except InvalidValueError as error:
+            return RemotingCommand.response_to(request, ResponseCode.INVALID_PARAMETER, remark=str(error))
+
+    return guarded
+
+
+def _not_built(number: int, feature: str) -> Handler:
+    remark = f" request type {number} not supported: {feature} comes in a later release"
+
+    def refuse(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand.response_to(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+
+    return refuse

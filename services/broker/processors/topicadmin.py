@@ -1,0 +1,170 @@
+"""Topics as tools see them: create and change (17, 18), delete (215), read (21, 351), who consumes (300), system's (305).
+
+A change is answered once it is on disk and the name servers have heard of it, or have had their time; so what a tool
+asks next finds the route there.
+"""
+
+from collections.abc import Awaitable, Callable
+
+from gantry.model import names
+from gantry.model.errors import InvalidNameError
+from gantry.model.topic import MULTI_TAG, SINGLE_TAG, TopicConfig
+from gantry.remoting.aio.channel import Channel
+from gantry.remoting.bodies import (
+    GroupList,
+    TopicConfigSerializeWrapper,
+    TopicList,
+    decode_topic_configs,
+    encode_topic_config,
+)
+from gantry.remoting.codes import ResponseCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.headers import (
+    CreateTopicHeader,
+    DeleteTopicHeader,
+    GetTopicConfigHeader,
+    QueryTopicConsumeByWhoHeader,
+)
+from gantry.runtime.clock import Clock
+from services.broker.identity import BrokerIdentity
+from services.broker.processors.refusal import RefusalError
+from services.broker.registry.consumers import ConsumerTable
+from services.broker.registry.offsets import OffsetTable
+from services.broker.registry.topics import QUEUE_NUMS_MAX, TOPICS_MAX, TopicTable, changed_attributes
+from services.broker.stats import BrokerStats
+from services.broker.store.messagestore import MessageStore
+
+_PERM_MAX = 7
+
+
+class TopicAdminProcessor:
+    """Answers what tools ask of topics."""
+
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        consumers: ConsumerTable,
+        store: MessageStore,
+        stats: BrokerStats,
+        identity: BrokerIdentity,
+        clock: Clock,
+        made_known: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._topics = topics
+        self._offsets = offsets
+        self._consumers = consumers
+        self._store = store
+        self._stats = stats
+        self._identity = identity
+        self._clock = clock
+        self._made_known = made_known
+
+    async def create(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """17: create or change one topic."""
+        header = CreateTopicHeader.from_ext(request.ext_fields)
+        known = self._topics.find(header.topic)
+        try:
+            attributes = changed_attributes(
+                {} if known is None else known.attributes, header.attributes or "", creating=known is None
+            )
+        except ValueError as error:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        config = TopicConfig(
+            header.topic,
+            header.read_queue_nums,
+            header.write_queue_nums,
+            header.perm,
+            order=bool(header.order),
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            attributes=attributes,
+        )
+        self._check(config)
+        self._topics.put(config, self._clock.now_ms())
+        await self._made_known()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+    async def create_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """18: create or change several topics, all or none."""
+        configs = decode_topic_configs(request.body_bytes)
+        for config in configs:
+            self._check(config)
+        if len({config.topic_name for config in configs}) != len(configs):
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, "topicConfigList: a topic stands twice in it")
+        now_ms = self._clock.now_ms()
+        for config in configs:
+            self._topics.put(config, now_ms)
+        await self._made_known()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+    async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """215: forget a topic, the offsets groups had of it, and its queues; the records go with their files."""
+        topic = DeleteTopicHeader.from_ext(request.ext_fields).topic
+        self._check_name(topic)
+        if self._topics.remove(topic, self._clock.now_ms()):
+            self._offsets.remove_topic(topic)
+            self._stats.forget_topic(topic)
+            self._store.delete_topic(topic)
+            await self._made_known()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+    def config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """351: one topic's configuration."""
+        topic = GetTopicConfigHeader.from_ext(request.ext_fields).topic
+        config = self._topics.find(topic)
+        if config is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=encode_topic_config(config))
+
+    def all_configs(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """21: all topics."""
+        version, table = self._topics.snapshot()
+        body = TopicConfigSerializeWrapper(topic_config_table=table, data_version=version).encode()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
+
+    def consumed_by(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """300: the groups that have subscribed to a topic or committed an offset of it."""
+        topic = QueryTopicConsumeByWhoHeader.from_ext(request.ext_fields).topic
+        groups = dict.fromkeys([*self._consumers.groups_of(topic), *self._offsets.groups_of(topic)])
+        return RemotingCommand.response_to(
+            request, ResponseCode.SUCCESS, body=GroupList(group_list=list(groups)).encode()
+        )
+
+    def system_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """305: the topics that belong to the system."""
+        identity = self._identity
+        topics = [
+            topic
+            for topic in dict.fromkeys([*names.SYSTEM_TOPICS, *self._topics.all()])
+            if names.is_system_topic(topic, identity.cluster, identity.name)
+        ]
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=TopicList(topic_list=topics).encode())
+
+    def _check(self, config: TopicConfig) -> None:
+        self._check_name(config.topic_name)
+        if self._topics.find(config.topic_name) is None and len(self._topics) >= TOPICS_MAX:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"there are {TOPICS_MAX} topics already, no more are allowed")
+        for field, value in (("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)):
+            if not 0 <= value <= QUEUE_NUMS_MAX:
+                raise _invalid(field, value, f"is not within 0 and {QUEUE_NUMS_MAX}")
+        if config.read_queue_nums == config.write_queue_nums == 0:
+            raise _invalid("readQueueNums", 0, "and writeQueueNums are both 0: the topic would have no queue")
+        if not 0 <= config.perm <= _PERM_MAX:
+            raise _invalid("perm", config.perm, f"is not within 0 and {_PERM_MAX}")
+        if config.topic_filter_type not in {SINGLE_TAG, MULTI_TAG}:
+            raise _invalid("topicFilterType", config.topic_filter_type, f"is neither {SINGLE_TAG} nor {MULTI_TAG}")
+
+    def _check_name(self, topic: str) -> None:
+        is_retry = names.is_retry_topic(topic)
+        try:
+            names.check_topic(topic, length_max=names.RETRY_TOPIC_LENGTH_MAX if is_retry else names.TOPIC_LENGTH_MAX)
+        except InvalidNameError as error:
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, str(error)) from None
+        if names.is_system_topic(topic, self._identity.cluster, self._identity.name):
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
+
+
+def _invalid(field: str, value: object, reason: str) -> RefusalError:
+    return RefusalError(ResponseCode.INVALID_PARAMETER, f"{field}={value}: {reason}")

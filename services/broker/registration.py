@@ -1,0 +1,250 @@
+"""Registration: every name server is told who this broker is and what topics it has.
+
+Each name server has a task of its own, so that one that is away delays nobody. A full registration goes out at the
+start, every `register_name_server_period` ms, and whenever we don't know what the name server knows (it answered no, or
+the connection was lost: it may have been restarted). A changed topic is sent at once and alone, unless a full
+registration is due anyway: with thousands of topics the whole table would be megabytes for each new one.
+
+A full registration never holds exactly one topic, since a broker has its system topics; name servers refuse a broker
+they don't know that brings one topic, taking it for a change that came too early.
+
+Concurrency: the loop's thread only.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Iterable
+from typing import Protocol
+
+from gantry.model.topic import DataVersion, TopicConfig
+from gantry.remoting.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.errors import RemotingError
+from gantry.remoting.headers import RegisterBrokerHeader, UnregisterBrokerHeader
+from gantry.runtime.telemetry import logger
+from services.broker.identity import BrokerIdentity
+from services.broker.policy import Policy
+from services.broker.registry.topics import TopicTable, with_perm_of_broker
+
+log = logger("broker.registration")
+
+# After a failure: often enough that a name server that comes back knows us soon, seldom enough for its log.
+RETRY_DELAY_MS = 3_000
+# A tool that changes a topic waits this long at most for name servers that are away.
+ANNOUNCE_TIMEOUT_MS = 3_000
+UNREGISTER_TIMEOUT_MS = 1_000
+_CRC_MASK = 0x7FFF_FFFF
+
+
+class Caller(Protocol):
+    """What is needed of the RemotingClient."""
+
+    async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        """Send a request and return its answer."""
+        ...
+
+    def connected(self, address: str) -> object | None:
+        """Return the open connection to an address, if there is one."""
+        ...
+
+
+class _NameServer:
+    """What is known of one name server."""
+
+    __slots__ = ("address", "changed", "is_known", "needs_full", "sent_version", "wake", "was_asked")
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.needs_full = True
+        self.changed: set[str] = set()
+        self.sent_version: DataVersion | None = None
+        self.is_known = False
+        self.wake = asyncio.Event()
+        self.was_asked = asyncio.Event()
+
+
+class Registration:
+    """Keeps the name servers up to date."""
+
+    def __init__(
+        self,
+        addresses: tuple[str, ...],
+        *,
+        identity: BrokerIdentity,
+        topics: TopicTable,
+        policy: Policy,
+        client: Caller,
+        period_ms: int,
+        timeout_ms: int,
+    ) -> None:
+        self._servers = {address: _NameServer(address) for address in addresses}
+        self._identity = identity
+        self._topics = topics
+        self._policy = policy
+        self._client = client
+        self._period_ms = period_ms
+        self._timeout_ms = timeout_ms
+        self._full_body: tuple[DataVersion, int, bytes] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
+        self._is_stopping = False
+        self.failures = 0
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The name servers."""
+        return tuple(self._servers)
+
+    @property
+    def registered_count(self) -> int:
+        """How many name servers answered the latest registration with yes."""
+        return sum(server.is_known for server in self._servers.values())
+
+    def topic_changed(self, topic: str) -> None:
+        """Say that a topic is new, changed or gone; told in this turn of the loop together with others."""
+        for server in self._servers.values():
+            server.changed.add(topic)
+            server.wake.set()
+
+    def connection_lost(self, address: str) -> None:
+        """Say that the connection to a name server is gone; what it knows is uncertain from now on."""
+        server = self._servers.get(address)
+        if server is not None and not self._is_stopping:
+            # It may have been restarted, and one that was not has just forgotten us: that is how it sees us die.
+            server.needs_full = True
+            server.wake.set()
+
+    def permission_changed(self, now_ms: int) -> None:
+        """Say that the broker's perm has changed, and with it that of all its topics."""
+        self._topics.touch(now_ms)
+        for server in self._servers.values():
+            server.needs_full = True
+            server.wake.set()
+
+    async def announced(self) -> None:
+        """Wait until every name server that can be reached knows the topics as they are now, or the time is up."""
+        if self._is_current():
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await asyncio.wait({waiter}, timeout=ANNOUNCE_TIMEOUT_MS / 1000)
+        waiter.cancel()
+
+    async def first_round(self) -> None:
+        """Wait until every name server was asked once, or the time is up; those that are away are asked again."""
+        waiting = {asyncio.ensure_future(server.was_asked.wait()) for server in self._servers.values()}
+        if waiting:
+            await asyncio.wait(waiting, timeout=ANNOUNCE_TIMEOUT_MS / 1000)
+        for waiter in waiting:
+            waiter.cancel()
+
+    async def keep(self, address: str) -> None:
+        """Keep one name server up to date, for ever."""
+        server = self._servers[address]
+        while True:
+            await self._register(server)
+            server.was_asked.set()
+            delay_ms = self._period_ms if server.is_known else min(RETRY_DELAY_MS, self._period_ms)
+            try:
+                async with asyncio.timeout(delay_ms / 1000):
+                    await server.wake.wait()
+            except TimeoutError:
+                server.needs_full = True
+            # One more turn of the loop, so that a list of topics goes out as one change.
+            await asyncio.sleep(0)
+
+    async def unregister_all(self) -> None:
+        """Say good-bye to every name server that answers at once."""
+        self._is_stopping = True
+        await asyncio.gather(*(self._unregister(server) for server in self._servers.values()))
+
+    async def _register(self, server: _NameServer) -> None:
+        server.wake.clear()
+        changed, server.changed = server.changed, set()
+        failure: str | None = "not asked"
+        version = self._topics.version
+        if server.is_known and not server.needs_full:
+            failure = await self._send(server, self._partial(changed))
+        if failure is not None:
+            # First time, time for it, or a change alone was refused: the name server does not know us any more.
+            server.needs_full = False
+            version = self._topics.version
+            failure = await self._send(server, self._full())
+        if failure is None:
+            if not server.is_known:
+                log.info("registered", namesrv=server.address, broker=self._identity.name)
+            server.sent_version = version
+        else:
+            if server.is_known or not server.was_asked.is_set():
+                log.warning("not registered", namesrv=server.address, reason=failure)
+            self.failures += 1
+            server.needs_full = True
+        server.is_known = failure is None
+        self._tell_waiters()
+
+    async def _send(self, server: _NameServer, body: bytes) -> str | None:
+        """Send one registration; return why it failed, or None."""
+        identity = self._identity
+        header = RegisterBrokerHeader(
+            broker_name=identity.name,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster,
+            ha_server_addr=identity.ha_address,
+            broker_id=identity.broker_id,
+            enable_acting_master=False,
+            compressed=False,
+            body_crc32=zlib.crc32(body) & _CRC_MASK,
+        )
+        request = RemotingCommand.request(RequestCode.REGISTER_BROKER, header, body=body)
+        try:
+            answer = await self._client.invoke(server.address, request, timeout_ms=self._timeout_ms)
+        except RemotingError as error:
+            return str(error)
+        if answer.code != ResponseCode.SUCCESS:
+            return f"answered {answer.code}: {answer.remark}"
+        return None
+
+    async def _unregister(self, server: _NameServer) -> None:
+        identity = self._identity
+        header = UnregisterBrokerHeader(
+            broker_name=identity.name,
+            broker_addr=identity.address,
+            cluster_name=identity.cluster,
+            broker_id=identity.broker_id,
+        )
+        if self._client.connected(server.address) is None:
+            return
+        request = RemotingCommand.request(RequestCode.UNREGISTER_BROKER, header)
+        try:
+            await self._client.invoke(server.address, request, timeout_ms=UNREGISTER_TIMEOUT_MS)
+        except RemotingError as error:
+            # It forgets us by itself when the connection closes, or 120 s later.
+            log.warning("not unregistered", namesrv=server.address, reason=str(error))
+
+    def _full(self) -> bytes:
+        """Return the body of a full registration, encoded once a version: it goes out every 30 s to each."""
+        key = (self._topics.version, self._policy.broker_permission)
+        if self._full_body is None or self._full_body[:2] != key:
+            self._full_body = (*key, self._encode(self._topics.all().values()))
+        return self._full_body[2]
+
+    def _partial(self, changed: set[str]) -> bytes:
+        found = (self._topics.find(topic) for topic in changed)
+        return self._encode(config for config in found if config is not None)
+
+    def _encode(self, configs: Iterable[TopicConfig]) -> bytes:
+        permission = self._policy.broker_permission
+        table = {config.topic_name: with_perm_of_broker(config, permission) for config in configs}
+        return RegisterBrokerBody(TopicConfigSerializeWrapper(table, self._topics.version)).encode()
+
+    def _is_current(self) -> bool:
+        """Say whether nobody who can be reached has to be told anything."""
+        version = self._topics.version
+        return all(not server.is_known or server.sent_version == version for server in self._servers.values())
+
+    def _tell_waiters(self) -> None:
+        if self._is_current():
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)

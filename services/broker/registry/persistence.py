@@ -1,0 +1,128 @@
+"""Writing the config files: many changes become one write, in a thread, and whoever needs it can wait for the disk.
+
+Concurrency: `mark` and `durable` from the loop's thread; the snapshot is taken there too, so that the thread that
+encodes and writes never sees a table change under it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gantry.runtime.files import FileSystem
+from gantry.runtime.telemetry import logger
+from services.broker.registry.configfile import encode_config, write_config
+
+log = logger("broker.persistence")
+
+RETRY_DELAY_SECONDS = 1.0
+
+
+class NotSavedError(Exception):
+    """The disk refused a config file; the change is in memory and is tried again, but may be lost by a crash."""
+
+
+class RunInThread(Protocol):
+    """TaskScope.in_thread, bound to an executor."""
+
+    def __call__(self, work: Callable[[], None], /) -> Awaitable[None]:
+        """Run the work and wait for it."""
+        ...
+
+
+@dataclass(slots=True)
+class _Document:
+    path: str
+    snapshot: Callable[[], Any]
+    wanted: int = 0
+    """How often it was marked."""
+    written: int = 0
+    """Which of these marks the file holds."""
+    waiters: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
+
+
+class Persistence:
+    """Keeps a set of files up to date with the tables they come from."""
+
+    def __init__(self, files: FileSystem, run_in_thread: RunInThread) -> None:
+        self._files = files
+        self._run_in_thread = run_in_thread
+        self._documents: dict[str, _Document] = {}
+        self._changed = asyncio.Event()
+        self.failures = 0
+
+    def add(self, name: str, path: str, snapshot: Callable[[], Any]) -> None:
+        """Add a file; `snapshot` returns a value that nobody changes any more."""
+        self._documents[name] = _Document(path, snapshot)
+
+    def mark(self, name: str) -> None:
+        """Say that a table has changed."""
+        self._documents[name].wanted += 1
+        self._changed.set()
+
+    async def durable(self, name: str) -> None:
+        """Wait until every change marked so far is on disk.
+
+        Raises:
+            NotSavedError: The disk refused; nobody should be told that the change is safe.
+        """
+        document = self._documents[name]
+        if document.written < document.wanted:
+            waiter = asyncio.get_running_loop().create_future()
+            document.waiters.append((document.wanted, waiter))
+            await waiter
+
+    async def run(self) -> None:
+        """Write what is marked, for ever; a disk that refuses is asked again."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            for document in self._documents.values():
+                if document.written < document.wanted and not await self._write(document):
+                    self._changed.set()
+                    await asyncio.sleep(RETRY_DELAY_SECONDS)
+
+    def write_all(self) -> None:
+        """Write everything that is marked, at once and in this thread; the last thing before the store stops.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        for document in self._documents.values():
+            if document.written < document.wanted:
+                wanted = document.wanted
+                write_config(self._files, document.path, encode_config(document.snapshot()))
+                self._written(document, wanted)
+
+    async def _write(self, document: _Document) -> bool:
+        wanted = document.wanted
+        value = document.snapshot()
+        writing = asyncio.ensure_future(
+            self._run_in_thread(lambda: write_config(self._files, document.path, encode_config(value)))
+        )
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            # The thread can't be called back, and what is written after this must not be overtaken by it.
+            await asyncio.wait({writing})
+            raise
+        except OSError as error:
+            self.failures += 1
+            log.warning("config file can't be written", path=document.path, error=str(error))
+            waiting, document.waiters = document.waiters, []
+            for _, waiter in waiting:
+                if not waiter.done():
+                    waiter.set_exception(NotSavedError(f"{document.path} can't be written: {error.strerror or error}"))
+            return False
+        self._written(document, wanted)
+        return True
+
+    @staticmethod
+    def _written(document: _Document, wanted: int) -> None:
+        document.written = max(document.written, wanted)
+        waiting, document.waiters = document.waiters, []
+        for needed, waiter in waiting:
+            if needed > document.written:
+                document.waiters.append((needed, waiter))
+            elif not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,199 @@
+"""Topics: their configuration on this broker, and the rules by which they come into being.
+
+Concurrency: the loop's thread only.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+
+from gantry.model import names
+from gantry.model.topic import DataVersion, Perm, TopicConfig
+from services.broker.identity import BrokerIdentity
+from services.broker.policy import Policy
+
+# What a person or a client may ask for. RocketMQ has no limit; each queue costs an object and a folder, and what
+# tools ask of a topic goes through all its queues.
+QUEUE_NUMS_MAX = 10_000
+TOPICS_MAX = 100_000
+
+SCHEDULE_QUEUE_NUMS = 18
+_RWX = int(Perm.READ | Perm.WRITE | Perm.INHERIT)
+
+
+class TopicTable:
+    """Topic name → TopicConfig. `on_change` hears of every topic that is new, changed or gone."""
+
+    def __init__(self, on_change: Callable[[str], None] = lambda topic: None) -> None:
+        self.version = DataVersion()
+        self.on_change = on_change
+        self._table: dict[str, TopicConfig] = {}
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def load(self, version: DataVersion, configs: Iterable[TopicConfig]) -> None:
+        """Take over what the file says."""
+        self.version = version
+        self._table = {config.topic_name: config for config in configs}
+
+    def add_missing(self, configs: Iterable[TopicConfig]) -> list[str]:
+        """Add those of the system's topics that the file does not have; no new version, as in RocketMQ."""
+        added = []
+        for config in configs:
+            if config.topic_name not in self._table:
+                self._table[config.topic_name] = config
+                added.append(config.topic_name)
+        return added
+
+    def find(self, topic: str) -> TopicConfig | None:
+        """Return a topic's configuration, or None."""
+        return self._table.get(topic)
+
+    def all(self) -> Mapping[str, TopicConfig]:
+        """Return the table itself; not to be changed."""
+        return self._table
+
+    def put(self, config: TopicConfig, now_ms: int) -> None:
+        """Create or replace a topic."""
+        self._table[config.topic_name] = config
+        self.version = self.version.next(now_ms)
+        self.on_change(config.topic_name)
+
+    def remove(self, topic: str, now_ms: int) -> bool:
+        """Forget a topic; return whether there was one."""
+        if self._table.pop(topic, None) is None:
+            return False
+        self.version = self.version.next(now_ms)
+        self.on_change(topic)
+        return True
+
+    def touch(self, now_ms: int) -> None:
+        """Make a new version though no topic has changed: what others may do with them has."""
+        self.version = self.version.next(now_ms)
+
+    def ensure_retry(self, group: str, queue_nums: int, now_ms: int, *, topic_sys_flag: int = 0) -> bool:
+        """Make a group's retry topic if it is missing; return whether it was."""
+        topic = names.retry_topic(group)
+        if topic in self._table:
+            return False
+        queue_nums = max(1, queue_nums)
+        self.put(
+            TopicConfig(topic, queue_nums, queue_nums, int(Perm.READ | Perm.WRITE), topic_sys_flag=topic_sys_flag),
+            now_ms,
+        )
+        return True
+
+    def snapshot(self) -> tuple[DataVersion, dict[str, TopicConfig]]:
+        """Return version and a copy of the table, for another thread."""
+        return self.version, dict(self._table)
+
+
+def auto_created(
+    topic: str, template: TopicConfig | None, wanted_queue_nums: int, policy: Policy, *, topic_sys_flag: int
+) -> TopicConfig | None:
+    """Say what a send to an unknown topic creates; pure.
+
+    Args:
+        topic: The unknown topic.
+        template: The topic whose likeness it takes, named by the request (usually TBW102), or None if that is
+            unknown too.
+        wanted_queue_nums: What the client asks for.
+        policy: Whether automatic creation is on.
+        topic_sys_flag: The new topic's.
+
+    Returns:
+        The new topic, or None if there may be none.
+    """
+    if names.is_retry_topic(topic):
+        return TopicConfig(topic, 1, 1, int(Perm.READ | Perm.WRITE), topic_sys_flag=topic_sys_flag)
+    if template is None:
+        return None
+    if template.topic_name == names.AUTO_CREATE_TOPIC and not policy.auto_create_topic_enable:
+        return None
+    if not Perm(template.perm).is_inherited:
+        return None
+    queue_nums = max(1, min(wanted_queue_nums, template.write_queue_nums))
+    return TopicConfig(
+        topic,
+        queue_nums,
+        queue_nums,
+        template.perm & ~int(Perm.INHERIT),
+        topic_filter_type=template.topic_filter_type,
+        topic_sys_flag=topic_sys_flag,
+    )
+
+
+def system_topics(
+    identity: BrokerIdentity, policy: Policy, *, cluster_topic: bool, broker_topic: bool, trace_topic: str | None
+) -> list[TopicConfig]:
+    """Return the topics every broker has from its start."""
+    read_write = int(Perm.READ | Perm.WRITE)
+    topics = [_square(names.SELF_TEST_TOPIC, 1)]
+    if policy.auto_create_topic_enable:
+        topics.append(_square(names.AUTO_CREATE_TOPIC, policy.default_topic_queue_nums, _RWX))
+    topics += [
+        _square(names.BENCHMARK_TOPIC, 1024),
+        _square(identity.cluster, 16, _RWX if cluster_topic else int(Perm.INHERIT)),
+        _square(identity.name, 1, _RWX if broker_topic else int(Perm.INHERIT)),
+        _square(names.OFFSET_MOVED_EVENT, 1),
+        _square(names.SCHEDULE_TOPIC, SCHEDULE_QUEUE_NUMS),
+        _square(names.reply_topic(identity.cluster), 1),
+        _square(f"rmq_sys_REVIVE_LOG_{identity.cluster}", 8),
+        _square(f"rmq_sys_SYNC_BROKER_MEMBER_{identity.name}", 1, int(Perm.INHERIT)),
+        _square(names.TRANS_HALF_TOPIC, 1, read_write),
+        _square(names.TRANS_OP_HALF_TOPIC, 1, read_write),
+        _square(names.TIMER_TOPIC, 1, read_write),
+    ]
+    if trace_topic is not None:
+        topics.append(_square(trace_topic, 1))
+    return topics
+
+
+def changed_attributes(current: Mapping[str, str], text: str, *, creating: bool) -> dict[str, str]:
+    """Apply an attribute text (`+key=value`, `-key`, separated by commas) to a topic's attributes; pure.
+
+    Raises:
+        ValueError: An item has another form, a key is unknown or stands twice, or a value is none of those allowed.
+    """
+    attributes = dict(current)
+    seen = set()
+    for item in filter(None, text.split(",")):
+        sign, (key, has_value, value) = item[0], item[1:].partition("=")
+        if sign not in "+-" or not key or (sign == "+") != bool(has_value):
+            raise ValueError(f"attribute {item!r} is neither +key=value nor -key")
+        if key in seen:
+            raise ValueError(f"key in deletion or addition stands twice: {key}")
+        seen.add(key)
+        if key not in _ATTRIBUTES:
+            raise ValueError(f"unsupported key: {key}")
+        if sign == "-":
+            if creating:
+                raise ValueError(f"only add attribute is supported while creating topic. key: {key}")
+            attributes.pop(key, None)
+            continue
+        allowed = _ATTRIBUTES[key]
+        if value not in allowed:
+            raise ValueError(f"value {value!r} of {key} is not one of {', '.join(allowed)}")
+        attributes[key] = value
+    return attributes
+
+
+# The attributes RocketMQ knows, with the values this broker can keep the promise of: batch queues and compaction
+# are not built, and a topic that claims them would lose what it is told.
+_ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
+    "queue.type": ("SimpleCQ",),
+    "cleanup.policy": ("DELETE",),
+    "message.type": ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
+}
+
+
+def _square(topic: str, queue_nums: int, perm: int = int(Perm.READ | Perm.WRITE)) -> TopicConfig:
+    return TopicConfig(topic, queue_nums, queue_nums, perm)
+
+
+def with_perm_of_broker(config: TopicConfig, broker_permission: int) -> TopicConfig:
+    """Return the topic as others may use it: with the bits that both it and the broker have."""
+    if config.perm & broker_permission == config.perm & int(Perm.READ | Perm.WRITE):
+        return config
+    kept = config.perm & ~int(Perm.READ | Perm.WRITE) | config.perm & broker_permission
+    return dataclasses.replace(config, perm=kept)

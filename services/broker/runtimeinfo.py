@@ -1,0 +1,175 @@
+"""What request 28 tells of a running broker, under RocketMQ's names; `mqadmin clusterList` and `brokerStatus` read it.
+
+Left out is what has no meaning here (timers, transient buffers). A "thread pool's queue" is what policy.py says.
+"""
+
+from collections.abc import Callable, Mapping
+
+from gantry.remoting.codes import ANNOUNCED_VERSION, version_name
+from gantry.runtime.clock import Clock
+from gantry.runtime.files import DiskUsage
+from services.broker.groupcommit import GroupCommit
+from services.broker.longpolling import LongPolling
+from services.broker.overload import StandingLag
+from services.broker.policy import Policy
+from services.broker.stats import BrokerStats, DailyTotals, Rates
+from services.broker.store.results import StoreState
+
+RATES = ("put", "get_found", "get_missed", "transferred")
+
+_KIB = 1024
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+class RuntimeInfo:
+    """Collects the figures when somebody asks."""
+
+    def __init__(
+        self,
+        *,
+        stats: BrokerStats,
+        commit: GroupCommit,
+        long_polling: LongPolling,
+        lag: StandingLag,
+        policy: Policy,
+        clock: Clock,
+        root_dir: str,
+        state: Callable[[], StoreState],
+        earliest_stored_at: Callable[[], int | None],
+        disk_usage: Callable[[], DiskUsage],
+    ) -> None:
+        self._stats = stats
+        self._commit = commit
+        self._long_polling = long_polling
+        self._lag = lag
+        self._policy = policy
+        self._clock = clock
+        self._root_dir = root_dir
+        self._state = state
+        self._earliest_stored_at = earliest_stored_at
+        self._disk_usage = disk_usage
+        self._booted_at_ms = clock.now_ms()
+        self.rates = Rates(RATES)
+        self.puts = DailyTotals()
+        self.gets = DailyTotals()
+
+    def sample(self) -> None:
+        """Take the sample of a second."""
+        put, got = self._stats.totals()
+        values = (put.messages, self._stats.get_found, self._stats.get_missed, got.messages)
+        self.rates.sample(self._clock.now_ms(), values)
+
+    def midnight(self) -> None:
+        """Note the turn of a day."""
+        put, got = self._stats.totals()
+        self.puts.midnight(put.messages)
+        self.gets.midnight(got.messages)
+
+    def collect(self) -> dict[str, str]:
+        """Return all figures."""
+        return {
+            **self._identity(),
+            **self._counts(),
+            **self._store(),
+            **self._queues(),
+        }
+
+    def _identity(self) -> dict[str, str]:
+        policy = self._policy
+        now_ms = self._clock.now_ms()
+        return {
+            "brokerActive": "true",
+            "brokerVersion": str(ANNOUNCED_VERSION),
+            "brokerVersionDesc": version_name(ANNOUNCED_VERSION),
+            "bootTimestamp": str(self._booted_at_ms),
+            "runtime": _span(now_ms - self._booted_at_ms),
+            "startAcceptSendRequestTimeStamp": str(policy.start_accept_send_request_time_stamp),
+        }
+
+    def _counts(self) -> dict[str, str]:
+        put, got = self._stats.totals()
+        latency = self._commit.latency
+        rates = self.rates
+        return {
+            "msgPutTotalYesterdayMorning": str(self.puts.yesterday_morning),
+            "msgPutTotalTodayMorning": str(self.puts.today_morning),
+            "msgPutTotalTodayNow": str(put.messages),
+            "msgGetTotalYesterdayMorning": str(self.gets.yesterday_morning),
+            "msgGetTotalTodayMorning": str(self.gets.today_morning),
+            "msgGetTotalTodayNow": str(got.messages),
+            "putTps": rates.text("put"),
+            "getFoundTps": rates.text("get_found"),
+            "getMissTps": rates.text("get_missed"),
+            "getTotalTps": rates.sum_text(("get_found", "get_missed")),
+            "getTransferredTps": rates.text("transferred"),
+            "putMessageTimesTotal": str(put.calls),
+            "putMessageFailedTimes": str(self._stats.put_failed),
+            "putMessageSizeTotal": str(put.size_bytes),
+            "putMessageAverageSize": str(put.size_bytes / put.messages if put.messages else 0.0),
+            "putMessageDistributeTime": latency.text(),
+            "putMessageEntireTimeMax": str(latency.max_ms),
+            "putLatency99": f"{latency.quantile_ms(0.99):.2f}",
+            "putLatency999": f"{latency.quantile_ms(0.999):.2f}",
+        }
+
+    def _store(self) -> dict[str, str]:
+        state = self._state()
+        usage = self._disk_usage()
+        ratio = f"{state.disk_percent / 100:.2f}"
+        earliest_ms = self._earliest_stored_at()
+        return {
+            "commitLogMinOffset": str(state.min_physical_offset),
+            "commitLogMaxOffset": str(state.max_physical_offset),
+            "commitLogDiskRatio": ratio,
+            f"commitLogDiskRatio_{self._root_dir}/commitlog": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "commitLogDirCapacity": f"Total : {_size(usage.used + usage.usable)}, Free : {_size(usage.usable)}.",
+            "dispatchBehindBytes": str(state.dispatch_behind_bytes),
+            "remainHowManyDataToFlush": _size(state.max_physical_offset - state.flushed_offset),
+            "earliestMessageTimeStamp": str(-1 if earliest_ms is None else earliest_ms),
+            "pageCacheLockTimeMills": str(self._commit.oldest_wait_ms()),
+            # Gantry's own: what RocketMQ would have cut off in silence.
+            "gantryStoreWritable": str(state.writable).lower(),
+            "gantryStoreReason": state.reason,
+            "gantryLostBytes": str(state.lost_bytes),
+            "gantryDamagedReads": str(state.damaged_reads),
+        }
+
+    def _queues(self) -> dict[str, str]:
+        policy = self._policy
+        return {
+            "sendThreadPoolQueueSize": str(self._commit.waiting_count),
+            "sendThreadPoolQueueCapacity": str(policy.send_thread_pool_queue_capacity),
+            "sendThreadPoolQueueHeadWaitTimeMills": str(self._commit.oldest_wait_ms()),
+            "pullThreadPoolQueueSize": str(self._long_polling.count),
+            "pullThreadPoolQueueCapacity": str(policy.pull_thread_pool_queue_capacity),
+            "pullThreadPoolQueueHeadWaitTimeMills": str(self._lag.lag_ms),
+            "queryThreadPoolQueueSize": "0",
+            "queryThreadPoolQueueCapacity": str(policy.pull_thread_pool_queue_capacity),
+            "queryThreadPoolQueueHeadWaitTimeMills": str(self._lag.lag_ms),
+            "EndTransactionQueueSize": "0",
+            "EndTransactionThreadPoolQueueCapacity": "0",
+        }
+
+
+def schedule_offsets(delivered: Mapping[int, int], max_offset: Callable[[int], int]) -> dict[str, str]:
+    """Return how far each delay level of a store from elsewhere was delivered, `delivered,max`."""
+    return {
+        f"scheduleMessageOffset_{level}": f"{offset},{max_offset(level - 1)}" for level, offset in delivered.items()
+    }
+
+
+def _span(elapsed_ms: int) -> str:
+    minutes, seconds = divmod(elapsed_ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _size(size_bytes: int) -> str:
+    value = float(size_bytes)
+    for unit in _UNITS:
+        if value < _KIB or unit == _UNITS[-1]:
+            return f"{size_bytes} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= _KIB
+    raise AssertionError("the last unit takes everything")

@@ -1,0 +1,249 @@
+"""The broker's settings: RocketMQ's names in snake_case (`brokerIP1` is `broker_ip1`), in a TOML file.
+
+Defaults are RocketMQ's unless a comment says why not. What request 25 changes is kept in the store's
+config/gantry-settings.json and laid over file and environment at the next start; the command line is above all.
+"""
+
+import dataclasses
+import enum
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from gantry.model.errors import InvalidNameError
+from gantry.model.names import check_topic
+from gantry.remoting.aio.tls import ClientAuth, TlsMode, TlsSettings
+from gantry.runtime.metrics import choose_metrics_port
+from gantry.storeformat import layout
+from services.broker.store.settings import FlushDiskType, StoreSettings
+
+PORT_MAX = 65_535
+FAST_PORT_OFF = "off"
+
+
+class BrokerRole(enum.StrEnum):
+    """What the broker is to its set; only a master is built."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """All settings of one broker."""
+
+    # Who and where
+    namesrv_addr: str = ""
+    broker_cluster_name: str = "DefaultCluster"
+    broker_name: str = "broker-a"
+    broker_id: int = 0
+    broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
+    broker_ip1: str = ""  # The address others are told; empty: the one listened on.
+    bind_address: str = "127.0.0.1"  # RocketMQ: 0.0.0.0. Safe by default, ADR-0008.
+    listen_port: int = 10_911
+    fast_listen_port: str = ""  # Empty: listen_port - 2; or a number; or off.
+    ha_listen_port: int = 0  # 0: listen_port + 1.
+    metrics_port: str = "auto"  # listen_port + 7; or a number, 0 for any; or off.
+    metrics_host: str = "127.0.0.1"
+    broker_permission: int = 6
+    region_id: str = "DefaultRegion"
+    trace_on: bool = True
+    start_accept_send_request_time_stamp: int = 0
+    config_black_list: str = "configBlackList;brokerConfigPath"
+
+    # Topics and groups
+    default_topic_queue_nums: int = 8
+    auto_create_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
+    cluster_topic_enable: bool = True
+    broker_topic_enable: bool = True
+    trace_topic_enable: bool = False
+    msg_trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+
+    # Name servers
+    register_name_server_period: int = 30_000
+    register_broker_timeout_mills: int = 24_000
+
+    # Clients
+    flush_consumer_offset_interval: int = 5000
+    long_polling_enable: bool = True
+    short_polling_time_mills: int = 1000
+    notify_consumer_ids_changed_enable: bool = True
+    channel_expired_timeout: int = 120_000
+    default_query_max_num: int = 32
+
+    # Fast failure, see policy.py for what a queue is here
+    broker_fast_failure_enable: bool = True
+    wait_time_mills_in_send_queue: int = 200
+    wait_time_mills_in_pull_queue: int = 5000
+    send_thread_pool_queue_capacity: int = 10_000
+    pull_thread_pool_queue_capacity: int = 100_000
+    os_page_cache_busy_time_out_mills: int = 1000
+
+    # Connections
+    server_channel_max_idle_time_seconds: int = 120
+    server_connections_max: int = 10_000  # Not RocketMQ's: file descriptors are what runs out first.
+    tls_server_mode: TlsMode = TlsMode.PERMISSIVE  # Counts once there is a certificate.
+    tls_server_cert_path: str | None = None
+    tls_server_key_path: str | None = None
+    tls_server_trust_cert_path: str | None = None
+    tls_server_need_client_auth: ClientAuth = ClientAuth.NONE
+    drain_timeout_ms: int = 3_000
+
+    # The store
+    store_path_root_dir: str = "store"
+    mapped_file_size_commit_log: int = layout.COMMIT_LOG_FILE_BYTES
+    mapped_file_size_consume_queue: int = layout.CONSUME_QUEUE_FILE_BYTES
+    max_hash_slot_num: int = layout.HASH_SLOTS
+    max_index_num: int = layout.INDEX_ENTRIES
+    message_index_enable: bool = True
+    flush_disk_type: FlushDiskType = FlushDiskType.SYNC_FLUSH  # RocketMQ: ASYNC_FLUSH. ADR-0007.
+    sync_flush_timeout: int = 5000
+    flush_interval_commit_log: int = 500
+    flush_commit_log_least_pages: int = 4
+    flush_commit_log_thorough_interval: int = 10_000
+    flush_interval_consume_queue: int = 1000
+    flush_consume_queue_least_pages: int = 2
+    flush_consume_queue_thorough_interval: int = 10_000  # RocketMQ: 60,000; see the store's settings.
+    enabled_append_prop_crc: bool = True  # RocketMQ: off. ADR-0006.
+    file_reserved_time: int = 72
+    delete_when: str = "04"
+    clean_resource_interval: int = 10_000
+    delete_file_batch_max: int = 10
+    redelete_hanged_file_interval: int = 120_000
+    disk_max_used_space_ratio: int = 75
+    disk_space_clean_forcibly_ratio: int = 85
+    disk_space_warning_level_ratio: int = 90
+    clean_file_forcibly_enable: bool = True
+    max_message_size: int = 4_194_304
+    message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    max_transfer_bytes_on_message_in_memory: int = 262_144
+    max_transfer_count_on_message_in_memory: int = 32
+    max_transfer_bytes_on_message_in_disk: int = 65_536
+    max_transfer_count_on_message_in_disk: int = 8
+    access_message_in_memory_max_ratio: int = 40
+    max_filter_message_size: int = 16_000
+    max_msgs_num_batch: int = 64
+
+    def check(self) -> None:
+        """Raise ValueError("name: reason") for a value that can't work."""
+        for name in ("broker_name", "broker_cluster_name", "msg_trace_topic_name"):
+            try:
+                # Cluster and broker are topics too: tools find the broker by them.
+                check_topic(getattr(self, name), field=name)
+            except InvalidNameError as error:
+                raise ValueError(str(error)) from None
+        if not _REGION.fullmatch(self.region_id):
+            raise ValueError(f"region_id: {self.region_id!r} may hold letters, digits, '_', '-' and '.' only")
+        for name in ("listen_port", "ha_listen_port"):
+            if not 0 <= getattr(self, name) <= PORT_MAX:
+                raise ValueError(f"{name}: {getattr(self, name)} is not within 0 and {PORT_MAX}")
+        if self.broker_id != 0:
+            raise ValueError(f"broker_id: {self.broker_id}: only a master, whose id is 0, is supported yet")
+        if not 0 <= self.broker_permission <= 7:
+            raise ValueError(f"broker_permission: {self.broker_permission} is not within 0 and 7")
+        for name in _POSITIVE:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is less than 1")
+        choose_metrics_port(self.metrics_port, listen_port=self.listen_port)
+        self.fast_port()
+        if (self.tls_server_cert_path is None) != (self.tls_server_key_path is None):
+            raise ValueError("tls_server_cert_path: a certificate and tls_server_key_path go together")
+        if self.tls_server_mode is TlsMode.ENFORCING and self.tls_server_cert_path is None:
+            raise ValueError("tls_server_mode: enforcing needs tls_server_cert_path and tls_server_key_path")
+        if not self.store_path_root_dir:
+            raise ValueError("store_path_root_dir: is empty")
+        self.store().check()
+
+    def store(self) -> StoreSettings:
+        """Return the store's part, under the store's names."""
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(StoreSettings):
+            name = _BROKER_NAMES.get(field.name, field.name)
+            if hasattr(self, name):
+                values[field.name] = getattr(self, name)
+        return StoreSettings(**values)
+
+    def fast_port(self) -> int | None:
+        """Return the second port that old clients and slaves use; 0 for any, None for none. Raises ValueError."""
+        text = self.fast_listen_port
+        if text == FAST_PORT_OFF:
+            return None
+        if not text:
+            # Any port for the first leaves no rule for the second.
+            return self.listen_port - 2 if self.listen_port > 2 else None
+        if text.isascii() and text.isdigit() and int(text) <= PORT_MAX:
+            return int(text)
+        raise ValueError(f"fast_listen_port: {text!r} is neither a port nor {FAST_PORT_OFF}")
+
+    def tls(self) -> TlsSettings | None:
+        """Return the TLS settings, or None without a certificate."""
+        cert, key = self.tls_server_cert_path, self.tls_server_key_path
+        if cert is None or key is None or self.tls_server_mode is TlsMode.DISABLED:
+            return None
+        return TlsSettings(
+            cert_file=cert,
+            key_file=key,
+            mode=self.tls_server_mode,
+            client_auth=self.tls_server_need_client_auth,
+            ca_file=self.tls_server_trust_cert_path,
+        )
+
+    def name_servers(self) -> tuple[str, ...]:
+        """Return the addresses of the name servers, separated by `;` as RocketMQ has it, or `,`."""
+        parts = self.namesrv_addr.replace(",", ";").split(";")
+        return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+# Where the store has a unit in the name that RocketMQ leaves out, or another word.
+_BROKER_NAMES = {
+    "root_dir": "store_path_root_dir",
+    "flush_interval_commit_log_ms": "flush_interval_commit_log",
+    "flush_commit_log_thorough_interval_ms": "flush_commit_log_thorough_interval",
+    "flush_interval_consume_queue_ms": "flush_interval_consume_queue",
+    "flush_consume_queue_thorough_interval_ms": "flush_consume_queue_thorough_interval",
+    "record_checksum": "enabled_append_prop_crc",
+    "file_reserved_time_hours": "file_reserved_time",
+    "clean_resource_interval_ms": "clean_resource_interval",
+    "redelete_hanged_file_interval_ms": "redelete_hanged_file_interval",
+}
+
+_REGION = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_POSITIVE = (
+    "default_topic_queue_nums",
+    "register_name_server_period",
+    "register_broker_timeout_mills",
+    "flush_consumer_offset_interval",
+    "short_polling_time_mills",
+    "channel_expired_timeout",
+    "default_query_max_num",
+    "send_thread_pool_queue_capacity",
+    "pull_thread_pool_queue_capacity",
+    "server_channel_max_idle_time_seconds",
+    "server_connections_max",
+    "sync_flush_timeout",
+    "max_message_size",
+)
+
+_SPECIAL_CAMEL = {
+    "broker_ip1": "brokerIP1",
+    "enabled_append_prop_crc": "enabledAppendPropCRC",
+}
+_SPECIAL_SNAKE = {camel: snake for snake, camel in _SPECIAL_CAMEL.items()}
+
+
+def camel_case(name: str) -> str:
+    """Return a setting's name as RocketMQ writes it."""
+    if name in _SPECIAL_CAMEL:
+        return _SPECIAL_CAMEL[name]
+    first, *rest = name.split("_")
+    return first + "".join(part.capitalize() for part in rest)
+
+
+def snake_case(name: str) -> str:
+    """Return a setting's name as it is called here."""
+    if name in _SPECIAL_SNAKE:
+        return _SPECIAL_SNAKE[name]
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
+
+
+assert all(hasattr(BrokerSettings, name) for name in _BROKER_NAMES.values()), "slots classes keep their members"

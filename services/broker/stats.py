@@ -1,0 +1,331 @@
+"""What passes through: counts by topic and group with windows (request 315), and rates (request 28).
+
+The hot path only adds to plain integers; a timer samples them. A window's figure is the difference between now and
+the oldest sample that is still inside it.
+
+Source: RocketMQ 5.x store/stats; its names of statistics are kept, those of single queues and of commerce left out.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+SAMPLE_INTERVAL_MS = 10_000
+_MINUTE_SAMPLES = 6
+_HOUR_EVERY_MS, _HOUR_SAMPLES = 600_000, 6
+_DAY_EVERY_MS, _DAY_SAMPLES = 3_600_000, 24
+# What no group has read for two days is forgotten; a table of names must not grow for ever.
+IDLE_MAX_MS = 2 * 86_400_000
+
+RATE_SECONDS = (10, 60, 600)
+
+
+class Sample(NamedTuple):
+    """What a flow had counted at a moment."""
+
+    at_ms: int
+    messages: int
+    size_bytes: int
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window's figures: the sum, the sum a second, and the mean of one call."""
+
+    sum: int
+    tps: float
+    average: float
+
+
+class Flow:
+    """Messages, bytes and calls since the start. The hot path adds to the three fields directly."""
+
+    __slots__ = ("_day", "_hour", "_minute", "calls", "changed_at_ms", "messages", "size_bytes")
+
+    def __init__(self, now_ms: int) -> None:
+        self.messages = 0
+        self.size_bytes = 0
+        self.calls = 0
+        self.changed_at_ms = now_ms
+        zero = Sample(now_ms, 0, 0, 0)
+        self._minute = deque([zero], _MINUTE_SAMPLES + 1)
+        self._hour = deque([zero], _HOUR_SAMPLES + 1)
+        self._day = deque([zero], _DAY_SAMPLES + 1)
+
+    def sample(self, now_ms: int) -> None:
+        """Take a sample; called every SAMPLE_INTERVAL_MS."""
+        sample = Sample(now_ms, self.messages, self.size_bytes, self.calls)
+        if sample.calls != self._minute[-1].calls:
+            self.changed_at_ms = now_ms
+        self._minute.append(sample)
+        if now_ms - self._hour[-1].at_ms >= _HOUR_EVERY_MS:
+            self._hour.append(sample)
+        if now_ms - self._day[-1].at_ms >= _DAY_EVERY_MS:
+            self._day.append(sample)
+
+    def windows(self, now_ms: int, *, size: bool = False) -> tuple[Window, Window, Window]:
+        """Return the last minute, hour and day, of messages or of bytes."""
+        now = Sample(now_ms, self.messages, self.size_bytes, self.calls)
+        minute, hour, day = (_window(ring[0], now, size) for ring in (self._minute, self._hour, self._day))
+        return minute, hour, day
+
+
+def _window(first: Sample, now: Sample, size: bool) -> Window:
+    total = now.size_bytes - first.size_bytes if size else now.messages - first.messages
+    calls = now.calls - first.calls
+    elapsed_ms = now.at_ms - first.at_ms
+    return Window(
+        sum=total,
+        tps=total * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0,
+        average=total / calls if calls else 0.0,
+    )
+
+
+# Name of a statistic → (which table, bytes instead of messages).
+_NAMES: Mapping[str, tuple[str, bool]] = {
+    "TOPIC_PUT_NUMS": ("put", False),
+    "TOPIC_PUT_SIZE": ("put", True),
+    "GROUP_GET_NUMS": ("get", False),
+    "GROUP_GET_SIZE": ("get", True),
+    "BROKER_PUT_NUMS": ("broker_put", False),
+    "BROKER_GET_NUMS": ("broker_get", False),
+}
+
+
+class Totals(NamedTuple):
+    """Everything that went one way since the start."""
+
+    messages: int
+    size_bytes: int
+    calls: int
+
+
+class BrokerStats:
+    """All flows of the broker.
+
+    Concurrency: the loop's thread; the metrics read from another one, which may see a figure a moment late.
+    """
+
+    def __init__(self, cluster: str, now_ms: int) -> None:
+        self._cluster = cluster
+        self._puts: dict[str, Flow] = {}
+        self._gets: dict[tuple[str, str], Flow] = {}
+        self._broker_put = Flow(now_ms)
+        self._broker_get = Flow(now_ms)
+        # What flows had counted that are forgotten by now: totals never go back.
+        self._forgotten_put = Totals(0, 0, 0)
+        self._forgotten_get = Totals(0, 0, 0)
+        self.get_found = 0
+        self.get_missed = 0
+        self.put_failed = 0
+
+    def put_flow(self, topic: str, now_ms: int) -> Flow:
+        """Return the flow into a topic, made if it is new."""
+        flow = self._puts.get(topic)
+        if flow is None:
+            flow = self._puts[topic] = Flow(now_ms)
+        return flow
+
+    def get_flow(self, topic: str, group: str, now_ms: int) -> Flow:
+        """Return the flow from a topic to a group, made if it is new."""
+        key = (topic, group)
+        flow = self._gets.get(key)
+        if flow is None:
+            flow = self._gets[key] = Flow(now_ms)
+        return flow
+
+    def totals(self) -> tuple[Totals, Totals]:
+        """Return all that was put and all that was got."""
+        return _total(self._forgotten_put, self._puts.values()), _total(self._forgotten_get, self._gets.values())
+
+    def find(self, name: str, key: str, now_ms: int) -> tuple[Window, Window, Window] | None:
+        """Return minute, hour and day of a statistic by RocketMQ's name and key, or None if there is none."""
+        if name not in _NAMES:
+            return None
+        table, size = _NAMES[name]
+        flow: Flow | None
+        if table == "put":
+            flow = self._puts.get(key)
+        elif table == "get":
+            topic, _, group = key.partition("@")
+            flow = self._gets.get((topic, group))
+        elif key != self._cluster:
+            flow = None
+        else:
+            self._sum_up()
+            flow = self._broker_put if table == "broker_put" else self._broker_get
+        return None if flow is None else flow.windows(now_ms, size=size)
+
+    def put_tps(self, topic: str, now_ms: int) -> float:
+        """Return messages a second into a topic over the last minute."""
+        flow = self._puts.get(topic)
+        return 0.0 if flow is None else flow.windows(now_ms)[0].tps
+
+    def get_tps(self, topic: str, group: str, now_ms: int) -> float:
+        """Return messages a second from a topic to a group over the last minute."""
+        flow = self._gets.get((topic, group))
+        return 0.0 if flow is None else flow.windows(now_ms)[0].tps
+
+    def sample(self, now_ms: int) -> None:
+        """Sample every flow, and forget those of groups that read no more.
+
+        A topic's flow stays as long as the topic: senders keep it at hand and count in it.
+        """
+        for put in self._puts.values():
+            put.sample(now_ms)
+        for key, got in list(self._gets.items()):
+            got.sample(now_ms)
+            if now_ms - got.changed_at_ms > IDLE_MAX_MS:
+                self._forget_get(key)
+        self._sum_up()
+        self._broker_put.sample(now_ms)
+        self._broker_get.sample(now_ms)
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop the flows of a deleted topic."""
+        flow = self._puts.pop(topic, None)
+        if flow is not None:
+            self._forgotten_put = _total(self._forgotten_put, (flow,))
+        for key in [key for key in self._gets if key[0] == topic]:
+            self._forget_get(key)
+
+    def forget_group(self, group: str) -> None:
+        """Drop the flows of a deleted group."""
+        for key in [key for key in self._gets if key[1] == group]:
+            self._forget_get(key)
+
+    def put_items(self) -> list[tuple[str, Flow]]:
+        """Return (topic, flow) of everything put, for the metrics."""
+        return list(self._puts.items())
+
+    def get_items(self) -> list[tuple[tuple[str, str], Flow]]:
+        """Return ((topic, group), flow) of everything got, for the metrics."""
+        return list(self._gets.items())
+
+    def _forget_get(self, key: tuple[str, str]) -> None:
+        self._forgotten_get = _total(self._forgotten_get, (self._gets.pop(key),))
+
+    def _sum_up(self) -> None:
+        for flow, totals in zip((self._broker_put, self._broker_get), self.totals(), strict=True):
+            flow.messages, flow.size_bytes, flow.calls = totals
+
+
+def _total(start: Totals, flows: Iterable[Flow]) -> Totals:
+    messages, size_bytes, calls = start
+    for flow in flows:
+        messages += flow.messages
+        size_bytes += flow.size_bytes
+        calls += flow.calls
+    return Totals(messages, size_bytes, calls)
+
+
+class Rates:
+    """Counters a second over 10 seconds, a minute and ten minutes, from one sample a second."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._samples: deque[tuple[int, tuple[int, ...]]] = deque(maxlen=RATE_SECONDS[-1] + 1)
+
+    def sample(self, now_ms: int, values: tuple[int, ...]) -> None:
+        """Note the counters' values, in the order of the names."""
+        assert len(values) == len(self._names), "one value a name"
+        self._samples.append((now_ms, values))
+
+    def text(self, name: str) -> str:
+        """Return the three rates separated by blanks, 0.0 where there is no second sample yet.
+
+        RocketMQ leaves out the spans it has no samples for; its own tools then read past the end of the text.
+        """
+        index = self._names.index(name)
+        return " ".join(str(self._rate((index,), seconds)) for seconds in RATE_SECONDS)
+
+    def sum_text(self, names: tuple[str, ...]) -> str:
+        """Return the three rates of several counters together."""
+        indices = tuple(self._names.index(name) for name in names)
+        return " ".join(str(self._rate(indices, seconds)) for seconds in RATE_SECONDS)
+
+    def _rate(self, indices: tuple[int, ...], seconds: int) -> float:
+        if len(self._samples) < 2:
+            return 0.0
+        first_at, first = self._samples[max(0, len(self._samples) - 1 - seconds)]
+        last_at, last = self._samples[-1]
+        elapsed_ms = last_at - first_at
+        if elapsed_ms <= 0:
+            return 0.0
+        return sum(last[index] - first[index] for index in indices) * 1000 / elapsed_ms
+
+
+class DailyTotals:
+    """How much had been counted this morning and yesterday morning (local midnight), since the start."""
+
+    def __init__(self) -> None:
+        self.yesterday_morning = 0
+        self.today_morning = 0
+
+    def midnight(self, total: int) -> None:
+        """Note the turn of a day."""
+        self.yesterday_morning = self.today_morning
+        self.today_morning = total
+
+
+# Upper bounds in ms of the buckets of the put latency; the texts are those of request 28.
+LATENCY_BOUNDS_MS = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
+_LATENCY_TEXTS = (
+    "[<=0ms]",
+    "[0~10ms]",
+    "[10~50ms]",
+    "[50~100ms]",
+    "[100~200ms]",
+    "[200~500ms]",
+    "[500ms~1s]",
+    "[1~2s]",
+    "[2~3s]",
+    "[3~4s]",
+    "[4~5s]",
+    "[5~10s]",
+    "[10s~]",
+)
+assert len(_LATENCY_TEXTS) == len(LATENCY_BOUNDS_MS) + 1
+
+
+class Latency:
+    """A histogram that costs one comparison for most of what it counts."""
+
+    __slots__ = ("counts", "max_ms", "sum_ms")
+
+    def __init__(self) -> None:
+        self.counts = [0] * len(_LATENCY_TEXTS)
+        self.sum_ms = 0
+        self.max_ms = 0
+
+    def observe(self, elapsed_ms: int, count: int) -> None:
+        """Count `count` events that took that long each."""
+        index = 0
+        for bound in LATENCY_BOUNDS_MS:
+            if elapsed_ms <= bound:
+                break
+            index += 1
+        self.counts[index] += count
+        self.sum_ms += elapsed_ms * count
+        self.max_ms = max(self.max_ms, elapsed_ms)
+
+    @property
+    def total(self) -> int:
+        """How many events were counted."""
+        return sum(self.counts)
+
+    def quantile_ms(self, share: float) -> float:
+        """Return the upper bound of the bucket in which that share of the events lies."""
+        wanted = self.total * share
+        seen = 0
+        for bound, count in zip(LATENCY_BOUNDS_MS, self.counts, strict=False):
+            seen += count
+            if seen >= wanted:
+                return float(bound)
+        return float(self.max_ms)
+
+    def text(self) -> str:
+        """Return the distribution in the words of request 28."""
+        return "".join(f"{name}:{count} " for name, count in zip(_LATENCY_TEXTS, self.counts, strict=True))

@@ -1,0 +1,61 @@
+"""What a broker does by the clock, each a named task of the service."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from services.broker import longpolling, overload
+from services.broker.assembly import Broker
+from services.broker.stats import SAMPLE_INTERVAL_MS
+
+MAINTAIN_INTERVAL_MS = 100
+EXPIRY_INTERVAL_MS = 10_000
+RATES_INTERVAL_MS = 1_000
+
+# The turn of the day is local midnight, as in RocketMQ; checked with the rates.
+_DAY = "%Y-%m-%d"
+
+
+def timers(broker: Broker) -> Iterator[tuple[str, int, Callable[[], None]]]:
+    """Yield name, interval in ms and work of each timer."""
+    core = broker.core
+
+    def tick() -> None:
+        now_ms = broker.clock.monotonic_ms()
+        core.lag.tick(now_ms)
+        core.long_polling.sweep(now_ms)
+        core.commit.sweep()
+
+    def maintain() -> None:
+        broker.store.maintain()
+        # Records that nobody waited for (one-way, WAIT=false) become readable here at the latest.
+        core.commit.make_readable()
+
+    day = _day(broker.clock.now_ms())
+
+    def rates() -> None:
+        nonlocal day
+        broker.runtime_info.sample()
+        today = _day(broker.clock.now_ms())
+        if today != day:
+            day = today
+            broker.runtime_info.midnight()
+
+    assert longpolling.SWEEP_INTERVAL_MS == overload.TICK_INTERVAL_MS, "one timer serves both"
+    yield "tick", overload.TICK_INTERVAL_MS, tick
+    yield "maintain", MAINTAIN_INTERVAL_MS, maintain
+    yield "rates", RATES_INTERVAL_MS, rates
+    yield "statistics", SAMPLE_INTERVAL_MS, lambda: broker.stats.sample(broker.clock.now_ms())
+    yield "client-expiry", EXPIRY_INTERVAL_MS, broker.expire_clients
+    yield "offsets", broker.settings.flush_consumer_offset_interval, broker.save_offsets
+
+
+async def every(interval_ms: int, work: Callable[[], None]) -> None:
+    """Do the work at that interval, for ever; a turn that came late is not made up for."""
+    while True:
+        await asyncio.sleep(interval_ms / 1000)
+        work()
+
+
+def _day(now_ms: int) -> str:
+    return datetime.fromtimestamp(now_ms / 1000).astimezone().strftime(_DAY)

@@ -1,0 +1,171 @@
+// Apache RocketMQ's Java client, driven by the tests: one scenario a run, one JSON object a line on stdout.
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendCallback;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.tools.command.MQAdminStartup;
+
+public class RocketmqPeer {
+    public static void main(String[] args) {
+        try {
+            run(args);
+            System.exit(0);
+        } catch (Throwable e) { // Client threads would keep the process alive.
+            e.printStackTrace();
+            System.exit(1);
+        }
+    }
+
+    private static void run(String[] args) throws Exception {
+        String namesrv = args[1];
+        switch (args[0]) {
+            case "produce": produce(namesrv, args[2], Integer.parseInt(args[3])); break;
+            case "push": push(namesrv, args[2], args[3], args[4], Integer.parseInt(args[5])); break;
+            case "litepull": litePull(namesrv, args[2], args[3], Integer.parseInt(args[4])); break;
+            case "pull": pull(namesrv, args[2], args[3]); break;
+            case "mqadmin": mqadmin(args); break;
+            default: throw new IllegalArgumentException(args[0]);
+        }
+    }
+
+    // Several mqadmin commands in one virtual machine, which takes longer to start than any of them to run.
+    private static void mqadmin(String[] args) {
+        List<String> command = new ArrayList<>();
+        for (int i = 1; i <= args.length; i++) {
+            if (i < args.length && !args[i].equals("--then")) { command.add(args[i]); continue; }
+            System.out.println("=== " + String.join(" ", command));
+            MQAdminStartup.main0(command.toArray(new String[0]), null);
+            command.clear();
+        }
+    }
+
+    private static String quote(String text) {
+        if (text == null) return "null";
+        StringBuilder out = new StringBuilder("\"");
+        for (char c : text.toCharArray()) {
+            if (c == '"' || c == '\\' || c < 0x20 || c > 0x7e) out.append(String.format("\\u%04x", (int) c));
+            else out.append(c);
+        }
+        return out.append('"').toString();
+    }
+
+    private static synchronized void sent(String how, SendResult r) {
+        System.out.println("{\"how\":" + quote(how) + ",\"status\":" + quote(r.getSendStatus().name())
+            + ",\"message_id\":" + quote(r.getMsgId()) + ",\"stored_id\":" + quote(r.getOffsetMsgId())
+            + ",\"queue_id\":" + r.getMessageQueue().getQueueId() + ",\"queue_offset\":" + r.getQueueOffset() + "}");
+    }
+
+    private static synchronized void received(MessageExt m) {
+        System.out.println("{\"message_id\":" + quote(m.getMsgId()) + ",\"queue_id\":" + m.getQueueId()
+            + ",\"queue_offset\":" + m.getQueueOffset() + ",\"tag\":" + quote(m.getTags()) + ",\"keys\":" + quote(m.getKeys())
+            + ",\"body\":" + quote(new String(m.getBody(), StandardCharsets.UTF_8)) + "}");
+    }
+
+    private static void produce(String namesrv, String topic, int count) throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer("PID_foreign");
+        producer.setNamesrvAddr(namesrv);
+        producer.setSendMsgTimeout(10000);
+        producer.start();
+        for (int i = 0; i < count; i++) {
+            byte[] body = ("sync-" + i).getBytes(StandardCharsets.UTF_8);
+            sent("sync", producer.send(new Message(topic, i % 2 == 0 ? "TagA" : "TagB", "key-" + i, body)));
+        }
+        String large = "x".repeat(20000);
+        sent("compressed", producer.send(new Message(topic, "TagA", "large", large.getBytes(StandardCharsets.UTF_8))));
+        List<Message> batch = new ArrayList<>();
+        for (int i = 0; i < 10; i++) batch.add(new Message(topic, "TagC", "batch-" + i, ("batch-" + i).getBytes()));
+        sent("batch", producer.send(batch));
+        CountDownLatch latch = new CountDownLatch(count);
+        for (int i = 0; i < count; i++) {
+            producer.send(new Message(topic, "TagA", "async-" + i, ("async-" + i).getBytes()), new SendCallback() {
+                public void onSuccess(SendResult r) { sent("async", r); latch.countDown(); }
+                public void onException(Throwable e) { System.out.println("{\"error\":" + quote(e.toString()) + "}"); latch.countDown(); }
+            });
+        }
+        latch.await(30, TimeUnit.SECONDS);
+        producer.sendOneway(new Message(topic, "TagA", "oneway", "one-way".getBytes()));
+        sent("ordered", producer.send(new Message(topic, "TagA", "ordered", "ordered".getBytes()),
+            (queues, message, key) -> queues.get(Math.abs(key.hashCode() % queues.size())), "N14228"));
+        Thread.sleep(500);
+        producer.shutdown();
+    }
+
+    private static void push(String namesrv, String topic, String group, String filter, int count) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, filter);
+        CountDownLatch latch = new CountDownLatch(count);
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            for (MessageExt message : messages) { received(message); latch.countDown(); }
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        boolean all = latch.await(60, TimeUnit.SECONDS);
+        consumer.shutdown();
+        System.out.println("{\"all\":" + all + "}");
+    }
+
+    private static void litePull(String namesrv, String topic, String group, int count) throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        consumer.start();
+        long deadline = System.currentTimeMillis() + 60000;
+        for (int got = 0; got < count && System.currentTimeMillis() < deadline;) {
+            for (MessageExt message : consumer.poll(1000)) { received(message); got++; }
+        }
+        consumer.commitSync();
+        consumer.shutdown();
+    }
+
+    // A Java broker tells its name server of its topics about ten seconds after its start.
+    @SuppressWarnings("deprecation")
+    private static Set<MessageQueue> queues(DefaultMQPullConsumer consumer, String topic) throws Exception {
+        long deadline = System.currentTimeMillis() + 60000;
+        while (true) {
+            try {
+                return consumer.fetchSubscribeMessageQueues(topic);
+            } catch (MQClientException e) {
+                if (System.currentTimeMillis() > deadline) throw e;
+                Thread.sleep(500);
+            }
+        }
+    }
+
+    @SuppressWarnings("deprecation")
+    private static void pull(String namesrv, String topic, String group) throws Exception {
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(group);
+        consumer.setNamesrvAddr(namesrv);
+        consumer.start();
+        for (MessageQueue queue : queues(consumer, topic)) {
+            long offset = consumer.minOffset(queue);
+            long end = consumer.maxOffset(queue);
+            while (offset < end) {
+                PullResult result = consumer.pull(queue, "*", offset, 32);
+                if (result.getMsgFoundList() != null) result.getMsgFoundList().forEach(RocketmqPeer::received);
+                offset = result.getNextBeginOffset();
+            }
+            consumer.updateConsumeOffset(queue, offset);
+        }
+        consumer.shutdown();
+    }
+}

@@ -1,0 +1,19 @@
+from gantry.model.group import SubscriptionData, parse_tag_expression
+from gantry.model.javahash import tags_code
+from services.broker.filter.tags import unit_filter
+
+
+def test_everything_needs_no_filter() -> None:
+    for expression in (None, "", "*"):
+        assert unit_filter(parse_tag_expression("T", expression)) is None
+    assert unit_filter(SubscriptionData("T", sub_string="A")) is None  # No hashes came: the client has to look itself.
+
+
+def test_tags_are_told_by_their_hash_negative_ones_too() -> None:
+    wants = unit_filter(parse_tag_expression("T", "TagA || polygenelubricants"))
+    assert wants is not None
+    assert tags_code("polygenelubricants") == -(2**31)
+    assert wants(tags_code("TagA"))
+    assert wants(tags_code("polygenelubricants"))
+    assert not wants(tags_code("TagB"))
+    assert not wants(0)

@@ -1,0 +1,129 @@
+from typing import Any
+
+from gantry.model.group import parse_tag_expression
+from gantry.remoting.codes import LanguageCode
+from services.broker.registry.clients import ClientInfo
+from services.broker.registry.consumers import ConsumerTable
+from services.broker.registry.producers import ProducerTable
+
+
+class Connection:
+    """Something with an identity."""
+
+
+A: Any = Connection()
+B: Any = Connection()
+
+
+def client(connection: Any, client_id: str = "1@2", *, seen_ms: int = 0) -> ClientInfo:
+    return ClientInfo(connection, client_id, LanguageCode.JAVA, 479, "1.2.3.4:5", 0, seen_ms)
+
+
+def register(table: ConsumerTable, info: ClientInfo, *topics: tuple[str, str, int] | None, group: str = "g") -> bool:
+    subscriptions = None
+    if None not in topics:
+        subscriptions = [parse_tag_expression(*topic) for topic in topics if topic is not None]
+    return table.register(
+        group,
+        info,
+        consume_type="CONSUME_PASSIVELY",
+        message_model="CLUSTERING",
+        consume_from_where="CONSUME_FROM_LAST_OFFSET",
+        subscriptions=subscriptions,
+    )
+
+
+def test_the_group_hears_of_members_and_topics_but_not_of_expressions() -> None:
+    table = ConsumerTable()
+    assert register(table, client(A), ("T", "*", 1))
+    assert not register(table, client(A), ("T", "*", 1))
+    assert not register(table, client(A), ("T", "TagA", 2))
+    assert register(table, client(A), ("T", "TagA", 2), ("U", "*", 1))
+    assert register(table, client(A), ("U", "*", 1))
+    assert register(table, client(B), ("U", "*", 1))
+
+
+def test_the_greater_version_wins_whoever_says_it() -> None:
+    table = ConsumerTable()
+    register(table, client(A), ("T", "new", 5))
+    register(table, client(B, "3@4"), ("T", "old", 4))
+    info = table.find("g")
+    assert info is not None
+    assert info.subscriptions["T"].sub_string == "new"
+
+
+def test_two_instances_with_different_topics_remove_each_others() -> None:
+    table = ConsumerTable()
+    register(table, client(A), ("T", "*", 1))
+    assert register(table, client(B, "3@4"), ("U", "*", 1))
+    info = table.find("g")
+    assert info is not None
+    assert list(info.subscriptions) == ["U"]
+
+
+def test_a_beat_without_subscriptions_leaves_them() -> None:
+    table = ConsumerTable()
+    register(table, client(A), ("T", "*", 1))
+    assert not register(table, client(A), None)
+    info = table.find("g")
+    assert info is not None
+    assert list(info.subscriptions) == ["T"]
+
+
+def test_members_are_told_apart_by_connection_and_id() -> None:
+    table = ConsumerTable()
+    for connection, client_id in [(A, "one"), (A, "two"), (B, "one")]:
+        register(table, client(connection, client_id), ("T", "*", 1))
+    info = table.find("g")
+    assert info is not None
+    assert info.client_ids() == ["one", "two"]
+    assert info.connections() == [A, B]
+    assert table.unregister("g", A, "one")
+    assert not table.unregister("g", A, "one")
+    assert not table.unregister("nobody", A, "one")
+    assert info.client_ids() == ["two", "one"]
+
+
+def test_a_connection_takes_all_its_instances_along() -> None:
+    table = ConsumerTable()
+    for group, connection, client_id in [("g", A, "one"), ("g", A, "two"), ("h", A, "one"), ("i", B, "x")]:
+        register(table, client(connection, client_id), ("T", "*", 1), group=group)
+    assert table.has_connection(A)
+    assert table.drop_connection(A) == ["g", "h"]
+    assert table.find("g") is None
+    assert [group.name for group in table.groups()] == ["i"]
+    assert table.groups_of("T") == ["i"]
+    assert not table.has_connection(A)
+
+
+def test_silence_expires_members_one_by_one() -> None:
+    table = ConsumerTable()
+    register(table, client(A, "old", seen_ms=0), ("T", "*", 1))
+    register(table, client(A, "young", seen_ms=500), ("T", "*", 1))
+    assert table.expire(1000, 1000) == ([], set())
+    assert table.expire(1001, 1000) == (["g"], {A})
+    assert table.has_connection(A)
+    info = table.find("g")
+    assert info is not None
+    assert info.client_ids() == ["young"]
+    assert info.find_member("old") is None
+    member = info.find_member("young")
+    assert member is not None
+    assert member.connection is A
+
+
+def test_producers_come_and_go() -> None:
+    table = ProducerTable()
+    table.register("pg", client(A, "one"))
+    table.register("pg", client(A, "one", seen_ms=5))
+    table.register("pg", client(B, "two", seen_ms=2000))
+    table.register("qg", client(A, "one"))
+    assert [member.client_id for member in table.members("pg")] == ["one", "two"]
+    assert set(table.groups()) == {"pg", "qg"}
+    table.unregister("qg", A, "one")
+    table.unregister("qg", A, "one")
+    assert table.members("qg") == []
+    assert table.expire(1500, 1000) == {A}
+    assert not table.has_connection(A)
+    table.drop_connection(B)
+    assert table.groups() == {}

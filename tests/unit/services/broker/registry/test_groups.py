@@ -1,0 +1,48 @@
+import pytest
+
+from gantry.model.errors import InvalidNameError
+from gantry.model.group import SubscriptionGroup
+from gantry.model.topic import DataVersion
+from services.broker.policy import Policy
+from services.broker.registry.groups import GroupTable, system_groups
+
+
+def test_a_group_is_made_at_its_first_use_where_that_is_allowed() -> None:
+    told: list[str] = []
+    table = GroupTable(told.append)
+    assert table.ensure("g", Policy(), 5) == SubscriptionGroup("g")
+    table.ensure("g", Policy(), 6)
+    assert told == ["g"]
+    assert table.version == DataVersion(0, 5, 1)
+    off = Policy(auto_create_subscription_group=False)
+    assert table.ensure("h", off, 7) is None
+    assert table.ensure("TOOLS_CONSUMER", off, 7) is not None
+
+
+def test_a_name_that_can_be_none_is_refused() -> None:
+    with pytest.raises(InvalidNameError, match="group: 'a b'"):
+        GroupTable().ensure("a b", Policy(), 1)
+
+
+def test_groups_change_and_go() -> None:
+    table = GroupTable()
+    table.put(SubscriptionGroup("g", retry_max_times=3), 1)
+    table.forbidden["g"] = {"T": 0b100, "U": 0b010}
+    assert not table.may_read("g", "T")
+    assert table.may_read("g", "U")
+    assert table.may_read("h", "T")
+    assert table.remove("g", 2)
+    assert not table.remove("g", 3)
+    assert table.may_read("g", "T")
+    assert len(table) == 0
+
+
+def test_system_groups_do_not_replace_what_the_file_says() -> None:
+    table = GroupTable()
+    mine = SubscriptionGroup("TOOLS_CONSUMER", retry_max_times=1)
+    table.load(DataVersion(0, 1, 1), [mine], {"g": {"T": 4}})
+    table.add_missing(system_groups())
+    assert table.find("TOOLS_CONSUMER") == mine
+    assert table.find("CID_RMQ_SYS_TRANS") == SubscriptionGroup("CID_RMQ_SYS_TRANS")
+    version, groups, forbidden = table.snapshot()
+    assert (version, len(groups), forbidden) == (DataVersion(0, 1, 1), 8, {"g": {"T": 4}})

@@ -1,0 +1,113 @@
+import pytest
+
+from gantry.storeformat.layout import UNIT
+from services.broker.longpolling import SUSPEND_MAX_MS, HeldPull, LongPolling
+
+
+class Table:
+    """A table of held pulls, and what was resumed."""
+
+    def __init__(self) -> None:
+        self.polling = LongPolling(now_ms=0)
+        self.resumed: list[str] = []
+
+    def hold(
+        self, name: str, *, offset: int = 0, codes: set[int] | None = None, owner: str = "c", ms: int = 1000
+    ) -> None:
+        held = HeldPull(
+            ("T", 0),
+            offset,
+            None if codes is None else codes.__contains__,
+            owner,
+            lambda: self.resumed.append(name),
+        )
+        self.polling.hold(held, now_ms=0, suspend_ms=ms)
+
+
+def units(*codes: int) -> bytes:
+    return b"".join(UNIT.pack(0, 100, code) for code in codes)
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+def test_an_arrival_behind_its_offset_wakes_a_pull_once(table: Table) -> None:
+    table.hold("here", offset=5)
+    table.hold("ahead", offset=6)
+    table.polling.arrived("T", 0, 6, units(0))
+    table.polling.arrived("T", 0, 6, units(0))
+    table.polling.arrived("T", 1, 99, units(0))
+    table.polling.arrived("U", 0, 99, units(0))
+    assert table.resumed == []  # Marked only: a batch of messages is answered as one.
+    table.polling.wake()
+    table.polling.wake()
+    assert table.resumed == ["here"]
+    assert table.polling.count == 1
+
+
+def test_only_wanted_tags_wake(table: Table) -> None:
+    table.hold("a", codes={1})
+    table.hold("b", codes={2})
+    table.hold("all")
+    table.polling.arrived("T", 0, 1, units(2))
+    table.polling.wake()
+    assert table.resumed == ["b", "all"]
+
+
+def test_of_many_messages_only_those_behind_a_pulls_offset_count(table: Table) -> None:
+    table.hold("had it", offset=9, codes={1})
+    table.hold("wants it", offset=7, codes={1})
+    table.hold("ahead", offset=10)
+    table.polling.arrived("T", 0, 10, units(2, 2, 1, 2))
+    table.polling.wake()
+    assert table.resumed == ["wants it"]
+
+
+def test_pulls_end_at_their_deadline_in_order_and_never_early(table: Table) -> None:
+    table.hold("late", ms=1000)
+    table.hold("soon", ms=150)
+    table.hold("at once", ms=-5)
+    table.polling.sweep(99)
+    assert table.resumed == []
+    table.polling.sweep(199)
+    assert table.resumed == ["at once"]
+    table.polling.sweep(999)
+    assert table.resumed == ["at once", "soon"]
+    table.polling.sweep(1100)
+    assert table.resumed == ["at once", "soon", "late"]
+    assert table.polling.count == 0
+
+
+def test_a_sweep_that_comes_very_late_finds_them_all(table: Table) -> None:
+    table.hold("one", ms=100)
+    table.hold("two", ms=5000)
+    table.polling.sweep(10_000_000)
+    assert table.resumed == ["one", "two"]
+
+
+def test_a_client_cannot_hold_for_ever(table: Table) -> None:
+    table.hold("greedy", ms=2**62)
+    table.polling.sweep(SUSPEND_MAX_MS + 100)
+    assert table.resumed == ["greedy"]
+
+
+def test_a_closed_connection_takes_its_pulls_along(table: Table) -> None:
+    table.hold("gone", owner="x")
+    table.hold("stays", owner="y")
+    table.polling.forget("x")
+    table.polling.forget("nobody")
+    table.polling.arrived("T", 0, 1, units(0))
+    table.polling.wake()
+    assert table.resumed == ["stays"]
+    assert table.polling.count == 0
+
+
+def test_resume_all_empties_the_table(table: Table) -> None:
+    table.hold("one", owner="x")
+    table.hold("two", owner="y")
+    table.polling.resume_all()
+    assert table.resumed == ["one", "two"]
+    table.polling.sweep(5000)
+    assert table.polling.count == 0

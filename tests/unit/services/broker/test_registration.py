@@ -1,0 +1,181 @@
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from gantry.model.topic import TopicConfig
+from gantry.remoting.bodies import RegisterBrokerBody
+from gantry.remoting.codes import RequestCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.errors import ConnectError
+from services.broker.policy import Policy
+from services.broker.registration import ANNOUNCE_TIMEOUT_MS, RETRY_DELAY_MS, Registration
+from services.broker.registry.topics import TopicTable
+from tests.support.brokerunit import IDENTITY
+
+PERIOD_MS = 30_000
+
+
+class NameServers:
+    """Name servers that note what they are told; one may be away, slow, or have forgotten everything."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, list[set[str]]] = {"a": [], "b": []}
+        self.perms: dict[str, int] = {}
+        self.away: set[str] = set()
+        self.forgetful: set[str] = set()
+        self.delay_s = 0.0
+        self.unregistered: list[str] = []
+
+    async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        await asyncio.sleep(self.delay_s)
+        if address in self.away:
+            raise ConnectError(address, "nobody there")
+        if command.code == RequestCode.UNREGISTER_BROKER:
+            self.unregistered.append(address)
+            return RemotingCommand.response_to(command, 0)
+        assert command.ext_fields["brokerAddr"] == "10.0.0.5:10911"
+        table = RegisterBrokerBody.decode(command.body_bytes).topics.topic_config_table
+        if address in self.forgetful and len(table) == 1:
+            return RemotingCommand.response_to(command, 1, remark="register broker failed")
+        self.told[address].append(set(table))
+        self.perms |= {name: config.perm for name, config in table.items()}
+        return RemotingCommand.response_to(command, 0)
+
+    def connected(self, address: str) -> object | None:
+        return None if address in self.away else self
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.servers = NameServers()
+        self.topics = TopicTable()
+        self.policy = Policy()
+        for topic in ("S1", "S2"):
+            self.topics.put(TopicConfig(topic), 1)
+        self.registration = Registration(
+            ("a", "b"),
+            identity=IDENTITY,
+            topics=self.topics,
+            policy=self.policy,
+            client=self.servers,
+            period_ms=PERIOD_MS,
+            timeout_ms=1000,
+        )
+        self.topics.on_change = self.registration.topic_changed
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.tasks = [loop.create_task(self.registration.keep(address)) for address in self.registration.addresses]
+
+    def take(self, address: str = "a") -> list[set[str]]:
+        told, self.servers.told[address] = self.servers.told[address], []
+        return told
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    scene = Scene()
+    yield scene
+    for task in scene.tasks:
+        task.cancel()
+    await asyncio.gather(*scene.tasks, return_exceptions=True)
+
+
+async def test_every_name_server_hears_of_everything_at_start_and_every_period(scene: Scene) -> None:
+    scene.start()
+    await scene.registration.first_round()
+    assert scene.registration.registered_count == 2
+    assert (scene.take("a"), scene.take("b")) == ([{"S1", "S2"}], [{"S1", "S2"}])
+    await asyncio.sleep(PERIOD_MS * 3.5 / 1000)
+    assert (len(scene.take("a")), len(scene.take("b"))) == (3, 3)
+
+
+async def test_a_changed_topic_goes_out_alone_and_several_together(scene: Scene) -> None:
+    scene.start()
+    await scene.registration.first_round()
+    scene.take()
+    scene.topics.put(TopicConfig("T"), 2)
+    await scene.registration.announced()
+    assert scene.take() == [{"T"}]
+    for topic in ("U", "V"):
+        scene.topics.put(TopicConfig(topic), 3)
+    await scene.registration.announced()
+    assert scene.take() == [{"U", "V"}]
+    scene.topics.remove("U", 4)
+    await scene.registration.announced()
+    assert scene.take() == [set()]
+    await scene.registration.announced()  # Nothing to wait for.
+
+
+async def test_one_that_is_away_delays_nobody_and_is_found_when_it_is_back(scene: Scene) -> None:
+    scene.servers.away.add("b")
+    scene.start()
+    await scene.registration.first_round()
+    assert scene.registration.registered_count == 1
+    scene.topics.put(TopicConfig("T"), 2)
+    await scene.registration.announced()
+    assert scene.take("a")[-1] == {"T"}
+    scene.servers.away.clear()
+    await asyncio.sleep(RETRY_DELAY_MS * 1.5 / 1000)
+    assert scene.take("b") == [{"S1", "S2", "T"}]
+
+
+async def test_one_that_has_forgotten_us_gets_everything_at_once(scene: Scene) -> None:
+    scene.start()
+    await scene.registration.first_round()
+    scene.take()
+    scene.servers.forgetful.add("a")
+    scene.topics.put(TopicConfig("T"), 2)
+    await scene.registration.announced()
+    assert scene.take() == [{"S1", "S2", "T"}]
+
+
+async def test_after_a_lost_connection_everything_is_told_again_at_once(scene: Scene) -> None:
+    scene.start()
+    await scene.registration.first_round()
+    scene.take()
+    scene.registration.connection_lost("a")
+    scene.registration.connection_lost("nobody")
+    await asyncio.sleep(0.1)
+    assert scene.take() == [{"S1", "S2"}]
+
+
+async def test_the_brokers_permission_narrows_that_of_topics(scene: Scene) -> None:
+    scene.start()
+    await scene.registration.first_round()
+    scene.policy.broker_permission = 4
+    scene.registration.permission_changed(5)
+    await scene.registration.announced()
+    assert scene.servers.perms == {"S1": 4, "S2": 4}
+
+
+async def test_nobody_waits_long_for_a_name_server_that_hangs(scene: Scene) -> None:
+    scene.start()
+    await scene.registration.first_round()
+    scene.servers.delay_s = 500.0
+    scene.topics.put(TopicConfig("T"), 2)
+    started_s = asyncio.get_running_loop().time()
+    await scene.registration.announced()
+    assert asyncio.get_running_loop().time() - started_s <= ANNOUNCE_TIMEOUT_MS / 1000 + 0.1
+
+
+async def test_good_byes_go_to_those_who_are_there(scene: Scene) -> None:
+    scene.start()
+    await scene.registration.first_round()
+    scene.servers.away.add("b")
+    await scene.registration.unregister_all()
+    assert scene.servers.unregistered == ["a"]
+
+
+async def test_without_name_servers_nothing_is_waited_for() -> None:
+    scene = Scene()
+    alone = Registration(
+        (), identity=IDENTITY, topics=scene.topics, policy=scene.policy, client=scene.servers, period_ms=1, timeout_ms=1
+    )
+    await alone.first_round()
+    await alone.announced()
+    await alone.unregister_all()
+    assert alone.registered_count == 0
