@@ -1,0 +1,36 @@
+"""Topics: what is wanted of each and what brokers hold.
+
+Revision: 0001
+After: nothing
+"""
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects.postgresql import JSONB
+
+revision = "0001"
+down_revision = None
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "topics",
+        sa.Column("name", sa.Text(collation="C"), nullable=False),
+        sa.Column("config", JSONB(), nullable=False),
+        sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("state_detail", sa.Text(), nullable=True),
+        sa.Column("origin", sa.String(16), nullable=False),
+        sa.Column("created_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.Column("updated_at", sa.DateTime(timezone=True), server_default=sa.text("now()"), nullable=False),
+        sa.Column("observed", JSONB(), server_default=sa.text("'{}'::jsonb"), nullable=False),
+        sa.Column("observed_at", sa.DateTime(timezone=True), nullable=True),
+        sa.CheckConstraint("version >= 1", name=op.f("ck_topics_version_positive")),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_topics")),
+    )
+
+
+def downgrade() -> None:
+    op.drop_table("topics")

@@ -1,0 +1,95 @@
+"""`python -m services.gateway`: one gateway process."""
+
+import argparse
+import os
+import sys
+
+from gantry.model.address import Address
+from gantry.runtime.errors import SettingsError
+from gantry.runtime.lifecycle import Lifecycle, run_service
+from gantry.runtime.settings import load_settings
+from gantry.runtime.telemetry import configure_logging, logger
+from services.gateway.app import create_app
+from services.gateway.bootstrap import build
+from services.gateway.server import Sweeper, bind, make_server
+from services.gateway.settings import GatewaySettings
+
+log = logger("gateway")
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def read_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Return the command line."""
+    parser = argparse.ArgumentParser(prog="gantry gateway", description="Gantry over HTTP and WebSocket.")
+    parser.add_argument("--listen", metavar="HOST:PORT", help="default 127.0.0.1:8080; port 0 takes any")
+    parser.add_argument("--namesrv", metavar="A;B", help="addresses of the name servers")
+    parser.add_argument("--database", metavar="URL", help="postgresql://…; or GANTRY_DATABASE_URL")
+    parser.add_argument("--data", metavar="DIR", help="folder for the cache of API keys")
+    parser.add_argument("--first-key-file", metavar="FILE", help="where the first API key is written")
+    parser.add_argument("--name", help="what this gateway is called in logs and the ready file")
+    parser.add_argument("--config", metavar="FILE", help="a TOML file of settings")
+    parser.add_argument("--ready-file", metavar="FILE", help="is written once the gateway answers")
+    return parser.parse_args(arguments)
+
+
+def settings_of(options: argparse.Namespace) -> GatewaySettings:
+    """Return the settings: defaults, file, environment, command line. Raises SettingsError."""
+    environment = dict(os.environ)
+    return load_settings(
+        GatewaySettings,
+        service="gateway",
+        environment=environment,
+        file=options.config or environment.get("GANTRY_CONFIG"),
+        overrides={
+            "listen": options.listen,
+            "namesrv": options.namesrv,
+            "database_url": options.database or environment.get("GANTRY_DATABASE_URL"),
+            "data_dir": options.data or environment.get("GANTRY_DATA"),
+            "first_key_file": options.first_key_file,
+            "name": options.name,
+        },
+    )
+
+
+async def serve(settings: GatewaySettings, lifecycle: Lifecycle) -> None:
+    """Run the gateway until it is told to stop."""
+    host, port = settings.address
+    listener = bind(host, port)
+    dependencies = build(settings)
+    try:
+        await dependencies.start()
+        for name, work in dependencies.background().items():
+            lifecycle.scope.spawn(name, work)
+        server = make_server(create_app(dependencies), settings)
+        sweeper = Sweeper(server, settings, dependencies.metrics)
+        serving = lifecycle.scope.spawn("http", server.serve(sockets=[listener]))
+        lifecycle.scope.spawn("sweeper", sweeper.run())
+        await server.is_up.wait()
+        address = str(Address(*listener.getsockname()[:2]))
+        if host not in _LOOPBACK:
+            log.warning("listening beyond this machine without TLS", address=address)
+        lifecycle.ready({"address": address, "url": f"http://{address}", "instance": settings.name})
+        await lifecycle.wait_for_stop()
+        dependencies.health.is_stopping = True
+        await dependencies.stream.stop(timeout_ms=settings.stop_timeout_ms)
+        server.stop()
+        await serving
+    finally:
+        await dependencies.stop()
+
+
+def main() -> int:
+    """Run the command line; return the exit code."""
+    options = read_arguments()
+    configure_logging(service="gateway")
+    try:
+        settings = settings_of(options)
+    except SettingsError as error:
+        print(f"gateway: {error}", file=sys.stderr)  # noqa: T201 - one line for whoever started it.
+        return 1
+    return run_service(settings.name, lambda lifecycle: serve(settings, lifecycle), ready_file=options.ready_file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

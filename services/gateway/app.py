@@ -1,0 +1,82 @@
+"""The ASGI application: HTTP to the front, WebSockets to the stream, nothing else.
+
+HTTP goes straight to `Front`, a bare ASGI function with a router of its own (asgi/router.py says why).
+"""
+
+from starlette.types import ASGIApp
+
+from services.gateway.asgi.answer import problem_answer
+from services.gateway.asgi.call import Receive, Scope, Send
+from services.gateway.asgi.router import Route, Router
+from services.gateway.bootstrap import Dependencies
+from services.gateway.errors import NOT_FOUND, ProblemError
+from services.gateway.middleware import Front
+from services.gateway.routes.cluster import cluster_routes
+from services.gateway.routes.groups import group_routes
+from services.gateway.routes.keys import audit_routes, key_routes, ticket_routes
+from services.gateway.routes.later import later_routes
+from services.gateway.routes.read import read_routes
+from services.gateway.routes.send import send_routes
+from services.gateway.routes.service import STREAM_PATH, service_routes
+from services.gateway.routes.topics import topic_routes
+
+
+class Gateway:
+    """The application."""
+
+    def __init__(self, front: Front, stream: ASGIApp) -> None:
+        self._front = front
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request or a WebSocket."""
+        if scope["type"] == "http":
+            await self._front(scope, receive, send)
+        elif scope["type"] == "websocket" and scope["path"] == STREAM_PATH:
+            await self._stream(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await _refuse_websocket(scope, receive, send)
+
+
+def create_app(dependencies: Dependencies) -> Gateway:
+    """Return the application over what bootstrap has built."""
+    settings = dependencies.settings
+    front = Front(
+        Router(all_routes(dependencies)),
+        dependencies.keys,
+        dependencies.metrics,
+        clock=dependencies.clock,
+        in_flight_max=settings.in_flight_max,
+        body_bytes_total_max=settings.body_bytes_total_max,
+        access_log=settings.access_log,
+        is_stopping=lambda: dependencies.health.is_stopping,
+    )
+    return Gateway(front, dependencies.stream_app)
+
+
+def all_routes(dependencies: Dependencies) -> list[Route]:
+    """Return every route of the contract."""
+    return [
+        *send_routes(dependencies.sending),
+        *read_routes(dependencies.reader, dependencies.lookup, wait_ms_max=dependencies.settings.wait_ms_max),
+        *topic_routes(dependencies.topics),
+        *group_routes(dependencies.groups, dependencies.offsets, dependencies.consumers),
+        *cluster_routes(dependencies.cluster),
+        *key_routes(dependencies.key_admin),
+        *ticket_routes(dependencies.tickets),
+        *audit_routes(dependencies.audit),
+        *service_routes(dependencies.health, dependencies.metrics, dependencies.contract),
+        *later_routes(),
+    ]
+
+
+async def _refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
+    await receive()
+    problem = ProblemError(NOT_FOUND, f"path: only {STREAM_PATH} is a WebSocket", field="path")
+    answer = problem_answer(problem, "none")
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close"})
+        return
+    headers = [*answer.headers, (b"x-request-id", b"none")]
+    await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": answer.body})

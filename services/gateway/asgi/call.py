@@ -1,0 +1,247 @@
+"""Call: one request on its way through the gateway, and the bounded reading of its body."""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from functools import lru_cache
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from services.gateway.auth.principal import NOBODY, Principal
+from services.gateway.errors import DUPLICATE, OVERLOADED, TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, ProblemError, invalid
+from services.gateway.schemas.reading import read_json
+from services.gateway.settings import REQUEST_BYTES_MAX
+
+T = TypeVar("T")
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+# Smaller bodies are not worth the counting.
+_COUNTED_BYTES_MIN: Final = 64 * 1024
+
+# What two of would leave it to chance which one counts.
+_SINGLE_HEADERS: Final = frozenset(
+    {
+        b"authorization",
+        b"content-type",
+        b"content-length",
+        b"content-encoding",
+        b"idempotency-key",
+        b"if-match",
+        b"if-none-match",
+        b"traceparent",
+        b"x-request-id",
+    }
+)
+
+
+class ClientGoneError(Exception):
+    """The caller has closed the connection; nobody waits for the answer."""
+
+
+class ByteBudget:
+    """How many bytes of request bodies may be in memory at once.
+
+    Concurrency: one thread.
+    """
+
+    __slots__ = ("max_bytes", "used_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.used_bytes = 0
+
+    def take(self, count: int) -> None:
+        """Take so many. Raises ProblemError (503) when there are not enough left."""
+        if self.used_bytes + count > self.max_bytes:
+            raise ProblemError(
+                OVERLOADED,
+                f"request: bodies of {self.used_bytes} bytes are in memory, {count} more would be above {self.max_bytes}",
+            )
+        self.used_bytes += count
+
+    def give(self, count: int) -> None:
+        """Give them back."""
+        self.used_bytes -= count
+        assert self.used_bytes >= 0
+
+
+class Call:
+    """One request: who sent it, to which path, with what.
+
+    Attributes:
+        principal: Who holds the key; only public routes are called without one.
+        parameters: Of the path, decoded.
+        query: Parameters of the query, each declared by the route.
+        headers: By lower-case name; where one may stand twice, the last.
+        outcome: Of a send, what is to be said of it if it fails from here on; else None.
+    """
+
+    __slots__ = (
+        "_budget",
+        "_receive",
+        "_taken",
+        "headers",
+        "outcome",
+        "parameters",
+        "principal",
+        "query",
+        "request_id",
+        "scope",
+    )
+
+    def __init__(self, scope: Scope, receive: Receive, headers: Mapping[bytes, bytes], budget: ByteBudget) -> None:
+        self.scope = scope
+        self.headers = headers
+        self.request_id = ""
+        self.parameters: Mapping[str, str] = {}
+        self.query: Mapping[str, str] = {}
+        self.principal: Principal = NOBODY
+        self.outcome: str | None = None
+        self._receive = receive
+        self._budget = budget
+        self._taken = 0
+
+    def header(self, name: bytes) -> str | None:
+        """Return a header's value. Raises ProblemError (400) where it is not ASCII."""
+        value = self.headers.get(name)
+        if value is None:
+            return None
+        try:
+            return value.decode("ascii")
+        except UnicodeDecodeError:
+            raise invalid(name.decode(), value, "is not ASCII") from None
+
+    @property
+    def media_type(self) -> str | None:
+        """Return the content type without its parameters, in lower case."""
+        value = self.headers.get(b"content-type")
+        return None if value is None else _content_type(value)[0]
+
+    @property
+    def wants_msgpack(self) -> bool:
+        """Say whether `Accept` prefers MessagePack to JSON."""
+        accept = self.headers.get(b"accept")
+        return accept is not None and b"application/msgpack" in accept and _prefers_msgpack(accept.decode("latin-1"))
+
+    async def read_body(self) -> bytes:
+        """Return the whole body.
+
+        Raises:
+            ProblemError: 413: it is too large, told before it is read whole. 415: it is compressed. 503: too many are
+                in memory.
+            ClientGoneError: The caller has gone.
+        """
+        headers = self.headers
+        if b"content-encoding" in headers and headers[b"content-encoding"].lower() != b"identity":
+            raise ProblemError(
+                UNSUPPORTED_MEDIA_TYPE, "Content-Encoding: compressed bodies are not read", field="Content-Encoding"
+            )
+        # The HTTP parser has checked that it is a number.
+        length = headers.get(b"content-length")
+        expected = REQUEST_BYTES_MAX if length is None else int(length)
+        if expected > REQUEST_BYTES_MAX:
+            raise _too_large(expected)
+        if expected >= _COUNTED_BYTES_MIN and (length is not None or b"transfer-encoding" in headers):
+            self._budget.take(expected)
+            self._taken = expected
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        if not message.get("more_body", False):
+            return message.get("body", b"")  # type: ignore[no-any-return]
+        return await self._read_rest(message.get("body", b""))
+
+    async def read_json(self, decoder: msgspec.json.Decoder[T]) -> T:
+        """Return the body as a value.
+
+        Raises:
+            ProblemError: 415: it is not JSON; and those of read_body.
+            InvalidValueError: It can't be read as what it should be.
+        """
+        self.require_json()
+        return read_json(await self.read_body(), decoder)
+
+    def require_json(self) -> None:
+        """Raise ProblemError (415) unless the body is said to be JSON in UTF-8."""
+        if self.media_type != "application/json":
+            found = self.media_type or "nothing"
+            raise ProblemError(
+                UNSUPPORTED_MEDIA_TYPE, f"Content-Type: {found!r} is not application/json", field="Content-Type"
+            )
+        self.require_utf8()
+
+    def require_utf8(self) -> None:
+        """Raise ProblemError (415) where the content type names another character set."""
+        _, charset = _content_type(self.headers.get(b"content-type", b""))
+        if charset is not None:
+            raise ProblemError(
+                UNSUPPORTED_MEDIA_TYPE, f"Content-Type: charset {charset!r} is not UTF-8", field="Content-Type"
+            )
+
+    def refuse_headers(self, bad: ProblemError | None) -> None:
+        """Raise what was found to be wrong with one, or ProblemError (400) where one that must be single stands twice."""
+        if bad is not None:
+            raise bad
+        seen: set[bytes] = set()
+        for name, _ in self.scope["headers"]:
+            if name in seen and (name in _SINGLE_HEADERS or name.startswith(b"gantry-")):
+                shown = name.decode("latin-1")
+                raise ProblemError(DUPLICATE, f"{shown}: is given twice", field=shown)
+            seen.add(name)
+
+    def close(self) -> None:
+        """Give back what was taken for the body."""
+        if self._taken:
+            self._budget.give(self._taken)
+            self._taken = 0
+
+    async def _read_rest(self, first: bytes) -> bytes:
+        parts, size = [first], len(first)
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            part = message.get("body", b"")
+            size += len(part)
+            if size > REQUEST_BYTES_MAX:
+                raise _too_large(size)
+            parts.append(part)
+            more = message.get("more_body", False)
+        return b"".join(parts)
+
+
+# Callers write the same few, thousands of times a second.
+@lru_cache(maxsize=64)
+def _content_type(value: bytes) -> tuple[str, str | None]:
+    """Return the media type without its parameters, in lower case, and the first character set that is not UTF-8."""
+    media_type, *parameters = value.decode("latin-1").lower().split(";")
+    for parameter in parameters:
+        name, _, charset = parameter.strip().partition("=")
+        if name == "charset" and charset.strip('" ') not in ("utf-8", "utf8"):
+            return media_type.strip(" \t"), charset
+    return media_type.strip(" \t"), None
+
+
+def _too_large(size: int) -> ProblemError:
+    return ProblemError(
+        TOO_LARGE, f"request: at least {size} bytes, and {REQUEST_BYTES_MAX} are allowed", field="request"
+    )
+
+
+def _prefers_msgpack(accept: str) -> bool:
+    weights: dict[str, float] = {}
+    for item in accept.split(","):
+        media_type, *parameters = [part.strip().lower() for part in item.split(";")]
+        weights[media_type] = 1.0
+        for parameter in parameters:
+            if parameter.startswith("q="):
+                try:
+                    weights[media_type] = float(parameter[2:])
+                except ValueError:
+                    weights[media_type] = 0.0
+    json_weight = max(weights.get(name, 0.0) for name in ("application/json", "application/*", "*/*"))
+    msgpack_weight = weights.get("application/msgpack", 0.0)
+    # Who names MessagePack and anything else with equal weight has named it on purpose.
+    return msgpack_weight > 0 and (msgpack_weight >= json_weight or "application/json" not in weights)

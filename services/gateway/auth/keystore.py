@@ -1,0 +1,167 @@
+"""KeyStore: keeps the key ring in line with Postgres, and makes the first key there ever is.
+
+The ring is filled from the cache at start and from Postgres at once and then every `interval_ms`, so a key that was
+revoked through another gateway opens nothing here after that long. While Postgres is away the ring stays as it is.
+
+The first key is made where Postgres has none that is valid. It is written to its file before it is added to Postgres: if we
+die in between, the next start finds the file and adds that key. So whoever reads the file has the key, and it is never
+shown anywhere else.
+
+Where the file has to be kept (`gantry up`, which shows what is in it), one that is gone at a start is made anew in the same
+way, with one more key: of the others nobody knows more than the digest. They stay valid.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gantry.runtime.clock import Clock
+from gantry.runtime.privatefiles import find_private, write_private
+from gantry.runtime.telemetry import logger
+from services.gateway.auth.keycache import KeyCache
+from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of, make_key, make_key_id
+from services.gateway.db.engine import Database
+from services.gateway.db.errors import MetadataUnavailableError
+from services.gateway.db.leadership import lock_key
+from services.gateway.db.models import ApiKey
+from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, KeyRepository
+from services.gateway.schemas.rights import ALL_RIGHTS, Rights
+
+log = logger("gateway.keys")
+
+FIRST_KEY_NAME = "first key"
+KEPT_KEY_NAME = "made at a start that found no key file"
+BOOTSTRAP = Actor("bootstrap")
+
+
+class KeyStore:
+    """The gateway's link between its key ring and Postgres.
+
+    Concurrency: one task runs it.
+    """
+
+    def __init__(
+        self,
+        keys: KeyRing,
+        database: Database | None,
+        cache: KeyCache,
+        *,
+        clock: Clock,
+        interval_ms: int,
+        first_key_file: str,
+        keep_first_key_file: bool = False,
+    ) -> None:
+        self._keys = keys
+        self._database = database
+        self._cache = cache
+        self._clock = clock
+        self._interval_ms = interval_ms
+        self._first_key_file = first_key_file
+        self._is_file_missed = keep_first_key_file
+        self.unavailable: str | None = None if database is not None else "no database is configured"
+        """Why Postgres could not be asked last time, or None."""
+
+    def load_cache(self) -> None:
+        """Fill the ring with the keys of the last run."""
+        records = self._cache.load()
+        if records is not None:
+            self._keys.replace(records)
+
+    async def refresh(self) -> bool:
+        """Bring the ring in line with Postgres; False where Postgres is away."""
+        if self._database is None:
+            return False
+        used = self._keys.take_used()
+        try:
+            async with self._database.transaction() as session:
+                rows = await _valid_keys(session)
+                if not rows:
+                    rows = [await self._make_first(session)]
+                elif self._is_file_missed:
+                    rows = await self._with_kept(session)
+                now = datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC)
+                await KeyRepository(session).touch(dict.fromkeys(sorted(used), now))
+        except MetadataUnavailableError as error:
+            if self.unavailable is None:
+                log.warning("Postgres is away; keys stay as they are", reason=error.reason)
+            self.unavailable = error.reason
+            return False
+        except OSError as error:
+            self.unavailable = (
+                f"the first API key can't be written to {self._first_key_file}: {error.strerror or error}"
+            )
+            log.warning("the first API key was not made", reason=self.unavailable)
+            return False
+        self.unavailable = None
+        self._is_file_missed = False
+        if self._keys.replace(_record(row) for row in rows):
+            self._cache.save(self._keys.records())
+        return True
+
+    async def run(self) -> None:
+        """Refresh for ever."""
+        while True:
+            await self.refresh()
+            # Until the ring was filled once nobody can do anything, so that is tried more often.
+            await asyncio.sleep((self._interval_ms if self._keys.is_loaded else 1_000) / 1_000)
+
+    def saved(self) -> None:
+        """Write the cache after the ring was changed by a call."""
+        self._cache.save(self._keys.records())
+
+    async def _make_first(self, session: AsyncSession) -> ApiKey:
+        await _lock(session)
+        rows = await _valid_keys(session)
+        if rows:
+            return rows[0]
+        row = await self._add_written(session, FIRST_KEY_NAME)
+        if row is None or row.revoked_at is not None:
+            row = await self._write_new(session, FIRST_KEY_NAME)
+        log.info("made the first API key", key_id=row.id, file=self._first_key_file)
+        return row
+
+    async def _with_kept(self, session: AsyncSession) -> Sequence[ApiKey]:
+        """Return the valid keys, among them the one in the file; if that was revoked, somebody wanted it so."""
+        await _lock(session)
+        if await self._add_written(session, KEPT_KEY_NAME) is None:
+            row = await self._write_new(session, KEPT_KEY_NAME)
+            log.info("the key file was gone: made one more API key", key_id=row.id, file=self._first_key_file)
+        return await _valid_keys(session)
+
+    async def _add_written(self, session: AsyncSession, name: str) -> ApiKey | None:
+        """Make the key in the file one of the keys; None where there is none."""
+        key = (find_private(self._first_key_file) or b"").decode("ascii", "replace").strip()
+        return await _add(session, key, name) if key else None
+
+    async def _write_new(self, session: AsyncSession, name: str) -> ApiKey:
+        key = make_key()
+        write_private(self._first_key_file, key.encode() + b"\n")
+        return await _add(session, key, name)
+
+
+async def _lock(session: AsyncSession) -> None:
+    # Two gateways that start together must not make two.
+    await session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": lock_key("first-key")})
+
+
+async def _add(session: AsyncSession, key: str, name: str) -> ApiKey:
+    rights = msgspec.to_builtins(ALL_RIGHTS)
+    repository = KeyRepository(session)
+    return await repository.ensure(make_key_id(), sha256=digest_of(key), name=name, rights=rights, actor=BOOTSTRAP)
+
+
+async def _valid_keys(session: AsyncSession) -> Sequence[ApiKey]:
+    rows: list[ApiKey] = []
+    while True:
+        page = await KeyRepository(session).page(after=rows[-1].id if rows else "", limit=LIST_LIMIT_MAX, revoked=False)
+        rows += page
+        if len(page) < LIST_LIMIT_MAX:
+            return rows
+
+
+def _record(row: ApiKey) -> KeyRecord:
+    return KeyRecord(row.id, bytes(row.sha256), row.name, msgspec.convert(row.rights, Rights))

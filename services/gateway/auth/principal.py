@@ -1,0 +1,114 @@
+"""Principals: who calls, and what they may do.
+
+Rights are patterns over names, in which `*` stands for any characters. An answer is remembered, since the same few
+topics are asked for with every message.
+"""
+
+import re
+from collections.abc import Iterable
+
+from services.gateway.errors import FORBIDDEN, ProblemError
+from services.gateway.schemas.rights import Rights
+
+# A key for `*` that sends to ever new names must not make this grow; past it answers are just worked out again.
+REMEMBERED_MAX = 4_096
+
+
+class NamePatterns:
+    """A set of patterns that names are matched with; `*` is any characters, also none."""
+
+    __slots__ = ("_all", "_expression", "_known")
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        patterns = tuple(patterns)
+        self._all = "*" in patterns
+        parts = [".*".join(re.escape(piece) for piece in re.split(r"\*+", pattern)) for pattern in patterns]
+        self._expression = re.compile("|".join(parts), re.DOTALL) if parts else None
+        self._known: dict[str, bool] = {}
+
+    def __bool__(self) -> bool:
+        return self._expression is not None
+
+    def matches(self, name: str) -> bool:
+        """Say whether the name is covered."""
+        if self._all:
+            return True
+        known = self._known.get(name)
+        if known is None:
+            known = self._expression is not None and self._expression.fullmatch(name) is not None
+            if len(self._known) < REMEMBERED_MAX:
+                self._known[name] = known
+        return known
+
+
+class Principal:
+    """Whoever holds a key; `key_id` is the actor of what is written to the audit trail."""
+
+    __slots__ = ("_groups", "_publish", "_topics", "key_id", "name", "rights")
+
+    def __init__(self, key_id: str, name: str, rights: Rights) -> None:
+        self.key_id = key_id
+        self.name = name
+        self.rights = rights
+        self._publish = NamePatterns(rights.publish)
+        self._topics = NamePatterns(rights.consume.topics)
+        self._groups = NamePatterns(rights.consume.groups)
+
+    @property
+    def is_admin(self) -> bool:
+        """Say whether metadata may be seen and changed."""
+        return self.rights.admin
+
+    def may_publish(self, topic: str) -> bool:
+        """Say whether messages may be sent to the topic."""
+        return self._publish.matches(topic)
+
+    def may_read(self, topic: str) -> bool:
+        """Say whether the topic's messages may be read."""
+        return self._topics.matches(topic)
+
+    def may_consume(self, topic: str, group: str) -> bool:
+        """Say whether the group may be used to consume the topic."""
+        return self._topics.matches(topic) and self._groups.matches(group)
+
+    def may_see_topic(self, topic: str) -> bool:
+        """Say whether the topic's configuration and offsets may be seen."""
+        return self.rights.admin or self._publish.matches(topic) or self._topics.matches(topic)
+
+    def may_see_group(self, group: str) -> bool:
+        """Say whether the group's configuration, offsets and clients may be seen."""
+        return self.rights.admin or self._groups.matches(group)
+
+    def may_see_anything(self) -> bool:
+        """Say whether there are names that this key may see at all."""
+        return self.rights.admin or bool(self._publish) or bool(self._topics) or bool(self._groups)
+
+    def require(self, allowed: bool, right: str, name: str | None = None) -> None:
+        """Raise the problem of a missing right unless allowed; it is the same whether the thing exists or not."""
+        if not allowed:
+            on = "" if name is None else f" on {name}"
+            raise ProblemError(FORBIDDEN, f"key {self.key_id}: has no right `{right}`{on}")
+
+    def require_publish(self, topic: str) -> None:
+        """Raise ProblemError (403) unless messages may be sent to the topic."""
+        if not self._publish.matches(topic):
+            self.require(False, "publish", f"topic {topic}")
+
+    def require_read(self, topic: str) -> None:
+        """Raise ProblemError (403) unless the topic's messages may be read."""
+        if not self._topics.matches(topic):
+            self.require(False, "consume", f"topic {topic}")
+
+    def require_consume(self, topic: str, group: str) -> None:
+        """Raise ProblemError (403) unless the group may be used to consume the topic."""
+        if not self.may_consume(topic, group):
+            self.require(False, "consume", f"topic {topic} for group {group}")
+
+    def require_admin(self) -> None:
+        """Raise ProblemError (403) unless metadata may be changed."""
+        if not self.rights.admin:
+            self.require(False, "admin")
+
+
+# Who calls a public route.
+NOBODY = Principal("nobody", "nobody", Rights())

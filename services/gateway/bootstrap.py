@@ -1,0 +1,222 @@
+"""The one place that builds the gateway and wires it together."""
+
+import os
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from starlette.types import ASGIApp
+
+from gantry.client.engine import ClientEngine
+from gantry.client.producer import Producer
+from gantry.client.settings import ClientSettings
+from gantry.model.group import SubscriptionGroup
+from gantry.model.topic import TopicConfig
+from gantry.runtime.clock import Clock, SystemClock
+from gantry.runtime.errors import StartupError
+from gantry.runtime.rng import Rng
+from services.gateway.auth.keycache import FileKeyCache
+from services.gateway.auth.keyring import KeyRing
+from services.gateway.auth.keystore import KeyStore
+from services.gateway.auth.tickets import Tickets
+from services.gateway.db.engine import Database
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.settings import GatewaySettings
+from services.gateway.usecases.audit import Audit
+from services.gateway.usecases.brokers import Brokers
+from services.gateway.usecases.cluster import Cluster
+from services.gateway.usecases.configs import Configs
+from services.gateway.usecases.consumers import Consumers
+from services.gateway.usecases.health import Health
+from services.gateway.usecases.keys import Keys
+from services.gateway.usecases.kinds import GroupKind, TopicKind
+from services.gateway.usecases.lookup import Lookup
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.mirror import Mirror
+from services.gateway.usecases.offsets import GroupOffsets
+from services.gateway.usecases.publish import StreamPublisher
+from services.gateway.usecases.read import QueueReader
+from services.gateway.usecases.reconcile import KindReconciler, Reconciler
+from services.gateway.usecases.send import SendMessages
+from services.gateway.ws.consumers import GroupConsumers
+from services.gateway.ws.endpoint import StreamEndpoint
+
+PRODUCER_GROUP: Final = "GANTRY_GATEWAY"
+KEY_CACHE_FILE: Final = "gateway-keys.json"
+FIRST_KEY_FILE: Final = "first-api-key"
+
+_HERE: Final = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """What the application is made of."""
+
+    settings: GatewaySettings
+    clock: Clock
+    metrics: GatewayMetrics
+    contract: bytes
+    engine: ClientEngine
+    producer: Producer
+    metadata: Metadata
+    keys: KeyRing
+    key_store: KeyStore
+    tickets: Tickets
+    health: Health
+    sending: SendMessages
+    reader: QueueReader
+    lookup: Lookup
+    topics: Configs[TopicConfig]
+    groups: Configs[SubscriptionGroup]
+    offsets: GroupOffsets
+    consumers: Consumers
+    cluster: Cluster
+    key_admin: Keys
+    audit: Audit
+    reconciler: Reconciler
+    mirror: Mirror
+    stream: StreamEndpoint
+
+    @property
+    def stream_app(self) -> ASGIApp:
+        """Return the WebSocket's application."""
+        return self.stream
+
+    def background(self) -> dict[str, Coroutine[Any, Any, None]]:
+        """Return what runs for as long as the gateway does, by name."""
+        return {
+            "keys": self.key_store.run(),
+            "reconciler": self.reconciler.run(),
+            "mirror": self.mirror.run(),
+            "engine": self.engine.wait_for_failure(),
+        }
+
+    async def start(self) -> None:
+        """Start the client engine and fill the key ring; brokers and Postgres may be away."""
+        await self.engine.start()
+        await self.producer.start()
+        self.key_store.load_cache()
+        if await self.key_store.refresh():
+            await self.reconciler.declare()
+
+    async def stop(self) -> None:
+        """Close what start opened, after the last request was answered."""
+        await self.producer.close()
+        await self.engine.stop()
+        if self.metadata.database is not None:
+            await self.metadata.database.close()
+
+
+def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | None = None) -> Dependencies:
+    """Build a gateway; connects to nobody.
+
+    Raises:
+        StartupError: The database's URL can't be read, or the contract is not where it should be.
+    """
+    clock, rng = clock or SystemClock(), rng or Rng()
+    metrics = GatewayMetrics()
+    engine = ClientEngine(_client_settings(settings), clock=clock, rng=rng)
+    producer = Producer(engine, PRODUCER_GROUP)
+    metadata = Metadata(_database(settings, clock))
+    keys = KeyRing()
+    key_store = _key_store(settings, keys, metadata, clock)
+    tickets = Tickets(keys, clock=clock)
+    brokers = Brokers(engine, clock=clock)
+    health = Health(engine, metadata, clock=clock, keys_loaded=lambda: keys.is_loaded)
+    reader = QueueReader(engine, brokers, metrics, clock=clock, is_stopping=lambda: health.is_stopping)
+    sending = SendMessages(
+        producer,
+        engine,
+        engine.unique_keys,
+        metrics,
+        require_all_registered=reader.require_all_registered,
+    )
+    topic_kind, group_kind = TopicKind(engine), GroupKind(engine)
+    groups = Configs(group_kind, metadata, brokers, engine, clock=clock)
+    consumers = Consumers(engine, brokers, metadata, clock=clock)
+    reconcilers: list[KindReconciler[Any]] = [
+        KindReconciler(topic_kind, metadata, brokers),
+        KindReconciler(group_kind, metadata, brokers),
+    ]
+    return Dependencies(
+        settings=settings,
+        clock=clock,
+        metrics=metrics,
+        contract=find_contract(),
+        engine=engine,
+        producer=producer,
+        metadata=metadata,
+        keys=keys,
+        key_store=key_store,
+        tickets=tickets,
+        health=health,
+        sending=sending,
+        reader=reader,
+        lookup=Lookup(engine, brokers, reader, metrics),
+        topics=Configs(topic_kind, metadata, brokers, engine, clock=clock),
+        groups=groups,
+        offsets=GroupOffsets(engine, brokers, reader),
+        consumers=consumers,
+        cluster=Cluster(engine, brokers, metadata),
+        key_admin=Keys(metadata, keys, key_store),
+        audit=Audit(metadata),
+        reconciler=Reconciler(reconcilers, metadata, metrics, interval_ms=settings.reconcile_interval_ms),
+        mirror=Mirror(consumers, group_kind, brokers, metadata, metrics, interval_ms=settings.mirror_interval_ms),
+        stream=StreamEndpoint(
+            keys=keys,
+            tickets=tickets,
+            consumers=GroupConsumers(engine, groups.consume_timeout_ms),
+            publisher=StreamPublisher(sending),
+            metrics=metrics,
+            clock=clock,
+            rng=rng,
+            client_ip=settings.client_ip,
+        ),
+    )
+
+
+def find_contract() -> bytes:
+    """Return openapi.json: beside this module in a wheel, in `openapi/` in the repository.
+
+    Raises:
+        StartupError: It is in neither place.
+    """
+    for path in (_HERE / "openapi" / "openapi.json", _HERE.parents[1] / "openapi" / "openapi.json"):
+        if path.exists():
+            return path.read_bytes()
+    raise StartupError("openapi.json is missing from the installation: run `make contract`, or install Gantry again")
+
+
+def _client_settings(settings: GatewaySettings) -> ClientSettings:
+    return ClientSettings(
+        namesrv=settings.namesrv,
+        client_ip=settings.client_ip,
+        process_id=os.getpid(),
+        send_timeout_ms=settings.send_timeout_ms,
+        admin_timeout_ms=settings.broker_timeout_ms,
+        # A body is compressed by whoever wants it so; here it would cost every sender its latency.
+        compress_over_bytes=0,
+    )
+
+
+def _database(settings: GatewaySettings, clock: Clock) -> Database | None:
+    if settings.database_url is None:
+        return None
+    try:
+        return Database.open(settings.database_url, clock=clock)
+    except ValueError as error:
+        raise StartupError(f"--database: {error}") from None
+
+
+def _key_store(settings: GatewaySettings, keys: KeyRing, metadata: Metadata, clock: Clock) -> KeyStore:
+    folder = Path(settings.data_dir)
+    return KeyStore(
+        keys,
+        metadata.database,
+        FileKeyCache(str(folder / KEY_CACHE_FILE)),
+        clock=clock,
+        interval_ms=settings.key_poll_interval_ms,
+        first_key_file=settings.first_key_file or str(folder / FIRST_KEY_FILE),
+        keep_first_key_file=settings.keep_first_key_file,
+    )

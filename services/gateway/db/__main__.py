@@ -1,0 +1,9 @@
+"""`python -m services.gateway.db`: bring the database to this version's schema (`gantry migrate`)."""
+
+import os
+import sys
+
+from services.gateway.db.migrate import main
+
+if __name__ == "__main__":
+    sys.exit(main(environment=os.environ))

@@ -1,0 +1,340 @@
+"""Repositories: the questions and changes the use cases need, one small class a table.
+
+Each works on the session of an open transaction (engine.py) and never commits. A change takes the `Actor` it is
+made for and leaves its audit row in the same transaction, so that neither exists without the other. Rows are
+returned as they are; change them through the repository only.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Select, and_, bindparam, func, or_, select, update
+from sqlalchemy.dialects.postgresql import JSONB, insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from services.gateway.db.errors import AlreadyThereError, VersionConflictError
+from services.gateway.db.models import ApiKey, AuditEntry, ConfigOrigin, ConfigState, Group, Json, Topic
+
+Row = TypeVar("Row", Topic, Group)
+
+LIST_LIMIT_MAX = 1_000
+OBSERVED_AGAIN = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who asks for a change: an API key's id, or a part of the gateway such as `reconciler`."""
+
+    id: str
+    request_id: str | None = None
+
+
+RECONCILER = Actor("reconciler")
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What If-Match and If-None-Match ask for; the default asks for nothing.
+
+    `version` is the one that must be there; `exists` True is `If-Match: *`, False is `If-None-Match: *`.
+    """
+
+    version: int | None = None
+    exists: bool | None = None
+
+
+ANYTHING = Expectation()
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult(Generic[Row]):
+    """What a put did: `created` and `changed` are both False where it was so already."""
+
+    row: Row
+    created: bool
+    changed: bool
+
+
+class AuditRepository:
+    """The trail of changes."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    def record(
+        self, actor: Actor, action: str, kind: str, name: str, *, before: Json | None, after: Json | None
+    ) -> None:
+        """Add a row to the transaction. `action` is `topic.create`, `key.revoke`, …."""
+        self._session.add(
+            AuditEntry(
+                actor=actor.id,
+                action=action,
+                resource_kind=kind,
+                resource_name=name,
+                before=before,
+                after=after,
+                request_id=actor.request_id,
+            )
+        )
+
+    async def page(
+        self, *, kind: str | None = None, name: str | None = None, before_id: int | None = None, limit: int = 100
+    ) -> Sequence[AuditEntry]:
+        """Return the newest rows first; `before_id` is the last row's id of the page before."""
+        query = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(_bounded(limit))
+        if kind is not None:
+            query = query.where(AuditEntry.resource_kind == kind)
+        if name is not None:
+            query = query.where(AuditEntry.resource_name == name)
+        if before_id is not None:
+            query = query.where(AuditEntry.id < before_id)
+        return (await self._session.scalars(query)).all()
+
+
+class ConfigRepository(Generic[Row]):
+    """Desired and observed configuration; the shared part of topics and groups."""
+
+    _model: type[Row]
+    _kind: str
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+        self._audit = AuditRepository(session)
+
+    async def get(self, name: str, *, lock: bool = False) -> Row | None:
+        """Return what people see under the name: None also for one that is being deleted.
+
+        Args:
+            name: The topic's or group's.
+            lock: Keep others from changing it until the transaction ends.
+        """
+        row = await self._any(name, lock=lock)
+        return None if row is None or row.state == ConfigState.DELETING else row
+
+    async def page(self, *, after: str = "", limit: int = 100, prefix: str = "") -> Sequence[Row]:
+        """Return those that people see, by name in byte order, starting behind `after`."""
+        model = self._model
+        query: Select[Row] = select(model).where(model.name > after, model.state != ConfigState.DELETING)
+        if prefix:
+            query = query.where(model.name.startswith(prefix, autoescape=True))
+        return (await self._session.scalars(query.order_by(model.name).limit(_bounded(limit)))).all()
+
+    async def unsettled(self, *, limit: int = LIST_LIMIT_MAX) -> Sequence[Row]:
+        """Return what brokers may not have yet, the longest waiting first: PENDING and DELETING."""
+        model = self._model
+        query = select(model).where(model.state != ConfigState.APPLIED).order_by(model.updated_at, model.name)
+        return (await self._session.scalars(query.limit(_bounded(limit)))).all()
+
+    async def put(self, name: str, config: Json, *, actor: Actor, expect: Expectation = ANYTHING) -> PutResult[Row]:
+        """Make `config` what is wanted; its state is PENDING until `settle` says otherwise.
+
+        Raises:
+            VersionConflictError: It is not as `expect` says.
+            AlreadyThereError: `expect.exists` is False, and it exists.
+        """
+        row = await self._any(name, lock=True)
+        seen = None if row is None or row.state == ConfigState.DELETING else row
+        self._check(name, seen, expect)
+        if row is None:
+            row = await self._insert(name, config, ConfigOrigin.API, ConfigState.PENDING)
+            if row is None:  # Somebody made it between our look and our insert.
+                return await self.put(name, config, actor=actor, expect=expect)
+            self._audit.record(actor, f"{self._kind}.create", self._kind, name, before=None, after=config)
+            return PutResult(row, created=True, changed=True)
+        if seen is not None and row.config == config:
+            return PutResult(row, created=False, changed=False)
+        action = "create" if seen is None else "change"
+        before = None if seen is None else row.config
+        self._audit.record(actor, f"{self._kind}.{action}", self._kind, name, before=before, after=config)
+        row.config, row.version, row.origin = config, row.version + 1, ConfigOrigin.API
+        row.state, row.state_detail = ConfigState.PENDING, None
+        await self._touch(row)
+        return PutResult(row, created=seen is None, changed=True)
+
+    async def mark_deleting(self, name: str, *, actor: Actor, expect: Expectation = ANYTHING) -> Row | None:
+        """Want it gone; None where it is not there. `forget` ends it once no broker has it.
+
+        Raises:
+            VersionConflictError: It is not as `expect` says.
+        """
+        row = await self.get(name, lock=True)
+        self._check(name, row, expect)
+        if row is None:
+            return None
+        self._audit.record(actor, f"{self._kind}.delete", self._kind, name, before=row.config, after=None)
+        row.state, row.state_detail, row.version = ConfigState.DELETING, None, row.version + 1
+        await self._touch(row)
+        return row
+
+    async def settle(self, name: str, version: int, *, detail: str | None = None) -> bool:
+        """Say how applying `version` went: APPLIED, or still PENDING with the reason as `detail`.
+
+        Returns:
+            False where somebody has changed it meanwhile; then nothing is said.
+        """
+        row = await self._any(name, lock=True)
+        if row is None or row.version != version:
+            return False
+        if row.state != ConfigState.DELETING:
+            row.state = ConfigState.APPLIED if detail is None else ConfigState.PENDING
+        row.state_detail = detail
+        await self._session.flush()
+        return True
+
+    async def forget(self, name: str, version: int) -> bool:
+        """Remove one that was being deleted, if it still is at `version`."""
+        row = await self._any(name, lock=True)
+        if row is None or row.version != version or row.state != ConfigState.DELETING:
+            return False
+        await self._session.delete(row)
+        await self._session.flush()
+        return True
+
+    async def observe(self, observed: Mapping[str, Mapping[str, Json]]) -> None:
+        """Note what brokers hold: {name: {broker name: config}}; names we do not know are left out (`adopt`).
+
+        What is as it was is written again only after OBSERVED_AGAIN, so that a look every half minute at thousands
+        of names does not write thousands of rows.
+        """
+        if not observed:
+            return
+        model = self._model
+        seen = bindparam("seen", type_=JSONB)
+        stale = or_(model.observed_at.is_(None), model.observed_at < func.now() - OBSERVED_AGAIN)
+        change = (
+            update(model.__table__)  # type: ignore[arg-type]
+            .where(model.name == bindparam("whose"), or_(model.observed.is_distinct_from(seen), stale))
+            .values(observed=seen, observed_at=func.now())
+        )
+        connection = await self._session.connection()
+        await connection.execute(change, [{"whose": name, "seen": dict(held)} for name, held in observed.items()])
+
+    async def adopt(self, name: str, config: Json, *, observed: Mapping[str, Json]) -> Row | None:
+        """Import what somebody made on a broker directly; None where we know the name already."""
+        row = await self._insert(name, config, ConfigOrigin.BROKER, ConfigState.APPLIED)
+        if row is None:
+            return None
+        row.observed, row.observed_at = dict(observed), func.now()
+        self._audit.record(RECONCILER, f"{self._kind}.import", self._kind, name, before=None, after=config)
+        await self._session.flush()
+        await self._session.refresh(row)
+        return row
+
+    async def _any(self, name: str, *, lock: bool) -> Row | None:
+        query: Select[Row] = select(self._model).where(self._model.name == name)
+        if lock:
+            query = query.with_for_update()
+        return (await self._session.scalars(query.execution_options(populate_existing=True))).one_or_none()
+
+    async def _insert(self, name: str, config: Json, origin: ConfigOrigin, state: ConfigState) -> Row | None:
+        values = {"name": name, "config": config, "version": 1, "state": state.value, "origin": origin.value}
+        statement = insert(self._model).values(**values).on_conflict_do_nothing().returning(self._model)
+        return (await self._session.scalars(statement)).one_or_none()
+
+    async def _touch(self, row: Row) -> None:
+        row.updated_at = func.now()
+        await self._session.flush()
+        await self._session.refresh(row)
+
+    def _check(self, name: str, row: Row | None, expect: Expectation) -> None:
+        if expect.exists is False and row is not None:
+            raise AlreadyThereError(self._kind, name)
+        found = None if row is None else row.version
+        if expect.version is not None and expect.version != found:
+            raise VersionConflictError(self._kind, name, expected=expect.version, found=found)
+        if expect.exists is True and row is None:
+            raise VersionConflictError(self._kind, name, expected=None, found=None)
+
+
+class TopicRepository(ConfigRepository[Topic]):
+    """Topics."""
+
+    _model = Topic
+    _kind = "topic"
+
+
+class GroupRepository(ConfigRepository[Group]):
+    """Consumer groups."""
+
+    _model = Group
+    _kind = "group"
+
+
+class KeyRepository:
+    """API keys. The key itself never gets here, only its SHA-256."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+        self._audit = AuditRepository(session)
+
+    async def create(self, key_id: str, *, sha256: bytes, name: str, rights: Json, actor: Actor) -> ApiKey:
+        """Add a key.
+
+        Raises:
+            AlreadyThereError: The id or the key is there already.
+        """
+        row = await self._insert(key_id, sha256, name, rights)
+        if row is None:
+            raise AlreadyThereError("key", key_id)
+        self._audit.record(actor, "key.create", "key", key_id, before=None, after=_key_facts(row))
+        return row
+
+    async def ensure(self, key_id: str, *, sha256: bytes, name: str, rights: Json, actor: Actor) -> ApiKey:
+        """Return the key with this SHA-256, adding it where it is not there; for the one made at the first start."""
+        row = await self._insert(key_id, sha256, name, rights)
+        if row is not None:
+            self._audit.record(actor, "key.create", "key", key_id, before=None, after=_key_facts(row))
+            return row
+        found = await self.by_sha256(sha256)
+        if found is None:
+            raise AlreadyThereError("key", key_id)
+        return found
+
+    async def get(self, key_id: str) -> ApiKey | None:
+        """Return a key by its id, revoked or not."""
+        return await self._session.get(ApiKey, key_id)
+
+    async def by_sha256(self, sha256: bytes) -> ApiKey | None:
+        """Return a key by its digest, revoked or not."""
+        return (await self._session.scalars(select(ApiKey).where(ApiKey.sha256 == sha256))).one_or_none()
+
+    async def page(self, *, after: str = "", limit: int = 100, revoked: bool = True) -> Sequence[ApiKey]:
+        """Return keys by id, starting behind `after`; `revoked` False leaves out those that no longer open anything."""
+        query = select(ApiKey).where(ApiKey.id > after).order_by(ApiKey.id).limit(_bounded(limit))
+        if not revoked:
+            query = query.where(ApiKey.revoked_at.is_(None))
+        return (await self._session.scalars(query)).all()
+
+    async def revoke(self, key_id: str, *, actor: Actor) -> ApiKey | None:
+        """End a key; None where there is no such key, and nothing new where it was ended before."""
+        query = select(ApiKey).where(ApiKey.id == key_id).with_for_update()
+        row = (await self._session.scalars(query)).one_or_none()
+        if row is None or row.revoked_at is not None:
+            return row
+        self._audit.record(actor, "key.revoke", "key", key_id, before=_key_facts(row), after=None)
+        await self._session.execute(update(ApiKey).where(ApiKey.id == key_id).values(revoked_at=func.now()))
+        await self._session.refresh(row)
+        return row
+
+    async def touch(self, last_used: Mapping[str, datetime]) -> None:
+        """Note when keys were last used, collected over a while; never goes back in time."""
+        for key_id, at in last_used.items():
+            newer = or_(ApiKey.last_used_at.is_(None), ApiKey.last_used_at < at)
+            await self._session.execute(update(ApiKey).where(and_(ApiKey.id == key_id, newer)).values(last_used_at=at))
+
+    async def _insert(self, key_id: str, sha256: bytes, name: str, rights: Json) -> ApiKey | None:
+        assert len(sha256) == hashlib.sha256().digest_size
+        statement = insert(ApiKey).values(id=key_id, sha256=sha256, name=name, rights=rights)
+        return (await self._session.scalars(statement.on_conflict_do_nothing().returning(ApiKey))).one_or_none()
+
+
+def _key_facts(row: ApiKey) -> dict[str, Any]:
+    return {"name": row.name, "rights": row.rights}
+
+
+def _bounded(limit: int) -> int:
+    assert 1 <= limit <= LIST_LIMIT_MAX, f"a page of {limit}"
+    return limit

@@ -1,0 +1,120 @@
+"""Subscriptions: who asked for what, mirrored from the brokers' consumer tables by one gateway at a time.
+
+`judge` says whether the instances of a group agree; it is pure. `SubscriptionRepository.mirror` brings one group's
+rows in line with what was seen just now, and keeps those that have gone with the time they were last seen.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import func, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from services.gateway.db.models import Subscription, Verdict
+from services.gateway.db.repositories import LIST_LIMIT_MAX
+
+# A group of thousands of instances must not make a row of megabytes.
+CLIENTS_NAMED_MAX = 100
+# Kinds and types are words of a fixed vocabulary, but a foreign client may send anything.
+WORD_CHARACTERS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What some instances of a group ask of a topic, all in the same words."""
+
+    topic: str
+    client_kind: str  # The language a broker reports: JAVA, PYTHON, ….
+    message_model: str  # CLUSTERING or BROADCASTING.
+    expression_type: str  # TAG or SQL92.
+    expression: str
+    sub_version: int
+    clients: tuple[str, ...]
+
+
+def judge(sightings: Iterable[Sighting]) -> dict[str, Verdict]:
+    """Say for each topic whether those who subscribed to it, all of one group, agree."""
+    filters: dict[str, set[tuple[str, str]]] = {}
+    models: dict[str, set[str]] = {}
+    for seen in sightings:
+        filters.setdefault(seen.topic, set()).add((seen.expression_type, seen.expression))
+        models.setdefault(seen.topic, set()).add(seen.message_model)
+    return {
+        topic: Verdict.MODELS_DIFFER
+        if len(models[topic]) > 1
+        else Verdict.FILTERS_DIFFER
+        if len(asked) > 1
+        else Verdict.CONSISTENT
+        for topic, asked in filters.items()
+    }
+
+
+def storable(text: str, characters_max: int | None = None) -> str:
+    """Return what Postgres can keep of a text that came from a client: no zero characters, no lone surrogates."""
+    return text[:characters_max].encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
+
+
+class SubscriptionRepository:
+    """The mirror; the caller holds the leadership `subscriptions` (leadership.py)."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def mirror(self, group: str, sightings: Sequence[Sighting]) -> None:
+        """Bring a group's rows in line with all that is connected now; an empty list says that nobody is."""
+        verdicts = judge(sightings)
+        kept = [await self._upsert(group, seen, verdicts[seen.topic]) for seen in sightings]
+        gone = update(Subscription).where(Subscription.group_name == group, Subscription.active)
+        await self._session.execute(gone.where(Subscription.id.not_in(kept)).values(active=False))
+
+    async def retire_others(self, groups: Sequence[str]) -> None:
+        """Mark as gone what belongs to groups that no broker reports any more."""
+        gone = update(Subscription).where(Subscription.active, Subscription.group_name.not_in(groups))
+        await self._session.execute(gone.values(active=False))
+
+    async def page(
+        self,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        active: bool | None = None,
+        after_id: int = 0,
+        limit: int = 100,
+    ) -> Sequence[Subscription]:
+        """Return subscriptions in the order they were first seen, starting behind `after_id`."""
+        assert 1 <= limit <= LIST_LIMIT_MAX, f"a page of {limit}"
+        query = select(Subscription).where(Subscription.id > after_id).order_by(Subscription.id).limit(limit)
+        if group is not None:
+            query = query.where(Subscription.group_name == group)
+        if topic is not None:
+            query = query.where(Subscription.topic == topic)
+        if active is not None:
+            query = query.where(Subscription.active == active)
+        return (await self._session.scalars(query)).all()
+
+    async def _upsert(self, group: str, seen: Sighting, verdict: Verdict) -> int:
+        expression = storable(seen.expression)
+        state = {
+            "message_model": storable(seen.message_model, WORD_CHARACTERS_MAX),
+            "sub_version": seen.sub_version,
+            "clients": [storable(client) for client in seen.clients[:CLIENTS_NAMED_MAX]],
+            "clients_count": len(seen.clients),
+            "active": True,
+            "verdict": verdict.value,
+        }
+        statement = insert(Subscription).values(
+            group_name=group,
+            topic=storable(seen.topic),
+            client_kind=storable(seen.client_kind, WORD_CHARACTERS_MAX),
+            expression_type=storable(seen.expression_type, WORD_CHARACTERS_MAX),
+            expression=expression,
+            expression_sha256=hashlib.sha256(expression.encode()).digest(),
+            **state,
+        )
+        statement = statement.on_conflict_do_update(
+            index_elements=["group_name", "topic", "client_kind", "expression_type", "expression_sha256"],
+            set_={**state, "last_seen_at": func.now()},
+        )
+        return (await self._session.execute(statement.returning(Subscription.id))).scalar_one()

@@ -1,0 +1,120 @@
+"""What the gateway counts. Plain integers on the hot paths, turned into Prometheus' families when somebody asks."""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
+
+BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000)
+
+
+class _RouteStats:
+    __slots__ = ("buckets", "statuses", "sum_ms")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(BUCKETS_MS) + 1)
+        self.statuses: dict[int, int] = {}
+        self.sum_ms = 0
+
+
+class GatewayMetrics(Collector):
+    """All counts of one gateway.
+
+    Concurrency: the event loop's thread only; each `inc` is an addition.
+    """
+
+    def __init__(self) -> None:
+        self._routes: dict[tuple[str, str], _RouteStats] = {}
+        self.sent: dict[str, int] = {"stored": 0, "not_stored": 0, "unknown": 0}
+        self.sent_bytes = 0
+        self.read_messages = 0
+        self.damaged_records = 0
+        self.faults = 0
+        """Errors that are nobody's but ours: each is a bug."""
+        self.in_flight = 0
+        self.refused_connections: dict[str, int] = {}
+        self.counters: dict[str, int] = {}
+        """Of parts that come and go: name → count, shown as gantry_gateway_<name>_total."""
+        self.gauges: dict[str, float] = {}
+        """Likewise, shown as gantry_gateway_<name>."""
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
+
+    def observe(self, method: str, path: str, status: int, duration_ms: int) -> None:
+        """Count a request; `path` is the route's template, so that there are never many."""
+        key = (method, path)
+        stats = self._routes.get(key)
+        if stats is None:
+            stats = self._routes[key] = _RouteStats()
+        stats.buckets[bisect_left(BUCKETS_MS, duration_ms)] += 1
+        stats.statuses[status] = stats.statuses.get(status, 0) + 1
+        stats.sum_ms += duration_ms
+
+    def refused_connection(self, reason: str) -> None:
+        """Count a connection that was closed before it had a request."""
+        self.refused_connections[reason] = self.refused_connections.get(reason, 0) + 1
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a named counter."""
+        self.counters[name] = self.counters.get(name, 0) + by
+
+    def render(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families."""
+        requests = CounterMetricFamily(
+            "gantry_gateway_requests", "HTTP requests answered.", labels=("method", "path", "status")
+        )
+        durations = HistogramMetricFamily(
+            "gantry_gateway_request_seconds", "Time to answer an HTTP request.", labels=("method", "path")
+        )
+        for (method, path), stats in self._routes.items():
+            for status, count in stats.statuses.items():
+                requests.add_metric((method, path, str(status)), count)
+            durations.add_metric((method, path), *_histogram(stats))
+        yield requests
+        yield durations
+        sent = CounterMetricFamily("gantry_gateway_sent_messages", "Messages sent, by outcome.", labels=("outcome",))
+        for outcome, count in self.sent.items():
+            sent.add_metric((outcome,), count)
+        yield sent
+        refused = CounterMetricFamily(
+            "gantry_gateway_refused_connections", "Connections closed without a request.", labels=("reason",)
+        )
+        for reason, count in self.refused_connections.items():
+            refused.add_metric((reason,), count)
+        yield refused
+        yield from self._single_values()
+
+    def _single_values(self) -> Iterator[Metric]:
+        counters = {
+            "sent_bytes": (self.sent_bytes, "Bytes of message bodies handed to brokers."),
+            "read_messages": (self.read_messages, "Messages given to readers of queues."),
+            "damaged_records": (self.damaged_records, "Records with a wrong checksum that readers came upon."),
+            "faults": (self.faults, "Requests that ended in an error of the gateway's own."),
+            **{name: (count, f"Count of {name.replace('_', ' ')}.") for name, count in self.counters.items()},
+        }
+        for name, (count, about) in counters.items():
+            yield CounterMetricFamily(f"gantry_gateway_{name}", about, value=count)
+        yield GaugeMetricFamily("gantry_gateway_in_flight", "Requests under way.", value=self.in_flight)
+        for name, value in self.gauges.items():
+            yield GaugeMetricFamily(f"gantry_gateway_{name}", f"Number of {name.replace('_', ' ')}.", value=value)
+
+
+def _histogram(stats: _RouteStats) -> tuple[list[tuple[str, float]], float]:
+    total = 0
+    buckets: list[tuple[str, float]] = []
+    for bound, count in zip([*BUCKETS_MS, None], stats.buckets, strict=True):
+        total += count
+        buckets.append(("+Inf" if bound is None else repr(bound / 1_000), total))
+    return buckets, stats.sum_ms / 1_000

@@ -1,0 +1,96 @@
+"""`/v1/groups`: consumer groups, their offsets, clients and subscriptions."""
+
+import msgspec
+
+from gantry.model.group import SubscriptionGroup
+from gantry.model.names import check_group
+from services.gateway.asgi.answer import Answer, json_answer
+from services.gateway.asgi.call import Call
+from services.gateway.asgi.conditions import expectation_of
+from services.gateway.asgi.query import flag_of, limit_of
+from services.gateway.asgi.router import Route
+from services.gateway.db.repositories import Actor
+from services.gateway.schemas.configs import GroupSettings
+from services.gateway.usecases.configs import Configs
+from services.gateway.usecases.consumers import Consumers
+from services.gateway.usecases.offsets import Commits, GroupOffsets
+
+_settings = msgspec.json.Decoder(GroupSettings)
+_commits = msgspec.json.Decoder(Commits)
+
+
+def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, consumers: Consumers) -> list[Route]:
+    """Return the routes of groups."""
+
+    async def page(call: Call) -> Answer:
+        principal = call.principal
+        principal.require(principal.may_see_anything(), "admin")
+        return json_answer(
+            await groups.page(
+                cursor=call.query.get("cursor"),
+                limit=limit_of(call.query),
+                system=flag_of(call.query, "system"),
+                sees=principal.may_see_group,
+            )
+        )
+
+    async def show(call: Call) -> Answer:
+        shown = await groups.get(_seen_group(call))
+        return json_answer(shown.view, etag=shown.etag)
+
+    async def put(call: Call) -> Answer:
+        call.principal.require_admin()
+        expect = expectation_of(call)
+        settings = await call.read_json(_settings)
+        actor = Actor(call.principal.key_id, call.request_id)
+        shown = await groups.put(call.parameters["group"], settings, expect, actor)
+        return json_answer(shown.view, 201 if shown.created else 200, etag=shown.etag)
+
+    async def delete(call: Call) -> Answer:
+        call.principal.require_admin()
+        expect = expectation_of(call, allow_none_match=False)
+        await groups.delete(call.parameters["group"], expect, Actor(call.principal.key_id, call.request_id))
+        return Answer(204)
+
+    async def get_offsets(call: Call) -> Answer:
+        group = _seen_group(call)
+        topic = call.query.get("topic")
+        if topic is not None and not call.principal.is_admin:
+            call.principal.require_consume(topic, group)
+        await groups.require(group)
+        items = await (offsets.of_group(group) if topic is None else offsets.of_topic(group, topic))
+        items = [item for item in items if call.principal.is_admin or call.principal.may_read(item["topic"])]
+        return json_answer({"items": items, "next_cursor": None})
+
+    async def put_offsets(call: Call) -> Answer:
+        group = _seen_group(call)
+        commits = await call.read_json(_commits)
+        return json_answer(await offsets.commit(group, commits.offsets, call.principal, call.request_id))
+
+    async def clients(call: Call) -> Answer:
+        group = _seen_group(call)
+        await groups.require(group)
+        return json_answer(await consumers.clients(group))
+
+    async def subscriptions(call: Call) -> Answer:
+        group = _seen_group(call)
+        cursor, limit = call.query.get("cursor"), limit_of(call.query)
+        return json_answer(await consumers.subscriptions(group, cursor=cursor, limit=limit))
+
+    return [
+        Route("GET", "/v1/groups", page, frozenset({"cursor", "limit", "system"})),
+        Route("GET", "/v1/groups/{group}", show),
+        Route("PUT", "/v1/groups/{group}", put),
+        Route("DELETE", "/v1/groups/{group}", delete),
+        Route("GET", "/v1/groups/{group}/offsets", get_offsets, frozenset({"topic"})),
+        Route("PUT", "/v1/groups/{group}/offsets", put_offsets),
+        Route("GET", "/v1/groups/{group}/clients", clients),
+        Route("GET", "/v1/groups/{group}/subscriptions", subscriptions, frozenset({"cursor", "limit"})),
+    ]
+
+
+def _seen_group(call: Call) -> str:
+    group = call.parameters["group"]
+    check_group(group)
+    call.principal.require(call.principal.may_see_group(group), "consume", f"group {group}")
+    return group

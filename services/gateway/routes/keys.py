@@ -1,0 +1,86 @@
+"""`/v1/keys`, `/v1/tickets` and `/v1/audit`."""
+
+import msgspec
+
+from services.gateway.asgi.answer import Answer, json_answer
+from services.gateway.asgi.call import Call
+from services.gateway.asgi.query import flag_of, limit_of
+from services.gateway.asgi.router import Route
+from services.gateway.auth.tickets import Tickets
+from services.gateway.db.repositories import Actor
+from services.gateway.errors import invalid
+from services.gateway.schemas.keys import NewKey
+from services.gateway.schemas.times import format_time
+from services.gateway.usecases.audit import Audit
+from services.gateway.usecases.keys import Keys
+
+KINDS = ("topic", "group", "key")
+
+_new_key = msgspec.json.Decoder(NewKey)
+
+
+def actor_of(call: Call) -> Actor:
+    """Return who is to stand in the audit trail."""
+    return Actor(call.principal.key_id, call.request_id)
+
+
+def key_routes(keys: Keys) -> list[Route]:
+    """Return the routes of API keys."""
+
+    async def create(call: Call) -> Answer:
+        call.principal.require_admin()
+        return json_answer(await keys.create(await call.read_json(_new_key), actor_of(call)), 201)
+
+    async def page(call: Call) -> Answer:
+        call.principal.require_admin()
+        cursor, limit = call.query.get("cursor"), limit_of(call.query)
+        return json_answer(await keys.page(cursor=cursor, limit=limit, revoked=flag_of(call.query, "revoked")))
+
+    async def show(call: Call) -> Answer:
+        call.principal.require_admin()
+        return json_answer(await keys.get(_id_of(call)))
+
+    async def revoke(call: Call) -> Answer:
+        call.principal.require_admin()
+        await keys.revoke(_id_of(call), actor_of(call))
+        return Answer(204)
+
+    return [
+        Route("POST", "/v1/keys", create),
+        Route("GET", "/v1/keys", page, frozenset({"cursor", "limit", "revoked"})),
+        Route("GET", "/v1/keys/{id}", show),
+        Route("DELETE", "/v1/keys/{id}", revoke),
+    ]
+
+
+def ticket_routes(tickets: Tickets) -> list[Route]:
+    """Return the route of tickets."""
+
+    async def create(call: Call) -> Answer:
+        ticket = tickets.give(call.principal)
+        return json_answer({"ticket": ticket.ticket, "expires_at": format_time(ticket.expires_at_ms)}, 201)
+
+    return [Route("POST", "/v1/tickets", create)]
+
+
+def audit_routes(audit: Audit) -> list[Route]:
+    """Return the route of the audit trail."""
+
+    async def page(call: Call) -> Answer:
+        call.principal.require_admin()
+        kind, name = call.query.get("kind"), call.query.get("name")
+        if kind is not None and kind not in KINDS:
+            raise invalid("kind", kind, f"is not one of {', '.join(KINDS)}")
+        if name is not None and (kind is None or not name or "\x00" in name):
+            raise invalid("name", name, "is empty, holds 0x00 or stands without `kind`")
+        cursor, limit = call.query.get("cursor"), limit_of(call.query)
+        return json_answer(await audit.page(kind=kind, name=name, cursor=cursor, limit=limit))
+
+    return [Route("GET", "/v1/audit", page, frozenset({"cursor", "kind", "limit", "name"}))]
+
+
+def _id_of(call: Call) -> str:
+    key_id = call.parameters["id"]
+    if not (key_id.isascii() and key_id.isprintable() and len(key_id) <= 64):
+        raise invalid("id", key_id, "is no key's id")
+    return key_id

@@ -1,0 +1,29 @@
+"""What the contract names and a later version does: refused with 501 once the right to it is checked."""
+
+from gantry.model.names import check_group
+from services.gateway.asgi.answer import Answer
+from services.gateway.asgi.call import Call
+from services.gateway.asgi.router import Endpoint, Route
+from services.gateway.errors import not_implemented
+
+_ACTIONS = {
+    "pull": "taking messages with receipts comes later; WebSocket /v1/stream consumes for a group",
+    "ack": "receipts come later",
+    "nack": "receipts come later",
+    "extend": "receipts come later",
+}
+
+
+def later_routes() -> list[Route]:
+    """Return the routes that are refused."""
+    return [Route("POST", f"/v1/groups/{{group}}/messages:{action}", _refuse(action)) for action in _ACTIONS]
+
+
+def _refuse(action: str) -> Endpoint:
+    async def refuse(call: Call) -> Answer:
+        group = call.parameters["group"]
+        check_group(group)
+        call.principal.require(call.principal.may_see_group(group), "consume", f"group {group}")
+        raise not_implemented("path", f"messages:{action}: {_ACTIONS[action]}")
+
+    return refuse

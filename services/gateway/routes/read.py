@@ -1,0 +1,100 @@
+"""Reading: queues, messages by id and by key. The queue's messages are a hot route."""
+
+from gantry.model.errors import InvalidValueError
+from gantry.model.message import MessageQueue
+from services.gateway.asgi.answer import Answer, json_answer, value_answer
+from services.gateway.asgi.call import Call
+from services.gateway.asgi.query import LIMIT_DEFAULT, duration_of, flag_of, integer, limit_of, required, time_of
+from services.gateway.asgi.router import Route
+from services.gateway.errors import UNKNOWN_MESSAGE, ProblemError, invalid, not_implemented
+from services.gateway.schemas.outgoing import KEY_EXPRESSION
+from services.gateway.usecases.lookup import Lookup
+from services.gateway.usecases.read import QueueReader
+
+BOUNDARIES = ("lower", "upper")
+PULL_DEFAULT = 32
+FILTER_LENGTH_MAX = 4_096
+KEY_LENGTH_MAX = 1_024
+_QUEUE_PATH = "/v1/topics/{topic}/queues/{broker}/{queue_id}"
+_LATER = ("from", "to", "tag", "filter", "not_consumed_by", "cursor")
+
+
+def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> list[Route]:
+    """Return the routes of reading."""
+
+    async def queues(call: Call) -> Answer:
+        topic = call.parameters["topic"]
+        call.principal.require(call.principal.may_see_topic(topic), "consume", f"topic {topic}")
+        return json_answer(await reader.queues(topic))
+
+    async def messages(call: Call) -> Answer:
+        queue = _queue_of(call)
+        call.principal.require_read(queue.topic)
+        query = call.query
+        binary = call.wants_msgpack
+        answer = await reader.read(
+            queue,
+            integer(query.get("offset", "0"), "offset"),
+            limit=limit_of(query, default=PULL_DEFAULT),
+            wait_ms=duration_of(query, "wait", default_ms=0, max_ms=wait_ms_max),
+            expression=_filter_of(query.get("filter", "*")),
+            binary=binary,
+            system=flag_of(query, "system"),
+        )
+        return value_answer(answer, binary=binary)
+
+    async def find_offset(call: Call) -> Answer:
+        queue = _queue_of(call)
+        call.principal.require(call.principal.may_see_topic(queue.topic), "consume", f"topic {queue.topic}")
+        boundary = call.query.get("boundary", "lower")
+        if boundary not in BOUNDARIES:
+            raise invalid("boundary", boundary, f"is not one of {', '.join(BOUNDARIES)}")
+        return json_answer({"offset": await reader.find_offset(queue, time_of(call.query, "at"), boundary)})
+
+    async def get_message(call: Call) -> Answer:
+        principal, message_id, topic = call.principal, call.parameters["id"], call.query.get("topic")
+        if topic is None:
+            principal.require(bool(principal.rights.consume.topics), "consume")
+        else:
+            principal.require_read(topic)
+        message, broker = await lookup.by_id(message_id, topic)
+        if not principal.may_read(message.topic):
+            # Nobody may learn from the answer that there is such a message.
+            raise ProblemError(UNKNOWN_MESSAGE, f"id: there is no message {message_id!r}", field="id")
+        binary = call.wants_msgpack
+        view = lookup.view(message, broker, binary=binary, system=flag_of(call.query, "system"))
+        return value_answer(view, binary=binary)
+
+    async def find_messages(call: Call) -> Answer:
+        topic = call.parameters["topic"]
+        call.principal.require_read(topic)
+        for name in _LATER:
+            if name in call.query:
+                raise not_implemented(name, "searching by it comes later; `key` works")
+        key = required(call.query, "key")
+        if len(key) > KEY_LENGTH_MAX or KEY_EXPRESSION.fullmatch(key) is None:
+            raise InvalidValueError("key", key, f"is not 1 to {KEY_LENGTH_MAX} characters without white space")
+        binary = call.wants_msgpack
+        limit, system = limit_of(call.query, default=LIMIT_DEFAULT), flag_of(call.query, "system")
+        found = await lookup.by_key(topic, key, limit=limit, binary=binary, system=system)
+        return value_answer(found, binary=binary)
+
+    return [
+        Route("GET", "/v1/topics/{topic}/queues", queues),
+        Route("GET", f"{_QUEUE_PATH}/messages", messages, frozenset({"offset", "limit", "wait", "filter", "system"})),
+        Route("GET", f"{_QUEUE_PATH}/offsets", find_offset, frozenset({"at", "boundary"})),
+        Route("GET", "/v1/messages/{id}", get_message, frozenset({"topic", "system"})),
+        Route("GET", "/v1/topics/{topic}/messages", find_messages, frozenset({"key", "limit", "system", *_LATER})),
+    ]
+
+
+def _queue_of(call: Call) -> MessageQueue:
+    parameters = call.parameters
+    queue_id = integer(parameters["queue_id"], "queue_id", highest=2**31 - 1)
+    return MessageQueue(parameters["topic"], parameters["broker"], queue_id)
+
+
+def _filter_of(expression: str) -> str:
+    if not 0 < len(expression) <= FILTER_LENGTH_MAX:
+        raise invalid("filter", expression, f"is not 1 to {FILTER_LENGTH_MAX} characters long")
+    return expression

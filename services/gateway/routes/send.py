@@ -1,0 +1,168 @@
+"""`POST /v1/topics/{topic}/messages` and `…/messages:batch`: the hot routes.
+
+What they do to a request is what every route does (middleware.py); they only spend less on the way: the answer is written
+from parts.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from services.gateway.asgi.answer import JSON_TYPE, Answer, encode_json
+from services.gateway.asgi.call import Call
+from services.gateway.asgi.router import Route, decode_escapes
+from services.gateway.errors import (
+    DUPLICATE,
+    STORED,
+    UNKNOWN,
+    UNKNOWN_FIELD,
+    UNSUPPORTED_MEDIA_TYPE,
+    ProblemError,
+    invalid,
+)
+from services.gateway.schemas.outgoing import (
+    Item,
+    PackedMessage,
+    Sendable,
+    read_batch,
+    read_frames,
+    read_lines,
+    read_message,
+)
+from services.gateway.usecases.send import SendMessages
+from services.gateway.usecases.sendframes import count_outcomes
+
+JSON_MEDIA: Final = "application/json"
+LINES_MEDIA: Final = "application/x-ndjson"
+FRAMES_MEDIA: Final = "application/vnd.gantry.batch"
+
+_PROPERTY_HEADER: Final = b"gantry-property-"
+_IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,255}")
+
+
+def send_routes(sending: SendMessages) -> list[Route]:
+    """Return the routes of sending."""
+
+    async def send_one(call: Call) -> Answer:
+        topic = call.parameters["topic"]
+        sending.check_topic(topic)
+        call.principal.require_publish(topic)
+        message = await _read_one(call)
+        # From here on the broker may have it, whatever happens to us.
+        call.outcome = UNKNOWN
+        result = await sending.send_one(topic, message)
+        return Answer(201 if result["outcome"] == STORED else 202, encode_json({**result, "topic": topic}), [JSON_TYPE])
+
+    async def send_batch(call: Call) -> Answer:
+        topic = call.parameters["topic"]
+        sending.check_topic(topic)
+        call.principal.require_publish(topic)
+        items = await _read_many(call)
+        call.outcome = UNKNOWN
+        results = await sending.send_many(topic, items, call.request_id)
+        return Answer(200, encode_json({"results": results, **count_outcomes(results)}), [JSON_TYPE])
+
+    return [
+        Route("POST", "/v1/topics/{topic}/messages", send_one, is_send=True),
+        Route("POST", "/v1/topics/{topic}/messages:batch", send_batch, is_send=True),
+    ]
+
+
+async def _read_one(call: Call) -> Sendable:
+    key = idempotency_key_of(call)
+    if call.media_type != JSON_MEDIA:
+        message: Sendable = await _read_raw(call)
+    else:
+        call.require_utf8()
+        refuse_metadata_headers(call, "belong into the JSON of the message")
+        message = read_message(await call.read_body())
+        if message.idempotency_key is not UNSET:
+            raise ProblemError(
+                UNKNOWN_FIELD,
+                "/idempotency_key: of a single message it is the header Idempotency-Key",
+                field="/idempotency_key",
+            )
+    if key is not None:
+        message.idempotency_key = key
+    return message
+
+
+async def _read_many(call: Call) -> Sequence[Item]:
+    if b"idempotency-key" in call.headers:
+        raise invalid(
+            "Idempotency-Key", call.header(b"idempotency-key"), "is one message's; in a batch use `idempotency_key`"
+        )
+    refuse_metadata_headers(call, "belong into the messages of a batch")
+    media_type = call.media_type
+    read = _BATCHES.get(media_type or "")
+    if read is None:
+        raise ProblemError(
+            UNSUPPORTED_MEDIA_TYPE,
+            f"Content-Type: {media_type!r} is not one of {', '.join(_BATCHES)}",
+            field="Content-Type",
+        )
+    call.require_utf8()
+    return read(await call.read_body())
+
+
+async def _read_raw(call: Call) -> PackedMessage:
+    """Return a message whose body is the request's, with its metadata from headers."""
+    fields: dict[str, Any] = {}
+    properties: dict[str, str] = {}
+    for name, value in call.scope["headers"]:
+        if not name.startswith(b"gantry-"):
+            continue
+        shown = name.decode("latin-1")
+        if name.startswith(_PROPERTY_HEADER) and len(name) > len(_PROPERTY_HEADER):
+            properties[shown[len(_PROPERTY_HEADER) :]] = _header_text(value, shown)
+        elif name == b"gantry-keys":
+            fields["keys"] = [_header_text(part.strip(), shown) for part in value.split(b",")]
+        elif name in _HEADER_FIELDS:
+            fields[_HEADER_FIELDS[name]] = _header_text(value, shown)
+        else:
+            raise ProblemError(UNKNOWN_FIELD, f"{shown}: there is no such header", field=shown)
+    for header, name in ((b"content-type", "content-type"), (b"traceparent", "traceparent")):
+        carried = call.header(header)
+        if carried:
+            if name in properties:
+                raise ProblemError(DUPLICATE, f"gantry-property-{name}: is given as {name}, too", field=name)
+            properties[name] = carried
+    message = PackedMessage(body=await call.read_body(), **fields)
+    if properties:
+        message.properties = properties
+    return message
+
+
+def refuse_metadata_headers(call: Call, why: str) -> None:
+    """Raise ProblemError (400) for a Gantry-* header where it would be ignored."""
+    for name in call.headers:
+        if name.startswith(b"gantry-"):
+            shown = name.decode("latin-1")
+            raise ProblemError(UNKNOWN_FIELD, f"{shown}: such headers are for raw bodies; here they {why}", field=shown)
+
+
+def idempotency_key_of(call: Call) -> str | None:
+    """Return the caller's idempotency key. Raises ProblemError (400)."""
+    if b"idempotency-key" not in call.headers:
+        return None
+    key = call.header(b"idempotency-key") or ""
+    if _IDEMPOTENCY_KEY.fullmatch(key) is None:
+        raise invalid("Idempotency-Key", key, "is not 1 to 255 visible ASCII characters")
+    return key
+
+
+def _header_text(value: bytes, name: str) -> str:
+    if not value.isascii():
+        raise invalid(name, value, "is not ASCII; other characters are percent-encoded UTF-8")
+    return decode_escapes(value, name)
+
+
+_HEADER_FIELDS: Final = {
+    b"gantry-tag": "tag",
+    b"gantry-ordering-key": "ordering_key",
+    b"gantry-delay": "delay",
+    b"gantry-deliver-at": "deliver_at",
+}
+_BATCHES: Final = {JSON_MEDIA: read_batch, LINES_MEDIA: read_lines, FRAMES_MEDIA: read_frames}

@@ -1,0 +1,58 @@
+"""`/v1/topics`: making, showing, changing and deleting topics."""
+
+import msgspec
+
+from gantry.model.topic import TopicConfig
+from services.gateway.asgi.answer import Answer, json_answer
+from services.gateway.asgi.call import Call
+from services.gateway.asgi.conditions import expectation_of
+from services.gateway.asgi.query import flag_of, limit_of
+from services.gateway.asgi.router import Route
+from services.gateway.db.repositories import Actor
+from services.gateway.schemas.configs import TopicSettings
+from services.gateway.usecases.configs import Configs
+
+_settings = msgspec.json.Decoder(TopicSettings)
+
+
+def topic_routes(topics: Configs[TopicConfig]) -> list[Route]:
+    """Return the routes of topics."""
+
+    async def page(call: Call) -> Answer:
+        principal = call.principal
+        principal.require(principal.may_see_anything(), "admin")
+        return json_answer(
+            await topics.page(
+                cursor=call.query.get("cursor"),
+                limit=limit_of(call.query),
+                system=flag_of(call.query, "system"),
+                sees=principal.may_see_topic,
+            )
+        )
+
+    async def show(call: Call) -> Answer:
+        topic = call.parameters["topic"]
+        call.principal.require(call.principal.may_see_topic(topic), "admin", f"topic {topic}")
+        shown = await topics.get(topic)
+        return json_answer(shown.view, etag=shown.etag)
+
+    async def put(call: Call) -> Answer:
+        call.principal.require_admin()
+        expect = expectation_of(call)
+        settings = await call.read_json(_settings)
+        actor = Actor(call.principal.key_id, call.request_id)
+        shown = await topics.put(call.parameters["topic"], settings, expect, actor)
+        return json_answer(shown.view, 201 if shown.created else 200, etag=shown.etag)
+
+    async def delete(call: Call) -> Answer:
+        call.principal.require_admin()
+        expect = expectation_of(call, allow_none_match=False)
+        await topics.delete(call.parameters["topic"], expect, Actor(call.principal.key_id, call.request_id))
+        return Answer(204)
+
+    return [
+        Route("GET", "/v1/topics", page, frozenset({"cursor", "limit", "system"})),
+        Route("GET", "/v1/topics/{topic}", show),
+        Route("PUT", "/v1/topics/{topic}", put),
+        Route("DELETE", "/v1/topics/{topic}", delete),
+    ]

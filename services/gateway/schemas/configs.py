@@ -1,0 +1,144 @@
+"""Configurations of topics and groups: as requests and Postgres hold them, and as brokers do.
+
+The API's words are those of the model in short: `perm` is `rw` for read 4 and write 2. Bits that the API does not know
+(inherit, priority) are a broker's own affair: they are neither shown nor changed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from gantry.model.group import SubscriptionGroup
+from gantry.model.topic import Perm, TopicConfig
+from services.gateway.schemas.reading import DuplicateError
+
+QUEUES_MAX: Final = 1_024
+_PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0}
+_PERM_NAMES: Final = {value: name for name, value in _PERMS.items()}
+_SHOWN_BITS: Final = int(Perm.READ | Perm.WRITE)
+
+QueueCount = Annotated[int, Meta(ge=1, le=QUEUES_MAX)]
+BrokerName = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[!-.0-~]+\Z")]
+
+
+class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What people want of a topic. `brokers` None is all of them, also those that join later."""
+
+    read_queues: QueueCount = 4
+    write_queues: QueueCount = 4
+    perm: Literal["rw", "r", "w", "none"] = "rw"
+    order: bool = False
+    brokers: Annotated[list[BrokerName], Meta(min_length=1, max_length=1_000)] | None = None
+
+    def check(self) -> None:
+        """Raise InvalidValueError for what the types can't tell."""
+        if self.brokers is not None and len(set(self.brokers)) != len(self.brokers):
+            raise DuplicateError("/brokers", self.brokers, "names a broker twice")
+
+    def is_for(self, broker: str) -> bool:
+        """Say whether a broker should have the topic."""
+        return self.brokers is None or broker in self.brokers
+
+    def applied_to(self, name: str, present: TopicConfig | None) -> TopicConfig:
+        """Return the broker's configuration with these settings; what they don't know stays."""
+        base = TopicConfig(name) if present is None else present
+        return replace(
+            base,
+            read_queue_nums=self.read_queues,
+            write_queue_nums=self.write_queues,
+            perm=(base.perm & ~_SHOWN_BITS if present is not None else 0) | _PERMS[self.perm],
+            order=self.order,
+        )
+
+    def is_met_by(self, present: TopicConfig) -> bool:
+        """Say whether a broker's configuration is as these settings want it."""
+        return self.applied_to(present.topic_name, present) == present
+
+
+class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What people want of a consumer group; on every broker."""
+
+    retry_max_times: Annotated[int, Meta(ge=0, le=65_535)] = 16
+    retry_queues: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 1
+    consume: bool = True
+    from_min: bool = True
+    broadcast: bool = True
+    orderly: bool = False
+    consume_timeout_minutes: Annotated[int, Meta(ge=1, le=1_440)] = 15
+    notify_changes: bool = True
+
+    def check(self) -> None:
+        """Do nothing: the types say it all."""
+
+    def is_for(self, broker: str) -> bool:
+        """Return True: a group is on every broker."""
+        return True
+
+    def applied_to(self, name: str, present: SubscriptionGroup | None) -> SubscriptionGroup:
+        """Return the broker's configuration with these settings; what they don't know stays."""
+        return replace(
+            SubscriptionGroup(name) if present is None else present,
+            retry_max_times=self.retry_max_times,
+            retry_queue_nums=self.retry_queues,
+            consume_enable=self.consume,
+            consume_from_min_enable=self.from_min,
+            consume_broadcast_enable=self.broadcast,
+            consume_message_orderly=self.orderly,
+            consume_timeout_minute=self.consume_timeout_minutes,
+            notify_consumer_ids_changed_enable=self.notify_changes,
+        )
+
+    def is_met_by(self, present: SubscriptionGroup) -> bool:
+        """Say whether a broker's configuration is as these settings want it."""
+        return self.applied_to(present.group_name, present) == present
+
+
+def observed_topic(config: TopicConfig) -> dict[str, Any]:
+    """Return a broker's topic in the API's words."""
+    return {
+        "read_queues": config.read_queue_nums,
+        "write_queues": config.write_queue_nums,
+        "perm": _PERM_NAMES[config.perm & _SHOWN_BITS],
+        "order": config.order,
+    }
+
+
+def observed_group(group: SubscriptionGroup) -> dict[str, Any]:
+    """Return a broker's group in the API's words."""
+    return {
+        "retry_max_times": group.retry_max_times,
+        "retry_queues": group.retry_queue_nums,
+        "consume": group.consume_enable,
+        "from_min": group.consume_from_min_enable,
+        "broadcast": group.consume_broadcast_enable,
+        "orderly": group.consume_message_orderly,
+        "consume_timeout_minutes": group.consume_timeout_minute,
+        "notify_changes": group.notify_consumer_ids_changed_enable,
+    }
+
+
+def adopted_topic(observed: Mapping[str, TopicConfig], all_brokers: frozenset[str]) -> dict[str, Any]:
+    """Return the settings under which a topic that brokers already have is taken over.
+
+    They are those of the first broker by name; it is wanted everywhere if every broker has it.
+    """
+    first = observed_topic(observed[min(observed)])
+    return {**first, "brokers": None if all_brokers <= set(observed) else sorted(observed)}
+
+
+def adopted_group(observed: Mapping[str, SubscriptionGroup], all_brokers: frozenset[str]) -> dict[str, Any]:
+    """Return the settings under which a group that brokers already have is taken over."""
+    return observed_group(observed[min(observed)])
+
+
+def read_topic_settings(config: Mapping[str, Any]) -> TopicSettings:
+    """Return settings from Postgres; what a later version has added is left out, and nothing is checked again."""
+    return TopicSettings(**{name: config[name] for name in TopicSettings.__struct_fields__ if name in config})
+
+
+def read_group_settings(config: Mapping[str, Any]) -> GroupSettings:
+    """Return settings from Postgres, as read_topic_settings does."""
+    return GroupSettings(**{name: config[name] for name in GroupSettings.__struct_fields__ if name in config})

@@ -1,0 +1,85 @@
+"""A stored message as answers show it, the same over REST and WebSocket.
+
+`message_view` is the shape of api.md. With `binary` it is the one for MessagePack: the body is bytes (and so says its
+`encoding`) and offsets are integers; otherwise it is for JSON, with offsets as strings and the body as text or base64.
+"""
+
+from base64 import b64encode
+from typing import Any, Final
+
+from gantry.model.message import StoredMessage
+from gantry.model.propertyname import RESERVED_PROPERTIES, TRANSIENT_PREFIX, PropertyName
+from services.gateway.schemas.times import format_time
+
+TEXT: Final = "text"
+BASE64: Final = "base64"
+BINARY: Final = "bytes"
+
+_TAGS: Final = PropertyName.TAGS
+_UNIQ_KEY: Final = PropertyName.UNIQ_KEY
+
+
+def message_view(stored: StoredMessage, *, broker: str, binary: bool = False, system: bool = False) -> dict[str, Any]:
+    """Return a message as answers show it.
+
+    Args:
+        stored: The record; its checksum must have been looked at (`stored.crc.is_good`) by the caller.
+        broker: The name of the broker it lies on, which a record does not carry.
+        binary: For MessagePack: bytes and integers instead of texts.
+        system: Also show the properties that belong to the system.
+
+    Raises:
+        CorruptRecordError: The body is compressed and can't be unpacked. The message can't be shown as good.
+    """
+    body = stored.inflated_body()
+    properties = stored.properties
+    stored_id = stored.stored_id
+    view = {
+        "message_id": properties.get(_UNIQ_KEY) or stored_id,
+        "stored_id": stored_id,
+        "topic": stored.topic,
+        "broker": broker,
+        "queue_id": stored.queue_id,
+        "queue_offset": stored.queue_offset if binary else str(stored.queue_offset),
+        "body": body,
+        "encoding": BINARY,
+        "tag": properties.get(_TAGS),
+        "keys": stored.keys,
+        "properties": user_properties(properties),
+        "born_at": format_time(stored.born_at_ms),
+        "stored_at": format_time(stored.stored_at_ms),
+        "born_host": str(stored.born_host),
+        "reconsume_times": stored.reconsume_times,
+        "size": stored.size_bytes,
+    }
+    if not binary:
+        view["body"], view["encoding"] = body_view(body)
+    if system:
+        view["system_properties"] = system_properties(properties)
+    return view
+
+
+def body_view(body: bytes) -> tuple[str, str]:
+    """Return a body as JSON can hold it, and its encoding: `text` where it is UTF-8, else `base64`."""
+    try:
+        return body.decode(), TEXT
+    except UnicodeDecodeError:
+        return b64encode(body).decode(), BASE64
+
+
+def user_properties(properties: dict[str, str]) -> dict[str, str]:
+    """Return the properties that users set."""
+    return {
+        name: value
+        for name, value in properties.items()
+        if name not in RESERVED_PROPERTIES and not name.startswith(TRANSIENT_PREFIX)
+    }
+
+
+def system_properties(properties: dict[str, str]) -> dict[str, str]:
+    """Return the properties that belong to the system."""
+    return {
+        name: value
+        for name, value in properties.items()
+        if name in RESERVED_PROPERTIES or name.startswith(TRANSIENT_PREFIX)
+    }

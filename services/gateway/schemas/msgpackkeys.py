@@ -1,0 +1,111 @@
+"""Find a key that stands twice in a MessagePack map; decoders keep the last one and say nothing.
+
+Only looked at where a cheaper test could not rule it out (outgoing.py), so it is written to be read. The bytes have
+been decoded before, so they are known to be whole.
+
+Source: https://github.com/msgpack/msgpack/blob/master/spec.md
+"""
+
+from typing import Final
+
+# First byte → bytes of the length that follows, for what carries its length in bytes.
+_SIZED: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
+_EXT_SIZED: Final = frozenset({0xC7, 0xC8, 0xC9})
+# First byte → bytes that follow, for what has a fixed size.
+_FIXED: Final = {
+    **dict.fromkeys((0xC0, 0xC1, 0xC2, 0xC3), 0),
+    0xCA: 4,
+    0xCB: 8,
+    0xCC: 1,
+    0xCD: 2,
+    0xCE: 4,
+    0xCF: 8,
+    0xD0: 1,
+    0xD1: 2,
+    0xD2: 4,
+    0xD3: 8,
+    0xD4: 2,
+    0xD5: 3,
+    0xD6: 5,
+    0xD7: 9,
+    0xD8: 17,
+}
+# First byte → bytes of the count that follows.
+_ARRAYS: Final = {0xDC: 2, 0xDD: 4}
+_MAPS: Final = {0xDE: 2, 0xDF: 4}
+
+
+def find_duplicate_key(data: bytes) -> str | None:
+    """Return the first key that stands twice in its map, or None.
+
+    Args:
+        data: One whole value that a decoder has accepted.
+
+    Raises:
+        RecursionError: It is nested too deeply.
+    """
+    return _Walk(data).value(0)[1]
+
+
+class _Walk:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def value(self, at: int) -> tuple[int, str | None]:
+        """Return where the value ends, and a key found twice in it."""
+        first = self._data[at]
+        at += 1
+        if first <= 0x7F or first >= 0xE0:
+            return at, None
+        if first <= 0x8F:
+            return self._map(at, first & 0x0F)
+        if first <= 0x9F:
+            return self._items(at, first & 0x0F)
+        if first <= 0xBF:
+            return at + (first & 0x1F), None
+        if first in _FIXED:
+            return at + _FIXED[first], None
+        if first in _SIZED:
+            size, at = self._number(at, _SIZED[first])
+            return at + size + (first in _EXT_SIZED), None
+        if first in _ARRAYS:
+            count, at = self._number(at, _ARRAYS[first])
+            return self._items(at, count)
+        count, at = self._number(at, _MAPS[first])
+        return self._map(at, count)
+
+    def _number(self, at: int, width: int) -> tuple[int, int]:
+        return int.from_bytes(self._data[at : at + width], "big"), at + width
+
+    def _items(self, at: int, count: int) -> tuple[int, str | None]:
+        for _ in range(count):
+            at, twice = self.value(at)
+            if twice is not None:
+                return at, twice
+        return at, None
+
+    def _map(self, at: int, count: int) -> tuple[int, str | None]:
+        seen: set[bytes] = set()
+        for _ in range(count):
+            start = at
+            at, twice = self.value(at)
+            if twice is not None:
+                return at, twice
+            # The same text may be written with a short or a long length in front.
+            key = self._text(start, at)
+            if key is not None and key in seen:
+                return at, key.decode("utf-8", "replace")
+            if key is not None:
+                seen.add(key)
+            at, twice = self.value(at)
+            if twice is not None:
+                return at, twice
+        return at, None
+
+    def _text(self, start: int, end: int) -> bytes | None:
+        first = self._data[start]
+        if 0xA0 <= first <= 0xBF:
+            return self._data[start + 1 : end]
+        if first in (0xD9, 0xDA, 0xDB):
+            return self._data[start + 1 + _SIZED[first] : end]
+        return None

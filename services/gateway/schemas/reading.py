@@ -1,0 +1,138 @@
+"""Reading JSON strictly: typed, without unknown fields, and without an object that has a key twice.
+
+msgspec decodes and checks types in one step, but keeps the last of two equal keys. Finding them costs a second reading
+in Python; whether there can be any at all is told by a count. Every key has one `:` behind it, and every other `:` of a
+JSON text stands inside a string. A value that was decoded and encoded again has the same `:`, except those of what was
+dropped. So if the counts agree there was no duplicate; only where they don't (or where a `:` is written as an escape)
+the slow reading looks for it.
+"""
+
+import json
+import re
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from gantry.model.errors import InvalidValueError
+
+T = TypeVar("T")
+
+# Any escape of `:` begins with it; the slow reading then decides.
+ESCAPED_COLON: Final = b"\\u003"
+
+_decode_any = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+_PATH_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
+
+
+class UnreadableError(InvalidValueError):
+    """The bytes are not what their content type says."""
+
+    problem = "malformed-body"
+
+
+class UnknownFieldError(InvalidValueError):
+    """There is no such field."""
+
+    problem = "unknown-field"
+
+
+class DuplicateError(InvalidValueError):
+    """A key stands twice in one object, or a parameter was given twice."""
+
+    problem = "duplicate"
+
+
+class TooLargeError(InvalidValueError):
+    """A body, a request or a batch is larger than allowed."""
+
+    problem = "too-large"
+
+
+class NotBuiltError(InvalidValueError):
+    """A later version can do this."""
+
+    problem = "not-implemented"
+
+
+def read_json(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    """Return the value that a JSON text stands for.
+
+    Raises:
+        InvalidValueError: It can't be read, has a field too many or too few, a value of a wrong type, or a key twice.
+    """
+    try:
+        value = decoder.decode(data)
+    except READ_ERRORS as error:
+        raise translate(error) from None
+    refuse_duplicates(data)
+    return value
+
+
+def refuse_duplicates(data: bytes, at: str = "") -> None:
+    """Raise DuplicateError if an object anywhere in a JSON text has a key twice, UnreadableError if it is not JSON."""
+    try:
+        if ESCAPED_COLON not in data and _encode(_decode_any(data)).count(b":") == data.count(b":"):
+            return
+    except msgspec.ValidationError:
+        pass  # A number beyond a double; the slow reading has no such limit.
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise translate(error, at) from None
+    find_duplicate(data, at)
+
+
+def find_duplicate(data: bytes, at: str = "") -> None:
+    """Read a JSON text pair by pair and raise DuplicateError at the first key that stands twice in its object."""
+
+    def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        members = dict(pairs)
+        if len(members) != len(pairs):
+            seen: set[str] = set()
+            for name, _ in pairs:
+                if name in seen:
+                    raise DuplicateError(at or "/", name, "stands twice in one object")
+                seen.add(name)
+        return members
+
+    try:
+        # Numbers stay text: Python refuses to read an integer of thousands of digits.
+        json.loads(data.decode(), object_pairs_hook=check, parse_int=str, parse_float=str)
+    except RecursionError as error:
+        raise translate(error, at) from None
+    except ValueError as error:
+        raise UnreadableError(at or "body", "", f"is not JSON: {error}") from None
+
+
+def translate(error: Exception, at: str = "") -> InvalidValueError:
+    """Return what msgspec's refusal means, with the JSON pointer of the field; `at` is where the value lies."""
+    if isinstance(error, UnicodeDecodeError):
+        return UnreadableError(at or "body", "", f"is not UTF-8: {error.reason} at byte {error.start}")
+    if isinstance(error, RecursionError):
+        return UnreadableError(at or "body", "", "is nested too deeply")
+    text, _, path = str(error).partition(" - at `")
+    pointer = at + pointer_of(path.rstrip("`"))
+    if not isinstance(error, msgspec.ValidationError):
+        return UnreadableError(pointer or "body", "", f"can't be read: {text}")
+    if match := _UNKNOWN.fullmatch(text):
+        return UnknownFieldError(f"{pointer}/{match[1]}", match[1], "is no field here")
+    if match := _MISSING.fullmatch(text):
+        return WrongTypeError(f"{pointer}/{match[1]}", "is missing")
+    return WrongTypeError(pointer or "/", text[:1].lower() + text[1:])
+
+
+class WrongTypeError(InvalidValueError):
+    """A value is missing or of a wrong type; msgspec says what was expected, and shows no value."""
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(field, "", reason)
+        self.args = (f"{field}: {reason}",)
+
+
+READ_ERRORS: Final = (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def pointer_of(path: str) -> str:
+    """Return msgspec's `$.messages[3].tag` as the JSON pointer `/messages/3/tag`."""
+    return "".join(f"/{name or index}" for name, index in _PATH_STEP.findall(path) if name or index)

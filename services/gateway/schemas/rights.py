@@ -1,0 +1,30 @@
+"""The rights of an API key, as requests, answers, Postgres and the key cache all write them."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+PATTERNS_MAX = 100
+
+Pattern = Annotated[str, Meta(pattern=r"^[*%|a-zA-Z0-9_-]+\Z", max_length=255)]
+Patterns = Annotated[tuple[Pattern, ...], Meta(max_length=PATTERNS_MAX)]
+
+
+class ConsumeRights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What may be consumed: both the topic and the group must match."""
+
+    topics: Patterns = ()
+    groups: Patterns = ()
+
+
+class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a key opens. Each right stands alone: `admin` does not include sending or consuming."""
+
+    publish: Patterns = ()
+    consume: ConsumeRights = ConsumeRights()
+    admin: bool = False
+    metrics: bool = False
+
+
+ALL_RIGHTS = Rights(publish=("*",), consume=ConsumeRights(topics=("*",), groups=("*",)), admin=True, metrics=True)

@@ -1,0 +1,1 @@
+"""What the gateway does, one operation a module; nothing here knows of HTTP."""

@@ -1,0 +1,49 @@
+"""The audit trail: who changed what."""
+
+from typing import Any
+
+from gantry.model.errors import InvalidValueError
+from services.gateway.db.repositories import AuditRepository
+from services.gateway.schemas.cursors import decode_cursor, encode_cursor
+from services.gateway.schemas.times import format_moment
+from services.gateway.usecases.metadata import Metadata
+
+LISTING = "audit"
+_ID_MAX = 2**63 - 1
+
+
+class Audit:
+    """Reads the trail; the caller has checked the right `admin`."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    async def page(self, *, kind: str | None, name: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
+        """List changes, the newest first. Raises InvalidValueError for a cursor that is none."""
+        before = None
+        if cursor is not None:
+            after = decode_cursor(cursor, LISTING)
+            if not (after.isascii() and after.isdigit() and int(after) <= _ID_MAX):
+                raise InvalidValueError("cursor", cursor, "is not a cursor of this list")
+            before = int(after)
+        async with self._metadata.transaction() as session:
+            rows = await AuditRepository(session).page(kind=kind, name=name, before_id=before, limit=limit)
+        items = [
+            {
+                "id": str(row.id),
+                "at": format_moment(row.at),
+                "actor": row.actor,
+                "action": row.action,
+                "kind": row.resource_kind,
+                "name": row.resource_name,
+                "before": row.before,
+                "after": row.after,
+                "request_id": row.request_id,
+            }
+            for row in rows
+        ]
+        # A page that is exactly full may be the last one; the next is then empty, which costs less than one row more.
+        return {
+            "items": items,
+            "next_cursor": encode_cursor(LISTING, str(rows[-1].id)) if len(items) == limit else None,
+        }

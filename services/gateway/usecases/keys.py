@@ -1,0 +1,103 @@
+"""API keys: making, listing and revoking them."""
+
+from typing import Any
+
+import msgspec
+
+from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of, make_key, make_key_id
+from services.gateway.auth.keystore import KeyStore
+from services.gateway.db.models import ApiKey
+from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, KeyRepository
+from services.gateway.errors import LAST_ADMIN_KEY, UNKNOWN_KEY, ProblemError
+from services.gateway.schemas.cursors import decode_cursor, encode_cursor
+from services.gateway.schemas.keys import NewKey, key_view
+from services.gateway.schemas.rights import Rights
+from services.gateway.schemas.times import format_moment
+from services.gateway.usecases.metadata import Metadata
+
+LISTING = "keys"
+
+
+class Keys:
+    """What can be done with API keys; the caller has checked the right `admin`."""
+
+    def __init__(self, metadata: Metadata, keys: KeyRing, store: KeyStore) -> None:
+        self._metadata = metadata
+        self._keys = keys
+        self._store = store
+
+    async def create(self, new: NewKey, actor: Actor) -> dict[str, Any]:
+        """Make a key; the answer is the only place where it is ever shown."""
+        key = make_key()
+        digest = digest_of(key)
+        rights = msgspec.to_builtins(new.rights)
+        async with self._metadata.transaction() as session:
+            repository = KeyRepository(session)
+            row = await repository.create(make_key_id(), sha256=digest, name=new.name, rights=rights, actor=actor)
+        self._keys.add(KeyRecord(row.id, digest, row.name, new.rights))
+        self._store.saved()
+        return {**_view(row), "key": key}
+
+    async def page(self, *, cursor: str | None, limit: int, revoked: bool) -> dict[str, Any]:
+        """List keys by id. Raises InvalidValueError for a cursor that is none."""
+        after = "" if cursor is None else decode_cursor(cursor, LISTING)
+        async with self._metadata.transaction() as session:
+            rows = await KeyRepository(session).page(after=after, limit=min(limit + 1, LIST_LIMIT_MAX), revoked=revoked)
+        more = len(rows) > limit or (limit == LIST_LIMIT_MAX == len(rows))
+        items = [_view(row) for row in rows[:limit]]
+        return {"items": items, "next_cursor": encode_cursor(LISTING, items[-1]["id"]) if more else None}
+
+    async def get(self, key_id: str) -> dict[str, Any]:
+        """Show a key. Raises ProblemError (404)."""
+        async with self._metadata.transaction() as session:
+            row = await KeyRepository(session).get(key_id)
+        if row is None:
+            raise _unknown(key_id)
+        return _view(row)
+
+    async def revoke(self, key_id: str, actor: Actor) -> None:
+        """End a key.
+
+        Raises:
+            ProblemError: 404: there is none; 409: it is the last one with the right `admin`.
+        """
+        async with self._metadata.transaction() as session:
+            repository = KeyRepository(session)
+            row = await repository.get(key_id)
+            if row is None:
+                raise _unknown(key_id)
+            if row.revoked_at is None and _rights(row).admin and not await _other_admin(repository, key_id):
+                raise ProblemError(LAST_ADMIN_KEY, f"id: {key_id} is the last key with the right `admin`", field="id")
+            await repository.revoke(key_id, actor=actor)
+        self._keys.remove(key_id)
+        self._store.saved()
+
+
+async def _other_admin(repository: KeyRepository, key_id: str) -> bool:
+    after = ""
+    while True:
+        rows = await repository.page(after=after, limit=LIST_LIMIT_MAX, revoked=False)
+        if any(row.id != key_id and _rights(row).admin for row in rows):
+            return True
+        if len(rows) < LIST_LIMIT_MAX:
+            return False
+        after = rows[-1].id
+
+
+def _rights(row: ApiKey) -> Rights:
+    return msgspec.convert(row.rights, Rights)
+
+
+def _view(row: ApiKey) -> dict[str, Any]:
+    return key_view(
+        row.id,
+        row.name,
+        _rights(row),
+        created_at=format_moment(row.created_at),
+        revoked_at=None if row.revoked_at is None else format_moment(row.revoked_at),
+        last_used_at=None if row.last_used_at is None else format_moment(row.last_used_at),
+    )
+
+
+def _unknown(key_id: str) -> ProblemError:
+    return ProblemError(UNKNOWN_KEY, f"id: there is no key {key_id!r}", field="id")

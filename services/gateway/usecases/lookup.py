@@ -1,0 +1,184 @@
+"""Finding messages: by where they are stored, by the id their producer gave them, and by key."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError
+from gantry.model.errors import CorruptRecordError, InvalidIdError, RecordError
+from gantry.model.message import StoredMessage
+from gantry.model.messageid import decode_stored_id
+from gantry.model.record import decode_record
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.headers.query import QueryMessageHeader, ViewMessageHeader
+from services.gateway.errors import CORRUPT_RECORD, UNKNOWN_MESSAGE, ProblemError
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.schemas.messages import message_view
+from services.gateway.usecases.brokers import Asked, Brokers, no_broker
+from services.gateway.usecases.read import QueueReader
+
+# All of time: an index has no order that a narrower one would make use of.
+_BEGIN_MS: Final = 0
+_END_MS: Final = 2**62
+# A message that was retried has the same id several times; the first one stored is the one that was sent.
+_SAME_ID_MAX: Final = 64
+
+
+class Lookup:
+    """Finds messages; the right to a topic is checked by the caller, before or on what was found."""
+
+    def __init__(self, engine: ClientEngine, brokers: Brokers, reader: QueueReader, metrics: GatewayMetrics) -> None:
+        self._engine = engine
+        self._brokers = brokers
+        self._reader = reader
+        self._metrics = metrics
+
+    async def by_id(self, message_id: str, topic: str | None) -> tuple[StoredMessage, str]:
+        """Return a message and its broker's name.
+
+        Args:
+            message_id: A stored id; with a topic first taken as a message id.
+            topic: Where to look for a message id.
+
+        Raises:
+            ProblemError: 404: there is no such message; 500: it is damaged; 503: nobody can say.
+        """
+        unasked: ProblemError | None = None
+        if topic is not None:
+            route = await self._reader.route(topic)
+            sets = [data.broker_name for data in route.queue_datas]
+            asked = await self._query(topic, message_id, _SAME_ID_MAX, sets, unique=True)
+            found = [
+                (message, broker)
+                for message, broker in _messages(asked)
+                if message.topic == topic and message.message_id == message_id
+            ]
+            if found:
+                return min(found, key=lambda pair: (pair[0].stored_at_ms, pair[0].reconsume_times))
+            asked.require_any()
+            unasked = None if asked.is_complete else asked.problem()
+        try:
+            return await self._by_stored_id(message_id)
+        except InvalidIdError as error:
+            raise unasked or _unknown(message_id, f"; as a stored id it {error.reason}") from None
+        except ProblemError as error:
+            if unasked is not None and error.kind is UNKNOWN_MESSAGE:
+                raise unasked from None
+            raise
+
+    async def by_key(self, topic: str, key: str, *, limit: int, binary: bool, system: bool) -> dict[str, Any]:
+        """Return the messages of a topic that have a key, the newest first. Raises ProblemError."""
+        route = await self._reader.route(topic)
+        sets = [data.broker_name for data in route.queue_datas]
+        asked = await self._query(topic, key, limit, sets, unique=False)
+        asked.require_any()
+        candidates = list(_messages(asked))
+        matching = [
+            (message, broker)
+            for message, broker in candidates
+            if message.topic == topic and (key in message.keys or message.message_id == key)
+        ]
+        matching.sort(key=lambda pair: (-pair[0].stored_at_ms, pair[1], -pair[0].physical_offset))
+        items = []
+        for message, broker in matching[:limit]:
+            try:
+                items.append(message_view(message, broker=broker, binary=binary, system=system))
+            except CorruptRecordError:
+                self._metrics.damaged_records += 1
+        scanned = len(candidates)
+        full = any(len(records) >= limit for records in asked.answers.values())
+        return {
+            "items": items,
+            "next_cursor": None,
+            "scanned": scanned if binary else str(scanned),
+            "truncated": full or len(matching) > limit or bool(asked.failures),
+        }
+
+    def view(self, message: StoredMessage, broker: str, *, binary: bool, system: bool) -> dict[str, Any]:
+        """Return a message as answers show it. Raises ProblemError (500) where it is damaged."""
+        try:
+            if message.crc.is_good:
+                return message_view(message, broker=broker, binary=binary, system=system)
+            reason = f"checksum: {message.crc.value}"
+        except CorruptRecordError as error:
+            reason = error.reason
+        self._metrics.damaged_records += 1
+        raise ProblemError(CORRUPT_RECORD, f"id: {message.stored_id} on {broker} is damaged: {reason}", field="id")
+
+    async def _by_stored_id(self, stored_id: str) -> tuple[StoredMessage, str]:
+        address, physical_offset = decode_stored_id(stored_id)
+        # Only compared, never connected to: the address comes from whoever asks.
+        wanted = str(address)
+        sets = await self._brokers.sets()
+        if not sets:
+            raise no_broker()
+        for broker in sets.values():
+            if wanted in broker.broker_addrs.values():
+                break
+        else:
+            raise _unknown(stored_id)
+        try:
+            response = await self._engine.call(
+                wanted, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset=physical_offset)
+            )
+        except BrokerError as error:
+            # Code 1 is how brokers say that nothing starts there.
+            if error.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND):
+                raise _unknown(stored_id) from None
+            raise
+        try:
+            message = decode_record(response.body_bytes)
+        except RecordError as error:
+            detail = f"id: {stored_id} on {broker.broker_name} is damaged: {error.reason}"
+            raise ProblemError(CORRUPT_RECORD, detail, field="id") from None
+        if message.physical_offset != physical_offset:
+            raise _unknown(stored_id)
+        return message, broker.broker_name
+
+    async def _query(
+        self, topic: str, key: str, count: int, sets: Iterable[str], *, unique: bool
+    ) -> Asked[list[StoredMessage]]:
+        header = QueryMessageHeader(
+            topic=topic,
+            key=key,
+            max_num=count,
+            begin_timestamp=_BEGIN_MS,
+            end_timestamp=_END_MS,
+            unique_key_query=True if unique else None,
+        )
+
+        async def ask(address: str) -> list[StoredMessage]:
+            try:
+                response = await self._engine.call(address, RequestCode.QUERY_MESSAGE, header)
+            except BrokerError as error:
+                if error.code == ResponseCode.QUERY_NOT_FOUND:
+                    return []
+                raise
+            return self._sound(response.body_bytes)
+
+        return await self._brokers.ask(ask, sets)
+
+    def _sound(self, body: bytes) -> list[StoredMessage]:
+        messages: list[StoredMessage] = []
+        at = 0
+        try:
+            while at < len(body):
+                message = decode_record(body, at)
+                at += message.size_bytes
+                if message.crc.is_good:
+                    messages.append(message)
+                else:
+                    self._metrics.damaged_records += 1
+        except RecordError:
+            self._metrics.damaged_records += 1
+        return messages
+
+
+def _messages(asked: Asked[list[StoredMessage]]) -> Iterable[tuple[StoredMessage, str]]:
+    for broker, messages in asked.answers.items():
+        for message in messages:
+            yield message, broker
+
+
+def _unknown(message_id: str, why: str = "") -> ProblemError:
+    return ProblemError(UNKNOWN_MESSAGE, f"id: there is no message {message_id!r}{why}", field="id")

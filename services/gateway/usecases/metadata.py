@@ -1,0 +1,64 @@
+"""Metadata: transactions on Postgres whose failures are problems."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from services.gateway.db.engine import Database
+from services.gateway.db.errors import (
+    AlreadyThereError,
+    MetadataUnavailableError,
+    UnstorableError,
+    VersionConflictError,
+)
+from services.gateway.errors import INVALID_FIELD, METADATA_UNAVAILABLE, VERSION_CONFLICT, ProblemError
+
+
+class Metadata:
+    """The gateway's metadata, or the lack of it.
+
+    Attributes:
+        database: None where no database is configured; then everything here is 503.
+    """
+
+    def __init__(self, database: Database | None) -> None:
+        self.database = database
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncSession]:
+        """Open a transaction that is committed at the end of the block.
+
+        Raises:
+            ProblemError: 503: Postgres is away. 412: it is not as the caller expects. 400: Postgres can't keep a value.
+        """
+        if self.database is None:
+            raise ProblemError(METADATA_UNAVAILABLE, "metadata: no database is configured")
+        try:
+            async with self.database.transaction() as session:
+                yield session
+        except MetadataUnavailableError as error:
+            raise ProblemError(
+                METADATA_UNAVAILABLE, f"metadata: {error.reason}", retry_after_ms=error.retry_after_ms
+            ) from None
+        except VersionConflictError as error:
+            raise ProblemError(VERSION_CONFLICT, f"If-Match: {error}", field="If-Match") from None
+        except UnstorableError as error:
+            raise ProblemError(INVALID_FIELD, f"request: {error}") from None
+        except AlreadyThereError as error:
+            raise ProblemError(VERSION_CONFLICT, f"If-None-Match: {error}", field="If-None-Match") from None
+
+    async def is_available(self) -> bool:
+        """Say whether Postgres answers."""
+        if self.database is None:
+            return False
+        try:
+            await self.database.ping()
+        except MetadataUnavailableError:
+            return False
+        return True
+
+
+def is_away(error: ProblemError) -> bool:
+    """Say whether a problem means that Postgres is away, so that brokers may be asked instead."""
+    return error.kind is METADATA_UNAVAILABLE

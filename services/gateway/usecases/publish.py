@@ -1,0 +1,34 @@
+"""Publishing over a stream: the same sending as over REST, from the messages of a frame."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from services.gateway.schemas.outgoing import read_items
+from services.gateway.usecases.send import SendMessages
+
+
+class StreamPublisher:
+    """Sends what streams publish; the stream has checked the right to."""
+
+    def __init__(self, sending: SendMessages) -> None:
+        self._sending = sending
+
+    async def publish(
+        self, topic: str, messages: Sequence[msgspec.Raw], request_id: str, *, binary: bool
+    ) -> Sequence[dict[str, Any]]:
+        """Return a result for each message, in their order.
+
+        Args:
+            topic: Where to.
+            messages: As the frame has them, each by itself.
+            request_id: Stands in the problems.
+            binary: They are MessagePack, and so will the answer be.
+
+        Raises:
+            ProblemError, InvalidValueError: None was stored.
+        """
+        self._sending.check_topic(topic)
+        items = read_items(messages, packed=binary)
+        return await self._sending.send_many(topic, items, request_id, binary=binary)

@@ -1,0 +1,291 @@
+"""Reading queues without consuming: messages from an offset, the queues of a topic, the offset of a moment."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gantry.client.consumer.offsets import Offsets
+from gantry.client.consumer.pull import PullConsumer, PullResult, PullStatus
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError, ClientError, NoRouteError
+from gantry.model.errors import CorruptRecordError, RecordError
+from gantry.model.group import SubscriptionData, parse_tag_expression
+from gantry.model.message import MessageQueue, StoredMessage
+from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, TOPIC_LENGTH_MAX, check_topic
+from gantry.model.record import decode_record
+from gantry.model.route import TopicRoute
+from gantry.model.topic import Perm
+from gantry.remoting.bodies.queuestates import QueueState, QueueStates
+from gantry.remoting.bodies.stats import TopicStatsTable
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.headers.queuestates import QueueStatesHeader
+from gantry.remoting.headers.topic import GetTopicStatsHeader
+from gantry.runtime.clock import Clock
+from services.gateway.errors import BROKER_UNAVAILABLE, UNKNOWN_QUEUE, ProblemError, problem_of
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.schemas.messages import message_view
+from services.gateway.schemas.times import format_time
+from services.gateway.usecases.brokers import Asked, Brokers, no_broker
+from services.gateway.usecases.kinds import TopicKind
+from services.gateway.usecases.send import no_name_server
+
+# Brokers have it from their start and let it pull everything; nothing is ever committed for it.
+READER_GROUP: Final = "TOOLS_CONSUMER"
+# A wait is made of several, so that a gateway that stops does not have to wait for it.
+WAIT_SLICE_MS: Final = 5_000
+
+
+@dataclass(slots=True)
+class Records:
+    """What a pull's records are worth."""
+
+    messages: list[StoredMessage]
+    damaged: list[dict[str, Any]]
+    next_offset: int
+
+
+class QueueReader:
+    """Reads queues for anybody; rights are checked by the caller."""
+
+    def __init__(
+        self,
+        engine: ClientEngine,
+        brokers: Brokers,
+        metrics: GatewayMetrics,
+        *,
+        clock: Clock,
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._engine = engine
+        self._brokers = brokers
+        self._metrics = metrics
+        self._clock = clock
+        self._is_stopping = is_stopping
+        self._puller = PullConsumer(engine, READER_GROUP)
+        self._offsets = Offsets(engine)
+
+    async def read(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        limit: int,
+        wait_ms: int,
+        expression: str,
+        binary: bool,
+        system: bool,
+    ) -> dict[str, Any]:
+        """Read messages, waiting up to `wait_ms` where there is none yet.
+
+        Raises:
+            InvalidValueError: The name or the expression can't be used.
+            ProblemError: 404: there is no such topic, broker or queue. 503, 504: it can't be read just now.
+            ClientError: The broker refuses.
+        """
+        await self.check_queue(queue)
+        subscription = parse_tag_expression(queue.topic, expression, self._clock.now_ms())
+        deadline_ms = self._clock.monotonic_ms() + wait_ms
+        while True:
+            left_ms = 0 if self._is_stopping() else max(0, deadline_ms - self._clock.monotonic_ms())
+            result = await self._puller.pull(
+                queue,
+                offset,
+                max_messages=limit,
+                expression=subscription,
+                suspend_ms=min(left_ms, WAIT_SLICE_MS),
+            )
+            if result.status is not PullStatus.NO_NEW_MSG or left_ms <= 0 or result.next_offset > offset:
+                return self._view(queue, offset, result, binary=binary, system=system)
+
+    async def queues(self, topic: str) -> dict[str, Any]:
+        """List a topic's queues with their offsets. Raises ProblemError."""
+        route = await self.route(topic)
+        counts = {data.broker_name: data for data in route.queue_datas}
+        asked = await self.queue_states(topic, list(counts))
+        items: list[dict[str, Any]] = []
+        for broker in sorted(counts):
+            data = counts[broker]
+            states = asked.answers.get(broker)
+            known = {state.queue_id: state for state in states} if states is not None else {}
+            queue_ids = sorted(known) or range(max(data.read_queue_nums, data.write_queue_nums))
+            for queue_id in queue_ids:
+                state = known.get(queue_id)
+                items.append(
+                    {
+                        "broker": broker,
+                        "queue_id": queue_id,
+                        "min_offset": None if state is None else str(state.min_offset),
+                        "max_offset": None if state is None else str(state.max_offset),
+                        "read": bool(data.perm & Perm.READ) and queue_id < data.read_queue_nums,
+                        "write": bool(data.perm & Perm.WRITE) and queue_id < data.write_queue_nums,
+                        "last_stored_at": _moment(None if state is None else state.last_stored_at),
+                    }
+                )
+        return {"items": items, "next_cursor": None}
+
+    async def find_offset(self, queue: MessageQueue, at_ms: int, boundary: str) -> str:
+        """Return the offset of a moment. Raises ProblemError, ClientError."""
+        await self.check_queue(queue)
+        return str(max(0, await self._offsets.search_offset(queue, at_ms, boundary.upper())))
+
+    async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+        """Return where a topic is.
+
+        Raises:
+            InvalidNameError: That is no topic's name.
+            ProblemError: 404: there is no such topic; 503: nobody can say.
+        """
+        check_topic(topic, length_max=RETRY_TOPIC_LENGTH_MAX if topic.startswith("%") else TOPIC_LENGTH_MAX)
+        try:
+            try:
+                return await self._engine.route(topic, refresh=refresh)
+            except NoRouteError:
+                await self.require_all_registered(topic)
+                # Those that were missing a moment ago may have told name servers meanwhile.
+                return await self._engine.route(topic, refresh=True)
+        except NoRouteError as error:
+            raise problem_of(error) from None
+        except ClientError as error:
+            raise no_name_server(error) from None
+
+    async def require_all_registered(self, topic: str) -> None:
+        """Raise ProblemError (503) where a broker that name servers do not name just now may have a topic they do not know."""
+        if not await self._brokers.sets(fresh=True):
+            raise no_broker()
+        topics = TopicKind(self._engine)
+        asked = await self._brokers.ask(lambda address: topics.find(address, topic), await self._brokers.missing())
+        if asked.failures:
+            raise asked.problem()
+        for broker, found in asked.answers.items():
+            if found is not None:
+                raise ProblemError(BROKER_UNAVAILABLE, f"broker {broker}: is not registered just now", field="topic")
+
+    async def check_queue(self, queue: MessageQueue) -> None:
+        """Raise ProblemError (404) unless the topic has the queue for reading."""
+        for refresh in (False, True):
+            route = await self.route(queue.topic, refresh=refresh)
+            for data in route.queue_datas:
+                if data.broker_name == queue.broker_name and queue.queue_id < data.read_queue_nums:
+                    return
+        if all(data.broker_name != queue.broker_name for data in route.queue_datas):
+            # Tells a broker that is away from one that never was.
+            await self._brokers.require_registered(queue.broker_name)
+        raise ProblemError(
+            UNKNOWN_QUEUE,
+            f"queue_id: {queue.broker_name!r} has no queue {queue.queue_id} of topic {queue.topic} to read",
+            field="queue_id",
+        )
+
+    async def queue_states(self, topic: str, among: list[str], group: str | None = None) -> Asked[list[QueueState]]:
+        """Return the state of a topic's queues by broker; with a group, also what it has committed.
+
+        Our own brokers answer this in one request. Others are asked what they can answer, and `committed_offset` is
+        then left to the caller.
+        """
+
+        async def ask(address: str) -> list[QueueState]:
+            header = QueueStatesHeader(topic=topic, consumer_group=group)
+            try:
+                response = await self._engine.call(address, RequestCode.GANTRY_QUEUE_STATES, header)
+            except BrokerError as error:
+                if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                    return []
+                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+                return await self._foreign_states(address, topic, group)
+            return QueueStates.decode(response.body_bytes).queues
+
+        return await self._brokers.ask(ask, among)
+
+    async def _foreign_states(self, address: str, topic: str, group: str | None) -> list[QueueState]:
+        response = await self._engine.call(address, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsHeader(topic=topic))
+        table = TopicStatsTable.decode(response.body_bytes).offset_table
+        states = []
+        for queue, found in sorted(table.items()):
+            committed = None if group is None else await self._offsets.committed_offset(group, queue)
+            states.append(
+                QueueState(
+                    queue_id=queue.queue_id,
+                    min_offset=found.min_offset,
+                    max_offset=found.max_offset,
+                    last_stored_at=found.last_update_timestamp or None,
+                    committed_offset=committed,
+                )
+            )
+        return states
+
+    def _view(
+        self, queue: MessageQueue, offset: int, result: PullResult, *, binary: bool, system: bool
+    ) -> dict[str, Any]:
+        records = read_records(result.body, queue, offset, result.next_offset)
+        wanted = [message for message in records.messages if _matches(result.subscription, message)]
+        views = []
+        for message in wanted:
+            try:
+                views.append(message_view(message, broker=queue.broker_name, binary=binary, system=system))
+            except CorruptRecordError as error:
+                records.damaged.append(damaged_view(message, error.reason))
+        self._metrics.read_messages += len(views)
+        self._metrics.damaged_records += len(records.damaged)
+        status = result.status
+        if status is PullStatus.FOUND and not wanted and not records.damaged:
+            # The broker compares hashes of tags; none of these has the tag itself.
+            status = PullStatus.NO_MATCHED_MSG
+        for damaged in records.damaged:
+            damaged["queue_offset"] = _offset(damaged["queue_offset"], binary=binary)
+        answer: dict[str, Any] = {
+            "status": str(status),
+            "messages": views,
+            "next_offset": _offset(records.next_offset, binary=binary),
+            "min_offset": _offset(result.min_offset, binary=binary),
+            "max_offset": _offset(result.max_offset, binary=binary),
+        }
+        if records.damaged:
+            answer["damaged"] = records.damaged
+        return answer
+
+
+def read_records(body: memoryview, queue: MessageQueue, offset: int, next_offset: int) -> Records:
+    """Return what a pull's body holds: sound messages, and what is damaged.
+
+    After a record whose length can't be trusted nobody knows where the next one starts, so reading goes on behind it
+    with the next pull.
+    """
+    records = Records([], [], next_offset)
+    expected = offset
+    try:
+        for message in _each_record(body):
+            expected = message.queue_offset + 1
+            if message.crc.is_good and message.topic == queue.topic and message.queue_id == queue.queue_id:
+                records.messages.append(message)
+            else:
+                records.damaged.append(damaged_view(message, f"checksum: {message.crc.value}"))
+    except RecordError as error:
+        records.damaged.append({"queue_offset": expected, "stored_id": None, "reason": error.reason})
+        records.next_offset = expected + 1
+    return records
+
+
+def damaged_view(message: StoredMessage, reason: str) -> dict[str, Any]:
+    """Return what can be said of a record that is not shown."""
+    return {"queue_offset": message.queue_offset, "stored_id": message.stored_id, "reason": reason}
+
+
+def _each_record(body: memoryview) -> Iterator[StoredMessage]:
+    at, end = 0, len(body)
+    while at < end:
+        message = decode_record(body, at)
+        yield message
+        at += message.size_bytes
+
+
+def _matches(subscription: SubscriptionData, message: StoredMessage) -> bool:
+    return subscription.is_all or subscription.matches_tag(message.tag)
+
+
+def _offset(offset: int, *, binary: bool) -> int | str:
+    return offset if binary else str(offset)
+
+
+def _moment(at_ms: int | None) -> str | None:
+    return None if at_ms is None else format_time(at_ms)

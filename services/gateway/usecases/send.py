@@ -1,0 +1,342 @@
+"""Sending: one message or many, each with its outcome.
+
+A call's messages are sorted by the queue they must go to, then sent in frames: one request of remoting for many
+messages, so that their cost is shared. Messages without an ordering key or queue go together, to any queue, and are tried
+again on another broker. Those of one queue stay in their order: its frames are sent one after the other, and once one
+was not stored, what is behind it is not sent.
+
+Concurrency: the event loop's thread, any number of calls at once. A call that is cancelled may have stored something.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+from gantry.client.errors import ClientError, NoRouteError
+from gantry.client.routecache import PublishInfo
+from gantry.client.sendrequest import Placement
+from gantry.client.sendrequest import Prepared as Frame
+from gantry.model.errors import InvalidValueError
+from gantry.model.message import MessageQueue
+from gantry.model.names import NOT_ALLOWED_SEND_TOPICS, check_topic, is_dlq_topic, is_retry_topic, is_system_topic
+from gantry.model.names import TRACE_TOPIC as OPEN_SYSTEM_TOPIC
+from gantry.model.uniqkey import UniqueKeyMaker
+from services.gateway.errors import (
+    BROKER_ERROR,
+    BROKER_TIMEOUT,
+    BROKER_UNAVAILABLE,
+    NAMESRV_UNAVAILABLE,
+    NOT_STORED,
+    RESERVED_NAME,
+    STORED,
+    TOO_MANY,
+    UNKNOWN,
+    UNKNOWN_QUEUE,
+    ProblemError,
+    problem_of,
+)
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.schemas.outgoing import Item, Sendable
+from services.gateway.usecases.preparing import Prepared, prepare
+from services.gateway.usecases.sendframes import (
+    BatchCall,
+    Result,
+    batch_frame,
+    count_outcomes,
+    held_back,
+    is_one_message_at_fault,
+    placed_error,
+    result_views,
+    single_frame,
+)
+
+# Of one call, at a time: beside each other to different queues.
+FRAMES_UNDER_WAY_MAX: Final = 8
+_TOPICS_CHECKED_MAX: Final = 4_096
+_KEY_TOPICS_MAX: Final = 256
+_KEYS_OF_TOPIC_MAX: Final = 16_384
+_NO_KEYS: Final[tuple[PublishInfo | None, dict[str, MessageQueue]]] = (None, {})
+
+
+class Sender(Protocol):
+    """What is needed of gantry.client's producer."""
+
+    async def send_prepared(
+        self,
+        prepared: Frame,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> Placement:
+        """Send a message or batch and return where it is. Raises SendError, InvalidArgumentError, NotStartedError."""
+        ...
+
+    async def send_prepared_one_way(self, prepared: Frame, *, queue: MessageQueue | None = None) -> None:
+        """Send and want no answer. Raises SendError, InvalidArgumentError, NotStartedError."""
+        ...
+
+
+class Routes(Protocol):
+    """What is needed of gantry.client's engine."""
+
+    def cached_publish_info(self, topic: str) -> PublishInfo | None:
+        """Return what is known of a topic."""
+        ...
+
+    async def publish_info(self, topic: str, *, refresh: bool = False) -> PublishInfo:
+        """Return what a producer needs of a topic. Raises ClientError."""
+        ...
+
+
+class SendMessages:
+    """Sends for everybody: REST and WebSocket."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        routes: Routes,
+        ids: UniqueKeyMaker,
+        metrics: GatewayMetrics,
+        *,
+        require_all_registered: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """Make one.
+
+        Args:
+            sender: A producer.
+            routes: Knows where topics are.
+            ids: Makes unique keys.
+            metrics: Where messages are counted by outcome.
+            require_all_registered: Raises ProblemError (503) where a topic that name servers do not know may be on a broker
+                that they do not name just now.
+        """
+        self._sender = sender
+        self._routes = routes
+        self._ids = ids
+        self._metrics = metrics
+        self._require_all_registered = require_all_registered
+        self._checked: set[str] = set()
+        # Hashing a key takes as long as everything else that is done to its message.
+        self._key_queues: dict[str, tuple[PublishInfo | None, dict[str, MessageQueue]]] = {}
+
+    def check_topic(self, topic: str) -> None:
+        """Raise InvalidNameError for what is no topic's name, ProblemError (403) for one nobody may send to."""
+        if topic in self._checked:
+            return
+        check_topic(topic)
+        reserved = is_system_topic(topic) and topic != OPEN_SYSTEM_TOPIC
+        if reserved or topic in NOT_ALLOWED_SEND_TOPICS or is_retry_topic(topic) or is_dlq_topic(topic):
+            raise ProblemError(
+                RESERVED_NAME, f"topic: {topic!r} belongs to the system", field="topic", outcome=NOT_STORED
+            )
+        if len(self._checked) < _TOPICS_CHECKED_MAX:
+            self._checked.add(topic)
+
+    async def send_one(self, topic: str, message: Sendable) -> Result:
+        """Send a message.
+
+        Args:
+            topic: Where to; `check_topic` has passed it, and the caller's right is checked.
+            message: What.
+
+        Returns:
+            The result, with outcome `stored`; or `unknown` where the broker stored it less safely than it should, or
+            where it was one-way.
+
+        Raises:
+            ProblemError: It was not stored, or may not have been; `outcome` says which.
+        """
+        try:
+            prepared = prepare(message, self._ids.make)
+        except InvalidValueError as error:
+            raise problem_of(error, outcome=NOT_STORED) from None
+        info = self._routes.cached_publish_info(topic)
+        if info is None:
+            info = await self._find_route(topic)
+        queue = await self._queue_of(topic, info, prepared)
+        frame = single_frame(topic, prepared)
+        self._metrics.sent_bytes += len(prepared.body)
+        try:
+            if prepared.one_way:
+                await self._sender.send_prepared_one_way(frame, queue=queue)
+                result: Result = {"outcome": UNKNOWN, "message_id": prepared.message_id}
+            else:
+                (result,) = result_views(await self._sender.send_prepared(frame, queue=queue))
+        except ClientError as error:
+            raise self._refused(error, prepared) from None
+        self._metrics.sent[result["outcome"]] += 1
+        return result
+
+    async def send_many(
+        self, topic: str, items: Sequence[Item], request_id: str, *, binary: bool = False
+    ) -> list[Result]:
+        """Send messages and return a result for each, in their order; one bad message never costs the others.
+
+        Args:
+            topic: Where to; `check_topic` has passed it, and the caller's right is checked.
+            items: Messages, and errors in the place of those that could not be read (schemas/outgoing.py).
+            request_id: Stands in the problems.
+            binary: For MessagePack: offsets as integers.
+
+        Raises:
+            ProblemError: Nothing was stored: the topic is not known, or nobody can say whether it is.
+        """
+        info = self._routes.cached_publish_info(topic) or await self._find_route(topic)
+        call = BatchCall(topic, items, request_id, binary=binary)
+        anywhere, by_queue, one_way = await self._sort(call, info)
+        works: list[Awaitable[None]] = [self._send_frame(call, None, frame) for frame in call.frames(anywhere)]
+        works += [self._send_in_order(call, queue, call.frames(indexes)) for queue, indexes in by_queue.items()]
+        works += [self._send_one_way(call, index, queue) for index, queue in one_way]
+        if len(works) == 1:
+            await works[0]
+        elif works:
+            await _bounded_gather(works)
+        self._count(call)
+        return call.results
+
+    async def _sort(
+        self, call: BatchCall, info: PublishInfo
+    ) -> tuple[list[int], dict[MessageQueue, list[int]], list[tuple[int, MessageQueue | None]]]:
+        anywhere: list[int] = []
+        by_queue: dict[MessageQueue, list[int]] = {}
+        one_way: list[tuple[int, MessageQueue | None]] = []
+        make_id = iter(self._ids.make_many(len(call.items))).__next__
+        for index, item in enumerate(call.items):
+            try:
+                if isinstance(item, InvalidValueError):
+                    raise item
+                prepared = prepare(item, make_id)
+                call.add(index, prepared)
+                queue = None
+                if prepared.ordering_key is not None or prepared.queue is not None:
+                    queue = await self._queue_of(call.topic, info, prepared, at=f"/messages/{index}")
+            except (InvalidValueError, ProblemError) as error:
+                call.refuse(index, problem_of(placed_error(error, item, index), outcome=NOT_STORED))
+                continue
+            if prepared.one_way:
+                one_way.append((index, queue))
+            elif queue is None:
+                anywhere.append(index)
+            else:
+                by_queue.setdefault(queue, []).append(index)
+        return anywhere, by_queue, one_way
+
+    async def _send_in_order(self, call: BatchCall, queue: MessageQueue, frames: list[list[int]]) -> None:
+        for number, frame in enumerate(frames):
+            await self._send_frame(call, queue, frame)
+            if number + 1 < len(frames) and any(call.results[index]["outcome"] != STORED for index in frame):
+                # What comes later in the order must not overtake what may have to be sent again.
+                for index in (index for later in frames[number + 1 :] for index in later):
+                    call.refuse(index, held_back(queue))
+                return
+
+    async def _send_frame(self, call: BatchCall, queue: MessageQueue | None, indexes: list[int]) -> None:
+        prepared = [call.prepared[index] for index in indexes]
+        frame = single_frame(call.topic, prepared[0]) if len(prepared) == 1 else batch_frame(call.topic, prepared)
+        try:
+            placement = await self._sender.send_prepared(frame, queue=queue)
+        except ClientError as error:
+            if len(indexes) > 1 and is_one_message_at_fault(error):
+                # The broker refuses all of a frame for one of its messages; let each answer for itself.
+                for index in indexes:
+                    await self._send_frame(call, queue, [index])
+                return
+            for index in indexes:
+                call.refuse(index, self._refused(error, call.prepared[index], count=False))
+            return
+        for index, result in zip(indexes, result_views(placement, binary=call.binary), strict=True):
+            call.results[index] = result
+
+    async def _send_one_way(self, call: BatchCall, index: int, queue: MessageQueue | None) -> None:
+        prepared = call.prepared[index]
+        try:
+            await self._sender.send_prepared_one_way(single_frame(call.topic, prepared), queue=queue)
+        except ClientError as error:
+            call.refuse(index, self._refused(error, prepared, count=False))
+        else:
+            call.results[index] = {"outcome": UNKNOWN, "message_id": prepared.message_id}
+
+    async def _queue_of(self, topic: str, info: PublishInfo, prepared: Prepared, at: str = "") -> MessageQueue | None:
+        """Return the queue a message must go to, whether its broker is up or not; None for any."""
+        if prepared.ordering_key is not None:
+            return self._queue_for_key(info, prepared.ordering_key)
+        if prepared.queue is None:
+            return None
+        queue = MessageQueue(topic, prepared.queue.broker, prepared.queue.id)
+        if queue not in info.key_queues and queue not in (await self._find_route(topic, refresh=True)).key_queues:
+            raise ProblemError(
+                UNKNOWN_QUEUE,
+                f"{at}/queue: {queue.broker_name!r} has no queue {queue.queue_id} of topic {topic} to write to",
+                field=f"{at}/queue",
+                outcome=NOT_STORED,
+            )
+        return queue
+
+    def _queue_for_key(self, info: PublishInfo, key: str) -> MessageQueue:
+        known_for, queues = self._key_queues.get(info.topic, _NO_KEYS)
+        if known_for is not info:
+            # The route is another one now, and with it perhaps every key's queue.
+            if len(self._key_queues) >= _KEY_TOPICS_MAX:
+                self._key_queues.clear()
+            queues = {}
+            self._key_queues[info.topic] = (info, queues)
+        queue = queues.get(key)
+        if queue is None:
+            if not info.key_queues:
+                detail = f"topic: {info.topic} has no queue that can be written"
+                raise ProblemError(BROKER_UNAVAILABLE, detail, outcome=NOT_STORED)
+            queue = info.queue_for_key(key)
+            if len(queues) < _KEYS_OF_TOPIC_MAX:
+                queues[key] = queue
+        return queue
+
+    async def _find_route(self, topic: str, *, refresh: bool = False) -> PublishInfo:
+        try:
+            try:
+                return await self._routes.publish_info(topic, refresh=refresh)
+            except NoRouteError:
+                await self._require_all_registered(topic)
+                # Those that were missing a moment ago may have told name servers meanwhile.
+                return await self._routes.publish_info(topic, refresh=True)
+        except ProblemError as problem:
+            problem.outcome = NOT_STORED
+            raise
+        except NoRouteError as error:
+            raise problem_of(error, outcome=NOT_STORED) from None
+        except ClientError as error:
+            raise no_name_server(error, outcome=NOT_STORED) from None
+
+    def _refused(self, error: ClientError, prepared: Prepared, *, count: bool = True) -> ProblemError:
+        problem = problem_of(error, outcome=NOT_STORED)
+        if problem.outcome == UNKNOWN:
+            problem.message_id = prepared.message_id
+        if count:
+            self._metrics.sent[problem.outcome or NOT_STORED] += 1
+        return problem
+
+    def _count(self, call: BatchCall) -> None:
+        sent = self._metrics.sent
+        for outcome, count in count_outcomes(call.results).items():
+            sent[outcome] += count
+        self._metrics.sent_bytes += sum([len(prepared.body) for prepared in call.prepared.values()])
+
+
+def no_name_server(error: ClientError, *, outcome: str | None = None) -> ProblemError:
+    """Return the problem of a route that nobody could be asked for."""
+    from_client = problem_of(error, outcome=outcome)
+    if from_client.kind not in _NO_ANSWER_KINDS:
+        return from_client
+    return ProblemError(NAMESRV_UNAVAILABLE, from_client.detail, outcome=outcome)
+
+
+_NO_ANSWER_KINDS: Final = (BROKER_UNAVAILABLE, BROKER_TIMEOUT, BROKER_ERROR, TOO_MANY)
+
+
+async def _bounded_gather(works: Sequence[Awaitable[None]]) -> None:
+    room = asyncio.Semaphore(FRAMES_UNDER_WAY_MAX)
+
+    async def bounded(work: Awaitable[None]) -> None:
+        async with room:
+            await work
+
+    await asyncio.gather(*(bounded(work) for work in works))

@@ -1,0 +1,116 @@
+"""The frames that a session answers with, all but the messages themselves. Pure."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from services.gateway.errors import CORRUPT_RECORD, RECEIPT_GONE, ProblemError, invalid
+from services.gateway.ws.effects import FrameId, Send
+from services.gateway.ws.frames import Codec
+from services.gateway.ws.limits import PING_MS, StreamLimits
+from services.gateway.ws.subscription import GONE, Damage, Subscription
+
+# What a client wrote is repeated to it, but not by the megabyte.
+SHOWN_MAX = 80
+
+
+class Answers:
+    """Writes frames in the session's coding; `session` is the request id of its problems."""
+
+    def __init__(self, session: str, codec: Codec) -> None:
+        self._session = session
+        self._codec = codec
+
+    def welcome(self, client_id: str, limits: StreamLimits) -> Send:
+        """Return the first frame."""
+        return self._send(
+            {
+                "type": "welcome",
+                "session": self._session,
+                "client_id": client_id,
+                "resume": None,
+                "limits": limits.as_frame(),
+                "ping_ms": PING_MS,
+            }
+        )
+
+    def subscribed(self, subscription: Subscription, frame_id: FrameId) -> Send:
+        """Say that a subscription is in force."""
+        return self._send({"type": "subscribed", "subscription": subscription.name}, frame_id)
+
+    def assigned(self, subscription: Subscription) -> Send:
+        """Tell all queues that the connection has now."""
+        feeds = sorted(subscription.feeds.values(), key=lambda feed: feed.queue)
+        queues = [
+            {
+                "broker": feed.queue.broker_name,
+                "queue_id": feed.queue.queue_id,
+                "next_offset": self._codec.offset(feed.window.position),
+            }
+            for feed in feeds
+        ]
+        return self._send({"type": "assigned", "subscription": subscription.name, "queues": queues})
+
+    def state(self, subscription: Subscription, reason: str, frame_id: FrameId = UNSET) -> Send:
+        """Tell what is in flight and what may still be sent."""
+        credit = {"messages": max(0, subscription.credit_messages), "bytes": max(0, subscription.credit_bytes)}
+        frame = {
+            "type": "state",
+            "subscription": subscription.name,
+            "in_flight": subscription.in_flight,
+            "credit": credit,
+            "reason": reason,
+        }
+        return self._send(frame, frame_id)
+
+    def published(self, results: Sequence[dict[str, Any]], counts: dict[str, int], frame_id: FrameId) -> Send:
+        """Tell what became of each message."""
+        return self._send({"type": "published", "results": results, **counts}, frame_id)
+
+    def error(
+        self,
+        problem: ProblemError,
+        *,
+        frame_id: FrameId = UNSET,
+        subscription: str | None = None,
+        receipt: str | None = None,
+    ) -> Send:
+        """Tell what was refused."""
+        frame: dict[str, Any] = {"type": "error", "problem": problem.to_dict(self._session)}
+        if subscription is not None:
+            frame["subscription"] = subscription
+        if receipt is not None:
+            frame["receipt"] = receipt
+        return self._send(frame, frame_id)
+
+    def receipt_refused(self, subscription: Subscription, receipt: str, refusal: str, frame_id: FrameId) -> Send:
+        """Tell which receipt was refused, and why."""
+        shown = receipt[:SHOWN_MAX]
+        if refusal == GONE:
+            detail = f"receipts: {shown!r} is not in flight: acked already, or its queue has moved"
+            problem = ProblemError(RECEIPT_GONE, detail, field="/receipts")
+        else:
+            problem = invalid("/receipts", shown, "is no receipt")
+        return self.error(problem, frame_id=frame_id, subscription=subscription.name, receipt=shown)
+
+    def damages(self, subscription: Subscription, damaged: Iterable[Damage]) -> list[Send]:
+        """Tell which records can't be delivered."""
+        return [
+            self.error(ProblemError(CORRUPT_RECORD, _describe(damage)), subscription=subscription.name)
+            for damage in damaged
+        ]
+
+    def goodbye(self, reason: str, *, retry: bool, after_ms: int) -> Send:
+        """Say why the connection is about to be closed."""
+        return self._send({"type": "goodbye", "retry": retry, "after_ms": after_ms, "reason": reason})
+
+    def _send(self, frame: dict[str, Any], frame_id: FrameId = UNSET) -> Send:
+        if frame_id is not UNSET:
+            frame["id"] = frame_id
+        return Send(self._codec.encode(frame))
+
+
+def _describe(damage: Damage) -> str:
+    queue = damage.queue
+    return f"{queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}, offset {damage.offset}: {damage.reason}"

@@ -1,0 +1,52 @@
+"""What of a `subscribe` frame can be used, and what is refused. Pure."""
+
+from typing import NoReturn
+
+from gantry.model.errors import InvalidValueError
+from gantry.model.group import ConsumeFromWhere, SubscriptionData, parse_tag_expression
+from gantry.model.names import check_group, check_topic
+from services.gateway.errors import INVALID_FIELD, ProblemError, invalid, not_implemented
+from services.gateway.schemas.times import parse_time_ms
+from services.gateway.ws import frames
+
+
+def come_later(field: str, what: str) -> NoReturn:
+    """Refuse what is not built yet."""
+    raise not_implemented(field, f"{what} comes with a later version")
+
+
+def refuse_what_comes_later(frame: frames.Subscribe) -> str:
+    """Return the tag expression of a subscription that asks for nothing that is not built yet."""
+    for field, value, built in (
+        ("/mode", frame.mode, "clustering"),
+        ("/order", frame.order, "concurrent"),
+        ("/strategy", frame.strategy, "AVG"),
+    ):
+        if value != built:
+            raise not_implemented(field, f"{value!r} comes with a later version; {built!r} is there")
+    if isinstance(frame.filter, frames.SqlFilter):
+        raise not_implemented("/filter", "SQL comes with a later version; a tag expression is there")
+    return frame.filter
+
+
+def parse_names(frame: frames.Subscribe, expression: str, version_ms: int) -> SubscriptionData:
+    """Return what the group is to be told; raises ProblemError for a name or an expression that can't be used."""
+    try:
+        check_group(frame.group)
+        check_topic(frame.topic)
+        return parse_tag_expression(frame.topic, expression, version_ms)
+    except InvalidValueError as error:
+        field = "filter" if error.field == "subscription" else error.field
+        raise ProblemError(INVALID_FIELD, str(error), field=f"/{field}") from None
+
+
+def parse_start(text: str) -> tuple[ConsumeFromWhere, int | None]:
+    """Return where a group without an offset starts, and the moment in wall ms if it is one."""
+    if text == "first":
+        return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, None
+    if text == "last":
+        return ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, None
+    try:
+        return ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, parse_time_ms(text, "from")
+    except InvalidValueError:
+        raise invalid("/from", text, "is neither first, last nor a time such as 2026-11-21T09:30:00.000Z") from None

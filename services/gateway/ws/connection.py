@@ -1,0 +1,384 @@
+"""One stream: carries out what its session decides.
+
+Tasks of a stream, all of which end with it: the reader (who calls `run`), the writer (outbox.py), one for each
+assigned queue, which pulls, one for each publish, and the keeper, which commits, finds what is overdue and looks
+after the key. None waits for another on a message's way.
+
+However a stream ends, what is acked is committed and the groups are left, so that others have its queues at once.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Final
+
+from gantry.client.errors import ClientError
+from gantry.model.errors import InvalidValueError
+from gantry.model.message import MessageQueue
+from gantry.runtime.clock import Clock
+from gantry.runtime.rng import Rng
+from gantry.runtime.tasks import TaskBag
+from gantry.runtime.telemetry import logger
+from services.gateway.errors import NOT_STORED, ProblemError, problem_of
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.ws.effects import (
+    IDENTITY,
+    INTERNAL_ERROR,
+    TOO_SLOW,
+    Close,
+    Effect,
+    FrameId,
+    Join,
+    Leave,
+    Publish,
+    Send,
+)
+from services.gateway.ws.limits import StreamLimits
+from services.gateway.ws.outbox import Outbox
+from services.gateway.ws.ports import Consumers, Keys, Membership, Publisher
+from services.gateway.ws.session import Session
+from services.gateway.ws.subscription import Feed, Subscription
+
+log = logger("gateway.ws")
+
+KEEPER_INTERVAL_MS: Final = 1_000
+KEY_CHECK_MS: Final = 5_000
+# For the writing of the goodbye to a peer that may no longer read.
+GOODBYE_TIMEOUT_S: Final = 2.0
+# For the last commits and the leaving of groups; a broker that does not answer finds out by itself.
+LEAVE_TIMEOUT_S: Final = 5.0
+CONSUME_TIMEOUT_MS: Final = 15 * 60_000
+PULL_RETRY_FIRST_MS: Final = 100
+PULL_RETRY_MAX_MS: Final = 5_000
+
+Event = MutableMapping[str, Any]
+
+
+class StreamConnection:
+    """A stream from its welcome to its end.
+
+    Concurrency: one event loop. Everything that changes the session is a plain call, so nothing else runs meanwhile.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        is_text: bool,
+        receive: Callable[[], Awaitable[Event]],
+        send: Callable[[Event], Awaitable[None]],
+        abort: Callable[[], None],
+        consumers: Consumers,
+        publisher: Publisher,
+        keys: Keys,
+        key_id: str,
+        limits: StreamLimits,
+        metrics: GatewayMetrics,
+        clock: Clock,
+        rng: Rng,
+    ) -> None:
+        self.session = session
+        self.close_code: int | None = None
+        self._close_reason = ""
+        self._is_text = is_text
+        self._receive = receive
+        self._send = send
+        self._abort = abort
+        self._consumers = consumers
+        self._publisher = publisher
+        self._keys = keys
+        self._key_id = key_id
+        self._limits = limits
+        self._metrics = metrics
+        self._clock = clock
+        self._rng = rng
+        self._tasks = TaskBag(f"stream.{session.name}", self._task_failed)
+        self._outbox = Outbox(self._write, monotonic_ms=clock.monotonic_ms, on_room=self._has_room)
+        self._memberships: dict[str, Membership] = {}
+        self._pulling: dict[str, dict[MessageQueue, tuple[asyncio.Task[None], asyncio.Event]]] = {}
+        self._publish_bytes = 0
+        self._publish_room = asyncio.Event()
+        self._publish_room.set()
+        # Joining and leaving go one after the other, in the order of their frames.
+        self._group_changes = asyncio.Lock()
+        self._leaving: set[asyncio.Task[None]] = set()
+        self._reader: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Serve the stream until it ends, from either side."""
+        writer = self._tasks.spawn(self._write_all())
+        self._tasks.spawn(self._keep())
+        self._apply(self.session.open())
+        self._reader = self._tasks.spawn(self._read())
+        try:
+            await asyncio.wait({self._reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+            if self.close_code is not None and not writer.done():
+                await self._say_goodbye()
+        finally:
+            await self._end()
+
+    def close(self, code: int, reason: str, *, retry: bool = False, after_ms: int = 0) -> None:
+        """Say goodbye and end the stream, soon."""
+        self._apply(self.session.close(code, reason, retry=retry, after_ms=after_ms))
+
+    # The session's decisions
+
+    def _apply(self, effects: Iterable[Effect]) -> None:
+        outbox = self._outbox
+        for effect in effects:
+            if isinstance(effect, Send):
+                outbox.put(effect.data)
+            elif isinstance(effect, Join):
+                self._tasks.spawn(self._join(effect))
+            elif isinstance(effect, Leave):
+                self._stop_pulling(effect.subscription, list(self._pulling.get(effect.subscription.name, ())))
+                leaving = self._tasks.spawn(self._leave(effect))
+                self._leaving.add(leaving)
+                leaving.add_done_callback(self._leaving.discard)
+            elif isinstance(effect, Publish):
+                self._take_in(effect.size_bytes)
+                self._tasks.spawn(self._publish(effect))
+            elif isinstance(effect, Close):
+                self.close_code, self._close_reason = effect.code, effect.reason
+                if self._reader is not None:
+                    self._reader.cancel()
+            else:
+                for _, wake in self._pulling.get(effect.subscription.name, {}).values():
+                    wake.set()
+        if outbox.is_full:
+            self.session.block()
+
+    def _has_room(self) -> None:
+        self._apply(self.session.unblock(now_ms=self._clock.monotonic_ms()))
+
+    # Reading and writing
+
+    async def _read(self) -> None:
+        receive, session, monotonic_ms = self._receive, self.session, self._clock.monotonic_ms
+        while not session.is_closed:
+            event = await receive()
+            if event["type"] == "websocket.disconnect":
+                return
+            data = event.get("bytes")
+            is_text = data is None
+            if data is None:
+                data = event["text"].encode()
+            self._apply(session.receive(data, is_text=is_text, now_ms=monotonic_ms()))
+            # Who does not read its answers, or publishes faster than brokers take it, is not read either.
+            await self._outbox.wait_for_room()
+            await self._publish_room.wait()
+
+    async def _write_all(self) -> None:
+        try:
+            await self._outbox.run()
+        except OSError:
+            return  # The peer has gone; uvicorn says so with an OSError of its own.
+
+    async def _write(self, frame: bytes) -> None:
+        if self._is_text:
+            await self._send({"type": "websocket.send", "text": frame.decode()})
+        else:
+            await self._send({"type": "websocket.send", "bytes": frame})
+
+    async def _say_goodbye(self) -> None:
+        try:
+            async with asyncio.timeout(GOODBYE_TIMEOUT_S):
+                await self._outbox.wait_until_written()
+                await self._send(
+                    {"type": "websocket.close", "code": self.close_code, "reason": self._close_reason[:100]}
+                )
+        except TimeoutError:
+            # It does not read. What is written waits for it in the socket for ever, and so would the socket.
+            self._abort()
+        except OSError:
+            return  # It has gone: there is nobody to tell.
+
+    # Groups
+
+    async def _join(self, join: Join) -> None:
+        subscription, session = join.subscription, self.session
+        opened = False
+
+        async def changed(added: Iterable[tuple[MessageQueue, int]], removed: Iterable[MessageQueue]) -> None:
+            nonlocal opened
+            if not opened:
+                opened = True
+                self._apply(session.joined(subscription, join.frame_id))
+            await self._assign(subscription, list(added), list(removed))
+
+        async with self._group_changes:
+            if subscription.name not in session.subscriptions or session.is_closed:
+                return
+            try:
+                membership = await self._consumers.join(
+                    session.client_id,
+                    subscription.group,
+                    subscription.data,
+                    start=join.start,
+                    start_at_ms=join.start_at_ms,
+                    on_change=changed,
+                )
+            except (ClientError, ProblemError, InvalidValueError) as error:
+                self._apply(session.join_failed(subscription, join.frame_id, problem_of(error)))
+                return
+            self._memberships[subscription.name] = membership
+
+    async def _leave(self, leave: Leave) -> None:
+        async with self._group_changes:
+            membership = self._memberships.get(leave.subscription.name)
+            if membership is None:
+                return
+            for queue, offset in leave.commits:
+                await self._commit(membership, queue, offset)
+            await membership.leave()
+            del self._memberships[leave.subscription.name]
+
+    async def _assign(
+        self, subscription: Subscription, added: list[tuple[MessageQueue, int]], removed: list[MessageQueue]
+    ) -> None:
+        membership = self._memberships.get(subscription.name)
+        self._stop_pulling(subscription, removed)
+        for queue in removed:
+            feed = subscription.feeds.get(queue)
+            offset = feed.to_commit() if feed is not None else None
+            if membership is not None and offset is not None:
+                await self._commit(membership, queue, offset)
+        self._apply(self.session.assigned(subscription, added, removed))
+        for queue, _ in added:
+            feed = subscription.feeds.get(queue)
+            if feed is not None:
+                self._start_pulling(subscription, feed)
+
+    async def _commit(self, membership: Membership, queue: MessageQueue, offset: int) -> bool:
+        try:
+            await membership.commit(queue, offset)
+        except ClientError as error:
+            log.warning("commit failed", session=self.session.name, queue=str(queue), offset=offset, error=str(error))
+            return False
+        return True
+
+    # Pulling
+
+    def _start_pulling(self, subscription: Subscription, feed: Feed) -> None:
+        wake = asyncio.Event()
+        task = self._tasks.spawn(self._pull_all(subscription, feed, wake))
+        self._pulling.setdefault(subscription.name, {})[feed.queue] = (task, wake)
+
+    def _stop_pulling(self, subscription: Subscription, queues: Iterable[MessageQueue]) -> None:
+        pulling = self._pulling.get(subscription.name, {})
+        for queue in queues:
+            task, _ = pulling.pop(queue, (None, None))
+            if task is not None:
+                task.cancel()
+
+    async def _pull_all(self, subscription: Subscription, feed: Feed, wake: asyncio.Event) -> None:
+        session, monotonic_ms = self.session, self._clock.monotonic_ms
+        membership = await self._membership_of(subscription)
+        failures = 0
+        while not feed.is_dropped:
+            order = session.next_pull(subscription, feed)
+            if order is None:
+                wake.clear()
+                await wake.wait()
+                continue
+            try:
+                found = await membership.pull(feed.queue, order.offset, messages_max=order.messages_max)
+            except ClientError as error:
+                if failures == 0:
+                    log.info("pull failed", session=session.name, queue=str(feed.queue), error=str(error))
+                self._apply(session.pull_failed(subscription, feed, problem_of(error)))
+                delay_ms = min(PULL_RETRY_FIRST_MS * 2 ** min(failures, 10), PULL_RETRY_MAX_MS)
+                failures += 1
+                await asyncio.sleep(self._rng.jitter_ms(delay_ms) / 1_000)
+                continue
+            failures = 0
+            if found.is_moved and not order.resend:
+                self._apply(session.moved(subscription, feed, found.next_offset))
+                continue
+            self._apply(session.pulled(subscription, feed, order, found.data, found.next_offset, now_ms=monotonic_ms()))
+
+    async def _membership_of(self, subscription: Subscription) -> Membership:
+        if subscription.name not in self._memberships:
+            # Queues are assigned before `join` has returned.
+            async with self._group_changes:
+                return self._memberships[subscription.name]
+        return self._memberships[subscription.name]
+
+    # Publishing
+
+    def _take_in(self, size_bytes: int) -> None:
+        """Count bytes that publishes hold, or no longer hold where negative."""
+        self._publish_bytes += size_bytes
+        if self._publish_bytes > self._limits.publishes_pending_bytes_max:
+            self._publish_room.clear()
+        else:
+            self._publish_room.set()
+
+    async def _publish(self, publish: Publish) -> None:
+        frame_id: FrameId = publish.frame_id
+        session = self.session
+        try:
+            results = await self._publisher.publish(
+                publish.topic, publish.messages, session.name, binary=not self._is_text
+            )
+        except (ClientError, ProblemError, InvalidValueError) as error:
+            self._apply(session.publish_failed(frame_id, problem_of(error, outcome=NOT_STORED)))
+            return
+        finally:
+            self._take_in(-publish.size_bytes)
+        counts = {"stored": 0, "not_stored": 0, "unknown": 0}
+        for result in results:
+            counts[result["outcome"]] += 1
+        self._apply(session.published(frame_id, results, counts))
+
+    # Keeping
+
+    async def _keep(self) -> None:
+        checked_at_ms = self._clock.monotonic_ms()
+        while True:
+            await asyncio.sleep(min(self._limits.commit_ms, KEEPER_INTERVAL_MS) / 1_000)
+            now_ms = self._clock.monotonic_ms()
+            if self._outbox.stalled_ms() > self._limits.slow_consumer_ms:
+                self.close(TOO_SLOW, f"a frame was not taken within {self._limits.slow_consumer_ms} ms", retry=True)
+                return
+            if now_ms - checked_at_ms >= KEY_CHECK_MS:
+                checked_at_ms = now_ms
+                if self._keys.principal_of(self._key_id) is None:
+                    self.close(IDENTITY, "the key was revoked")
+                    return
+            self._apply(
+                self.session.tick(overdue_before_ms=lambda each, now=now_ms: now - self._timeout_ms(each))  # type: ignore[misc]
+            )
+            self._metrics.count("stream_messages", self.session.take_pushed())
+            await self._commit_all()
+
+    def _timeout_ms(self, subscription: Subscription) -> int:
+        membership = self._memberships.get(subscription.name)
+        return CONSUME_TIMEOUT_MS if membership is None else membership.consume_timeout_ms
+
+    async def _commit_all(self) -> None:
+        for subscription, feed, offset in self.session.commits():
+            membership = self._memberships.get(subscription.name)
+            # While one commit was under way, the next queue may have gone to somebody who is further.
+            if membership is not None and not feed.is_dropped and await self._commit(membership, feed.queue, offset):
+                feed.committed = offset
+
+    # The end
+
+    async def _end(self) -> None:
+        self.session.is_closed = True
+        self._metrics.count("stream_messages", self.session.take_pushed())
+        try:
+            async with asyncio.timeout(LEAVE_TIMEOUT_S):
+                if self._leaving:
+                    await asyncio.wait(self._leaving)
+                await self._tasks.cancel()
+                await self._commit_all()
+                memberships, self._memberships = self._memberships, {}
+                for membership in memberships.values():
+                    await membership.leave()
+        except TimeoutError:
+            log.warning("groups were left without being told", session=self.session.name)
+
+    def _task_failed(self, error: BaseException) -> None:
+        log.error("a task of a stream failed", session=self.session.name, error=repr(error), exc_info=error)
+        self.close(INTERNAL_ERROR, "the gateway failed; its log says why", retry=True)

@@ -1,0 +1,96 @@
+"""What a session asks of the connection, and the close codes.
+
+Send            one frame
+Join, Leave     become, or cease to be, a consumer of (group, topic)
+Publish         send messages to brokers
+Wake            the subscription's feeds may have something to pull now
+Close           the last effect there is
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+from msgspec import UnsetType
+
+from gantry.model.group import ConsumeFromWhere
+from gantry.model.message import MessageQueue
+from services.gateway.ws.subscription import Subscription
+
+INTERNAL_ERROR: Final = 1011
+SERVICE_RESTART: Final = 1012
+PROTOCOL: Final = 4400
+IDENTITY: Final = 4401
+RIGHT: Final = 4403
+TOO_SLOW: Final = 4408
+LIMIT: Final = 4429
+
+
+FrameId = str | int | UnsetType
+"""A client's frame's id, or that it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send these bytes as one frame."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Become a consumer."""
+
+    subscription: Subscription
+    start: ConsumeFromWhere
+    start_at_ms: int | None
+    frame_id: FrameId
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Cease to be a consumer; `commits` are the offsets to write first."""
+
+    subscription: Subscription
+    commits: Sequence[tuple[MessageQueue, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Send messages; `size_bytes` is what their frame keeps in memory until then."""
+
+    topic: str
+    messages: Sequence[msgspec.Raw]
+    frame_id: FrameId
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wake:
+    """Feeds of the subscription may pull."""
+
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close the connection."""
+
+    code: int
+    reason: str
+
+
+Effect = Send | Join | Leave | Publish | Wake | Close
+
+
+class Rights(Protocol):
+    """What the caller may do. Both raise ProblemError."""
+
+    def require_publish(self, topic: str) -> None:
+        """Refuse who may not publish to the topic."""
+        ...
+
+    def require_consume(self, topic: str, group: str) -> None:
+        """Refuse who may not consume the topic for the group."""
+        ...

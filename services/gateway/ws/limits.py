@@ -1,0 +1,37 @@
+"""The limits of a stream; `welcome` tells them to the client, openapi/websocket.md says what lies past each."""
+
+from dataclasses import asdict, dataclass
+
+MIB = 1024 * 1024
+
+# How often the WebSocket layer asks whether the peer is there. The server that runs the application is started with it.
+PING_MS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    """What one connection may take up."""
+
+    frame_bytes_max: int = 8 * MIB
+    message_bytes_max: int = 4 * MIB
+    publish_messages_max: int = 1_000
+    publishes_pending_max: int = 256
+    # Their frames stay in memory until they are answered. Above this no further frame is read.
+    publishes_pending_bytes_max: int = 16 * MIB
+    subscriptions_max: int = 32
+    batch_max: int = 1_000
+    credit_messages_max: int = 100_000
+    credit_bytes_max: int = 256 * MIB
+    receipts_max: int = 10_000
+    refused_frames_max: int = 100
+    slow_consumer_ms: int = 30_000
+    commit_ms: int = 1_000
+
+    def as_frame(self) -> dict[str, int]:
+        """Return what `welcome` shows."""
+        return asdict(self)
+
+
+DEFAULT_CREDIT_MESSAGES = 2_000
+DEFAULT_CREDIT_BYTES = 16 * MIB
+DEFAULT_BATCH = 32

@@ -1,0 +1,91 @@
+"""The outbox of a stream: frames wait here for the one task that writes them.
+
+Bounded by its high mark, above which the session holds messages back and the reader stops reading. A peer that does
+not take a frame for too long is found by `stalled_ms`: a time-out around every single send would cost more than the
+send.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+# Enough for the socket never to run dry while a pull is under way; a few hundred streams of it are still little.
+HIGH_BYTES: Final = 1024 * 1024
+LOW_BYTES: Final = 256 * 1024
+
+
+class Outbox:
+    """Frames to be written, in order.
+
+    Concurrency: one event loop; one task runs `run`.
+    """
+
+    def __init__(
+        self, write: Callable[[bytes], Awaitable[None]], *, monotonic_ms: Callable[[], int], on_room: Callable[[], None]
+    ) -> None:
+        """Make one.
+
+        Args:
+            write: Writes one frame; waits while the socket takes no more.
+            monotonic_ms: The clock.
+            on_room: Called when the outbox was above its high mark and has come below the low one.
+        """
+        self._write = write
+        self._monotonic_ms = monotonic_ms
+        self._on_room = on_room
+        self._frames: deque[bytes] = deque()
+        self._bytes = 0
+        self._is_full = False
+        self._writing_since_ms: int | None = None
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @property
+    def is_full(self) -> bool:
+        """Say whether there is more than should wait."""
+        return self._is_full
+
+    def put(self, frame: bytes) -> None:
+        """Put a frame in."""
+        self._frames.append(frame)
+        self._bytes += len(frame)
+        self._news.set()
+        self._empty.clear()
+        if self._bytes > HIGH_BYTES and not self._is_full:
+            self._is_full = True
+            self._room.clear()
+
+    def stalled_ms(self) -> int:
+        """Return for how long the frame that is being written has been."""
+        since = self._writing_since_ms
+        return 0 if since is None else self._monotonic_ms() - since
+
+    async def wait_for_room(self) -> None:
+        """Wait until the outbox is not full."""
+        await self._room.wait()
+
+    async def wait_until_written(self) -> None:
+        """Wait until everything that was put in is written."""
+        await self._empty.wait()
+
+    async def run(self) -> None:
+        """Write frames for ever; what the write raises ends it."""
+        frames, write = self._frames, self._write
+        while True:
+            while frames:
+                frame = frames.popleft()
+                self._writing_since_ms = self._monotonic_ms()
+                await write(frame)
+                self._bytes -= len(frame)
+                if self._is_full and self._bytes <= LOW_BYTES:
+                    self._is_full = False
+                    self._room.set()
+                    self._on_room()
+            self._writing_since_ms = None
+            self._empty.set()
+            self._news.clear()
+            await self._news.wait()

@@ -1,0 +1,85 @@
+"""What a stream needs of the rest of the gateway, as protocols, so that a test can stand in for it."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from gantry.model.group import ConsumeFromWhere, SubscriptionData
+from gantry.model.message import MessageQueue
+from services.gateway.auth.principal import Principal
+
+OnChange = Callable[[Iterable[tuple[MessageQueue, int]], Iterable[MessageQueue]], Awaitable[None]]
+"""Called with queues that were given, each with the offset to start at, and queues that were taken away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What a pull found.
+
+    Attributes:
+        data: Records, one behind the other; empty where there was nothing wanted before `next_offset`.
+        is_moved: The offset that was asked for does not exist: `next_offset` is the one to go on at.
+    """
+
+    data: bytes
+    next_offset: int
+    is_moved: bool = False
+
+
+class Membership(Protocol):
+    """A connection's place in a group, for one topic."""
+
+    consume_timeout_ms: int
+
+    async def pull(self, queue: MessageQueue, offset: int, *, messages_max: int) -> Pulled:
+        """Pull, waiting a while where there is nothing yet; a broker may give fewer at a time. Raises ClientError."""
+        ...
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        """Write the group's offset. Raises ClientError."""
+        ...
+
+    async def leave(self) -> None:
+        """Give all queues back."""
+        ...
+
+
+class Consumers(Protocol):
+    """Makes connections consumers of groups."""
+
+    async def join(
+        self,
+        client_id: str,
+        group: str,
+        data: SubscriptionData,
+        *,
+        start: ConsumeFromWhere,
+        start_at_ms: int | None,
+        on_change: OnChange,
+    ) -> Membership:
+        """Become a consumer instance; `on_change` is called at once, and at every change from then on.
+
+        Raises:
+            ClientError, ProblemError: The topic is not known, or no broker can be reached.
+        """
+        ...
+
+
+class Publisher(Protocol):
+    """Sends what streams publish."""
+
+    async def publish(
+        self, topic: str, messages: Sequence[msgspec.Raw], request_id: str, *, binary: bool
+    ) -> Sequence[dict[str, Any]]:
+        """Return a result for each message. Raises ProblemError, InvalidValueError."""
+        ...
+
+
+class Keys(Protocol):
+    """Knows which keys are still good."""
+
+    def principal_of(self, key_id: str) -> Principal | None:
+        """Return what a key's id opens now; None once it is revoked."""
+        ...

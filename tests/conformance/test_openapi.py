@@ -1,0 +1,171 @@
+"""The gateway keeps its contract: every call of openapi.yaml, with what it allows and with what it does not.
+
+A stack of real processes serves; schemathesis makes the requests. What a schema can't say is left out by `is_in_contract`,
+with the reason beside it, and tested by hand in tests/integration/test_gateway_http.py.
+"""
+
+import json
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.config import SchemathesisConfig
+
+from services.gateway.app import all_routes
+from services.gateway.bootstrap import build
+from services.gateway.settings import GatewaySettings
+from tests.support.stack import Stack
+from tools.contract import TARGET, load, render
+
+CONTRACT = load()
+METHODS = {"get", "put", "post", "delete", "patch"}
+EXAMPLES = 8
+
+CONFIG = SchemathesisConfig.from_dict(
+    {
+        "generation": {"deterministic": True, "max-examples": EXAMPLES},
+        "checks": {"not_a_server_error": {"expected-statuses": ["2xx", "4xx", 501]}},
+        "operations": [
+            # Each item has its own result there; one that can't be read is no reason to refuse the others.
+            {"include-operation-id": "sendBatch", "checks": {"negative_data_rejection": {"enabled": False}}},
+            # Only a WebSocket is welcome.
+            {"include-operation-id": "openStream", "checks": {"positive_data_acceptance": {"enabled": False}}},
+            *(
+                # Random conditions are not met, and that is told before the body is looked at.
+                {
+                    "include-operation-id": name,
+                    "checks": {
+                        "positive_data_acceptance": {"expected-statuses": ["2xx", 403, 404, 412]},
+                        "negative_data_rejection": {"expected-statuses": [400, 401, 403, 404, 405, 412, 415]},
+                    },
+                }
+                for name in ("putTopic", "putGroup", "deleteTopic", "deleteGroup")
+            ),
+        ],
+    }
+)
+
+schema = schemathesis.openapi.from_dict(CONTRACT, config=CONFIG)
+
+
+@schemathesis.serializer("application/x-ndjson")
+def serialize_lines(context, value):
+    """What lines are made of is beyond a schema, so whatever was generated becomes the body of one."""
+    return json.dumps({"body": repr(value)}).encode() + b"\n"
+
+
+@schemathesis.serializer("application/vnd.gantry.batch")
+def serialize_frames(context, value):
+    """As lines."""
+    data = msgspec.msgpack.encode({"body": repr(value)})
+    return len(data).to_bytes(4, "big") + data
+
+
+@schemathesis.deserializer("application/msgpack")
+def deserialize_msgpack(context, response):
+    return msgspec.msgpack.decode(response.content)
+
+
+@schema.hook
+def filter_case(context, case):
+    return is_in_contract(case)
+
+
+def is_in_contract(case) -> bool:
+    """Say whether the schema tells all there is to know about a request."""
+    if "cursor" in (case.query or {}):
+        return False  # Opaque: only the gateway makes them.
+    headers = {name.lower() for name in case.headers or {}}
+    is_json = case.media_type == "application/json"
+    if is_json and any(name.startswith("gantry-") for name in headers):
+        return False  # Metadata headers go with raw bodies; OpenAPI can't say so.
+    if headers & {"gantry-delay", "gantry-deliver-at"}:
+        return False  # Of two that are checked before both are refused, only one may be given.
+    if has_integral_float(case.body):
+        return False  # JSON Schema takes 3.0 for an integer; the gateway wants it written as one.
+    # An audit name needs its kind.
+    return not (case.operation.path == "/v1/audit" and "name" in (case.query or {}) and "kind" not in case.query)
+
+
+def has_integral_float(value) -> bool:
+    if isinstance(value, dict):
+        return any(has_integral_float(member) for member in value.values())
+    if isinstance(value, list):
+        return any(has_integral_float(member) for member in value)
+    return isinstance(value, float) and value.is_integer()
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with Stack(brokers=1) as running:
+        with running.http() as http:
+            assert http.put("/v1/topics/FLIGHTS", json={"read_queues": 2, "write_queues": 2}).is_success
+            assert http.put("/v1/groups/PRICING", json={}).is_success
+            for number in range(3):
+                body = {"body": f"message {number}", "tag": "AA", "keys": ["UA1545"]}
+                assert http.post("/v1/topics/FLIGHTS/messages", json=body).status_code == 201
+        yield running
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    with requests.Session() as session:
+        session.trust_env = False
+        yield session
+
+
+@schema.parametrize()
+@settings(
+    max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), print_blob=False
+)
+def test_the_gateway_does_what_the_contract_says(case, stack, session):
+    facts = stack.facts
+    headers = {"Authorization": f"Bearer {facts['api_key']}"}
+    case.call_and_validate(base_url=facts["http"], headers=headers, session=session)
+
+
+def test_every_route_is_in_the_contract_and_the_other_way_round():
+    routes = {(route.method, route.path) for route in all_routes(build(GatewaySettings()))}
+    documented = {
+        (method.upper(), path) for path, item in CONTRACT["paths"].items() for method in item if method in METHODS
+    }
+    assert routes == documented
+
+
+def test_query_parameters_are_those_of_the_contract():
+    for route in all_routes(build(GatewaySettings())):
+        item = CONTRACT["paths"][route.path]
+        operation = item[route.method.lower()]
+        documented = {
+            parameter["name"]
+            for parameter in map(resolve, [*item.get("parameters", []), *operation.get("parameters", [])])
+            if parameter["in"] == "query"
+        }
+        # What comes later is known by name, so that it can be refused by name.
+        assert route.query >= documented, route.path
+        assert route.query - documented <= {"from", "to", "tag", "filter", "not_consumed_by", "cursor"}, route.path
+
+
+def test_public_routes_are_those_without_security():
+    public = {(route.method, route.path) for route in all_routes(build(GatewaySettings())) if route.is_public}
+    documented = {
+        (method.upper(), path)
+        for path, item in CONTRACT["paths"].items()
+        for method, operation in item.items()
+        if method in METHODS and operation.get("security") == []
+    }
+    assert public == documented == {("GET", "/livez"), ("GET", "/readyz")}
+
+
+def test_the_served_contract_is_current():
+    assert TARGET.read_text() == render(CONTRACT), "run: python -m tools.contract"
+    assert json.loads(TARGET.read_text()) == CONTRACT
+
+
+def resolve(parameter):
+    if "$ref" not in parameter:
+        return parameter
+    return CONTRACT["components"]["parameters"][parameter["$ref"].rpartition("/")[2]]

@@ -1,0 +1,300 @@
+"""The metadata store on a real Postgres: schema, repositories, audit in the same transaction, leadership."""
+
+import hashlib
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import text
+
+from gantry.runtime.clock import SystemClock
+from services.gateway.db import migrate
+from services.gateway.db.engine import Database
+from services.gateway.db.errors import (
+    AlreadyThereError,
+    MetadataUnavailableError,
+    UnstorableError,
+    VersionConflictError,
+)
+from services.gateway.db.leadership import Leadership
+from services.gateway.db.models import ConfigOrigin, ConfigState, Verdict
+from services.gateway.db.repositories import (
+    Actor,
+    AuditRepository,
+    Expectation,
+    GroupRepository,
+    KeyRepository,
+    TopicRepository,
+)
+from services.gateway.db.subscriptions import CLIENTS_NAMED_MAX, Sighting, SubscriptionRepository
+from tests.support.postgres import PostgresServer
+
+ALICE = Actor("k-alice", "req-1")
+CONFIG = {"read_queues": 4, "write_queues": 4, "perm": "rw", "order": False, "brokers": None}
+
+
+def test_migrations_make_what_the_models_say(postgres: PostgresServer) -> None:
+    migrate.check(postgres.url)
+
+
+def test_migrations_go_down_and_up_again(own_postgres: PostgresServer) -> None:
+    migrate.downgrade(own_postgres.url, "base")
+    assert migrate.current(own_postgres.url) is None
+    migrate.upgrade(own_postgres.url)
+    assert migrate.current(own_postgres.url) == migrate.head()
+
+
+def test_migrating_twice_changes_nothing(postgres: PostgresServer, capsys: pytest.CaptureFixture[str]) -> None:
+    assert migrate.main(["--database", postgres.url]) == 0
+    assert migrate.head() in capsys.readouterr().out
+
+
+def test_migrating_nowhere_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert migrate.main(["--database", "postgresql://nobody@/nothing?host=/nowhere"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+async def test_a_topic_is_made_changed_and_audited(database: Database) -> None:
+    async with database.transaction() as session:
+        made = await TopicRepository(session).put("FLIGHTS", CONFIG, actor=ALICE)
+        assert (made.created, made.changed, made.row.version, made.row.state) == (True, True, 1, ConfigState.PENDING)
+        assert made.row.created_at.tzinfo is not None
+    async with database.transaction() as session:
+        changed = await TopicRepository(session).put("FLIGHTS", {**CONFIG, "read_queues": 8}, actor=ALICE)
+        assert (changed.created, changed.changed, changed.row.version) == (False, True, 2)
+    async with database.transaction() as session:
+        rows = await AuditRepository(session).page(kind="topic", name="FLIGHTS")
+    assert [row.action for row in rows] == ["topic.change", "topic.create"]
+    assert rows[0].before == CONFIG
+    assert rows[0].after == {**CONFIG, "read_queues": 8}
+    assert (rows[0].actor, rows[0].request_id) == ("k-alice", "req-1")
+
+
+async def test_the_same_config_again_is_no_change(database: Database) -> None:
+    async with database.transaction() as session:
+        topics = TopicRepository(session)
+        await topics.put("T", CONFIG, actor=ALICE)
+        again = await topics.put("T", dict(CONFIG), actor=ALICE)
+        assert (again.created, again.changed, again.row.version) == (False, False, 1)
+        assert len(await AuditRepository(session).page()) == 1
+
+
+async def test_a_failed_change_leaves_no_audit_row(database: Database) -> None:
+    async def change_and_fail() -> None:
+        async with database.transaction() as session:
+            await TopicRepository(session).put("T", CONFIG, actor=ALICE)
+            raise RuntimeError("the use case changed its mind")
+
+    with pytest.raises(RuntimeError):
+        await change_and_fail()
+    async with database.transaction() as session:
+        assert await TopicRepository(session).get("T") is None
+        assert await AuditRepository(session).page() == []
+
+
+async def test_preconditions(database: Database) -> None:
+    async with database.transaction() as session:
+        topics = TopicRepository(session)
+        with pytest.raises(VersionConflictError, match="it does not exist"):
+            await topics.put("T", CONFIG, actor=ALICE, expect=Expectation(version=1))
+        with pytest.raises(VersionConflictError):
+            await topics.put("T", CONFIG, actor=ALICE, expect=Expectation(exists=True))
+        await topics.put("T", CONFIG, actor=ALICE, expect=Expectation(exists=False))
+        with pytest.raises(AlreadyThereError):
+            await topics.put("T", CONFIG, actor=ALICE, expect=Expectation(exists=False))
+        with pytest.raises(VersionConflictError, match="it is at version 1") as caught:
+            await topics.mark_deleting("T", actor=ALICE, expect=Expectation(version=7))
+        assert (caught.value.expected, caught.value.found) == (7, 1)
+        assert (await topics.put("T", {}, actor=ALICE, expect=Expectation(version=1))).row.version == 2
+
+
+async def test_a_deleted_topic_is_hidden_until_brokers_dropped_it(database: Database) -> None:
+    async with database.transaction() as session:
+        topics = TopicRepository(session)
+        await topics.put("T", CONFIG, actor=ALICE)
+        gone = await topics.mark_deleting("T", actor=ALICE)
+        assert gone is not None
+        assert await topics.get("T") is None
+        assert await topics.page() == []
+        assert [row.name for row in await topics.unsettled()] == ["T"]
+        assert not await topics.forget("T", gone.version - 1)
+        assert await topics.forget("T", gone.version)
+        assert await topics.unsettled() == []
+        assert await topics.mark_deleting("T", actor=ALICE) is None
+
+
+async def test_a_topic_made_again_while_being_deleted_lives(database: Database) -> None:
+    async with database.transaction() as session:
+        topics = TopicRepository(session)
+        await topics.put("T", CONFIG, actor=ALICE)
+        gone = await topics.mark_deleting("T", actor=ALICE)
+        assert gone is not None
+        deleting = gone.version
+        again = await topics.put("T", CONFIG, actor=ALICE)
+        assert again.created
+        assert not await topics.forget("T", deleting)
+        assert await topics.get("T") is not None
+
+
+async def test_settling_is_about_one_version(database: Database) -> None:
+    async with database.transaction() as session:
+        groups = GroupRepository(session)
+        await groups.put("g", {"retry_max_times": 16}, actor=ALICE)
+        assert await groups.settle("g", 1, detail="broker-b is down")
+        row = await groups.get("g")
+        assert row is not None
+        assert (row.state, row.state_detail) == (ConfigState.PENDING, "broker-b is down")
+        await groups.put("g", {"retry_max_times": 3}, actor=ALICE)
+        assert not await groups.settle("g", 1)
+        assert await groups.settle("g", 2)
+        assert (await groups.unsettled()) == []
+
+
+async def test_what_brokers_hold_is_noted_and_adopted(database: Database) -> None:
+    async with database.transaction() as session:
+        topics = TopicRepository(session)
+        adopted = await topics.adopt("FROM_MQADMIN", CONFIG, observed={"broker-a": CONFIG})
+        assert adopted is not None
+        assert (adopted.origin, adopted.state, adopted.observed) == (
+            ConfigOrigin.BROKER,
+            ConfigState.APPLIED,
+            {"broker-a": CONFIG},
+        )
+        assert await topics.adopt("FROM_MQADMIN", {}, observed={}) is None
+        await topics.observe({"FROM_MQADMIN": {"broker-b": {}}, "UNKNOWN": {"broker-a": {}}})
+        row = await topics.get("FROM_MQADMIN")
+        assert row is not None
+        assert row.observed == {"broker-b": {}}
+        assert row.observed_at is not None
+        assert await topics.get("UNKNOWN") is None
+
+
+async def test_pages_are_in_byte_order(database: Database) -> None:
+    names = ["a", "B", "c_1", "c%2", "é"]
+    async with database.transaction() as session:
+        topics = TopicRepository(session)
+        for name in names:
+            await topics.put(name, {}, actor=ALICE)
+        assert [row.name for row in await topics.page()] == sorted(names, key=str.encode)
+        first = await topics.page(limit=2)
+        rest = await topics.page(after=first[-1].name)
+        assert len(first) + len(rest) == len(names)
+        assert [row.name for row in await topics.page(prefix="c%")] == ["c%2"]
+
+
+async def test_keys_are_found_by_digest_and_revoked_once(database: Database) -> None:
+    digest = hashlib.sha256(b"key").digest()
+    async with database.transaction() as session:
+        keys = KeyRepository(session)
+        made = await keys.create("k1", sha256=digest, name="ci", rights={"publish": ["*"]}, actor=ALICE)
+        assert made.revoked_at is None
+        with pytest.raises(AlreadyThereError):
+            await keys.create("k2", sha256=digest, name="same key", rights={}, actor=ALICE)
+        assert (await keys.ensure("k3", sha256=digest, name="first", rights={}, actor=ALICE)).id == "k1"
+        used = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+        await keys.touch({"k1": used, "unknown": used})
+        await keys.touch({"k1": datetime(2020, 1, 1, tzinfo=UTC)})
+        revoked = await keys.revoke("k1", actor=ALICE)
+        assert revoked is not None
+        assert revoked.revoked_at is not None
+        assert revoked.last_used_at == used
+        await keys.revoke("k1", actor=ALICE)
+        assert await keys.revoke("nobody", actor=ALICE) is None
+        assert await keys.page(revoked=False) == []
+        assert len(await keys.page()) == 1
+        trail = await AuditRepository(session).page(kind="key")
+    assert [row.action for row in trail] == ["key.revoke", "key.create"]
+
+
+def sighting(**changed: object) -> Sighting:
+    facts = {
+        "topic": "T",
+        "client_kind": "JAVA",
+        "message_model": "CLUSTERING",
+        "expression_type": "TAG",
+        "expression": "*",
+        "sub_version": 1,
+        "clients": ("c1", "c2"),
+    }
+    return Sighting(**{**facts, **changed})  # type: ignore[arg-type]
+
+
+async def test_subscriptions_follow_what_is_seen(database: Database) -> None:
+    async with database.transaction() as session:
+        mirror = SubscriptionRepository(session)
+        await mirror.mirror("g", [sighting(), sighting(client_kind="PYTHON", expression="AA || UA", clients=("p",))])
+        assert {row.verdict for row in await mirror.page(group="g")} == {Verdict.FILTERS_DIFFER}
+    async with database.transaction() as session:
+        mirror = SubscriptionRepository(session)
+        await mirror.mirror("g", [sighting(sub_version=2, clients=tuple(f"c{n}" for n in range(1_000)))])
+        java, python = await mirror.page(group="g")
+        assert (java.active, java.verdict, java.sub_version) == (True, Verdict.CONSISTENT, 2)
+        assert (java.clients_count, len(java.clients)) == (1_000, CLIENTS_NAMED_MAX)
+        assert not python.active
+        await mirror.retire_others(["another"])
+        assert await mirror.page(topic="T", active=True) == []
+        assert len(await mirror.page(topic="T")) == 2
+
+
+async def test_a_hostile_expression_is_kept_readable(database: Database) -> None:
+    async with database.transaction() as session:
+        mirror = SubscriptionRepository(session)
+        hostile = "a\x00b\udc80" + "x" * 10_000
+        await mirror.mirror("g", [sighting(expression=hostile, expression_type="SQL92" * 100)])
+        (row,) = await mirror.page()
+        assert row.expression.startswith("a\ufffdb?xxx")
+        assert len(row.expression_type) == 64
+
+
+async def test_a_value_postgres_cannot_keep_is_named(database: Database) -> None:
+    with pytest.raises(UnstorableError, match="NUL"):
+        async with database.transaction() as session:
+            await TopicRepository(session).put("T\x00", {}, actor=ALICE)
+
+
+async def test_one_leader_at_a_time(postgres: PostgresServer) -> None:
+    one, two = (Database.open(postgres.url, clock=SystemClock()) for _ in range(2))
+    first, second = Leadership(one, "reconciler"), Leadership(two, "reconciler")
+    other_duty = Leadership(two, "subscriptions")
+    try:
+        assert await first.hold()
+        assert await first.hold()
+        assert not await second.hold()
+        assert await other_duty.hold()
+        await first.release()
+        assert not first.is_leader
+        assert await second.hold()
+    finally:
+        for leadership in (first, second, other_duty):
+            await leadership.release()
+        await one.close()
+        await two.close()
+
+
+async def test_a_leader_whose_connection_died_learns_it(postgres: PostgresServer) -> None:
+    database = Database.open(postgres.url, clock=SystemClock())
+    leader = Leadership(database, "reconciler")
+    try:
+        assert await leader.hold()
+        async with database.transaction() as session:
+            await session.execute(
+                text(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    "WHERE application_name = 'gantry-leader-reconciler'"
+                )
+            )
+        assert not await leader.hold()
+        assert await leader.hold()
+    finally:
+        await leader.release()
+        await database.close()
+
+
+async def test_a_database_without_tables_says_what_to_do(own_postgres: PostgresServer) -> None:
+    migrate.downgrade(own_postgres.url, "base")
+    database = Database.open(own_postgres.url, clock=SystemClock())
+    try:
+        with pytest.raises(MetadataUnavailableError, match="gantry migrate"):
+            async with database.transaction() as session:
+                await TopicRepository(session).page()
+    finally:
+        await database.close()

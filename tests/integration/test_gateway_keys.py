@@ -1,0 +1,153 @@
+"""API keys between Postgres, the key ring and two files that only their owner may read."""
+
+from pathlib import Path
+
+import pytest
+
+from gantry.runtime.clock import SystemClock
+from gantry.runtime.privatefiles import find_private, write_private
+from services.gateway.auth.keycache import FileKeyCache
+from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
+from services.gateway.auth.keystore import KeyStore
+from services.gateway.db.engine import Database
+from services.gateway.db.repositories import Actor, AuditRepository, KeyRepository
+from services.gateway.errors import ProblemError
+from services.gateway.schemas.rights import ALL_RIGHTS
+
+
+def store(database: Database | None, folder: Path, *, keep: bool = False) -> tuple[KeyStore, KeyRing]:
+    keys = KeyRing()
+    made = KeyStore(
+        keys,
+        database,
+        FileKeyCache(str(folder / "keys.json")),
+        clock=SystemClock(),
+        interval_ms=1_000,
+        first_key_file=str(folder / "first"),
+        keep_first_key_file=keep,
+    )
+    return made, keys
+
+
+def bearer(folder: Path) -> str:
+    return f"Bearer {(folder / 'first').read_text().strip()}"
+
+
+async def test_the_first_key_is_made_once_and_written_where_only_its_owner_reads_it(database, tmp_path):
+    first, keys = store(database, tmp_path / "a")
+    assert await first.refresh()
+    assert keys.authenticate(bearer(tmp_path / "a")).rights == ALL_RIGHTS
+    assert (tmp_path / "a" / "first").stat().st_mode & 0o777 == 0o600
+    second, others = store(database, tmp_path / "b")
+    assert await second.refresh()
+    assert not (tmp_path / "b" / "first").exists()
+    assert others.records() == keys.records()
+    async with database.transaction() as session:
+        [entry] = await AuditRepository(session).page(kind="key")
+    assert (entry.actor, entry.action) == ("bootstrap", "key.create")
+
+
+async def test_a_key_that_was_written_but_not_added_is_added(database, tmp_path):
+    write_private(str(tmp_path / "first"), b"gk_written_before_the_crash\n")
+    made, keys = store(database, tmp_path)
+    assert await made.refresh()
+    assert keys.authenticate("Bearer gk_written_before_the_crash").is_admin
+
+
+async def test_a_revoked_first_key_is_not_brought_back(database, tmp_path):
+    made, keys = store(database, tmp_path)
+    await made.refresh()
+    old = bearer(tmp_path)
+    async with database.transaction() as session:
+        await KeyRepository(session).revoke(keys.authenticate(old).key_id, actor=Actor("test"))
+    await made.refresh()
+    with pytest.raises(ProblemError):
+        keys.authenticate(old)
+    assert bearer(tmp_path) != old
+    assert keys.authenticate(bearer(tmp_path)).is_admin
+
+
+async def test_a_file_that_has_to_be_kept_is_made_anew_at_a_start_with_one_more_key(database, tmp_path):
+    made, _ = store(database, tmp_path)
+    await made.refresh()
+    old = bearer(tmp_path)
+    (tmp_path / "first").unlink()
+    again, keys = store(database, tmp_path)
+    await again.refresh()
+    assert not (tmp_path / "first").exists()
+    kept, keys = store(database, tmp_path, keep=True)
+    await kept.refresh()
+    new = bearer(tmp_path)
+    assert new != old
+    assert keys.authenticate(old).is_admin
+    assert keys.authenticate(new).is_admin
+    # Later on, and at the next start, there is nothing to do: not even after it was revoked.
+    (tmp_path / "first").rename(tmp_path / "moved")
+    await kept.refresh()
+    assert not (tmp_path / "first").exists()
+    (tmp_path / "moved").rename(tmp_path / "first")
+    async with database.transaction() as session:
+        await KeyRepository(session).revoke(keys.authenticate(new).key_id, actor=Actor("test"))
+    next_time, keys = store(database, tmp_path, keep=True)
+    await next_time.refresh()
+    assert (bearer(tmp_path), len(keys.records())) == (new, 1)
+
+
+@pytest.mark.parametrize("content", [b"gk_written_before_the_crash\n", b"\n"])
+async def test_a_kept_file_whose_key_postgres_does_not_know_opens_something(database, tmp_path, content):
+    made, _ = store(database, tmp_path / "other")
+    await made.refresh()
+    write_private(str(tmp_path / "first"), content)
+    kept, keys = store(database, tmp_path, keep=True)
+    await kept.refresh()
+    assert keys.authenticate(bearer(tmp_path)).is_admin
+    assert len(keys.records()) == 2
+
+
+async def test_a_restart_without_postgres_knows_the_keys(database, tmp_path):
+    made, _ = store(database, tmp_path)
+    await made.refresh()
+    again, keys = store(None, tmp_path)
+    again.load_cache()
+    assert not await again.refresh()
+    assert keys.authenticate(bearer(tmp_path)).is_admin
+    assert again.unavailable == "no database is configured"
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"version": 2, "keys": []}', b"\xff\xfe", b'{"version": 1}'])
+async def test_a_cache_that_can_not_be_read_is_as_good_as_none(tmp_path, content):
+    (tmp_path / "keys.json").write_bytes(content)
+    made, keys = store(None, tmp_path)
+    made.load_cache()
+    assert not keys.is_loaded
+
+
+async def test_a_first_key_that_can_not_be_written_is_not_made(database, tmp_path):
+    made, keys = store(database, tmp_path)
+    (tmp_path / "first").mkdir()
+    assert not await made.refresh()
+    assert "first" in (made.unavailable or "")
+    async with database.transaction() as session:
+        assert await KeyRepository(session).page() == []
+    assert not keys.is_loaded
+
+
+def test_private_files_are_replaced_whole(tmp_path):
+    path = tmp_path / "deep" / "file"
+    assert find_private(str(path)) is None
+    for content in (b"one", b"two"):
+        write_private(str(path), content)
+        assert find_private(str(path)) == content
+        assert path.stat().st_mode & 0o777 == 0o600
+    path.chmod(0o644)
+    write_private(str(path), b"three")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert [entry.name for entry in path.parent.iterdir()] == ["file"]
+
+
+def test_the_cache_holds_digests_and_no_keys(tmp_path):
+    cache = FileKeyCache(str(tmp_path / "keys.json"))
+    records = [KeyRecord("key-1", digest_of("gk_secret"), "n", ALL_RIGHTS)]
+    cache.save(records)
+    assert cache.load() == records
+    assert b"gk_secret" not in (tmp_path / "keys.json").read_bytes()

@@ -1,0 +1,312 @@
+"""Streams against a real stack: name server, two brokers, Postgres and a gateway, all processes."""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.typing import Subprotocol
+
+from gantry.http import (
+    AsyncGantryClient,
+    GantryConnectionError,
+    GantryError,
+    GantryProblem,
+    Message,
+    OutgoingMessage,
+    StreamClient,
+    StreamClosedError,
+    Subscription,
+)
+from gantry.http.results import ConsumeRights, Rights
+from tests.support.stack import Stack
+from tests.unit.services.gateway.ws.streams import check_frame
+
+# A gateway that was killed is started again after a while, on a machine that may be busy.
+DEADLINE_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with Stack(brokers=2) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(stack: Stack) -> AsyncIterator[AsyncGantryClient]:
+    async with AsyncGantryClient.from_stack(stack.directory) as made:
+        yield made
+
+
+_names = iter(range(1_000_000))
+
+
+@pytest.fixture
+async def topic(client: AsyncGantryClient) -> str:
+    name = f"WS_{os.getpid()}_{next(_names)}"
+    await client.put_topic(name, read_queues=2, write_queues=2)
+    return name
+
+
+async def eventually(condition: Callable[[], Awaitable[object]]) -> None:
+    """Wait for a condition with a deadline."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            if await condition():
+                return
+            await asyncio.sleep(0.05)
+
+
+async def send(client: AsyncGantryClient, topic: str, count: int, *, prefix: str = "", **fields: Any) -> set[str]:
+    """Send messages and return their bodies."""
+    bodies = [f"{topic} {prefix} {number}" for number in range(count)]
+    result = await client.send_batch(topic, [OutgoingMessage(body, **fields) for body in bodies])
+    assert result.stored == count, result
+    return set(bodies)
+
+
+async def receive(subscription: Subscription, count: int, *, ack: bool = True) -> list[Message]:
+    """Return that many messages."""
+    messages: list[Message] = []
+    while len(messages) < count:
+        batch = await subscription.next(timeout_ms=int(DEADLINE_S * 1_000))
+        assert batch is not None, f"{len(messages)} of {count} came; {subscription.problems}"
+        messages += batch.messages
+        if ack:
+            await subscription.ack(batch)
+    return messages
+
+
+async def committed(client: AsyncGantryClient, group: str, topic: str) -> int:
+    return sum(row.committed_offset or 0 for row in await client.get_offsets(group, topic=topic))
+
+
+async def raw_socket(stack: Stack, subprotocol: str = "gantry.v1.json", **options: Any) -> ClientConnection:
+    facts = stack.facts
+    return await connect(
+        facts["http"].replace("http", "ws") + "/v1/stream",
+        subprotocols=[Subprotocol(subprotocol)],
+        additional_headers={"Authorization": f"Bearer {facts['api_key']}"},
+        proxy=None,
+        **options,
+    )
+
+
+async def frame_of(socket: ClientConnection) -> dict[str, Any]:
+    frame: dict[str, Any] = json.loads(await socket.recv())
+    check_frame(frame)
+    return frame
+
+
+@pytest.mark.parametrize("coding", ["msgpack", "json"])
+async def test_push_ack_and_commit(stack: Stack, client: AsyncGantryClient, topic: str, coding: str) -> None:
+    group = f"G_{topic}"
+    async with StreamClient.from_stack(stack.directory, coding=coding, client_name="test") as stream:
+        subscription = await stream.subscribe(group, topic, start="first")
+        assert len(await subscription.wait_assigned()) == 4
+        bodies = await send(client, topic, 100, tag="A", keys=["k1", "k2"], properties={"p": "ü"})
+        messages = await receive(subscription, 100)
+        assert {message.text for message in messages} == bodies
+        one = messages[0]
+        assert (one.topic, one.tag, one.keys, one.properties) == (topic, "A", ["k1", "k2"], {"p": "ü"})
+        found = await client.get_message(one.stored_id)
+        assert (found.body, found.born_at, found.size) == (one.body, one.born_at, one.size)
+        await eventually(lambda: _is(committed(client, group, topic), 100))
+        clients = await client.list_clients(group)
+        assert [each.client_id for each in clients] == [stream.welcome.client_id if stream.welcome else ""]
+    await eventually(lambda: _is_empty(client.list_clients(group)))
+
+
+async def _is(found: Awaitable[int], expected: int) -> bool:
+    return await found == expected
+
+
+async def _is_empty(found: Awaitable[list[Any]]) -> bool:
+    return not await found
+
+
+async def test_what_was_not_acked_comes_again(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+    group = f"G_{topic}"
+    bodies = await send(client, topic, 40)
+    async with StreamClient.from_stack(stack.directory) as stream:
+        subscription = await stream.subscribe(group, topic, start="first")
+        first = await receive(subscription, 40, ack=False)
+        await subscription.ack(first[:1], wait=True)
+    async with StreamClient.from_stack(stack.directory) as stream:
+        subscription = await stream.subscribe(group, topic, start="last")
+        again = await receive(subscription, 39)
+        assert {message.text for message in again} == bodies - {first[0].text}
+    await eventually(lambda: _is(committed(client, group, topic), 40))
+
+
+async def test_two_streams_share_the_queues_and_take_over(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+    group = f"G_{topic}"
+    async with StreamClient.from_stack(stack.directory) as second_stream:
+        async with StreamClient.from_stack(stack.directory) as first_stream:
+            first = await first_stream.subscribe(group, topic, start="first")
+            second = await second_stream.subscribe(group, topic, start="first")
+            await eventually(lambda: _true(len(first.assigned) == len(second.assigned) == 2))
+            bodies = set()
+            for queue in await client.list_queues(topic):
+                target = {"broker": queue.broker, "id": queue.queue_id}
+                bodies |= await send(client, topic, 50, prefix=f"{queue.broker}/{queue.queue_id}", queue=target)
+            # The first one takes messages and acks none of them; then its connection ends.
+            assert await first.next(timeout_ms=10_000) is not None
+        messages = await receive(second, 200)
+        assert {message.text for message in messages} == bodies
+        await eventually(lambda: _true(len(second.assigned) == 4))
+
+
+async def _true(value: bool) -> bool:
+    return value
+
+
+async def test_filters(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+    await send(client, topic, 20, tag="OTHER")
+    async with StreamClient.from_stack(stack.directory) as stream:
+        subscription = await stream.subscribe(f"G_{topic}", topic, start="first", expression="AA || UA")
+        for tag in ("AA", "UA", "DL"):
+            await send(client, topic, 10, tag=tag)
+        messages = await receive(subscription, 20)
+        assert {message.tag for message in messages} == {"AA", "UA"}
+        assert await subscription.next(timeout_ms=300) is None
+
+
+@pytest.mark.parametrize("coding", ["msgpack", "json"])
+async def test_publishing(stack: Stack, client: AsyncGantryClient, topic: str, coding: str) -> None:
+    async with StreamClient.from_stack(stack.directory, coding=coding) as stream:
+        good, bad = OutgoingMessage(b"\xff\x00", idempotency_key="A" * 32), OutgoingMessage("x", tag="no tag")
+        results = await asyncio.gather(*(stream.publish(topic, [good, bad]) for _ in range(5)))
+        for result in results:
+            assert (result.stored, result.not_stored) == (1, 1)
+            stored, refused = result.results
+            assert (stored.message_id, stored.outcome) == ("A" * 32, "stored")
+            assert refused.problem is not None
+            assert refused.problem.status == 400
+        message = await client.get_message(results[0].results[0].stored_id or "")
+        assert message.body == b"\xff\x00"
+        with pytest.raises(GantryProblem) as caught:
+            await stream.publish("NO_SUCH_TOPIC", [good])
+        assert (caught.value.name, caught.value.outcome) == ("unknown-topic", "not_stored")
+        with pytest.raises(GantryProblem) as caught:
+            await stream.subscribe("G", "NO_SUCH_TOPIC")
+        assert caught.value.status == 404
+
+
+async def test_who_may_open_a_stream(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+    url = stack.facts["http"]
+    with pytest.raises(GantryProblem) as caught:
+        await StreamClient(url, "gk_wrong").open()
+    assert (caught.value.status, caught.value.name) == (401, "unauthenticated")
+    ticket = (await client.create_ticket()).ticket
+    async with StreamClient(url, ticket=ticket) as stream:
+        assert (await stream.publish(topic, [OutgoingMessage("x")])).stored == 1
+    for wrong in (ticket, "nonsense"):
+        with pytest.raises(StreamClosedError) as closed:
+            await StreamClient(url, ticket=wrong).open()
+        assert closed.value.code == 4401
+
+
+async def test_rights_and_their_end(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+    rights = Rights(publish=[topic], consume=ConsumeRights(topics=["OTHER*"], groups=["*"]))
+    key = await client.create_key("ws", rights)
+    async with StreamClient(stack.facts["http"], key.key) as stream:
+        assert (await stream.publish(topic, [OutgoingMessage("x")])).stored == 1
+        for refused in (stream.subscribe("G", topic), stream.publish("OTHER", [OutgoingMessage("x")])):
+            with pytest.raises(GantryProblem) as caught:
+                await refused
+            assert caught.value.status == 403
+        await client.revoke_key(key.id)
+
+        async def is_over() -> bool:
+            try:
+                await stream.publish(topic, [OutgoingMessage("x")])
+            except StreamClosedError as closed:
+                return closed.code == 4401
+            except GantryConnectionError:
+                return False  # Just now.
+            return False
+
+        await eventually(is_over)
+
+
+async def test_what_comes_later_and_what_is_wrong(stack: Stack, topic: str) -> None:
+    async with await raw_socket(stack) as socket:
+        assert (await frame_of(socket))["type"] == "welcome"
+        for frame, status in (
+            ({"type": "subscribe", "group": "G", "topic": topic, "order": "orderly"}, 501),
+            ({"type": "subscribe", "group": "G", "topic": topic, "filter": {"sql": "a > 1"}}, 501),
+            ({"type": "nack", "subscription": "s1", "receipts": ["1.1"]}, 501),
+            ({"type": "subscribe", "group": "G", "topic": topic, "colour": "red"}, 400),
+            ({"type": "dance"}, 400),
+            ({"type": "ack", "subscription": "s9", "receipts": ["1.1"]}, 404),
+        ):
+            await socket.send(json.dumps({**frame, "id": status}))
+            error = await frame_of(socket)
+            assert (error["id"], error["problem"]["status"]) == (status, status)
+        await socket.send("not JSON")
+        assert (await frame_of(socket))["type"] == "goodbye"
+        await socket.wait_closed()
+        assert socket.close_code == 4400
+
+
+async def test_frames_that_are_too_large(stack: Stack) -> None:
+    async with await raw_socket(stack, compression=None) as socket:
+        limits = (await frame_of(socket))["limits"]
+        await socket.send("x" * (limits["frame_bytes_max"] + 1))
+        assert (await frame_of(socket))["type"] == "goodbye"
+        await socket.wait_closed()
+        assert socket.close_code == 4429
+
+
+async def test_a_gateway_that_restarts_loses_nothing(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+    group = f"G_{topic}"
+    async with StreamClient.from_stack(stack.directory) as stream:
+        subscription = await stream.subscribe(group, topic, start="first")
+        bodies = await send(client, topic, 50)
+        seen = {message.text for message in await receive(subscription, 50)}
+        for number, how in enumerate((signal.SIGTERM, signal.SIGKILL)):
+            connections = stream.connections_count
+            os.kill(stack.pid_of("gateway-0"), how)
+            await eventually(lambda before=connections: _true(stream.connections_count > before))  # type: ignore[misc]
+            more = [OutgoingMessage(f"{topic} after {number} {index}") for index in range(50)]
+
+            async def is_sent(messages: list[OutgoingMessage] = more) -> bool:
+                try:
+                    return (await client.send_batch(topic, messages)).stored == len(messages)
+                except GantryError:
+                    return False  # Whatever a gateway that is coming up answers.
+
+            await eventually(is_sent)
+            bodies |= {str(message.body) for message in more}
+            while seen != bodies:
+                seen |= {message.text for message in await receive(subscription, 1)}
+        await eventually(lambda: _is_at_least(committed(client, group, topic), 150))
+
+
+async def _is_at_least(found: Awaitable[int], least: int) -> bool:
+    return await found >= least
+
+
+async def test_a_broker_that_goes_and_comes_back(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+    async with StreamClient.from_stack(stack.directory) as stream:
+        subscription = await stream.subscribe(f"G_{topic}", topic, start="first")
+        await subscription.wait_assigned()
+        bodies = await send(client, topic, 40)
+        seen = {message.text for message in await receive(subscription, 40)}
+        assert seen == bodies
+        os.kill(stack.pid_of("broker-b"), signal.SIGKILL)
+        await eventually(lambda: _true(subscription.state is not None and subscription.state.reason == "waiting"))
+        target = {"broker": "broker-b", "id": 0}
+
+        async def is_sent() -> bool:
+            result = await client.send_batch(topic, [OutgoingMessage("back", queue=target)])
+            return result.stored == 1
+
+        await eventually(is_sent)
+        while "back" not in seen:
+            seen |= {message.text for message in await receive(subscription, 1)}

@@ -1,0 +1,135 @@
+"""Who calls, and what they may do."""
+
+import pytest
+
+from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of, make_key
+from services.gateway.auth.principal import NOBODY, Principal
+from services.gateway.auth.tickets import TICKETS_MAX, Tickets
+from services.gateway.errors import ProblemError
+from services.gateway.schemas.rights import ALL_RIGHTS, ConsumeRights, Rights
+from tests.support.virtualtime import FakeClock
+
+
+def record(key: str, key_id: str = "key-1", rights: Rights = ALL_RIGHTS) -> KeyRecord:
+    return KeyRecord(key_id, digest_of(key), "name", rights)
+
+
+def ring(*records: KeyRecord) -> KeyRing:
+    keys = KeyRing()
+    keys.replace(records)
+    return keys
+
+
+def test_a_key_opens_under_its_id():
+    keys = ring(record("gk_a"))
+    assert keys.authenticate(b"Bearer gk_a").key_id == "key-1"
+    assert keys.authenticate("bearer gk_a").key_id == "key-1"
+    assert keys.take_used() == {"key-1"}
+    assert keys.take_used() == set()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, b"", b"Bearer", b"Bearer ", b"Bearer gk_b", b"Basic gk_a", b"gk_a", b"Bearer gk_a x", b"Bearer \xff"],
+)
+def test_anything_else_is_401_with_a_challenge(header):
+    with pytest.raises(ProblemError) as caught:
+        ring(record("gk_a")).authenticate(header)
+    assert caught.value.status == 401
+    assert "WWW-Authenticate" in caught.value.headers
+
+
+def test_a_ring_that_was_never_filled_can_not_say_who_is_wrong():
+    with pytest.raises(ProblemError) as caught:
+        KeyRing().authenticate(b"Bearer gk_a")
+    assert caught.value.status == 503
+
+
+def test_a_revoked_key_opens_nothing():
+    keys = ring(record("gk_a"), record("gk_b", "key-2"))
+    keys.remove("key-1")
+    assert keys.principal_of("key-1") is None
+    with pytest.raises(ProblemError):
+        keys.authenticate(b"Bearer gk_a")
+    assert not keys.replace(keys.records())
+    assert keys.replace([])
+    with pytest.raises(ProblemError):
+        keys.authenticate(b"Bearer gk_b")
+
+
+def test_changed_rights_count_at_once():
+    keys = ring(record("gk_a", rights=Rights(publish=("A",))))
+    before = keys.authenticate(b"Bearer gk_a")
+    keys.replace([record("gk_a", rights=Rights(publish=("B",))), record("gk_b", "key-2")])
+    assert before.may_publish("A")
+    assert not keys.authenticate(b"Bearer gk_a").may_publish("A")
+
+
+def test_keys_are_256_random_bits():
+    assert len({make_key() for _ in range(100)}) == 100
+    assert len(make_key()) == len("gk_") + 43
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "other"),
+    [
+        ("*", "anything%|", None),
+        ("A", "A", "AB"),
+        ("A*", "A", "BA"),
+        ("*A", "BA", "AB"),
+        ("A*B**C", "AxBC", "ABCD"),
+        ("a|b", "a|b", "a"),
+    ],
+)
+def test_patterns(pattern, matching, other):
+    principal = Principal("key-1", "n", Rights(publish=(pattern,)))
+    assert principal.may_publish(matching)
+    if other is not None:
+        assert not principal.may_publish(other)
+        with pytest.raises(ProblemError) as caught:
+            principal.require_publish(other)
+        assert caught.value.status == 403
+
+
+def test_consuming_needs_topic_and_group():
+    principal = Principal("key-1", "n", Rights(consume=ConsumeRights(topics=("T*",), groups=("G",))))
+    principal.require_consume("T1", "G")
+    assert not principal.may_consume("T1", "H")
+    assert not principal.may_consume("X", "G")
+    assert principal.may_see_topic("T1")
+    assert principal.may_see_group("G")
+    assert not principal.may_publish("T1")
+    assert not NOBODY.may_see_anything()
+    with pytest.raises(ProblemError):
+        principal.require_admin()
+
+
+def test_a_ticket_works_once_and_not_for_long():
+    clock, keys = FakeClock(), ring(record("gk_a"))
+    tickets = Tickets(keys, clock=clock)
+    first, second, third = (tickets.give(keys.authenticate(b"Bearer gk_a")) for _ in range(3))
+    assert first.expires_at_ms == clock.now_ms() + 60_000
+    clock.advance(59_999)
+    assert tickets.redeem(first.ticket).key_id == "key-1"
+    keys.remove("key-1")
+    for ticket in (first.ticket, second.ticket, "", "x"):
+        with pytest.raises(ProblemError) as caught:
+            tickets.redeem(ticket)
+        assert caught.value.status == 401
+    clock.advance(1)
+    keys.replace([record("gk_a")])
+    with pytest.raises(ProblemError):
+        tickets.redeem(third.ticket)
+
+
+def test_open_tickets_are_bounded():
+    clock, keys = FakeClock(), ring(record("gk_a"))
+    tickets = Tickets(keys, clock=clock)
+    principal = keys.authenticate(b"Bearer gk_a")
+    for _ in range(TICKETS_MAX):
+        tickets.give(principal)
+    with pytest.raises(ProblemError) as caught:
+        tickets.give(principal)
+    assert caught.value.status == 429
+    clock.advance(60_000)
+    tickets.give(principal)

@@ -1,0 +1,76 @@
+"""Moments and durations, there and back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantry.model.errors import InvalidValueError
+from services.gateway.schemas.times import format_time, parse_duration_ms, parse_time_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("2026-11-21T09:30:00.123Z", 1_795_253_400_123),
+        ("2026-11-21T09:30:00.123999Z", 1_795_253_400_123),
+        ("2026-11-21T09:30:00.1+00:00", 1_795_253_400_100),
+        ("1969-12-31T23:59:59.999Z", -1),
+    ],
+)
+def test_moments_are_read(text, ms):
+    assert parse_time_ms(text, "at") == ms
+
+
+@given(st.integers(-62_135_596_800_000, 253_402_300_799_999))
+def test_moments_are_written_as_they_are_read(ms):
+    assert parse_time_ms(format_time(ms), "at") == ms
+
+
+def test_moments_outside_the_calendar_stay_text():
+    assert format_time(2**63).startswith("9999-12-31")
+    assert format_time(-(2**63)).startswith("0001-01-01")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "now",
+        "2026-11-21",
+        "2026-11-21T09:30:00",
+        "2026-11-21T09:30:00+01:00",
+        "2026-02-30T00:00:00Z",
+        "٢026-11-21T09:30:00Z",
+    ],
+)
+def test_what_is_no_moment_in_utc_is_refused(text):
+    with pytest.raises(InvalidValueError) as caught:
+        parse_time_ms(text, "at")
+    assert caught.value.field == "at"
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("0s", 0),
+        ("500ms", 500),
+        ("10s", 10_000),
+        ("2m", 120_000),
+        ("1h", 3_600_000),
+        ("1d", 86_400_000),
+        ("PT10S", 10_000),
+        ("PT1M30S", 90_000),
+        ("P1DT1H", 90_000_000),
+        ("PT0.25S", 250),
+        ("P2D", 172_800_000),
+    ],
+)
+def test_durations_are_read(text, ms):
+    assert parse_duration_ms(text, "wait") == ms
+
+
+@pytest.mark.parametrize("text", ["", "10", "s", "-1s", "1.5s", "1 s", "P", "PT", "P1M", "P1Y", "1w", "10S", "367d"])
+def test_what_is_no_duration_is_refused(text):
+    with pytest.raises(InvalidValueError):
+        parse_duration_ms(text, "wait")

@@ -1,0 +1,273 @@
+"""One HTTP connection without its socket: what is answered to which bytes, in which order, with how many writes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from services.gateway.httpconnection import GuardedProtocol, split_target
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.server import Sweeper
+from services.gateway.settings import GatewaySettings
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+GET = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
+        self.writes: list[bytes] = []
+        self.is_paused = False
+        self.is_ended = False
+        self._is_closed = False
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def write_eof(self) -> None:
+        self.is_ended = True
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def is_closing(self) -> bool:
+        return self._is_closed
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with the body, and the path as a header."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message["body"], message["more_body"]
+    headers = [(b"path", scope["raw_path"]), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def connect(app: Application, *, connections_max: int | None = None) -> tuple[GuardedProtocol, Wire]:
+    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None, limit_concurrency=connections_max)
+    config.load()
+    config.loaded_app = app
+    connection, wire = GuardedProtocol(config, ServerState(), {}), Wire()
+    connection.connection_made(wire)
+    return connection, wire
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_an_answer_is_one_write():
+    connection, wire = connect(echo)
+    connection.data_received(b"POST /a?b=c HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc")
+    await settle()
+    assert wire.writes == [b"HTTP/1.1 200 OK\r\npath: /a\r\ncontent-length: 3\r\n\r\nabc"]
+    assert not wire.is_closing()
+
+
+async def test_a_body_may_come_in_pieces():
+    connection, wire = connect(echo)
+    for byte in b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc":
+        assert wire.writes == []
+        connection.data_received(bytes([byte]))
+        await settle()
+    assert wire.writes[0].endswith(b"\r\n\r\nabc")
+
+
+async def test_a_large_body_that_nobody_reads_yet_is_not_read_from_the_socket():
+    may_read = asyncio.Event()
+
+    async def later(scope: Any, receive: Any, send: Any) -> None:
+        await may_read.wait()
+        await echo(scope, receive, send)
+
+    connection, wire = connect(later)
+    connection.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n" + bytes(70_000))
+    await settle()
+    assert wire.is_paused
+    may_read.set()
+    await settle()
+    assert not wire.is_paused
+    connection.data_received(bytes(30_000))
+    await settle()
+    assert wire.writes[0].endswith(bytes(100_000))
+
+
+async def test_requests_sent_without_waiting_are_answered_in_their_order():
+    connection, wire = connect(echo)
+    connection.data_received(b"".join(b"GET /%d HTTP/1.1\r\nhost: x\r\n\r\n" % number for number in range(3)))
+    assert wire.is_paused
+    await settle()
+    await settle()
+    assert [write.split(b"\r\n")[1] for write in wire.writes] == [b"path: /0", b"path: /1", b"path: /2"]
+    assert not wire.is_paused
+
+
+@pytest.mark.parametrize("reads_body", [True, False])
+async def test_no_more_is_read_while_requests_wait_for_their_turn(reads_body: bool):
+    """Or a caller who sends without end would fill the memory, a read of requests for each that is answered."""
+    answered: list[bytes] = []
+    resumed_after: list[int] = []
+
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        if reads_body:
+            await receive()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        answered.append(scope["raw_path"])
+        await send({"type": "http.response.body", "body": b""})
+
+    connection, wire = connect(answer)
+    resume = wire.resume_reading
+
+    def resume_reading() -> None:
+        resumed_after.append(len(answered))
+        resume()
+
+    wire.resume_reading = resume_reading  # type: ignore[method-assign]
+    connection.data_received(GET * 50)
+    for _ in range(500):
+        await asyncio.sleep(0)
+    assert len(wire.writes) == 50
+    assert resumed_after == [50]
+    assert not wire.is_paused
+
+
+async def test_head_has_no_body():
+    async def greet(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+        await send({"type": "http.response.body", "body": b"hello"})
+
+    connection, wire = connect(greet)
+    connection.data_received(GET.replace(b"GET", b"HEAD"))
+    await settle()
+    assert wire.writes == [b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"]
+
+
+@pytest.mark.parametrize(
+    "request_bytes", [GET.replace(b"1.1", b"1.0"), GET.replace(b"host: x", b"host: x\r\nconnection: close")]
+)
+async def test_who_does_not_want_the_connection_kept_is_told_so(request_bytes):
+    connection, wire = connect(echo)
+    connection.data_received(request_bytes)
+    await settle()
+    assert b"\r\nconnection: close\r\n\r\n" in wire.writes[0]
+    assert wire.is_closing()
+
+
+async def test_who_waits_to_send_a_body_is_told_to_go_on():
+    connection, wire = connect(echo)
+    connection.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n")
+    await settle()
+    assert wire.writes == [b"HTTP/1.1 100 Continue\r\n\r\n"]
+    connection.data_received(b"a")
+    await settle()
+    assert wire.writes[1].endswith(b"\r\n\r\na")
+
+
+async def test_a_caller_who_goes_is_told_to_the_application():
+    seen: list[str] = []
+
+    async def wait(scope: Any, receive: Any, send: Any) -> None:
+        seen.extend([(await receive())["type"], (await receive())["type"]])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    connection, wire = connect(wait)
+    connection.data_received(GET)
+    await settle()
+    connection.connection_lost(None)
+    await settle()
+    assert seen == ["http.request", "http.disconnect"]
+    assert wire.writes == []
+
+
+async def test_a_header_with_a_line_end_is_never_written():
+    async def tricked(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"a", b"b\r\nset-cookie: c")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    connection, wire = connect(tricked)
+    connection.data_received(GET)
+    await settle()
+    assert wire.writes[0].startswith(b"HTTP/1.1 500")
+    assert b"set-cookie" not in wire.writes[0]
+    assert wire.is_closing()
+
+
+async def test_an_application_that_fails_or_says_nothing_costs_the_connection_only():
+    async def fail(scope: Any, receive: Any, send: Any) -> None:
+        raise ValueError("no")
+
+    async def say_nothing(scope: Any, receive: Any, send: Any) -> None:
+        return
+
+    for app, writes_count in ((fail, 1), (say_nothing, 0)):
+        connection, wire = connect(app)
+        connection.data_received(GET)
+        await settle()
+        assert len(wire.writes) == writes_count
+        assert wire.is_closing()
+
+
+async def test_too_many_connections_are_refused():
+    connection, wire = connect(echo, connections_max=1)
+    connection.data_received(GET)
+    await settle()
+    assert wire.writes[0].startswith(b"HTTP/1.1 503")
+    assert wire.is_ended
+
+
+async def test_a_connection_that_nobody_uses_is_closed():
+    connection, wire = connect(echo)
+    server = uvicorn.Server(connection.config)
+    server.server_state.connections = connection.connections
+    sweeper = Sweeper(server, GatewaySettings(keep_alive_ms=5_000), GatewayMetrics())
+    connection.data_received(GET)
+    await settle()
+    answered_at = connection.loop.time()
+    sweeper.sweep(answered_at + 4.9)
+    assert not wire.is_closing()
+    sweeper.sweep(answered_at + 5.1)
+    assert wire.is_closing()
+    assert len(wire.writes) == 1
+
+
+async def test_a_stop_waits_for_the_answer_and_then_closes():
+    connection, wire = connect(echo)
+    connection.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n")
+    await settle()
+    connection.shutdown()
+    assert not wire.is_closing()
+    connection.data_received(b"a")
+    await settle()
+    assert b"connection: close" in wire.writes[0]
+    assert wire.is_closing()
+
+
+@pytest.mark.parametrize(
+    ("target", "parts"),
+    [
+        (b"/a/b", (b"/a/b", "/a/b", b"")),
+        (b"/a%2Fb?c=d?e", (b"/a%2Fb", "/a/b", b"c=d?e")),
+        (b"//a?", (b"//a", "//a", b"")),
+        (b"/a#b?c", (b"/a", "/a", b"")),
+        (b"http://host:1/a?b", (b"/a", "/a", b"b")),
+        (b"http://host", (b"", "", b"")),
+    ],
+)
+def test_a_target_is_split(target, parts):
+    assert split_target(target) == parts

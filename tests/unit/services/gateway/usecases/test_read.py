@@ -1,0 +1,158 @@
+"""Reading queues: what is sound is shown, what is damaged is named, and waiting ends."""
+
+import pytest
+
+from gantry.model.address import Address
+from gantry.model.message import CrcState, MessageQueue, StoredMessage
+from gantry.model.record import encode_message
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import RemotingCommand
+from services.gateway.errors import ProblemError
+from services.gateway.usecases.read import read_records
+from tests.support.scriptedpeer import Deed, in_turn, refuse
+
+QUEUE = MessageQueue("T", "a", 0)
+HOST = Address("127.0.0.1", 10911)
+
+
+def record(offset: int, body: bytes = b"body", *, tag: str = "AA", whole: bool = True) -> bytes:
+    message = StoredMessage(
+        "T", 0, offset, offset * 200, 0, 0, 0, 0, 1_000, HOST, 2_000, HOST, 0, 0, body,
+        {"UNIQ_KEY": f"ID{offset}", "TAGS": tag, "KEYS": "k1 k2", "origin": "EWR"}, 1, CrcState.OK,
+    )  # fmt: skip
+    return encode_message(message, whole_record_crc=whole)
+
+
+def pulled(request: RemotingCommand, code: int, next_offset: int, body: bytes = b"") -> Deed:
+    ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": str(next_offset), "minOffset": "0", "maxOffset": "9"}
+    return RemotingCommand.response_to(request, code, ext=ext, body=body)
+
+
+def found(*records: bytes, next_offset: int):
+    return lambda request: pulled(request, ResponseCode.SUCCESS, next_offset, b"".join(records))
+
+
+def nothing(request: RemotingCommand) -> Deed:
+    return pulled(request, ResponseCode.PULL_NOT_FOUND, int(request.ext_fields["queueOffset"]))
+
+
+@pytest.fixture
+def answers(cluster, transport):
+    def set_up(script) -> None:
+        cluster.topic("T", "a")
+        transport.at("a:10911", {RequestCode.PULL_MESSAGE: script})
+
+    return set_up
+
+
+async def read(reader, offset=0, **options):
+    defaults = {"limit": 32, "wait_ms": 0, "expression": "*", "binary": False, "system": False}
+    return await reader.read(QUEUE, offset, **{**defaults, **options})
+
+
+async def test_messages_are_shown_as_the_contract_says(reader, answers):
+    answers(found(record(3), record(4, b"\xff"), next_offset=5))
+    answer = await read(reader, 3)
+    assert (answer["status"], answer["next_offset"], answer["min_offset"], answer["max_offset"]) == (
+        "FOUND",
+        "5",
+        "0",
+        "9",
+    )
+    text, base64 = answer["messages"]
+    assert text == {
+        "message_id": "ID3",
+        "stored_id": "7F00000100002A9F0000000000000258",
+        "topic": "T",
+        "broker": "a",
+        "queue_id": 0,
+        "queue_offset": "3",
+        "body": "body",
+        "encoding": "text",
+        "tag": "AA",
+        "keys": ("k1", "k2"),
+        "properties": {"origin": "EWR"},
+        "born_at": "1970-01-01T00:00:01.000Z",
+        "stored_at": "1970-01-01T00:00:02.000Z",
+        "born_host": "127.0.0.1:10911",
+        "reconsume_times": 0,
+        "size": text["size"],
+    }
+    assert (base64["body"], base64["encoding"]) == ("/w==", "base64")
+    assert "damaged" not in answer
+
+
+async def test_binary_answers_have_bytes_and_integers(reader, answers):
+    answers(found(record(3, b"\xff"), next_offset=4))
+    answer = await read(reader, 3, binary=True, system=True)
+    [message] = answer["messages"]
+    assert (message["body"], message["encoding"], message["queue_offset"], answer["next_offset"]) == (
+        b"\xff",
+        "bytes",
+        3,
+        4,
+    )
+    assert message["system_properties"] == {"UNIQ_KEY": "ID3", "TAGS": "AA", "KEYS": "k1 k2"}
+
+
+async def test_tags_are_compared_themselves_not_by_their_hash(reader, answers):
+    answers(found(record(0, tag="BB"), record(1, tag="C#"), next_offset=2))  # Both hash to 2112.
+    answer = await read(reader, expression="BB || X")
+    assert [message["queue_offset"] for message in answer["messages"]] == ["0"]
+    answers(found(record(0, tag="C#"), next_offset=1))
+    answer = await read(reader, expression="BB")
+    assert (answer["status"], answer["messages"], answer["next_offset"]) == ("NO_MATCHED_MSG", [], "1")
+
+
+async def test_a_wait_ends_with_a_message_or_its_time(reader, answers, transport, clock):
+    answers(in_turn(nothing, nothing, found(record(0), next_offset=1)))
+    assert (await read(reader, wait_ms=30_000))["status"] == "FOUND"
+    suspends = [int(request.ext_fields["suspendTimeoutMillis"]) for request in transport.sent(RequestCode.PULL_MESSAGE)]
+    assert suspends == [5_000, 5_000, 5_000]
+    transport.latency_s["a:10911"] = 4.0
+    answers(nothing)
+    started = clock.monotonic_ms()
+    assert (await read(reader, wait_ms=6_000))["status"] == "NO_NEW_MSG"
+    assert 6_000 <= clock.monotonic_ms() - started <= 12_000
+
+
+async def test_an_illegal_offset_says_where_to_go_on(reader, answers):
+    answers(lambda request: pulled(request, ResponseCode.PULL_OFFSET_MOVED, 7))
+    answer = await read(reader, 99, wait_ms=10_000)
+    assert (answer["status"], answer["next_offset"]) == ("OFFSET_ILLEGAL", "7")
+
+
+async def test_a_queue_that_is_not_there_is_404(reader, answers, cluster):
+    answers(nothing)
+    for queue, kind in (
+        (MessageQueue("T", "a", 2), "unknown-queue"),
+        (MessageQueue("T", "zz", 0), "unknown-broker"),
+        (MessageQueue("NOPE", "a", 0), "unknown-topic"),
+    ):
+        with pytest.raises(ProblemError) as caught:
+            await reader.check_queue(queue)
+        assert (caught.value.kind.name, caught.value.status) == (kind, 404)
+
+
+@pytest.mark.parametrize("at", [30, 60, 100, 130])
+def test_a_damaged_record_is_named_and_never_shown(at):
+    damaged = bytearray(record(1))
+    damaged[at] ^= 1
+    body = record(0) + bytes(damaged) + record(2)
+    records = read_records(memoryview(body), QUEUE, 0, 3)
+    assert [message.queue_offset for message in records.messages] == [0, 2]
+    assert [entry["reason"] for entry in records.damaged] == ["checksum: record_mismatch"]
+
+
+def test_behind_a_record_of_unknown_length_reading_goes_on_with_the_next_pull():
+    damaged = bytearray(record(1))
+    damaged[4] ^= 1  # The magic: nobody knows what follows.
+    records = read_records(memoryview(record(0) + bytes(damaged) + record(2)), QUEUE, 0, 3)
+    assert [message.queue_offset for message in records.messages] == [0]
+    assert (records.damaged[0]["queue_offset"], records.damaged[0]["stored_id"], records.next_offset) == (1, None, 2)
+
+
+async def test_brokers_that_refuse_are_problems(reader, answers):
+    answers(refuse(ResponseCode.NO_PERMISSION))
+    with pytest.raises(Exception, match="NO_PERMISSION"):
+        await read(reader)

@@ -1,0 +1,210 @@
+"""A stream endpoint with everything behind it faked: a peer that speaks ASGI, a group, a publisher."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from gantry.client.errors import ConnectionFailedError
+from gantry.model.message import MessageQueue
+from gantry.runtime.rng import Rng
+from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
+from services.gateway.auth.tickets import Tickets
+from services.gateway.errors import UNKNOWN_TOPIC, ProblemError
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.schemas.rights import ALL_RIGHTS, Rights
+from services.gateway.ws.endpoint import StreamEndpoint
+from services.gateway.ws.limits import StreamLimits
+from services.gateway.ws.ports import OnChange, Pulled
+from tests.support.pulledrecords import pulled
+from tests.support.virtualtime import VirtualClock
+from tests.unit.services.gateway.ws.streams import check_frame
+
+KEY = "gk_test"
+OTHER_KEY = "gk_metrics"
+
+
+class FakeMembership:
+    """A queue of some messages; pulls past the end wait."""
+
+    consume_timeout_ms = 60_000
+
+    def __init__(self, on_change: OnChange, messages: int) -> None:
+        self.on_change = on_change
+        self.messages = messages
+        self.commits: list[tuple[int, int]] = []
+        self.is_left = False
+        self.failures = 0
+        self.moved_to: int | None = None
+        self.pulls = 0
+
+    async def pull(self, queue: MessageQueue, offset: int, *, messages_max: int) -> Pulled:
+        self.pulls += 1
+        await asyncio.sleep(0.001)
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionFailedError("broker-a", "refused", sent=False)
+        if self.moved_to is not None:
+            moved_to, self.moved_to = self.moved_to, None
+            return Pulled(b"", moved_to, is_moved=True)
+        if offset >= self.messages:
+            await asyncio.sleep(15)
+            return Pulled(b"", offset)
+        end = min(offset + messages_max, self.messages)
+        return Pulled(pulled(range(offset, end), queue_id=queue.queue_id), end)
+
+    async def commit(self, queue: MessageQueue, offset: int) -> None:
+        self.commits.append((queue.queue_id, offset))
+
+    async def leave(self) -> None:
+        self.is_left = True
+
+
+class FakeConsumers:
+    """Groups that everybody may join, at once or after a while."""
+
+    def __init__(self, *, messages: int = 0) -> None:
+        self.messages = messages
+        self.members: list[FakeMembership] = []
+
+    async def join(self, client_id: str, group: str, data: Any, *, on_change: OnChange, **_: Any) -> FakeMembership:
+        await asyncio.sleep(0.01)
+        if data.topic == "NONE":
+            raise ProblemError(UNKNOWN_TOPIC, "topic: 'NONE' does not exist")
+        member = FakeMembership(on_change, self.messages)
+        self.members.append(member)
+        await on_change([(MessageQueue(data.topic, "broker-a", 0), 0)], [])
+        return member
+
+
+class FakePublisher:
+    """Stores everything, slowly, but what goes to topic FULL."""
+
+    async def publish(
+        self, topic: str, messages: Sequence[msgspec.Raw], request_id: str, *, binary: bool
+    ) -> Sequence[dict[str, Any]]:
+        await asyncio.sleep(0.05)
+        if topic == "FULL":
+            raise ProblemError(UNKNOWN_TOPIC, "topic: 'FULL' does not exist")
+        return [{"outcome": "stored", "queue_offset": str(number)} for number, _ in enumerate(messages)]
+
+
+class Service:
+    """An endpoint over fakes."""
+
+    def __init__(self, *, messages: int = 0, connections_max: int = 10, **limits: int) -> None:
+        self.keys = KeyRing()
+        self.keys.replace(
+            [
+                KeyRecord("key-1", digest_of(KEY), "all", ALL_RIGHTS),
+                KeyRecord("key-2", digest_of(OTHER_KEY), "metrics", Rights(metrics=True)),
+            ]
+        )
+        clock = VirtualClock()
+        self.tickets = Tickets(self.keys, clock=clock)
+        self.metrics = GatewayMetrics()
+        self.consumers = FakeConsumers(messages=messages)
+        self.endpoint = StreamEndpoint(
+            keys=self.keys,
+            tickets=self.tickets,
+            consumers=self.consumers,
+            publisher=FakePublisher(),
+            metrics=self.metrics,
+            clock=clock,
+            rng=Rng(1),
+            limits=StreamLimits(**limits),
+            connections_max=connections_max,
+        )
+
+
+class FakeTransport:
+    """What uvicorn writes to."""
+
+    is_aborted = False
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+class Peer:
+    """A WebSocket client at the other side of ASGI."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        key: str | None = KEY,
+        query: bytes = b"",
+        subprotocols: Sequence[str] = ("gantry.v1.json",),
+        headers: Sequence[tuple[bytes, bytes]] = (),
+    ) -> None:
+        all_headers = list(headers)
+        if key is not None:
+            all_headers.append((b"authorization", f"Bearer {key}".encode()))
+        self._scope = {
+            "type": "websocket",
+            "headers": all_headers,
+            "query_string": query,
+            "subprotocols": list(subprotocols),
+            "extensions": {"websocket.http.response": {}},
+        }
+        self._to_server: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._to_server.put_nowait({"type": "websocket.connect"})
+        self.events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.is_reading = asyncio.Event()
+        self.is_reading.set()
+        self.transport = FakeTransport()
+        self.task = asyncio.ensure_future(service.endpoint(self._scope, self._next_event, self._receive))
+
+    @property
+    def waiting(self) -> int:
+        """How many of our frames the server has not read."""
+        return self._to_server.qsize()
+
+    async def event(self) -> dict[str, Any]:
+        """Return the next thing that the server did."""
+        return await self.events.get()
+
+    async def frame(self) -> dict[str, Any]:
+        """Return the next frame."""
+        event = await self.event()
+        assert event["type"] == "websocket.send", event
+        decode = msgspec.json.decode if "text" in event else msgspec.msgpack.decode
+        frame: dict[str, Any] = decode(event.get("text") or event["bytes"])
+        check_frame(frame)
+        return frame
+
+    async def frames_until(self, kind: str) -> list[dict[str, Any]]:
+        """Return frames up to the first of this type."""
+        frames = [await self.frame()]
+        while frames[-1]["type"] != kind:
+            frames.append(await self.frame())
+        return frames
+
+    async def welcomed(self) -> "Peer":
+        """Read past the handshake and the welcome."""
+        assert (await self.event())["type"] == "websocket.accept"
+        assert (await self.frame())["type"] == "welcome"
+        return self
+
+    def say(self, **frame: Any) -> None:
+        """Send a frame."""
+        text = msgspec.json.encode({name.rstrip("_"): value for name, value in frame.items()}).decode()
+        self._to_server.put_nowait({"type": "websocket.receive", "text": text})
+
+    def send_event(self, **event: Any) -> None:
+        """Let the server receive something."""
+        self._to_server.put_nowait(event)
+
+    async def hang_up(self) -> None:
+        """Close, and wait until the server is done."""
+        self.send_event(type="websocket.disconnect", code=1000)
+        await self.task
+
+    async def _next_event(self) -> dict[str, Any]:
+        return await self._to_server.get()
+
+    async def _receive(self, event: dict[str, Any]) -> None:
+        await self.is_reading.wait()
+        self.events.put_nowait(event)

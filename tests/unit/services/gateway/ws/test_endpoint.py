@@ -1,0 +1,297 @@
+"""Whole streams over fakes, on virtual time: handshake, tasks, and how each ending leaves things."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from services.gateway.ws import outbox
+from tests.unit.services.gateway.ws.peers import KEY, OTHER_KEY, Peer, Service
+
+
+async def refusal(peer: Peer) -> tuple[int, dict[str, Any]]:
+    start, body = await peer.event(), await peer.event()
+    assert start["type"] == "websocket.http.response.start"
+    await peer.task
+    return start["status"], msgspec.json.decode(body["body"])
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "name"),
+    [
+        ({"key": None}, 401, "unauthenticated"),
+        ({"key": "wrong"}, 401, "unauthenticated"),
+        ({"key": OTHER_KEY}, 403, "forbidden"),
+        ({"subprotocols": ()}, 400, "invalid-field"),
+        ({"subprotocols": ("mqtt",)}, 400, "invalid-field"),
+        ({"query": b"tickets=x"}, 400, "unknown-parameter"),
+        ({"query": b"ticket=x&ticket=y"}, 400, "duplicate"),
+        ({"query": b"ticket=x"}, 409, "conflict"),
+        ({"headers": [(b"authorization", b"Bearer x")]}, 400, "duplicate"),
+    ],
+)
+async def test_a_handshake_is_refused_with_a_problem(options: dict[str, Any], status: int, name: str) -> None:
+    found, problem = await refusal(Peer(Service(), **options))
+    assert found == status
+    assert problem["type"].endswith("/" + name)
+
+
+async def test_the_callers_request_id_is_kept_where_it_is_one() -> None:
+    _, problem = await refusal(Peer(Service(), key=None, headers=[(b"x-request-id", b"abc")]))
+    assert problem["request_id"] == "abc"
+    _, problem = await refusal(Peer(Service(), key=None, headers=[(b"x-request-id", b"no good")]))
+    assert len(problem["request_id"]) == 16
+
+
+async def test_there_is_room_for_so_many_streams() -> None:
+    service = Service(connections_max=1)
+    first = await Peer(service).welcomed()
+    assert (await refusal(Peer(service)))[0] == 503
+    await first.hang_up()
+    await (await Peer(service).welcomed()).hang_up()
+
+
+async def test_a_ticket_opens_one_stream() -> None:
+    service = Service()
+    ticket = service.tickets.give(service.keys.authenticate(f"Bearer {KEY}")).ticket.encode()
+    peer = await Peer(service, key=None, query=b"ticket=" + ticket).welcomed()
+    await peer.hang_up()
+    again = Peer(service, key=None, query=b"ticket=" + ticket)
+    assert (await again.event())["type"] == "websocket.accept"
+    goodbye = await again.frame()
+    assert (goodbye["type"], goodbye["retry"]) == ("goodbye", False)
+    assert (await again.event())["code"] == 4401
+
+
+async def test_a_ticket_of_a_key_without_rights() -> None:
+    service = Service()
+    ticket = service.tickets.give(service.keys.authenticate(f"Bearer {OTHER_KEY}")).ticket.encode()
+    peer = Peer(service, key=None, query=b"ticket=" + ticket, subprotocols=("x", "gantry.v1.msgpack"))
+    assert (await peer.event())["subprotocol"] == "gantry.v1.msgpack"
+    assert (await peer.frame())["type"] == "goodbye"
+    assert (await peer.event())["code"] == 4403
+
+
+async def test_messages_flow_and_what_is_acked_is_committed() -> None:
+    service = Service(messages=100)
+    peer = await Peer(service).welcomed()
+    peer.say(type="subscribe", id=1, group="G", topic="T", credit={"messages": 40})
+    frames = await peer.frames_until("messages")
+    assert [frame["type"] for frame in frames] == ["subscribed", "assigned", "messages"]
+    received = frames[-1]["messages"]
+    while len(received) < 40:
+        received += (await peer.frames_until("messages"))[-1]["messages"]
+    (member,) = service.consumers.members
+    peer.say(type="ack", subscription="s1", receipts=[message["receipt"] for message in received[:33]])
+    await asyncio.sleep(1.5)
+    assert member.commits == [(0, 33)]
+    peer.say(type="ack", subscription="s1", receipts=[message["receipt"] for message in received[33:35]])
+    await asyncio.sleep(0.1)
+    await peer.hang_up()
+    assert member.commits == [(0, 33), (0, 35)]
+    assert member.is_left
+
+
+async def test_what_is_not_acked_in_time_comes_again() -> None:
+    service = Service(messages=3)
+    peer = await Peer(service).welcomed()
+    peer.say(type="subscribe", group="G", topic="T")
+    first = (await peer.frames_until("messages"))[-1]
+    again = (await peer.frames_until("messages"))[-1]
+    assert again == first
+    assert asyncio.get_running_loop().time() >= 60
+    await peer.hang_up()
+
+
+async def test_a_queue_that_goes_is_committed_and_pulled_no_more() -> None:
+    service = Service(messages=10)
+    peer = await Peer(service).welcomed()
+    peer.say(type="subscribe", group="G", topic="T")
+    batch = (await peer.frames_until("messages"))[-1]
+    peer.say(type="ack", subscription="s1", receipts=[batch["receipt"]])
+    await asyncio.sleep(0.1)
+    (member,) = service.consumers.members
+    subscription = next(iter(next(iter(service.endpoint._connections)).session.subscriptions.values()))
+    (queue,) = subscription.feeds
+    await member.on_change([], [queue])
+    assert (await peer.frame())["queues"] == []
+    assert member.commits == [(0, 10)]
+    pulls = member.pulls
+    await asyncio.sleep(60)
+    assert member.pulls == pulls
+    await member.on_change([(queue, 10)], [])
+    assert (await peer.frame())["queues"][0]["next_offset"] == "10"
+    await asyncio.sleep(1)
+    assert member.pulls == pulls + 1
+    await peer.hang_up()
+
+
+async def test_a_broker_that_fails_is_asked_again() -> None:
+    service = Service(messages=1)
+    peer = await Peer(service).welcomed()
+    peer.say(type="subscribe", group="G", topic="T")
+    await peer.frames_until("assigned")
+    (member,) = service.consumers.members
+    member.failures = 5
+    frames = await peer.frames_until("messages")
+    assert [frame["type"] for frame in frames] == ["error", "state", "state", "messages"]
+    assert [frame["reason"] for frame in frames[1:3]] == ["waiting", "flowing"]
+    await peer.hang_up()
+
+
+async def test_an_offset_that_is_gone() -> None:
+    service = Service(messages=100)
+    peer = await Peer(service).welcomed()
+    peer.say(type="subscribe", group="G", topic="T")
+    await peer.frames_until("assigned")
+    (member,) = service.consumers.members
+    member.moved_to = 90
+    frames = await peer.frames_until("messages")
+    assert frames[0]["queues"][0]["next_offset"] == "90"
+    assert frames[-1]["messages"][0]["queue_offset"] == "90"
+    await peer.hang_up()
+
+
+async def test_a_topic_that_is_not_there() -> None:
+    peer = await Peer(Service()).welcomed()
+    peer.say(type="subscribe", id="x", group="G", topic="NONE")
+    error = await peer.frame()
+    assert (error["id"], error["problem"]["status"]) == ("x", 404)
+    await peer.hang_up()
+
+
+async def test_unsubscribing_leaves_the_group() -> None:
+    service = Service(messages=1)
+    peer = await Peer(service).welcomed()
+    peer.say(type="subscribe", group="G", topic="T")
+    batch = (await peer.frames_until("messages"))[-1]
+    peer.say(type="ack", subscription="s1", receipts=[batch["receipt"]])
+    peer.say(type="unsubscribe", subscription="s1")
+    peer.say(type="subscribe", group="G", topic="T")
+    await peer.frames_until("assigned")
+    first, second = service.consumers.members
+    assert (first.commits, first.is_left, second.is_left) == ([(0, 1)], True, False)
+    await peer.hang_up()
+    assert second.is_left
+
+
+async def test_a_connection_that_ends_while_it_joins_or_leaves() -> None:
+    service = Service()
+    peer = await Peer(service).welcomed()
+    peer.say(type="subscribe", group="G", topic="T")
+    await asyncio.sleep(0.001)
+    await peer.hang_up()
+    peer = await Peer(service).welcomed()
+    peer.say(type="subscribe", group="G", topic="T")
+    await peer.frames_until("assigned")
+    peer.say(type="unsubscribe", subscription="s1")
+    await peer.frame()
+    await peer.hang_up()
+    assert all(member.is_left for member in service.consumers.members)
+
+
+async def test_publishing() -> None:
+    peer = await Peer(Service(publishes_pending_max=2)).welcomed()
+    for number in range(3):
+        peer.say(type="publish", id=number, topic="T", messages=[{"body": "a"}] * 2)
+    refused = await peer.frame()
+    assert (refused["id"], refused["problem"]["status"]) == (2, 429)
+    assert [(await peer.frame())["stored"] for _ in range(2)] == [2, 2]
+    peer.say(type="publish", id=3, topic="FULL", messages=[{"body": "a"}])
+    failed = await peer.frame()
+    assert (failed["id"], failed["problem"]["outcome"]) == (3, "not_stored")
+    await peer.hang_up()
+
+
+async def test_who_publishes_faster_than_it_goes_on_is_read_no_more() -> None:
+    peer = await Peer(Service(publishes_pending_bytes_max=50)).welcomed()
+    for number in range(5):
+        peer.say(type="publish", id=number, topic="T", messages=[{"body": "a"}])
+    await asyncio.sleep(0.01)
+    assert peer.waiting == 4
+    assert [(await peer.frame())["id"] for _ in range(5)] == [0, 1, 2, 3, 4]
+    await peer.hang_up()
+
+
+async def test_messages_are_counted() -> None:
+    service = Service(messages=50)
+    peer = await Peer(service).welcomed()
+    peer.say(type="subscribe", group="G", topic="T", credit={"messages": 20})
+    await peer.frames_until("state")
+    peer.say(type="ack", subscription="s1", receipts=["1.0"])
+    peer.say(type="unsubscribe", subscription="s1")
+    await asyncio.sleep(2)
+    await peer.hang_up()
+    assert service.metrics.counters == {"streams_opened": 1, "stream_messages": 21}
+
+
+async def test_a_breach_is_told_and_closed() -> None:
+    peer = await Peer(Service()).welcomed()
+    peer.send_event(type="websocket.receive", bytes=b"\x80")
+    assert (await peer.frame())["type"] == "goodbye"
+    assert (await peer.event())["code"] == 4400
+    await peer.task
+
+
+async def test_a_revoked_key_ends_its_streams() -> None:
+    service = Service()
+    peer = await Peer(service).welcomed()
+    service.keys.remove("key-1")
+    goodbye = await peer.frame()
+    assert goodbye["reason"] == "the key was revoked"
+    assert (await peer.event())["code"] == 4401
+    assert asyncio.get_running_loop().time() < 30
+    await peer.task
+    assert not peer.transport.is_aborted
+
+
+async def test_a_peer_that_does_not_read_is_closed() -> None:
+    service = Service(messages=10**6, slow_consumer_ms=5_000)
+    peer = await Peer(service).welcomed()
+    peer.is_reading.clear()
+    peer.say(type="subscribe", group="G", topic="T", credit={"messages": 100_000, "bytes": 10**9})
+    await peer.task
+    assert 5 <= asyncio.get_running_loop().time() < 15
+    assert peer.transport.is_aborted
+    (member,) = service.consumers.members
+    assert member.is_left
+    # What was pulled for it stayed within the outbox' bound and one pull.
+    assert member.pulls * 32 * 130 < outbox.HIGH_BYTES * 2
+
+
+async def test_a_peer_that_pauses_reading_gets_everything_in_order() -> None:
+    service = Service(messages=5_000)
+    peer = await Peer(service).welcomed()
+    peer.is_reading.clear()
+    peer.say(type="subscribe", group="G", topic="T", credit={"messages": 100_000, "bytes": 10**9})
+    await asyncio.sleep(20)
+    peer.is_reading.set()
+    offsets: list[str] = []
+    while len(offsets) < 5_000:
+        batch = (await peer.frames_until("messages"))[-1]
+        offsets += [message["queue_offset"] for message in batch["messages"]]
+    assert offsets == [str(number) for number in range(5_000)]
+    await peer.hang_up()
+
+
+async def test_stopping_says_goodbye_to_all() -> None:
+    service = Service(messages=1)
+    peers = [await Peer(service).welcomed() for _ in range(3)]
+    stopping = asyncio.ensure_future(service.endpoint.stop(timeout_ms=5_000))
+    for peer in peers:
+        goodbye = await peer.frame()
+        assert goodbye["retry"]
+        assert goodbye["after_ms"] > 0
+        assert (await peer.event())["code"] == 1012
+    await stopping
+    assert (await refusal(Peer(service)))[0] == 503
+
+
+async def test_stopping_does_not_wait_for_ever() -> None:
+    service = Service()
+    peer = await Peer(service).welcomed()
+    peer.is_reading.clear()
+    await service.endpoint.stop(timeout_ms=500)
+    assert asyncio.get_running_loop().time() < 1
+    await peer.task

@@ -1,0 +1,93 @@
+"""The in-flight window, against a model that keeps one message at a time."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.gateway.ws.inflight import NOTHING, Settled, Window
+
+
+def window_of(*batches: list[int]) -> Window:
+    window = Window(0)
+    for offsets in batches:
+        window.add(offsets, [offset * 10 for offset in offsets], now_ms=offsets[0])
+    return window
+
+
+def test_the_commit_point_is_the_first_message_that_is_not_settled() -> None:
+    window = window_of([0, 1, 2], [5, 6])
+    assert window.settle(1) == Settled(1, 10)
+    assert window.commit_point() == 0
+    assert window.settle(0) == Settled(1, 0)
+    assert window.commit_point() == 2
+    assert window.settle(2) == Settled(1, 20)
+    assert window.commit_point() == 5
+    assert window.settle_batch(5, 6) == Settled(2, 110)
+    assert window.commit_point() == 7
+    assert window.messages == 0
+
+
+def test_what_is_not_in_flight_settles_nothing() -> None:
+    window = window_of([3, 5], [9])
+    for offset in (0, 4, 7, 10):
+        assert window.settle(offset) is NOTHING
+    for first, last in ((0, 5), (3, 4), (3, 9), (9, 10)):
+        assert window.settle_batch(first, last) is NOTHING
+    window.settle(3)
+    assert window.settle(3) is NOTHING
+    window.settle(5)
+    assert window.settle(5) is NOTHING
+    assert window.settle_batch(3, 5) is NOTHING
+
+
+def test_a_batch_settles_what_is_left_of_it() -> None:
+    window = window_of([1, 2, 3])
+    window.settle(2)
+    assert window.settle_batch(1, 3) == Settled(2, 40)
+    assert window.commit_point() == 4
+
+
+def test_overdue_is_what_was_sent_long_ago() -> None:
+    window = window_of([10, 11], [20])
+    assert window.find_overdue(sent_before_ms=9) is None
+    batch = window.find_overdue(sent_before_ms=10)
+    assert batch is not None
+    assert (batch.first, batch.last, batch.unsettled()) == (10, 11, [10, 11])
+    window.settle(10)
+    assert batch.unsettled() == [11]
+    window.settle(11)
+    assert batch.is_settled
+
+
+def test_clearing_gives_back_what_was_in_flight() -> None:
+    window = window_of([1, 2], [3])
+    window.settle(1)
+    assert window.clear(100) == Settled(2, 50)
+    assert window.commit_point() == 100
+
+
+@given(
+    gaps=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), max_size=8),
+    acks=st.lists(st.tuples(st.booleans(), st.integers(0, 60)), max_size=40),
+)
+def test_the_window_agrees_with_a_set(gaps: list[list[int]], acks: list[tuple[bool, int]]) -> None:
+    window, batches, at = Window(0), [], 0
+    for gap in gaps:
+        offsets = []
+        for skipped in gap:
+            at += skipped
+            offsets.append(at)
+            at += 1
+        window.add(offsets, [1] * len(offsets), now_ms=0)
+        batches.append(offsets)
+    alive = {offset for offsets in batches for offset in offsets}
+    for whole, number in acks:
+        if whole and batches:
+            offsets = batches[number % len(batches)]
+            expected = len(alive.intersection(offsets))
+            assert window.settle_batch(offsets[0], offsets[-1]).messages == expected
+            alive.difference_update(offsets)
+        else:
+            assert window.settle(number).messages == (number in alive)
+            alive.discard(number)
+        assert window.messages == len(alive)
+        assert window.commit_point() == (min(alive) if alive else at)

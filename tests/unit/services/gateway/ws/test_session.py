@@ -1,0 +1,438 @@
+"""The session: what each frame leads to, and what is never sent."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from gantry.model.group import ConsumeFromWhere
+from services.gateway.errors import BROKER_UNAVAILABLE, UNKNOWN_TOPIC, ProblemError
+from services.gateway.ws.effects import Close, Join, Leave, Publish, Wake
+from tests.support.pulledrecords import pulled, record
+from tests.unit.services.gateway.ws.streams import Stream, queue
+
+
+def problem_of(frames: list[dict[str, Any]]) -> tuple[int, str]:
+    assert [frame["type"] for frame in frames] == ["error"], frames
+    problem = frames[0]["problem"]
+    return problem["status"], problem["type"].rpartition("/")[2]
+
+
+def test_the_welcome_comes_first_and_tells_the_limits() -> None:
+    stream = Stream(batch_max=77)
+    (welcome,) = stream.take(stream.session.open())
+    assert welcome["type"] == "welcome"
+    assert welcome["client_id"] == "127.0.0.1@session-1"
+    assert welcome["limits"]["batch_max"] == 77
+
+
+def test_hello_is_only_the_first_frame() -> None:
+    stream = Stream()
+    assert stream.say(type="hello", client_name="me") == []
+    assert stream.session.client_name == "me"
+    assert problem_of(stream.say(type="hello")) == (409, "conflict")
+    assert problem_of(Stream().say(type="hello", resume="token")) == (501, "not-implemented")
+
+
+def test_subscribing_joins_the_group_and_is_answered_when_it_has() -> None:
+    stream = Stream()
+    assert stream.say(type="subscribe", id="a", group="G", topic="T", filter="AA || UA", from_="first") == []
+    join = stream.effects.pop()
+    assert isinstance(join, Join)
+    assert join.subscription.data.tags_set == {"AA", "UA"}
+    assert join.start is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+    assert problem_of(stream.say(type="pause", subscription="s1")) == (404, "not-found")
+    assert stream.take(stream.session.joined(join.subscription, join.frame_id)) == [
+        {"type": "subscribed", "id": "a", "subscription": "s1"}
+    ]
+    (assigned,) = stream.take(stream.session.assigned(join.subscription, [(queue(1), 7), (queue(0), 5)], ()))
+    assert assigned["queues"] == [
+        {"broker": "broker-a", "queue_id": 0, "next_offset": "5"},
+        {"broker": "broker-a", "queue_id": 1, "next_offset": "7"},
+    ]
+    assert isinstance(stream.effects.pop(), Wake)
+
+
+def test_a_time_to_start_from() -> None:
+    stream = Stream()
+    stream.say(type="subscribe", group="G", topic="T", from_="2023-11-14T22:13:20.000Z")
+    join = stream.effects.pop()
+    assert isinstance(join, Join)
+    assert (join.start, join.start_at_ms) == (ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 1_700_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"mode": "broadcasting"}, 501),
+        ({"order": "orderly"}, 501),
+        ({"strategy": "CONSISTENT_HASH"}, 501),
+        ({"filter": {"sql": "a > 1"}}, 501),
+        ({"filter": " || "}, 400),
+        ({"from": "yesterday"}, 400),
+        ({"batch": 1001}, 400),
+        ({"topic": "no spaces"}, 400),
+        ({"group": "no/slash"}, 400),
+        ({"topic": "secret"}, 403),
+        ({"group": "secret"}, 403),
+    ],
+)
+def test_what_can_not_be_subscribed_to(fields: dict[str, Any], status: int) -> None:
+    stream = Stream()
+    answer = stream.say(**{"type": "subscribe", "id": 3, "group": "G", "topic": "T"} | fields)
+    assert problem_of(answer)[0] == status
+    assert answer[0]["id"] == 3
+    assert stream.effects == []
+    assert stream.session.subscriptions == {}
+
+
+def test_once_to_each_group_and_topic_and_not_too_often() -> None:
+    stream = Stream(subscriptions_max=2)
+    stream.subscribe()
+    assert problem_of(stream.say(type="subscribe", group="G", topic="T")) == (409, "conflict")
+    stream.subscribe(topic="U")
+    assert problem_of(stream.say(type="subscribe", group="G", topic="V")) == (429, "too-many")
+
+
+def test_a_group_that_does_not_take_the_connection_in() -> None:
+    stream = Stream()
+    stream.say(type="subscribe", id="a", group="G", topic="T")
+    join = stream.effects.pop()
+    assert isinstance(join, Join)
+    answer = stream.take(stream.session.join_failed(join.subscription, join.frame_id, ProblemError(UNKNOWN_TOPIC, "T")))
+    assert problem_of(answer) == (404, "unknown-topic")
+    assert stream.session.joined(join.subscription, join.frame_id) == []
+    stream.subscribe()
+
+
+def test_messages_are_sent_within_credit_and_acks_give_it_back() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0}, credit={"messages": 3, "bytes": 10**6}, batch=2)
+    feed = subscription.feeds[queue()]
+    frames = stream.pull(subscription, feed, pulled(range(5)), 5)
+    assert [frame["type"] for frame in frames] == ["messages", "messages", "state"]
+    assert [[m["queue_offset"] for m in frame["messages"]] for frame in frames[:2]] == [["0", "1"], ["2"]]
+    assert (frames[2]["reason"], frames[2]["in_flight"]) == ("no_credit", 3)
+    assert stream.session.next_pull(subscription, feed) is None
+    frames = stream.say(type="ack", subscription="s1", receipts=[frames[0]["receipt"]], id="k")
+    assert [frame["type"] for frame in frames] == ["state", "messages"]
+    assert (frames[0]["id"], frames[0]["reason"], frames[0]["in_flight"]) == ("k", "acked", 1)
+    assert [m["queue_offset"] for m in frames[1]["messages"]] == ["3", "4"]
+    assert [(each.queue, offset) for _, each, offset in stream.session.commits()] == [(queue(), 2)]
+
+
+def test_bytes_are_credit_too_but_never_hold_one_message_for_ever() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0}, credit={"messages": 100, "bytes": 1})
+    feed = subscription.feeds[queue()]
+    frames = stream.pull(subscription, feed, pulled(range(3)), 3)
+    assert [len(frame.get("messages", ())) for frame in frames] == [1, 0]
+    assert frames[1]["credit"] == {"messages": 99, "bytes": 0}
+    size = frames[0]["messages"][0]["size"]
+    frames = stream.say(type="credit", subscription="s1", bytes=size)
+    assert [frame["type"] for frame in frames] == ["state", "messages", "state"]
+
+
+def test_credit_is_cut_to_its_limit() -> None:
+    stream = Stream(credit_messages_max=10, credit_bytes_max=100)
+    stream.subscribe(credit={"messages": 50, "bytes": 500})
+    (state,) = stream.say(type="credit", subscription="s1", messages=10**12, bytes=10**12, id=1)
+    assert (state["credit"], state["reason"], state["id"]) == ({"messages": 10, "bytes": 100}, "credit", 1)
+
+
+def test_acks_by_message_move_the_commit_point_over_what_is_acked_only() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0})
+    (frame,) = stream.pull(subscription, subscription.feeds[queue()], pulled(range(4)), 4)
+    receipts = [message["receipt"] for message in frame["messages"]]
+    assert stream.say(type="ack", subscription="s1", receipts=[receipts[1], receipts[3]]) == []
+    assert [offset for _, _, offset in stream.session.commits()] == [0]
+    stream.say(type="ack", subscription="s1", receipts=[receipts[0]])
+    assert [offset for _, _, offset in stream.session.commits()] == [2]
+    stream.say(type="ack", subscription="s1", receipts=[receipts[2]])
+    assert [offset for _, _, offset in stream.session.commits()] == [4]
+
+
+def test_receipts_are_refused_one_by_one() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0})
+    (frame,) = stream.pull(subscription, subscription.feeds[queue()], pulled(range(2)), 2)
+    good = frame["messages"][0]["receipt"]
+    bad = ["", "x", "1.", "1.0-", "1.0-x", "1.0-9", "9.0", good, "1." + "9" * 100, "\uff11.0"]
+    frames = stream.say(type="ack", subscription="s1", receipts=[good, *bad], id=5)
+    assert [frame["type"] for frame in frames] == ["error"] * len(bad) + ["state"]
+    assert [frame["problem"]["status"] for frame in frames[:-1]] == [400] * 5 + [410] * 3 + [400] * 2
+    assert frames[7]["receipt"] == good
+    assert all(frame["id"] == 5 for frame in frames)
+    assert frames[-1]["in_flight"] == 1
+
+
+def test_too_many_receipts() -> None:
+    stream = Stream(receipts_max=2)
+    stream.subscribe()
+    assert problem_of(stream.say(type="ack", subscription="s1", receipts=["1.1"] * 3)) == (413, "too-large")
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        {"type": "nack", "subscription": "s1", "receipts": ["1.1"]},
+        {"type": "check_result", "transaction": "t", "decision": "commit"},
+    ],
+)
+def test_what_comes_later_is_refused(frame: dict[str, Any]) -> None:
+    stream = Stream()
+    stream.subscribe()
+    assert problem_of(stream.say(**frame)) == (501, "not-implemented")
+
+
+def test_a_pause_holds_messages_back() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0})
+    feed = subscription.feeds[queue()]
+    order = stream.session.next_pull(subscription, feed)
+    assert order is not None
+    assert stream.say(type="pause", subscription="s1", id=1)[0]["reason"] == "paused"
+    assert stream.take(stream.session.pulled(subscription, feed, order, pulled([0]), 1, now_ms=1)) == []
+    assert stream.session.next_pull(subscription, feed) is None
+    frames = stream.say(type="resume", subscription="s1")
+    assert [frame["type"] for frame in frames] == ["state", "messages"]
+
+
+def test_queues_share_credit_in_turn() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(0): 0, queue(1): 0}, credit={"messages": 0}, batch=1)
+    for number in (0, 1):
+        feed = subscription.feeds[queue(number)]
+        subscription.hold(feed, pulled(range(4), queue_id=number), 4)
+    frames = stream.say(type="credit", subscription="s1", messages=4)
+    assert [frame["messages"][0]["queue_id"] for frame in frames[1:5]] == [0, 1, 0, 1]
+
+
+def test_a_queue_that_goes_takes_its_receipts_along() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(0): 0, queue(1): 5}, credit={"messages": 2})
+    feed = subscription.feeds[queue(0)]
+    order = stream.session.next_pull(subscription, feed)
+    assert order is not None
+    (frame, *_) = stream.pull(subscription, feed, pulled(range(3)), 3)
+    (assigned,) = stream.take(stream.session.assigned(subscription, (), [queue(0)]))
+    assert [each["queue_id"] for each in assigned["queues"]] == [1]
+    assert (subscription.credit_messages, subscription.in_flight) == (2, 0)
+    answer = stream.say(type="ack", subscription="s1", receipts=[frame["receipt"]])
+    assert problem_of(answer) == (410, "receipt-gone")
+    assert stream.take(stream.session.pulled(subscription, feed, order, pulled([3]), 4, now_ms=1)) == []
+    assert stream.session.next_pull(subscription, feed) is None
+    assert stream.session.moved(subscription, feed, 1) == []
+    assert stream.session.pull_failed(subscription, feed, ProblemError(UNKNOWN_TOPIC, "T")) == []
+    stream.take(stream.session.assigned(subscription, [(queue(0), 0)], [queue(7)]))
+    answer = stream.say(type="ack", subscription="s1", receipts=[frame["receipt"]])
+    assert problem_of(answer) == (410, "receipt-gone")
+
+
+def test_a_message_that_is_not_acked_in_time_comes_again() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0}, credit={"messages": 4})
+    feed = subscription.feeds[queue()]
+    (first, *_) = stream.pull(subscription, feed, pulled(range(4)), 4)
+    stream.say(type="ack", subscription="s1", receipts=[first["messages"][1]["receipt"]])
+    assert stream.session.tick(overdue_before_ms=lambda _: stream.now_ms - 1) == []
+    stream.effects.clear()
+    stream.take(stream.session.tick(overdue_before_ms=lambda _: stream.now_ms))
+    assert isinstance(stream.effects.pop(), Wake)
+    order = stream.session.next_pull(subscription, feed)
+    assert order is not None
+    assert (order.offset, order.messages_max, order.resend) == (0, 4, True)
+    stream.now_ms = 5_000
+    (again,) = stream.pull(subscription, feed, pulled(range(2)), 2)
+    assert [message["queue_offset"] for message in again["messages"]] == ["0"]
+    (again,) = stream.pull(subscription, feed, pulled(range(2, 4)), 4)
+    assert [message["queue_offset"] for message in again["messages"]] == ["2", "3"]
+    assert again["receipt"] == first["receipt"]
+    assert subscription.credit_messages == 1
+    assert stream.session.tick(overdue_before_ms=lambda _: 4_999) == []
+    stream.say(type="ack", subscription="s1", receipts=[first["receipt"]])
+    assert [offset for _, _, offset in stream.session.commits()] == [4]
+
+
+def test_an_overdue_message_that_the_broker_dropped_is_given_up() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0})
+    feed = subscription.feeds[queue()]
+    stream.pull(subscription, feed, pulled(range(2)), 2)
+    stream.session.tick(overdue_before_ms=lambda _: stream.now_ms)
+    assert stream.pull(subscription, feed, b"", 100) == []
+    assert (subscription.in_flight, subscription.credit_messages) == (0, 2_000)
+    order = stream.session.next_pull(subscription, feed)
+    assert order is not None
+    assert (order.offset, order.resend) == (2, False)
+
+
+def test_an_overdue_message_acked_meanwhile_is_not_sent_again() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0})
+    feed = subscription.feeds[queue()]
+    (frame,) = stream.pull(subscription, feed, pulled(range(2)), 2)
+    stream.session.tick(overdue_before_ms=lambda _: stream.now_ms)
+    order = stream.session.next_pull(subscription, feed)
+    assert order is not None
+    stream.say(type="ack", subscription="s1", receipts=[frame["receipt"]])
+    assert stream.take(stream.session.pulled(subscription, feed, order, pulled(range(2)), 2, now_ms=1)) == []
+    order = stream.session.next_pull(subscription, feed)
+    assert order is not None
+    assert not order.resend
+
+
+def test_filtered_messages_move_the_commit_point() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0}, filter="AA")
+    feed = subscription.feeds[queue()]
+    assert stream.pull(subscription, feed, b"", 10) == []
+    assert [offset for _, _, offset in stream.session.commits()] == [10]
+    assert stream.pull(subscription, feed, record(10, tag="BB"), 11) == []
+    assert [offset for _, _, offset in stream.session.commits()] == [11]
+
+
+def test_damage_is_told_and_passed_over() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0})
+    feed = subscription.feeds[queue()]
+    broken = bytearray(record(1, b"good"))
+    broken[broken.index(b"good")] ^= 1
+    frames = stream.pull(subscription, feed, record(0) + bytes(broken) + record(2), 3)
+    assert [frame["type"] for frame in frames] == ["messages", "error"]
+    assert "broker broker-a, queue 0, offset 1" in frames[1]["problem"]["detail"]
+    frames = stream.pull(subscription, feed, record(3) + record(4)[:-1], 6)
+    assert [frame["type"] for frame in frames] == ["messages", "error"]
+    order = stream.session.next_pull(subscription, feed)
+    assert order is not None
+    assert order.offset == 5
+
+
+def test_a_pull_from_where_the_feed_no_longer_is_counts_for_nothing() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0})
+    feed = subscription.feeds[queue()]
+    order = stream.session.next_pull(subscription, feed)
+    assert order is not None
+    stream.pull(subscription, feed, pulled([0]), 1)
+    (assigned,) = stream.take(stream.session.moved(subscription, feed, 50))
+    assert assigned["queues"][0]["next_offset"] == "50"
+    assert subscription.credit_messages == 2_000
+    assert stream.take(stream.session.pulled(subscription, feed, order, pulled([0]), 1, now_ms=1)) == []
+    assert [offset for _, _, offset in stream.session.commits()] == [50]
+
+
+def test_a_broker_that_can_not_be_reached_is_told_once() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(0): 0, queue(1): 0})
+    first, second = (subscription.feeds[queue(number)] for number in (0, 1))
+    problem = ProblemError(BROKER_UNAVAILABLE, "broker-a is away")
+    error, state = stream.take(stream.session.pull_failed(subscription, first, problem))
+    assert (error["subscription"], error["problem"]["status"]) == ("s1", 503)
+    assert state["reason"] == "waiting"
+    assert stream.session.pull_failed(subscription, first, problem) == []
+    assert stream.session.pull_failed(subscription, second, problem) == []
+    assert stream.pull(subscription, first, b"", 0) == []
+    assert stream.pull(subscription, second, b"", 0)[0]["reason"] == "flowing"
+
+
+def test_a_full_connection_holds_messages_back() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0})
+    feed = subscription.feeds[queue()]
+    order = stream.session.next_pull(subscription, feed)
+    assert order is not None
+    stream.session.block()
+    assert stream.session.next_pull(subscription, feed) is None
+    assert stream.take(stream.session.pulled(subscription, feed, order, pulled([0]), 1, now_ms=1)) == []
+    (frame,) = stream.take(stream.session.unblock(now_ms=2))
+    assert frame["type"] == "messages"
+    assert isinstance(stream.effects.pop(), Wake)
+
+
+def test_unsubscribing_commits_and_leaves() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0})
+    (frame,) = stream.pull(subscription, subscription.feeds[queue()], pulled(range(2)), 2)
+    stream.say(type="ack", subscription="s1", receipts=[frame["messages"][0]["receipt"]])
+    stream.effects.clear()
+    (state,) = stream.say(type="unsubscribe", subscription="s1", id=9)
+    assert (state["reason"], state["in_flight"], state["id"]) == ("unsubscribed", 0, 9)
+    leave = stream.effects.pop()
+    assert isinstance(leave, Leave)
+    assert leave.commits == [(queue(), 1)]
+    assert problem_of(stream.say(type="unsubscribe", subscription="s1")) == (404, "not-found")
+    stream.subscribe()
+
+
+def test_publishing() -> None:
+    stream = Stream(publish_messages_max=2, publishes_pending_max=1)
+    assert stream.say(type="publish", id=1, topic="T", messages=[{"body": "a"}, 3]) == []
+    publish = stream.effects.pop()
+    assert isinstance(publish, Publish)
+    assert [bytes(item) for item in publish.messages] == [b'{"body":"a"}', b"3"]
+    refused = stream.say(type="publish", id=2, topic="T", messages=[{}])
+    assert problem_of(refused) == (429, "too-many")
+    assert refused[0]["problem"]["outcome"] == "not_stored"
+    counts = {"stored": 1, "not_stored": 0, "unknown": 0}
+    results = [{"outcome": "stored", "queue_offset": "5"}]
+    (answer,) = stream.take(stream.session.published(publish.frame_id, results, counts))
+    assert answer == {"type": "published", "id": 1, "results": results} | counts
+    assert problem_of(stream.say(type="publish", topic="T", messages=[{}] * 3)) == (413, "too-large")
+    assert problem_of(stream.say(type="publish", topic="secret", messages=[{}])) == (403, "forbidden")
+    stream.say(type="publish", id=4, topic="T", messages=[{}])
+    failed = stream.take(stream.session.publish_failed(4, ProblemError(UNKNOWN_TOPIC, "T")))
+    assert (failed[0]["id"], problem_of(failed)) == (4, (404, "unknown-topic"))
+    assert stream.session.publishes_pending == 0
+
+
+@pytest.mark.parametrize(
+    ("data", "is_text", "code"),
+    [(b"{", True, 4400), (b"[]", True, 4400), (b"{}", False, 4400), (b" " * 101, True, 4429)],
+)
+def test_a_breach_ends_the_stream(data: bytes, is_text: bool, code: int) -> None:
+    stream = Stream(frame_bytes_max=100)
+    stream.subscribe()
+    (goodbye,) = stream.take(stream.session.receive(data, is_text=is_text, now_ms=1))
+    assert (goodbye["type"], goodbye["retry"]) == ("goodbye", False)
+    close = stream.effects.pop()
+    assert isinstance(close, Close)
+    assert close.code == code
+
+
+def test_frames_that_are_always_refused_end_the_stream() -> None:
+    stream = Stream(refused_frames_max=2)
+    stream.subscribe()
+    for _ in range(3):
+        for _ in range(2):
+            assert problem_of(stream.say(type="nonsense")) == (400, "invalid-field")
+        stream.say(type="pause", subscription="s1")
+    for _ in range(5):
+        assert problem_of(stream.say(type="pause", subscription="s9"))[0] == 404
+    for _ in range(2):
+        stream.say(type="nonsense")
+    (goodbye,) = stream.say(type="nonsense")
+    assert goodbye["type"] == "goodbye"
+
+
+def test_a_closed_session_says_and_does_nothing() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0})
+    feed = subscription.feeds[queue()]
+    order = stream.session.next_pull(subscription, feed)
+    assert order is not None
+    (goodbye,) = stream.take(stream.session.close(1012, "restart", retry=True, after_ms=500))
+    assert goodbye == {"type": "goodbye", "retry": True, "after_ms": 500, "reason": "restart"}
+    session = stream.session
+    assert session.close(1012, "again") == []
+    assert session.receive(b"{", is_text=True, now_ms=1) == []
+    assert session.pulled(subscription, feed, order, pulled([0]), 1, now_ms=1) == []
+    assert session.next_pull(subscription, feed) is None
+    assert session.joined(subscription, msgspec.UNSET) == []
+    assert session.assigned(subscription, (), ()) == []
+    assert session.moved(subscription, feed, 1) == []
+    assert session.pull_failed(subscription, feed, ProblemError(UNKNOWN_TOPIC, "T")) == []
+    assert session.published(1, [], {}) == []
+    assert session.publish_failed(1, ProblemError(UNKNOWN_TOPIC, "T")) == []
+    assert session.join_failed(subscription, 1, ProblemError(UNKNOWN_TOPIC, "T")) == []
