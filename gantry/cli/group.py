@@ -1,0 +1,137 @@
+"""`gantry group`: create, list, show, delete."""
+
+from typing import Annotated, Any
+
+import typer
+
+from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
+from gantry.cli.shown import print_facts, print_json, print_table
+
+app = typer.Typer(name="group", help="Consumer groups.", no_args_is_help=True)
+
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP")]
+
+_FACTS = (
+    "group",
+    "retry_max_times",
+    "retry_queues",
+    "consume",
+    "from_min",
+    "broadcast",
+    "orderly",
+    "consume_timeout_minutes",
+    "notify_changes",
+    "state",
+    "origin",
+    "updated_at",
+)
+
+
+@app.command()
+def create(
+    group: GroupArgument,
+    *,
+    retry_max_times: Annotated[int | None, typer.Option(help="Then a message goes to the dead letters.")] = None,
+    retry_queues: Annotated[int | None, typer.Option(help="Queues of the retry topic on each broker.")] = None,
+    consume: Annotated[bool | None, typer.Option(help="Whether anybody in it gets anything.")] = None,
+    from_min: Annotated[bool | None, typer.Option(help="Whether it may start at the oldest message.")] = None,
+    broadcast: Annotated[bool | None, typer.Option(help="Whether broadcasting is allowed.")] = None,
+    orderly: Annotated[bool | None, typer.Option(help="Whether queues are consumed in order.")] = None,
+    consume_timeout_minutes: Annotated[int | None, typer.Option(help="How long a message may take.")] = None,
+    notify_changes: Annotated[bool | None, typer.Option(help="Tell instances when one comes or goes.")] = None,
+    new: Annotated[bool, typer.Option("--new", help="Refuse to change one that exists.")] = False,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Create a group, or change it: what is not said takes its default."""
+    wanted = {
+        "retry_max_times": retry_max_times,
+        "retry_queues": retry_queues,
+        "consume": consume,
+        "from_min": from_min,
+        "broadcast": broadcast,
+        "orderly": orderly,
+        "consume_timeout_minutes": consume_timeout_minutes,
+        "notify_changes": notify_changes,
+    }
+    made = connect(data, url, key).call(
+        "PUT",
+        f"/v1/groups/{segment(group)}",
+        body={name: value for name, value in wanted.items() if value is not None},
+        headers={"If-None-Match": "*"} if new else {},
+    )
+    _show(made, as_json=as_json)
+
+
+@app.command("list")
+def list_groups(
+    *,
+    system: Annotated[bool, typer.Option("--system", help="Also the system's own.")] = False,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List consumer groups."""
+    items = list(connect(data, url, key).items("/v1/groups", query={"system": system or None}))
+    if as_json:
+        print_json(items)
+        return
+    columns = ["group", "retry_max_times", "consume", "from_min", "broadcast", "orderly", "state"]
+    print_table(columns, [[item[column] for column in columns] for item in items], empty="there are no groups")
+
+
+@app.command()
+def show(
+    group: GroupArgument,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a group, who is connected and what they subscribed to."""
+    remote = connect(data, url, key)
+    path = f"/v1/groups/{segment(group)}"
+    found = remote.call("GET", path)
+    clients = list(remote.items(f"{path}/clients"))
+    subscriptions = list(remote.items(f"{path}/subscriptions"))
+    if as_json:
+        print_json({**found, "clients": clients, "subscriptions": subscriptions})
+        return
+    _show(found, as_json=False)
+    print()
+    columns = ["client_id", "address", "language", "version", "message_model", "brokers"]
+    print_table(columns, [[client[name] for name in columns] for client in clients], empty="nobody is connected")
+    print()
+    columns = ["topic", "filter", "filter_type", "client_kind", "clients_count", "active", "verdict", "last_seen_at"]
+    print_table(
+        columns, [[item[name] for name in columns] for item in subscriptions], empty="nobody has subscribed yet"
+    )
+
+
+@app.command()
+def delete(
+    group: GroupArgument,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Delete a group with its offsets."""
+    remote = connect(data, url, key)
+    if not yes:
+        typer.confirm(f"Delete group {group} and its offsets?", abort=True)
+    remote.call("DELETE", f"/v1/groups/{segment(group)}")
+    print(f"group {group} is deleted")
+
+
+def _show(found: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    facts = {name: found[name] for name in _FACTS}
+    print_facts({**facts, "pending": found["pending"]} if found["pending"] else facts)

@@ -1,0 +1,192 @@
+"""What `gantry up` starts and where it listens; pure, so that a test can read it like a table.
+
+Ports: name server i on 9876 + 10·i, broker i on 10911 + 20·i with its fast port 2 below, gateway i on 8080 + 10·i,
+metrics of name servers and brokers 7 above their port; `--port-base` is added to all of them.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from gantry.model.address import Address
+from gantry.runtime.errors import StartupError
+
+NAMESRV_PORT = 9876
+BROKER_PORT = 10911
+GATEWAY_PORT = 8080
+FAST_PORT_BELOW = 2
+METRICS_PORT_ABOVE = 7
+
+BROKERS_MAX = 26  # broker-a … broker-z.
+PORT_BASE_STEP = 1_000
+PORT_BASE_MAX = 54_000
+# RocketMQ's own default, so that `mqadmin -c DefaultCluster` finds it.
+CLUSTER = "DefaultCluster"
+
+COMMIT_LOG_FILE_BYTES = 256 << 20
+INDEX_ENTRIES_MAX = 2_000_000
+INDEX_SLOTS_MAX = INDEX_ENTRIES_MAX // 4
+INDEX_FILE_BYTES = 40 + 4 * INDEX_SLOTS_MAX + 20 * INDEX_ENTRIES_MAX
+
+# Two CommitLog files, since the next one is allocated ahead, an IndexFile, and room for ConsumeQueues.
+BROKER_DISK_BYTES = 2 * COMMIT_LOG_FILE_BYTES + INDEX_FILE_BYTES + (64 << 20)
+POSTGRES_DISK_BYTES = 300 << 20
+
+BROKER_TOML = f"""\
+# Settings of the brokers that `gantry up` starts on this folder; yours to change.
+# GANTRY_BROKER_<KEY> in the environment goes over them.
+mapped_file_size_commit_log = {COMMIT_LOG_FILE_BYTES}
+max_hash_slot_num = {INDEX_SLOTS_MAX}
+max_index_num = {INDEX_ENTRIES_MAX}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class StackOptions:
+    """What the command line said."""
+
+    data: Path
+    brokers: int = 2
+    port_base: int = 0
+    host: str = "127.0.0.1"
+    advertise: str = "127.0.0.1"
+    database_url: str | None = None
+
+    def check(self) -> None:
+        """Raise StartupError for what can't be."""
+        if not 1 <= self.brokers <= BROKERS_MAX:
+            raise StartupError(f"--brokers {self.brokers}: between 1 and {BROKERS_MAX} are possible")
+        if self.port_base % PORT_BASE_STEP or not 0 <= self.port_base <= PORT_BASE_MAX:
+            raise StartupError(
+                f"--port-base {self.port_base}: a multiple of {PORT_BASE_STEP} between 0 and {PORT_BASE_MAX} is needed"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """One process of the stack: `python -m module arguments`."""
+
+    name: str
+    module: str
+    arguments: tuple[str, ...]
+    ports: tuple[int, ...]
+    ready_file: Path
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerPlace:
+    """Where a broker is; its row in stack.json."""
+
+    name: str
+    address: str
+    store: Path
+
+
+class Layout:
+    """The processes of a stack and their places below its data folder."""
+
+    def __init__(self, options: StackOptions, *, exists: Callable[[Path], bool] = Path.exists) -> None:
+        self._options = options
+        self._exists = exists
+        self.data = options.data
+        self.logs = self.data / "logs"
+        self.ready = self.data / "ready"
+        self.key_file = self.data / "api-key"
+        self.gateway_data = self.data / "gateway-0"
+        self.stack_file = self.data / "stack.json"
+        self.lock_file = self.data / "lock"
+        self.broker_toml = self.data / "broker.toml"
+
+    @property
+    def namesrv_addresses(self) -> list[str]:
+        """Where brokers and gateways find the name server."""
+        return [self._told(NAMESRV_PORT + self._options.port_base)]
+
+    @property
+    def http(self) -> str:
+        """The gateway's base URL."""
+        return f"http://{self._told(GATEWAY_PORT + self._options.port_base)}"
+
+    @property
+    def brokers(self) -> list[BrokerPlace]:
+        """The brokers in order: broker-a, broker-b, …."""
+        return [
+            BrokerPlace(
+                name=name,
+                address=self._told(self._broker_port(index)),
+                store=self.data / name,
+            )
+            for index, name in enumerate(broker_names(self._options.brokers))
+        ]
+
+    def namesrv(self) -> Service:
+        """The name server."""
+        port = NAMESRV_PORT + self._options.port_base
+        folder = str(self.data / "namesrv-0")
+        return self._service("namesrv-0", "namesrv", port, (port, port + METRICS_PORT_ABOVE), "--data", folder)
+
+    def broker(self, index: int) -> Service:
+        """Broker number `index`."""
+        place = self.brokers[index]
+        port = self._broker_port(index)
+        return self._service(
+            place.name,
+            "broker",
+            port,
+            (port, port - FAST_PORT_BELOW, port + METRICS_PORT_ABOVE),
+            *("--namesrv", ";".join(self.namesrv_addresses)),
+            *("--name", place.name),
+            *("--cluster", CLUSTER),
+            *("--advertise", self._options.advertise),
+            *("--store", str(place.store)),
+        )
+
+    def gateway(self) -> Service:
+        """The gateway; it reads the database's URL from the environment, where `ps` does not show it."""
+        port = GATEWAY_PORT + self._options.port_base
+        return self._service(
+            "gateway-0",
+            "gateway",
+            port,
+            (port,),
+            *("--namesrv", ";".join(self.namesrv_addresses)),
+            *("--data", str(self.gateway_data)),
+        )
+
+    def services(self) -> Iterator[Service]:
+        """All of them, in the order of their start."""
+        yield self.namesrv()
+        for index in range(self._options.brokers):
+            yield self.broker(index)
+        yield self.gateway()
+
+    def disk_bytes(self) -> int:
+        """How much disk a new stack allocates."""
+        return self._options.brokers * BROKER_DISK_BYTES + (0 if self._options.database_url else POSTGRES_DISK_BYTES)
+
+    def _told(self, port: int) -> str:
+        return str(Address(self._options.advertise, port))
+
+    def _broker_port(self, index: int) -> int:
+        return BROKER_PORT + 20 * index + self._options.port_base
+
+    def _service(self, name: str, kind: str, port: int, ports: tuple[int, ...], *arguments: str) -> Service:
+        ready_file = self.ready / f"{name}.json"
+        config = self.data / f"{kind}.toml"
+        return Service(
+            name=name,
+            module=f"services.{kind}",
+            arguments=(
+                *("--listen", str(Address(self._options.host, port))),
+                *arguments,
+                *(("--config", str(config)) if self._exists(config) else ()),
+                *("--ready-file", str(ready_file)),
+            ),
+            ports=ports,
+            ready_file=ready_file,
+        )
+
+
+def broker_names(count: int) -> list[str]:
+    """Return `broker-a`, `broker-b`, …."""
+    return [f"broker-{chr(ord('a') + index)}" for index in range(count)]

@@ -1,0 +1,188 @@
+"""`gantry message`: send, get, find, tail."""
+
+import base64
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gantry.cli.outcome import EXIT_FAILED, fail
+from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
+from gantry.cli.shown import cell, print_facts, print_json, print_table
+from gantry.cli.tail import QueueFollower, follow
+
+app = typer.Typer(name="message", help="Messages.", no_args_is_help=True)
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC")]
+
+
+@app.command()
+def send(
+    topic: TopicArgument,
+    body: Annotated[str | None, typer.Argument(metavar="[BODY]", help="The text; - reads it from stdin.")] = None,
+    *,
+    file: Annotated[Path | None, typer.Option(metavar="FILE", help="Send this file's content.")] = None,
+    tag: Annotated[str | None, typer.Option(help="The tag.")] = None,
+    keys: Annotated[str | None, typer.Option(metavar="A,B", help="Keys to find it by.")] = None,
+    prop: Annotated[list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="May be repeated.")] = None,
+    ordering_key: Annotated[str | None, typer.Option(help="Same key, same queue, in order.")] = None,
+    broker: Annotated[str | None, typer.Option(help="An explicit queue's broker; needs --queue.")] = None,
+    queue: Annotated[int | None, typer.Option(help="An explicit queue's id; needs --broker.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="Becomes the message id.")] = None,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Send one message; ends 0 only if it is stored."""
+    if (broker is None) != (queue is None):
+        raise typer.BadParameter("--broker and --queue belong together")
+    message: dict[str, Any] = _body(body, file)
+    message |= {
+        name: value
+        for name, value in {
+            "tag": tag,
+            "keys": [part for part in keys.split(",") if part] if keys else None,
+            "properties": dict(map(_property, prop)) if prop else None,
+            "ordering_key": ordering_key,
+            "queue": None if broker is None else {"broker": broker, "id": queue},
+        }.items()
+        if value is not None
+    }
+    headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+    path = f"/v1/topics/{segment(topic)}/messages"
+    sent = connect(data, url, key).call("POST", path, body=message, headers=headers)
+    if as_json:
+        print_json(sent)
+    else:
+        print_facts(sent)
+    if sent["outcome"] != "stored":
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+def get(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="A stored id; with --topic also a message id.")],
+    *,
+    topic: Annotated[str | None, typer.Option(help="Where to look for a message id.")] = None,
+    body: Annotated[bool, typer.Option("--body", help="Print its body only, byte for byte.")] = False,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one message."""
+    path = f"/v1/messages/{segment(message_id)}"
+    found = connect(data, url, key).call("GET", path, query={"topic": topic, "system": None if body else True})
+    if body:
+        sys.stdout.buffer.write(_bytes(found))
+    elif as_json:
+        print_json(found)
+    else:
+        print_facts({name: value for name, value in found.items() if name != "body"})
+        print(f"\n{cell(found['body'])}")
+
+
+@app.command()
+def find(
+    topic: TopicArgument,
+    wanted: Annotated[str, typer.Argument(metavar="KEY", help="One of its keys, or its message id.")],
+    *,
+    limit: Annotated[int, typer.Option(help="The most to show.")] = 100,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find messages of a topic by key, newest first."""
+    path = f"/v1/topics/{segment(topic)}/messages"
+    found = connect(data, url, key).call("GET", path, query={"key": wanted, "limit": limit})
+    if as_json:
+        print_json(found["items"])
+        return
+    columns = ["stored_at", "broker", "queue_id", "queue_offset", "tag", "keys", "message_id", "body"]
+    rows = [[item[column] for column in columns] for item in found["items"]]
+    print_table(columns, rows, empty=f"no message of {topic} has the key {wanted}")
+    if found["truncated"]:
+        print("there are more than a broker looked at")
+
+
+@app.command()
+def tail(
+    topic: TopicArgument,
+    *,
+    filter_: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by ||; * is all.")] = "*",
+    from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the oldest message.")] = False,
+    until_end: Annotated[bool, typer.Option("--until-end", help="Stop where there is no more now.")] = False,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="Stop after this many.")] = None,
+    broker: Annotated[str | None, typer.Option(help="Only queues of this broker.")] = None,
+    queue: Annotated[int | None, typer.Option(help="Only the queue with this id.")] = None,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print messages as they come, from all queues, without consuming them; Ctrl-C ends it.
+
+    In order within a queue; queues are mixed as their messages arrive. With --json, one object a line.
+    """
+    remote = connect(data, url, key)
+    found = remote.call("GET", f"/v1/topics/{segment(topic)}/queues")["items"]
+    followers = [
+        QueueFollower(
+            remote=remote,
+            topic=topic,
+            broker=item["broker"],
+            queue_id=item["queue_id"],
+            offset=str(item["min_offset" if from_start else "max_offset"] or 0),
+            expression=filter_,
+            until_end=until_end,
+        )
+        for item in found
+        if item["read"]
+        and (broker is None or item["broker"] == broker)
+        and (queue is None or item["queue_id"] == queue)
+    ]
+    if not followers:
+        fail(f"topic {topic} has no such queue to read")
+    for count, message in enumerate(follow(followers), start=1):
+        if as_json:
+            print_json(message)
+        else:
+            print(_line(message), flush=True)
+        if count == limit:
+            return
+
+
+def _line(message: dict[str, Any]) -> str:
+    place = f"{message['broker']}/{message['queue_id']} {message['queue_offset']}"
+    labels = " ".join(cell(part) for part in (message["tag"], *message["keys"]) if part)
+    return f"{message['stored_at']}  {place}  [{labels}]  {cell(message['body'])}"
+
+
+def _body(text: str | None, file: Path | None) -> dict[str, str]:
+    if (text is None) == (file is None):
+        raise typer.BadParameter("say the BODY (- for stdin), or --file")
+    if text is not None and text != "-":
+        return {"body": text}
+    try:
+        content = sys.stdin.buffer.read() if file is None else file.read_bytes()
+    except OSError as error:
+        fail(f"{file}: {error.strerror}")
+    try:
+        return {"body": content.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"body": base64.b64encode(content).decode(), "encoding": "base64"}
+
+
+def _bytes(message: dict[str, Any]) -> bytes:
+    body: str = message["body"]
+    return base64.b64decode(body) if message["encoding"] == "base64" else body.encode()
+
+
+def _property(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--property")
+    return name, value

@@ -1,0 +1,13 @@
+"""How a command ends: one line on stderr and code 1 for what was to be expected, 2 for wrong usage."""
+
+import sys
+from typing import NoReturn
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+
+def fail(message: str) -> NoReturn:
+    """Say why not, in one line, and end the command."""
+    print(f"gantry: {' '.join(message.split())}", file=sys.stderr)
+    raise SystemExit(EXIT_FAILED)

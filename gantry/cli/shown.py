@@ -1,0 +1,59 @@
+"""What commands print: tables for people, JSON for programs."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+# Where no terminal says how wide it is, a line is a row and nothing is cut off.
+WIDTH_UNSEEN = 1_000
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON for a program to read."""
+    print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
+    """Print rows under headings, or what it means that there are none."""
+    if not rows:
+        print(empty)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell(value)) for value in row))
+    _console().print(table)
+
+
+def print_facts(facts: Mapping[str, object]) -> None:
+    """Print names and values under each other."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(name, Text(cell(value)))
+    _console().print(table)
+
+
+def cell(value: object) -> str:
+    """Return a value as people read it; what a message brought must not steer the terminal."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(cell(item) for item in value) or "-"
+    if isinstance(value, dict):
+        return ", ".join(f"{cell(key)}={cell(item)}" for key, item in value.items()) or "-"
+    return str(value).translate(CONTROLS)
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else WIDTH_UNSEEN, highlight=False, soft_wrap=False)

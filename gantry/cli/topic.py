@@ -1,0 +1,131 @@
+"""`gantry topic`: create, list, show, delete."""
+
+from typing import Annotated, Any
+
+import typer
+
+from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
+from gantry.cli.shown import print_facts, print_json, print_table
+
+app = typer.Typer(name="topic", help="Topics.", no_args_is_help=True)
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC")]
+
+
+@app.command()
+def create(
+    topic: TopicArgument,
+    *,
+    read_queues: Annotated[int | None, typer.Option(help="Queues on each broker that consumers see.")] = None,
+    write_queues: Annotated[int | None, typer.Option(help="Queues on each broker that producers see.")] = None,
+    queues: Annotated[int | None, typer.Option(help="Both of them.")] = None,
+    perm: Annotated[str | None, typer.Option(help="rw, r, w or none.")] = None,
+    order: Annotated[bool, typer.Option("--order", help="An ordered topic.")] = False,
+    broker: Annotated[list[str] | None, typer.Option(help="Only on this broker; may be repeated.")] = None,
+    new: Annotated[bool, typer.Option("--new", help="Refuse to change one that exists.")] = False,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Create a topic, or change it: what is not said takes its default."""
+    wanted = {
+        "read_queues": read_queues if read_queues is not None else queues,
+        "write_queues": write_queues if write_queues is not None else queues,
+        "perm": perm,
+        "order": order or None,
+        "brokers": broker or None,
+    }
+    made = connect(data, url, key).call(
+        "PUT",
+        f"/v1/topics/{segment(topic)}",
+        body={name: value for name, value in wanted.items() if value is not None},
+        headers={"If-None-Match": "*"} if new else {},
+    )
+    _show(made, as_json=as_json)
+
+
+@app.command("list")
+def list_topics(
+    *,
+    system: Annotated[bool, typer.Option("--system", help="Also the system's own, %RETRY%… and %DLQ%….")] = False,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List topics."""
+    items = list(connect(data, url, key).items("/v1/topics", query={"system": system or None}))
+    if as_json:
+        print_json(items)
+        return
+    print_table(
+        ["topic", "read", "write", "perm", "order", "brokers", "state"],
+        [
+            [
+                item["topic"],
+                item["read_queues"],
+                item["write_queues"],
+                item["perm"],
+                item["order"],
+                _brokers(item),
+                item["state"],
+            ]
+            for item in items
+        ],
+        empty="there are no topics",
+    )
+
+
+@app.command()
+def show(
+    topic: TopicArgument,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a topic and its queues."""
+    remote = connect(data, url, key)
+    found = remote.call("GET", f"/v1/topics/{segment(topic)}")
+    queues = remote.call("GET", f"/v1/topics/{segment(topic)}/queues")["items"]
+    if as_json:
+        print_json({**found, "queues": queues})
+        return
+    _show(found, as_json=False)
+    print()
+    columns = ["broker", "queue_id", "min_offset", "max_offset", "read", "write", "last_stored_at"]
+    print_table(columns, [[queue[column] for column in columns] for queue in queues], empty="it has no queues")
+
+
+@app.command()
+def delete(
+    topic: TopicArgument,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Delete a topic with all its messages."""
+    remote = connect(data, url, key)
+    if not yes:
+        typer.confirm(f"Delete topic {topic} and all its messages?", abort=True)
+    remote.call("DELETE", f"/v1/topics/{segment(topic)}")
+    print(f"topic {topic} is deleted")
+
+
+def _show(found: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    facts = {name: found[name] for name in ("topic", "read_queues", "write_queues", "perm", "order")}
+    facts |= {"brokers": _brokers(found), "state": found["state"], "origin": found["origin"]}
+    if found["pending"]:
+        facts["pending"] = found["pending"]
+    print_facts({**facts, "updated_at": found["updated_at"]})
+
+
+def _brokers(topic: dict[str, Any]) -> object:
+    return "all" if topic["brokers"] is None else topic["brokers"]

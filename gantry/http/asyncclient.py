@@ -1,0 +1,238 @@
+"""The REST client for asyncio: every call of the API as a coroutine."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import httpx
+
+from gantry.http import calls
+from gantry.http.calls import Call, Page
+from gantry.http.errors import NOT_STORED, UNKNOWN, GantryConnectionError
+from gantry.http.proxies import follows_proxies
+from gantry.http.results import (
+    AuditEntry,
+    BatchResult,
+    Cluster,
+    FoundMessages,
+    Group,
+    GroupClient,
+    GroupOffset,
+    GroupSubscription,
+    Key,
+    Message,
+    OffsetCommit,
+    OffsetCommitResult,
+    OutgoingMessage,
+    Queue,
+    QueueMessages,
+    Rights,
+    SendResult,
+    Ticket,
+    Topic,
+)
+from gantry.http.stack import read_stack
+
+T = TypeVar("T")
+
+TIMEOUT_MS = 10_000
+# Enough for the concurrency that one gateway rewards, and no more than it has to hold.
+CONNECTIONS_MAX = 64
+
+
+class AsyncGantryClient:
+    """A connection pool to one gateway and a key.
+
+    Every method raises GantryProblem when the gateway refuses or can't serve, GantryConnectionError when no whole
+    answer came, and GantryProtocolError when the answer is not what the contract says.
+
+    Concurrency: one event loop. A call that is cancelled may have been carried out.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str | None = None,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self.base_url = base_url.rstrip("/")
+        self._timeout_s = timeout_ms / 1_000
+        headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+        limits = httpx.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX)
+        self._http = httpx.AsyncClient(
+            base_url=self.base_url,
+            headers=headers,
+            timeout=self._timeout_s,
+            limits=limits,
+            transport=transport,
+            trust_env=follows_proxies(self.base_url),
+        )
+
+    @classmethod
+    def from_stack(cls, data_dir: str | Path) -> Self:
+        """Return a client of the stack that `gantry up --data DIR` runs. Raises NoStackError."""
+        stack = read_stack(data_dir)
+        return cls(stack.http, stack.api_key)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def run(self, call: Call[T]) -> T:
+        """Run a call of `gantry.http.calls`."""
+        try:
+            answer = await self._http.request(
+                call.method,
+                call.path,
+                params=call.params or None,
+                content=call.content,
+                headers=call.headers,
+                timeout=self._timeout_s + call.wait_ms / 1_000,
+            )
+        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+            raise GantryConnectionError(f"{self.base_url} can't be reached: {error}", outcome=NOT_STORED) from error
+        except httpx.TransportError as error:
+            detail = f"{call.method} {call.path}: no whole answer: {type(error).__name__} {error}".rstrip()
+            raise GantryConnectionError(detail, outcome=UNKNOWN) from error
+        return calls.read_answer(call, answer.status_code, answer.headers, answer.content)
+
+    async def list_topics(self, *, system: bool = False) -> list[Topic]:
+        """Return all topics that the key may see, by name; with `system` also the system's own."""
+        return await self._all_pages(lambda cursor: calls.list_topics(system=system, cursor=cursor))
+
+    async def get_topic(self, name: str) -> Topic:
+        """Return a topic."""
+        return await self.run(calls.get_topic(name))
+
+    async def put_topic(self, name: str, *, only_new: bool = False, etag: str | None = None, **config: Any) -> Topic:
+        """Create or change a topic; `config` is read_queues, write_queues, perm, order, brokers."""
+        return await self.run(calls.put_topic(name, config, only_new=only_new, etag=etag))
+
+    async def delete_topic(self, name: str, *, etag: str | None = None) -> None:
+        """Delete a topic and its messages."""
+        await self.run(calls.delete_topic(name, etag=etag))
+
+    async def list_queues(self, topic: str) -> list[Queue]:
+        """Return a topic's queues with their offsets."""
+        return (await self.run(calls.list_queues(topic))).items
+
+    async def send(self, topic: str, message: OutgoingMessage, *, one_way: bool = False) -> SendResult:
+        """Send one message; a refusal is a GantryProblem with its outcome."""
+        return await self.run(calls.send(topic, message, one_way=one_way))
+
+    async def send_batch(self, topic: str, messages: Iterable[OutgoingMessage]) -> BatchResult:
+        """Send up to 1,000 messages; each has its own result."""
+        return await self.run(calls.send_batch(topic, messages))
+
+    async def get_message(self, message_id: str, *, topic: str | None = None, system: bool = False) -> Message:
+        """Return the message with a stored id, or with `topic` a message id."""
+        return await self.run(calls.get_message(message_id, topic=topic, system=system))
+
+    async def find_messages(self, topic: str, key: str, *, limit: int = 100, system: bool = False) -> FoundMessages:
+        """Find messages by one of their keys, the newest first."""
+        return await self.run(calls.find_messages(topic, key, limit=limit, system=system))
+
+    async def read_queue(
+        self,
+        topic: str,
+        broker: str,
+        queue_id: int,
+        *,
+        offset: int = 0,
+        limit: int = 32,
+        wait_ms: int = 0,
+        expression: str = "*",
+        system: bool = False,
+    ) -> QueueMessages:
+        """Read a queue without consuming; waits up to `wait_ms` where there is nothing yet."""
+        return await self.run(
+            calls.read_queue(
+                topic,
+                broker,
+                queue_id,
+                offset=offset,
+                limit=limit,
+                wait_ms=wait_ms,
+                expression=expression,
+                system=system,
+            )
+        )
+
+    async def find_offset(self, topic: str, broker: str, queue_id: int, *, at: str, boundary: str = "lower") -> int:
+        """Return the offset of a moment."""
+        return await self.run(calls.find_offset(topic, broker, queue_id, at=at, boundary=boundary))
+
+    async def list_groups(self, *, system: bool = False) -> list[Group]:
+        """Return all groups that the key may see, by name."""
+        return await self._all_pages(lambda cursor: calls.list_groups(system=system, cursor=cursor))
+
+    async def get_group(self, name: str) -> Group:
+        """Return a group."""
+        return await self.run(calls.get_group(name))
+
+    async def put_group(self, name: str, *, only_new: bool = False, etag: str | None = None, **config: Any) -> Group:
+        """Create or change a group; `config` is retry_max_times, consume, from_min and so on."""
+        return await self.run(calls.put_group(name, config, only_new=only_new, etag=etag))
+
+    async def delete_group(self, name: str, *, etag: str | None = None) -> None:
+        """Delete a group and its offsets."""
+        await self.run(calls.delete_group(name, etag=etag))
+
+    async def get_offsets(self, group: str, *, topic: str | None = None) -> list[GroupOffset]:
+        """Return how far a group is in each queue."""
+        return (await self.run(calls.get_offsets(group, topic=topic))).items
+
+    async def commit_offsets(self, group: str, commits: Sequence[OffsetCommit]) -> list[OffsetCommitResult]:
+        """Commit offsets for a group; each has its own result."""
+        return await self.run(calls.commit_offsets(group, commits))
+
+    async def list_clients(self, group: str) -> list[GroupClient]:
+        """Return the group's connected instances."""
+        return (await self.run(calls.list_clients(group))).items
+
+    async def list_subscriptions(self, group: str) -> list[GroupSubscription]:
+        """Return what the group's instances subscribed to, or once did."""
+        return await self._all_pages(lambda cursor: calls.list_subscriptions(group, cursor=cursor))
+
+    async def get_cluster(self) -> Cluster:
+        """Return name servers and brokers as they are now."""
+        return await self.run(calls.get_cluster())
+
+    async def list_keys(self, *, revoked: bool = False) -> list[Key]:
+        """Return the API keys, never the keys themselves."""
+        return await self._all_pages(lambda cursor: calls.list_keys(revoked=revoked, cursor=cursor))
+
+    async def create_key(self, name: str, rights: Rights) -> Key:
+        """Make an API key; the answer is the only one that shows it."""
+        return await self.run(calls.create_key(name, rights))
+
+    async def revoke_key(self, key_id: str) -> None:
+        """Revoke an API key."""
+        await self.run(calls.revoke_key(key_id))
+
+    async def create_ticket(self) -> Ticket:
+        """Make a one-use ticket for a browser's WebSocket."""
+        return await self.run(calls.create_ticket())
+
+    async def list_audit(self, *, kind: str | None = None, name: str | None = None) -> list[AuditEntry]:
+        """Return changes of metadata, the newest first."""
+        return await self._all_pages(lambda cursor: calls.list_audit(kind=kind, name=name, cursor=cursor))
+
+    async def _all_pages(self, page_at: Callable[[str | None], Call[Page[T]]]) -> list[T]:
+        page = await self.run(page_at(None))
+        items = page.items
+        while page.next_cursor is not None:
+            page = await self.run(page_at(page.next_cursor))
+            items.extend(page.items)
+        return items

@@ -1,0 +1,112 @@
+"""Opening a stream: the WebSocket handshake, the welcome, and what a refusal means."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidProxy,
+    InvalidStatus,
+    InvalidURI,
+    ProxyError,
+)
+from websockets.typing import Subprotocol
+
+from gantry.http.calls import read_problem
+from gantry.http.errors import (
+    NOT_STORED,
+    GantryConnectionError,
+    GantryError,
+    GantryProtocolError,
+    StreamClosedError,
+)
+from gantry.http.proxies import follows_proxies
+from gantry.http.streamframes import Goodbye, StreamCoding, Welcome
+
+ABNORMAL_CLOSURE: Final = 1006
+# A frame is one pull of a broker, and that at most one message of any size or 256 KiB of several.
+FRAME_BYTES_MAX: Final = 128 * 1024 * 1024
+FRAMES_BUFFERED_MAX: Final = 64
+
+
+class Socket(Protocol):
+    """What a stream needs of a WebSocket. Reading and writing raise websockets' ConnectionClosed."""
+
+    async def recv(self) -> bytes | str:
+        """Return the next frame."""
+        ...
+
+    async def send(self, message: bytes | str) -> None:
+        """Send a frame."""
+        ...
+
+    async def close(self, code: int = 1000) -> None:
+        """Close."""
+        ...
+
+
+class Opener(Protocol):
+    """Opens a stream, as `open_stream` does."""
+
+    async def __call__(
+        self, url: str, coding: StreamCoding, *, headers: Mapping[str, str], client_name: str | None, timeout_s: float
+    ) -> tuple[Socket, Welcome]:
+        """Return a connection that was welcomed."""
+        ...
+
+
+async def open_stream(
+    url: str, coding: StreamCoding, *, headers: Mapping[str, str], client_name: str | None, timeout_s: float
+) -> tuple[Socket, Welcome]:
+    """Return a connection that was welcomed.
+
+    Raises:
+        GantryProblem: The gateway refused the handshake.
+        GantryConnectionError: It can't be reached, or the connection broke.
+        StreamClosedError: It said goodbye at once.
+        GantryProtocolError: Something else answered.
+    """
+    shown = url.partition("?")[0]  # Behind it stands a ticket.
+    try:
+        socket = await connect(
+            url,
+            subprotocols=[Subprotocol(coding.subprotocol)],
+            compression=None,
+            additional_headers=headers,
+            proxy=True if follows_proxies(url) else None,
+            open_timeout=timeout_s,
+            max_size=FRAME_BYTES_MAX,
+            max_queue=FRAMES_BUFFERED_MAX,
+        )
+    except InvalidStatus as error:
+        answer = error.response
+        lower = {name.lower(): value for name, value in answer.headers.raw_items()}
+        raise read_problem(answer.status_code, lower, bytes(answer.body or b"")) from None
+    except (OSError, EOFError, ProxyError, InvalidProxy) as error:
+        raise GantryConnectionError(f"{shown} can't be reached: {error}", outcome=NOT_STORED) from error
+    except (InvalidHandshake, InvalidURI, ConnectionClosed) as error:
+        raise GantryProtocolError(f"{shown} is no stream: {error}") from error
+    try:
+        async with asyncio.timeout(timeout_s):
+            return socket, await _be_welcomed(socket, coding, client_name)
+    except (ConnectionClosed, TimeoutError) as error:
+        await socket.close()
+        raise GantryConnectionError(f"{shown} ended before its welcome: {error}", outcome=NOT_STORED) from error
+    except GantryError:
+        await socket.close()
+        raise
+
+
+async def _be_welcomed(socket: ClientConnection, coding: StreamCoding, client_name: str | None) -> Welcome:
+    first = coding.decode(await socket.recv())
+    if isinstance(first, Goodbye):
+        await socket.wait_closed()
+        raise StreamClosedError(socket.close_code or ABNORMAL_CLOSURE, first.reason)
+    if not isinstance(first, Welcome):
+        raise GantryProtocolError(f"the first frame is {type(first).__name__}, not a welcome")
+    if client_name is not None:
+        await socket.send(coding.encode({"type": "hello", "client_name": client_name}))
+    return first

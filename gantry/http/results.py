@@ -1,0 +1,298 @@
+"""What calls return: typed, with offsets as integers, bodies as bytes and times as text.
+
+Fields that a later version of the gateway adds are passed over.
+"""
+
+from typing import Any
+
+import msgspec
+
+from gantry.http.errors import Problem
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored message."""
+
+    message_id: str
+    stored_id: str
+    topic: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+    body: bytes
+    encoding: str
+    tag: str | None
+    keys: list[str]
+    properties: dict[str, str]
+    born_at: str
+    stored_at: str
+    born_host: str
+    reconsume_times: int
+    size: int
+    receipt: str = ""
+    system_properties: dict[str, str] | None = None
+
+    @property
+    def text(self) -> str:
+        """Return the body as text. Raises UnicodeDecodeError."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """Return the body read as JSON. Raises msgspec.DecodeError."""
+        return msgspec.json.decode(self.body)
+
+
+class OutgoingMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A message to send; `queue` is `{"broker": …, "id": …}`."""
+
+    body: bytes | str
+    tag: str | None = None
+    keys: list[str] = []
+    properties: dict[str, str] = {}
+    ordering_key: str | None = None
+    queue: dict[str, Any] | None = None
+    idempotency_key: str | None = None
+
+
+class SendResult(msgspec.Struct, frozen=True):
+    """What became of one message: `stored`, `not_stored` or `unknown`."""
+
+    outcome: str
+    status: str | None = None
+    message_id: str | None = None
+    stored_id: str | None = None
+    topic: str | None = None
+    broker: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    problem: Problem | None = None
+
+
+class BatchResult(msgspec.Struct, frozen=True):
+    """What became of each message of a batch, in their order."""
+
+    results: list[SendResult]
+    stored: int
+    not_stored: int
+    unknown: int
+
+
+class DamagedRecord(msgspec.Struct, frozen=True):
+    """A record whose checksum is wrong."""
+
+    queue_offset: int
+    stored_id: str
+    reason: str
+
+
+class QueueMessages(msgspec.Struct, frozen=True):
+    """What was read of a queue; go on at `next_offset`."""
+
+    status: str
+    messages: list[Message]
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    damaged: list[DamagedRecord] = []
+
+
+class FoundMessages(msgspec.Struct, frozen=True):
+    """Messages found by key, the newest first."""
+
+    items: list[Message]
+    scanned: int
+    truncated: bool
+    next_cursor: str | None = None
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """One queue of a topic; offsets are None where its broker can't be asked."""
+
+    broker: str
+    queue_id: int
+    min_offset: int | None
+    max_offset: int | None
+    read: bool
+    write: bool
+    last_stored_at: str | None
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic."""
+
+    topic: str
+    read_queues: int
+    write_queues: int
+    perm: str
+    order: bool
+    brokers: list[str] | None
+    state: str
+    pending: list[str]
+    origin: str
+    observed: list[dict[str, Any]]
+    metadata: str
+    created_at: str | None
+    updated_at: str | None
+    etag: str | None = None
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer group."""
+
+    group: str
+    retry_max_times: int
+    retry_queues: int
+    consume: bool
+    from_min: bool
+    broadcast: bool
+    orderly: bool
+    consume_timeout_minutes: int
+    notify_changes: bool
+    state: str
+    pending: list[str]
+    origin: str
+    observed: list[dict[str, Any]]
+    metadata: str
+    created_at: str | None
+    updated_at: str | None
+    etag: str | None = None
+
+
+class GroupOffset(msgspec.Struct, frozen=True):
+    """How far a group is in a queue; None where it is not known."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    committed_offset: int | None
+    min_offset: int | None
+    max_offset: int | None
+    lag: int | None
+
+
+class OffsetCommit(msgspec.Struct, frozen=True):
+    """The offset of the next message to consume."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    offset: int
+
+
+class OffsetCommitResult(msgspec.Struct, frozen=True):
+    """What became of one commit: `committed` or `refused`."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    offset: int
+    outcome: str
+    problem: Problem | None = None
+
+
+class GroupClient(msgspec.Struct, frozen=True):
+    """A consumer instance that is connected."""
+
+    client_id: str
+    address: str
+    language: str
+    version: str
+    brokers: list[str]
+    message_model: str
+    consume_type: str
+    from_where: str
+
+
+class GroupSubscription(msgspec.Struct, frozen=True):
+    """What a group's instances subscribed to, or once did."""
+
+    topic: str
+    filter: str
+    filter_type: str
+    message_model: str
+    client_kind: str
+    clients: list[str]
+    clients_count: int
+    active: bool
+    verdict: str
+    first_seen_at: str | None
+    last_seen_at: str
+
+
+class NameServer(msgspec.Struct, frozen=True):
+    """A name server."""
+
+    address: str
+    reachable: bool
+    detail: str | None = None
+
+
+class Broker(msgspec.Struct, frozen=True):
+    """A broker; `store` is None where it can't be asked."""
+
+    cluster: str
+    broker: str
+    broker_id: int
+    role: str
+    address: str
+    reachable: bool
+    version: str | None
+    store: dict[str, Any] | None
+    detail: str | None = None
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """Name servers and brokers as they are now."""
+
+    name_servers: list[NameServer]
+    brokers: list[Broker]
+    metadata: str
+
+
+class ConsumeRights(msgspec.Struct, frozen=True):
+    """What may be consumed: both the topic and the group must match."""
+
+    topics: list[str] = []
+    groups: list[str] = []
+
+
+class Rights(msgspec.Struct, frozen=True):
+    """What a key opens; names may be patterns with `*`."""
+
+    publish: list[str] = []
+    consume: ConsumeRights = ConsumeRights()
+    admin: bool = False
+    metrics: bool = False
+
+
+class Key(msgspec.Struct, frozen=True, kw_only=True):
+    """An API key; `key` is only there in the answer that made it."""
+
+    id: str
+    name: str
+    rights: Rights
+    created_at: str
+    revoked_at: str | None = None
+    last_used_at: str | None = None
+    key: str | None = None
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """A one-use ticket for a browser's WebSocket."""
+
+    ticket: str
+    expires_at: str
+
+
+class AuditEntry(msgspec.Struct, frozen=True):
+    """A change of metadata."""
+
+    id: str
+    at: str
+    actor: str
+    action: str
+    kind: str
+    name: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    request_id: str | None

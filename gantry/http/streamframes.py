@@ -1,0 +1,203 @@
+"""The frames of `/v1/stream` as a client reads and writes them (openapi/websocket.md).
+
+MessagePack is decoded straight into these types. JSON has bodies as text or base64, so its messages are read into a
+type of their own first. Frames of a type that is not known here come from a later version, and are passed over. Pure.
+"""
+
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from gantry.http.calls import message_fields
+from gantry.http.errors import GantryProtocolError, Problem
+from gantry.http.results import Message, OutgoingMessage, SendResult
+
+FrameId = str | int
+
+
+class Welcome(msgspec.Struct, frozen=True, tag="welcome", tag_field="type"):
+    """The first frame."""
+
+    session: str
+    client_id: str
+    limits: dict[str, int]
+    ping_ms: int
+
+
+class Subscribed(msgspec.Struct, frozen=True, tag="subscribed", tag_field="type"):
+    """A subscription is in force."""
+
+    subscription: str
+    id: FrameId | None = None
+
+
+class AssignedQueue(msgspec.Struct, frozen=True):
+    """A queue that the connection has, and where it goes on."""
+
+    broker: str
+    queue_id: int
+    next_offset: int
+
+
+class Assigned(msgspec.Struct, frozen=True, tag="assigned", tag_field="type"):
+    """All queues that the connection has now."""
+
+    subscription: str
+    queues: list[AssignedQueue]
+
+
+class Messages(msgspec.Struct, frozen=True, tag="messages", tag_field="type"):
+    """A batch of one queue, in its order."""
+
+    subscription: str
+    receipt: str
+    messages: list[Message]
+
+
+class Credit(msgspec.Struct, frozen=True):
+    """What the server may still send."""
+
+    messages: int
+    bytes: int
+
+
+class State(msgspec.Struct, frozen=True, tag="state", tag_field="type"):
+    """What is in flight and what may still be sent."""
+
+    subscription: str
+    in_flight: int
+    credit: Credit
+    reason: str
+    id: FrameId | None = None
+
+
+class Published(msgspec.Struct, frozen=True, tag="published", tag_field="type"):
+    """What became of each message of a publish."""
+
+    results: list[SendResult]
+    stored: int
+    not_stored: int
+    unknown: int
+    id: FrameId | None = None
+
+
+class ErrorFrame(msgspec.Struct, frozen=True, tag="error", tag_field="type"):
+    """Something was refused."""
+
+    problem: Problem
+    id: FrameId | None = None
+    subscription: str | None = None
+    receipt: str | None = None
+
+
+class Goodbye(msgspec.Struct, frozen=True, tag="goodbye", tag_field="type"):
+    """The last frame before a close."""
+
+    retry: bool
+    after_ms: int
+    reason: str
+
+
+ServerFrame = Welcome | Subscribed | Assigned | Messages | State | Published | ErrorFrame | Goodbye
+
+
+class _JsonMessages(msgspec.Struct, frozen=True, tag="messages", tag_field="type"):
+    subscription: str
+    receipt: str
+    messages: list[dict[str, Any]]
+
+
+class StreamCoding(Protocol):
+    """One of the two codings."""
+
+    subprotocol: str
+
+    def decode(self, data: bytes | str) -> ServerFrame | None:
+        """Read a frame; None for one of an unknown type. Raises GantryProtocolError."""
+        ...
+
+    def encode(self, frame: Mapping[str, Any]) -> bytes | str:
+        """Write a frame."""
+        ...
+
+    def messages(self, messages: Sequence[OutgoingMessage]) -> list[Any]:
+        """Return what stands for messages to publish."""
+        ...
+
+
+class MsgpackCoding:
+    """MessagePack: bodies are bytes, offsets integers."""
+
+    subprotocol = "gantry.v1.msgpack"
+
+    def __init__(self) -> None:
+        self._decoder = msgspec.msgpack.Decoder(ServerFrame)
+        self._encoder = msgspec.msgpack.Encoder()
+
+    def decode(self, data: bytes | str) -> ServerFrame | None:
+        """Read a frame."""
+        if isinstance(data, str):
+            raise GantryProtocolError("a text frame came where binary ones were agreed on")
+        try:
+            frame: ServerFrame = self._decoder.decode(data)
+        except msgspec.DecodeError as error:
+            if _is_unknown(error):
+                return None
+            raise GantryProtocolError(f"a frame can't be read: {error}") from None
+        return frame
+
+    def encode(self, frame: Mapping[str, Any]) -> bytes:
+        """Write a frame."""
+        return self._encoder.encode(frame)
+
+    def messages(self, messages: Sequence[OutgoingMessage]) -> list[Any]:
+        """Return the messages as they are: the encoder knows how."""
+        return list(messages)
+
+
+class JsonCoding:
+    """JSON: bodies are text or base64, offsets texts."""
+
+    subprotocol = "gantry.v1.json"
+
+    def __init__(self) -> None:
+        kinds = Welcome | Subscribed | Assigned | _JsonMessages | State | Published | ErrorFrame | Goodbye
+        self._decoder = msgspec.json.Decoder(kinds, strict=False)
+        self._encoder = msgspec.json.Encoder()
+
+    def decode(self, data: bytes | str) -> ServerFrame | None:
+        """Read a frame."""
+        try:
+            frame = self._decoder.decode(data)
+            if isinstance(frame, _JsonMessages):
+                return Messages(frame.subscription, frame.receipt, [_message(each) for each in frame.messages])
+        except (msgspec.DecodeError, KeyError, ValueError) as error:
+            if _is_unknown(error):
+                return None
+            raise GantryProtocolError(f"a frame can't be read: {error}") from None
+        known: ServerFrame = frame
+        return known
+
+    def encode(self, frame: Mapping[str, Any]) -> str:
+        """Write a frame."""
+        return self._encoder.encode(frame).decode()
+
+    def messages(self, messages: Sequence[OutgoingMessage]) -> list[Any]:
+        """Return the messages with bodies that JSON can hold."""
+        return [message_fields(message) for message in messages]
+
+
+CODINGS: Final[Mapping[str, type[MsgpackCoding] | type[JsonCoding]]] = {"msgpack": MsgpackCoding, "json": JsonCoding}
+
+
+def _message(fields: dict[str, Any]) -> Message:
+    body = fields["body"]
+    return msgspec.convert(
+        {**fields, "body": b64decode(body) if fields["encoding"] == "base64" else body.encode()}, Message, strict=False
+    )
+
+
+def _is_unknown(error: Exception) -> bool:
+    return str(error).startswith("Invalid value") and str(error).endswith("at `$.type`")

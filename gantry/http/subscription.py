@@ -1,0 +1,197 @@
+"""A subscription as its consumer sees it: batches to iterate over, and what to do with them."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from gantry.http.errors import GantryError, Problem
+from gantry.http.results import Message
+from gantry.http.streamframes import Assigned, AssignedQueue, Credit, ErrorFrame, Messages, State
+
+# What went wrong without a call to tell it to is kept for who asks; the newest count.
+PROBLEMS_MAX: Final = 100
+
+
+class Connection(Protocol):
+    """What a subscription needs of its stream."""
+
+    def settle(self, subscription: "Subscription", receipts: Sequence[str]) -> None:
+        """Send receipts, soon and together with others."""
+        ...
+
+    async def flush(self) -> None:
+        """Send the receipts that wait."""
+        ...
+
+    async def ask(self, frame: dict[str, Any]) -> Any:
+        """Send a frame and return its answer."""
+        ...
+
+    def forget(self, subscription: "Subscription") -> None:
+        """Take the subscription out of the stream."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Messages of one queue, in its order.
+
+    Attributes:
+        receipt: Stands for all of them.
+        session: The stream's session they came in; receipts mean nothing in another one.
+    """
+
+    messages: Sequence[Message]
+    receipt: str
+    session: str
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+
+class Subscription:
+    """A (group, topic) of a stream.
+
+    Iterating over it yields batches until it is given up. A batch counts as consumed when it is acked; what is not
+    comes again, also after a reconnect, so a message may come twice.
+
+    Attributes:
+        request: What was asked for, sent again after a reconnect.
+        assigned: The queues that this instance has now.
+        problems: What went wrong without a call to tell it to: refused receipts, damaged records.
+    """
+
+    def __init__(self, connection: Connection, request: dict[str, Any]) -> None:
+        self.request = request
+        self.name: str | None = None
+        self.session = ""
+        self.assigned: Sequence[AssignedQueue] = ()
+        self.problems: deque[Problem] = deque(maxlen=PROBLEMS_MAX)
+        self.state: State | None = None
+        self._connection = connection
+        self._batches: deque[Batch] = deque()
+        self._news = asyncio.Event()
+        self._was_assigned = asyncio.Event()
+        self._ended = False
+        self._error: GantryError | None = None
+
+    @property
+    def group(self) -> str:
+        """Return the consumer group."""
+        return str(self.request["group"])
+
+    @property
+    def topic(self) -> str:
+        """Return the topic."""
+        return str(self.request["topic"])
+
+    @property
+    def is_open(self) -> bool:
+        """Say whether it is in force on the stream's present connection."""
+        return self.name is not None
+
+    def __aiter__(self) -> AsyncIterator[Batch]:
+        return self
+
+    async def __anext__(self) -> Batch:
+        while not self._batches:
+            if self._error is not None:
+                raise self._error.with_traceback(None)
+            if self._ended:
+                raise StopAsyncIteration
+            self._news.clear()
+            await self._news.wait()
+        return self._batches.popleft()
+
+    async def next(self, *, timeout_ms: int) -> Batch | None:
+        """Return the next batch, or None if none came in time or none can come any more."""
+        try:
+            async with asyncio.timeout(timeout_ms / 1_000):
+                return await anext(self)
+        except (TimeoutError, StopAsyncIteration):
+            return None
+
+    async def wait_assigned(self) -> Sequence[AssignedQueue]:
+        """Wait until the group has given its queues out, and return ours."""
+        await self._was_assigned.wait()
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self.assigned
+
+    async def ack(self, consumed: Batch | Iterable[Message], *, wait: bool = False) -> None:
+        """Say that messages are consumed.
+
+        Returns at once: acks are sent together with others that come soon. With `wait` it returns when the gateway
+        has taken them. Receipts of an earlier connection are passed over, since what they stand for comes again.
+        """
+        if isinstance(consumed, Batch):
+            receipts = [consumed.receipt] if consumed.session == self.session else []
+        else:
+            receipts = [message.receipt for message in consumed]
+        if not receipts or self.name is None:
+            return
+        if wait:
+            await self._connection.flush()
+            await self._connection.ask({"type": "ack", "subscription": self.name, "receipts": receipts})
+        else:
+            self._connection.settle(self, receipts)
+
+    async def add_credit(self, *, messages: int = 0, size_bytes: int = 0) -> Credit:
+        """Let the gateway send more, and return what it may send now."""
+        state: State = await self._ask("credit", messages=messages, bytes=size_bytes)
+        return state.credit
+
+    async def pause(self) -> None:
+        """Let the gateway send nothing until `resume`."""
+        await self._ask("pause")
+
+    async def resume(self) -> None:
+        """End a pause."""
+        await self._ask("resume")
+
+    async def unsubscribe(self) -> None:
+        """Give the subscription up; what is not acked goes to others of the group."""
+        if self.name is not None:
+            await self._connection.flush()
+            await self._ask("unsubscribe")
+        self._connection.forget(self)
+        self.end(None)
+
+    # What the stream tells
+
+    def opened(self, name: str, session: str) -> None:
+        """It is in force on a new connection."""
+        self.name, self.session = name, session
+
+    def lost(self) -> None:
+        """The connection is gone; what came over it and was not taken yet will come again."""
+        self.name, self.session = None, ""
+        self.assigned = ()
+        self._was_assigned.clear()
+        self._batches.clear()
+
+    def take(self, frame: Messages | Assigned | State | ErrorFrame) -> None:
+        """Take in a frame that is about this subscription."""
+        if isinstance(frame, Messages):
+            self._batches.append(Batch(frame.messages, frame.receipt, self.session))
+            self._news.set()
+        elif isinstance(frame, Assigned):
+            self.assigned = frame.queues
+            self._was_assigned.set()
+        elif isinstance(frame, State):
+            self.state = frame
+        else:
+            self.problems.append(frame.problem)
+
+    def end(self, error: GantryError | None) -> None:
+        """Nothing comes any more, because of the error if there is one."""
+        self.name = None
+        self._ended = True
+        self._error = error
+        self._news.set()
+        self._was_assigned.set()
+
+    async def _ask(self, kind: str, **fields: Any) -> Any:
+        return await self._connection.ask({"type": kind, "subscription": self.name or "", **fields})

@@ -1,0 +1,43 @@
+"""What commands print."""
+
+import json
+
+import pytest
+
+from gantry.cli.shown import cell, print_json, print_table
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, "-"),
+        (True, "yes"),
+        ([], "-"),
+        (["a", "b"], "a, b"),
+        ({"origin": "EWR"}, "origin=EWR"),
+        ("42", "42"),
+        ("\x1b[31mred\x07", "\\x1b[31mred\\x07"),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("\x9b31m", "\\x9b31m"),
+    ],
+)
+def test_cells(value: object, shown: str) -> None:
+    assert cell(value) == shown
+
+
+def test_a_row_is_a_line_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["topic", "body"], [["FLIGHTS", "x" * 300], ["[bold]", None]], empty="none")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 3
+    assert lines[1].split() == ["FLIGHTS", "x" * 300]
+    assert lines[2].split() == ["[bold]", "-"]
+
+
+def test_no_rows_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["topic"], [], empty="there are no topics")
+    assert capsys.readouterr().out == "there are no topics\n"
+
+
+def test_json_is_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"body": "é\x1b"})
+    assert json.loads(capsys.readouterr().out) == {"body": "é\x1b"}

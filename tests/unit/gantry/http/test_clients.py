@@ -1,0 +1,246 @@
+"""Both REST clients: what each call asks for, how answers read, and what a failure says."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from gantry.http import AsyncGantryClient, GantryClient, GantryConnectionError, GantryProblem, GantryProtocolError
+from gantry.http.results import OffsetCommit, OutgoingMessage, Rights
+
+TOPIC = {
+    "topic": "T", "read_queues": 4, "write_queues": 4, "perm": "rw", "order": False, "brokers": None, "state": "applied",
+    "pending": [], "origin": "api", "observed": [], "metadata": "available", "created_at": None, "updated_at": None,
+    "something_new": 1,
+}  # fmt: skip
+GROUP = {
+    "group": "G", "retry_max_times": 16, "retry_queues": 1, "consume": True, "from_min": True, "broadcast": True,
+    "orderly": False, "consume_timeout_minutes": 15, "notify_changes": True, "state": "applied", "pending": [],
+    "origin": "api", "observed": [], "metadata": "available", "created_at": None, "updated_at": None,
+}  # fmt: skip
+MESSAGE = {
+    "message_id": "M", "stored_id": "S", "topic": "T", "broker": "b", "queue_id": 1, "queue_offset": 5, "body": b"\x00{",
+    "encoding": "binary", "tag": None, "keys": [], "properties": {}, "born_at": "", "stored_at": "", "born_host": "",
+    "reconsume_times": 0, "size": 100,
+}  # fmt: skip
+SENT = {"outcome": "stored", "message_id": "M", "queue_id": 1, "queue_offset": "900719925474099300"}
+KEY = {"id": "key-1", "name": "n", "rights": {"publish": ["*"]}, "created_at": ""}
+FOUND = {"items": [MESSAGE], "scanned": 1, "truncated": False, "next_cursor": None}
+READ = {"status": "FOUND", "messages": [MESSAGE], "next_offset": 6, "min_offset": 0, "max_offset": 6}
+
+
+def page(*items: Any) -> dict[str, Any]:
+    return {"items": list(items), "next_cursor": None}
+
+
+# Method, arguments, what is asked for, what is answered.
+CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
+    ("list_topics", (), {"system": True}, "GET /v1/topics?limit=1000&system=true", page(TOPIC)),
+    ("get_topic", ("a/b%",), {}, "GET /v1/topics/a%2Fb%25", TOPIC),
+    ("put_topic", ("T",), {"perm": "r"}, "PUT /v1/topics/T", TOPIC),
+    ("delete_topic", ("T",), {}, "DELETE /v1/topics/T", None),
+    ("list_queues", ("T",), {}, "GET /v1/topics/T/queues", page()),
+    ("send", ("T", OutgoingMessage("x")), {}, "POST /v1/topics/T/messages", SENT),
+    ("send_batch", ("T", [OutgoingMessage(b"x")]), {}, "POST /v1/topics/T/messages:batch",
+     {"results": [SENT], "stored": 1, "not_stored": 0, "unknown": 0}),
+    ("get_message", ("M",), {"topic": "T"}, "GET /v1/messages/M?topic=T", MESSAGE),
+    ("find_messages", ("T", "k"), {}, "GET /v1/topics/T/messages?key=k&limit=100", FOUND),
+    ("read_queue", ("T", "b", 1), {"wait_ms": 50, "expression": "A||B"},
+     "GET /v1/topics/T/queues/b/1/messages?offset=0&limit=32&wait=50ms&filter=A%7C%7CB", READ),
+    ("find_offset", ("T", "b", 1), {"at": "2026-01-01T00:00:00Z"},
+     "GET /v1/topics/T/queues/b/1/offsets?at=2026-01-01T00%3A00%3A00Z&boundary=lower", {"offset": "12"}),
+    ("list_groups", (), {}, "GET /v1/groups?limit=1000", page(GROUP)),
+    ("get_group", ("G",), {}, "GET /v1/groups/G", GROUP),
+    ("put_group", ("G",), {"retry_max_times": 3}, "PUT /v1/groups/G", GROUP),
+    ("delete_group", ("G",), {}, "DELETE /v1/groups/G", None),
+    ("get_offsets", ("G",), {"topic": "T"}, "GET /v1/groups/G/offsets?topic=T", page()),
+    ("commit_offsets", ("G", [OffsetCommit("T", "b", 1, 9)]), {}, "PUT /v1/groups/G/offsets",
+     {"results": [{"topic": "T", "broker": "b", "queue_id": 1, "offset": "9", "outcome": "committed"}],
+      "committed": 1, "refused": 0}),
+    ("list_clients", ("G",), {}, "GET /v1/groups/G/clients", page()),
+    ("list_subscriptions", ("G",), {}, "GET /v1/groups/G/subscriptions?limit=1000", page()),
+    ("get_cluster", (), {}, "GET /v1/cluster", {"name_servers": [], "brokers": [], "metadata": "available"}),
+    ("list_keys", (), {"revoked": True}, "GET /v1/keys?limit=1000&revoked=true", page(KEY)),
+    ("create_key", ("n", Rights(admin=True)), {}, "POST /v1/keys", {**KEY, "key": "gk_1"}),
+    ("revoke_key", ("key-1",), {}, "DELETE /v1/keys/key-1", None),
+    ("create_ticket", (), {}, "POST /v1/tickets", {"ticket": "t", "expires_at": ""}),
+    ("list_audit", (), {"kind": "key"}, "GET /v1/audit?limit=1000&kind=key", page()),
+]  # fmt: skip
+
+
+def answer(request: httpx.Request, value: Any) -> httpx.Response:
+    """Answer in the coding that was asked for."""
+    if value is None:
+        return httpx.Response(204)
+    encode = msgspec.msgpack.encode if request.headers.get("accept") == "application/msgpack" else msgspec.json.encode
+    return httpx.Response(200, content=encode(value), headers={"etag": '"7"'})
+
+
+def sync_client(handler: Callable[[httpx.Request], httpx.Response]) -> GantryClient:
+    return GantryClient("http://gateway/", "key", transport=httpx.MockTransport(handler))
+
+
+async def run(
+    client_kind: str, handler: Callable[[httpx.Request], httpx.Response], method: str, *args: Any, **kwargs: Any
+) -> Any:
+    """Call a method of one of the clients."""
+    if client_kind == "sync":
+        with sync_client(handler) as client:
+            return getattr(client, method)(*args, **kwargs)
+    async with AsyncGantryClient("http://gateway", "key", transport=httpx.MockTransport(handler)) as client:
+        return await getattr(client, method)(*args, **kwargs)
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize(("method", "args", "kwargs", "asked", "value"), CALLS, ids=[call[0] for call in CALLS])
+async def test_every_call(
+    kind: str, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], asked: str, value: Any
+) -> None:
+    requests: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        requests.append(request)
+        return answer(request, value)
+
+    await run(kind, handler, method, *args, **kwargs)
+    (request,) = requests
+    assert f"{request.method} {request.url.raw_path.decode()}" == asked
+    assert request.headers["authorization"] == "Bearer key"
+
+
+def test_both_clients_have_the_same_calls() -> None:
+    def signatures(kind: type) -> dict[str, str]:
+        return {
+            name: str(inspect.signature(member)).replace("Async", "")
+            for name, member in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("_")
+        }
+
+    assert signatures(GantryClient) == signatures(AsyncGantryClient)
+    assert {call[0] for call in CALLS} | {"run", "close"} == set(signatures(GantryClient))
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_lists_are_read_page_by_page(kind: str) -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        cursor = request.url.params.get("cursor")
+        return answer(
+            request, {"items": [TOPIC | {"topic": cursor or "1"}], "next_cursor": "2" if cursor is None else None}
+        )
+
+    topics = await run(kind, handler, "list_topics")
+    assert [topic.topic for topic in topics] == ["1", "2"]
+
+
+def test_what_is_sent_and_what_comes_back() -> None:
+    bodies: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        bodies.append(request)
+        return answer(request, SENT)
+
+    client = sync_client(handler)
+    sent = client.send("T", OutgoingMessage(b"\xff\x00", tag="A", idempotency_key="k-1"), one_way=True)
+    assert sent.queue_offset == 900719925474099300
+    assert bodies[0].headers["idempotency-key"] == "k-1"
+    assert msgspec.json.decode(bodies[0].content) == {"body": "/wA=", "encoding": "base64", "tag": "A", "one_way": True}
+    client.send("T", OutgoingMessage("text", keys=["a"], properties={"p": "q"}, ordering_key="o"))
+    assert msgspec.json.decode(bodies[1].content) == {
+        "body": "text", "keys": ["a"], "properties": {"p": "q"}, "ordering_key": "o",
+    }  # fmt: skip
+
+
+def test_a_batch_is_length_prefixed_messagepack() -> None:
+    contents: list[bytes] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        contents.append(request.content)
+        return answer(request, {"results": [], "stored": 0, "not_stored": 0, "unknown": 0})
+
+    sync_client(handler).send_batch("T", [OutgoingMessage(b"\xff"), OutgoingMessage("t", tag="A")])
+    first = int.from_bytes(contents[0][:4])
+    assert msgspec.msgpack.decode(contents[0][4 : 4 + first]) == {"body": b"\xff"}
+    assert msgspec.msgpack.decode(contents[0][8 + first :]) == {"body": "t", "tag": "A"}
+
+
+def test_conditions_and_versions() -> None:
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return answer(request, TOPIC)
+
+    client = sync_client(handler)
+    assert client.put_topic("T", only_new=True).etag == '"7"'
+    client.put_topic("T", etag='"7"', read_queues=8)
+    assert seen[0].headers["if-none-match"] == "*"
+    assert seen[1].headers["if-match"] == '"7"'
+    assert msgspec.json.decode(seen[1].content) == {"read_queues": 8}
+
+
+def test_a_message_is_bytes_text_or_json() -> None:
+    client = sync_client(lambda request: answer(request, MESSAGE | {"body": b'{"a": 1}'}))
+    message = client.get_message("M")
+    assert (message.body, message.text, message.json()) == (b'{"a": 1}', '{"a": 1}', {"a": 1})
+
+
+PROBLEM = {
+    "type": "https://gantry.dev/problems/broker-busy", "title": "t", "status": 503, "detail": "d", "retryable": True,
+    "request_id": "r", "outcome": "not_stored", "field": "/x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_a_refusal_is_a_problem(kind: str) -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(503, json=PROBLEM, headers={"retry-after": "2"})
+
+    with pytest.raises(GantryProblem) as caught:
+        await run(kind, handler, "send", "T", OutgoingMessage("x"))
+    problem = caught.value
+    assert (problem.name, problem.status, problem.retryable, problem.outcome) == (
+        "broker-busy",
+        503,
+        True,
+        "not_stored",
+    )
+    assert problem.retry_after_ms == 2_000
+    assert str(problem) == "503 broker-busy: d"
+
+
+@pytest.mark.parametrize(("content", "detail"), [(b"<html>", "<html>"), (b"", "HTTP 502")])
+def test_what_is_no_problem_still_is_one(content: bytes, detail: str) -> None:
+    client = sync_client(lambda _: httpx.Response(502, content=content))
+    with pytest.raises(GantryProblem) as caught:
+        client.get_cluster()
+    assert caught.value.problem.detail == detail
+    assert caught.value.retryable
+    assert caught.value.retry_after_ms is None
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (httpx.ConnectError("refused"), "not_stored"),
+        (httpx.ConnectTimeout("slow"), "not_stored"),
+        (httpx.ReadTimeout("slow"), "unknown"),
+        (httpx.RemoteProtocolError("half"), "unknown"),
+    ],
+)
+async def test_no_whole_answer(kind: str, error: Exception, outcome: str) -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        raise error
+
+    with pytest.raises(GantryConnectionError) as caught:
+        await run(kind, handler, "send", "T", OutgoingMessage("x"))
+    assert caught.value.outcome == outcome
+
+
+def test_an_answer_that_is_not_what_the_contract_says() -> None:
+    client = sync_client(lambda _: httpx.Response(200, json={"hello": "world"}))
+    with pytest.raises(GantryProtocolError, match="GET /v1/cluster: 200"):
+        client.get_cluster()
