@@ -1,0 +1,70 @@
+"""Brokers to treat badly: small files, so that everything that happens once a gigabyte happens all the time."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from gantry.runtime.files import OsFileSystem
+from gantry.storeformat.findings import Result, Severity
+from gantry.storeformat.scan import StoreReader
+from gantry.storeformat.verify import verify
+from tests.support.brokerprocess import BrokerProcess
+
+BROKER = "broker-a"
+HAPPENED_WITHIN_S = 30.0
+
+SMALL_FILES = {
+    "mapped_file_size_commit_log": 256 << 10,
+    "mapped_file_size_consume_queue": 20 * 250,
+    "max_hash_slot_num": 500,
+    "max_index_num": 2_000,
+}
+IN_A_HURRY = {
+    "flush_interval_consume_queue": 50,
+    "flush_consume_queue_thorough_interval": 200,
+    "flush_consumer_offset_interval": 200,
+    "clean_resource_interval": 100,
+}
+# However full the machine's own disk is: nothing is removed, nothing refused.
+NEVER_FULL = {
+    "disk_max_used_space_ratio": 100,
+    "disk_space_clean_forcibly_ratio": 100,
+    "disk_space_warning_level_ratio": 100,
+    "clean_file_forcibly_enable": False,
+}
+
+
+def as_environment(**settings: object) -> dict[str, str]:
+    """Settings of a broker as the environment carries them."""
+    return {f"GANTRY_BROKER_{name.upper()}": str(value) for name, value in settings.items()}
+
+
+def broker(
+    folder: Path,
+    namesrv: str,
+    *,
+    store: Path | None = None,
+    failpoints: str = "",
+    **settings: object,
+) -> BrokerProcess:
+    """A broker that is not started yet; `folder` keeps its log and, unless told otherwise, its store."""
+    environment = as_environment(**{**SMALL_FILES, **IN_A_HURRY, **NEVER_FULL, **settings})
+    if failpoints:
+        environment["GANTRY_FAILPOINTS"] = failpoints
+    return BrokerProcess(folder, namesrv=namesrv, name=BROKER, store=store, environment=environment)
+
+
+def assert_verifies(store: Path) -> None:
+    """`gantry store verify` finds nothing wrong with a store that nobody runs."""
+    with StoreReader(OsFileSystem(), str(store)) as reader:
+        report = verify(reader)
+    problems = [str(finding) for finding in report.findings if finding.severity is Severity.PROBLEM]
+    assert report.result is not Result.DAMAGED, "\n".join(problems[:10])
+
+
+def wait_until(condition: Callable[[], bool], *, timeout_s: float = HAPPENED_WITHIN_S) -> None:
+    """Wait until something has happened in another process."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain"
+        time.sleep(0.02)
