@@ -1,0 +1,44 @@
+"""`python -m benchmarks [NAME …] [--tiny] [--json]`: measure, and say how it stands against what users were promised.
+
+Each figure comes with a baseline measured in the same run. `--tiny` only proves that the benchmarks work.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+
+from benchmarks import bench_http, bench_memory, bench_remoting, bench_rocketmq, bench_store, bench_stream
+from benchmarks.report import Row, show
+
+
+def _store(*, tiny: bool = False) -> Iterator[Row]:
+    rows, _ = bench_store.measure(tiny=tiny)
+    yield from rows
+
+
+BENCHMARKS: dict[str, Callable[..., Iterator[Row]]] = {
+    "store": _store,
+    "remoting": bench_remoting.run,
+    "http": bench_http.run,
+    "stream": bench_stream.run,
+    "memory": bench_memory.run,
+    "rocketmq": bench_rocketmq.run,
+}
+NEEDS_JAVA = {"rocketmq"}
+
+
+def main() -> int:
+    """Run the benchmarks that were named, or all that need nothing but Python; end 1 if an aim was missed."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("name", nargs="*", choices=[*BENCHMARKS, []], help="default: all but rocketmq")
+    parser.add_argument("--tiny", action="store_true", help="only prove that they work; the figures mean nothing")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    arguments = parser.parse_args()
+    names = arguments.name or [name for name in BENCHMARKS if name not in NEEDS_JAVA]
+    rows = [row for name in names for row in BENCHMARKS[name](tiny=arguments.tiny)]
+    show(rows, as_json=arguments.json)
+    return 1 if any(row.reached is False for row in rows) and not arguments.tiny else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

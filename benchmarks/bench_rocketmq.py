@@ -1,0 +1,33 @@
+"""The same frames against Apache RocketMQ's Java broker and ours, in the same run."""
+
+from collections.abc import Iterator
+
+import uvloop
+
+from benchmarks import frames
+from benchmarks.bench_remoting import IN_FLIGHT, QUEUES, TOPIC, broker, sends
+from benchmarks.load import frames_closed_loop
+from benchmarks.report import Row
+from benchmarks.stack import address_of, scratch
+from tests.support import foreign
+
+# The Java broker compiles itself while it runs: give it as many sends as it needs to get fast.
+WARM_UP_ROUNDS = 4
+
+
+def run(*, tiny: bool = False) -> Iterator[Row]:
+    """Measure."""
+    made = [frames.send_frame(TOPIC, number, queues=QUEUES) for number in range(600 if tiny else 80_000)]
+    for mode in ("SYNC_FLUSH", "ASYNC_FLUSH"):
+        with scratch("rocketmq") as folder:
+            with broker(folder, mode) as facts:
+                ours = max(sends(address_of(facts), made).rate for _ in range(2))
+            settings = {"flushDiskType": mode, "mappedFileSizeCommitLog": str(256 << 20)}
+            with foreign.java_broker(folder, folder / "java", settings, fully_compiled=True) as (_, address):
+                host, port = address.split(":")
+                for _ in range(1 if tiny else WARM_UP_ROUNDS):
+                    uvloop.run(
+                        frames_closed_loop((host, int(port)), made.__getitem__, in_flight=IN_FLIGHT, requests=len(made))
+                    )
+                theirs = max(sends((host, int(port)), made).rate for _ in range(2))
+        yield Row(f"send, remoting, {mode}", ours, "messages/s", "Java broker", theirs, "≥ 1.0 x", ours >= theirs)

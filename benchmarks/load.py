@@ -1,0 +1,213 @@
+"""Load generators that cost less than what they measure: pre-encoded requests, no parsing beyond what proves success.
+
+A closed loop keeps a number of requests in flight; an open loop sends at fixed moments, whether answers came or
+not, and measures each latency from the moment the request was due, so that a stall is not hidden.
+"""
+
+import asyncio
+import struct
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+_LENGTH = struct.Struct(">I")
+
+
+@dataclass(slots=True)
+class Result:
+    """What a run measured."""
+
+    requests: int
+    seconds: float
+    failures: int = 0
+    latencies_s: list[float] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """Requests a second."""
+        return self.requests / self.seconds
+
+    def percentile_ms(self, percent: float) -> float:
+        """Return a latency percentile in ms."""
+        ordered = sorted(self.latencies_s)
+        return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))] * 1000
+
+
+class FrameConnection(asyncio.Protocol):
+    """One remoting connection: counts replies and which of them carry code 0; calls back once for each batch."""
+
+    def __init__(self, on_replies: Callable[[int, int], None]) -> None:
+        self._on_replies = on_replies
+        self._buffer = b""
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass.
+
+    def data_received(self, data: bytes) -> None:
+        """Count the frames that are complete."""
+        buffer = self._buffer + data if self._buffer else data
+        at, count, good, end = 0, 0, 0, len(buffer)
+        while end - at >= 8:
+            (length,) = _LENGTH.unpack_from(buffer, at)
+            if end - at < 4 + length:
+                break
+            header_length = _LENGTH.unpack_from(buffer, at + 4)[0] & 0xFFFFFF
+            good += b'"code":0,' in buffer[at + 8 : at + 8 + header_length] or buffer[at + 8 : at + 10] == b"\0\0"
+            at += 4 + length
+            count += 1
+        self._buffer = buffer[at:]
+        if count:
+            self._on_replies(count, good)
+
+
+async def frames_closed_loop(
+    address: tuple[str, int], make_frame: Callable[[int], bytes], *, in_flight: int, requests: int
+) -> Result:
+    """Keep `in_flight` requests outstanding on one connection until `requests` were answered."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    state = {"sent": 0, "answered": 0, "good": 0}
+
+    def send(count: int) -> None:
+        count = min(count, requests - state["sent"])
+        if count > 0:
+            first = state["sent"]
+            state["sent"] += count
+            connection.transport.write(b"".join([make_frame(first + i) for i in range(count)]))
+
+    def on_replies(count: int, good: int) -> None:
+        state["answered"] += count
+        state["good"] += good
+        if state["answered"] >= requests:
+            done.set_result(None)
+        else:
+            send(count)
+
+    _, connection = await loop.create_connection(lambda: FrameConnection(on_replies), *address)
+    began = time.perf_counter()
+    send(in_flight)
+    await asyncio.wait_for(done, 120)
+    seconds = time.perf_counter() - began
+    connection.transport.close()
+    return Result(requests, seconds, failures=requests - state["good"])
+
+
+class HttpConnection(asyncio.Protocol):
+    """One keep-alive HTTP connection; answers are told apart by Content-Length."""
+
+    def __init__(self, on_answer: Callable[["HttpConnection", bool], None], success: bytes) -> None:
+        self._on_answer = on_answer
+        self._success = success
+        self._buffer = b""
+        self.transport: asyncio.Transport
+        self.due: deque[float] = deque()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass.
+
+    def data_received(self, data: bytes) -> None:
+        """Report each complete answer."""
+        buffer = self._buffer + data if self._buffer else data
+        while True:
+            head = buffer.find(b"\r\n\r\n")
+            if head < 0:
+                break
+            length_at = buffer.lower().find(b"content-length:", 0, head)
+            assert length_at >= 0, buffer[:200]
+            length = int(buffer[length_at + 15 : buffer.find(b"\r", length_at)])
+            end = head + 4 + length
+            if len(buffer) < end:
+                break
+            good = buffer.startswith(self._success)
+            buffer = buffer[end:]
+            self._on_answer(self, good)
+        self._buffer = buffer
+
+
+async def http_closed_loop(
+    address: tuple[str, int], make_request: Callable[[int], bytes], *, connections: int, requests: int, success: bytes
+) -> Result:
+    """Send one request at a time on each connection until `requests` were answered."""
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    state = {"sent": 0, "answered": 0, "good": 0}
+
+    def send(connection: HttpConnection) -> None:
+        if state["sent"] < requests:
+            connection.transport.write(make_request(state["sent"]))
+            state["sent"] += 1
+
+    def on_answer(connection: HttpConnection, good: bool) -> None:
+        state["answered"] += 1
+        state["good"] += good
+        if state["answered"] == requests:
+            done.set_result(None)
+        else:
+            send(connection)
+
+    opened = [
+        (await loop.create_connection(lambda: HttpConnection(on_answer, success), *address))[1]
+        for _ in range(connections)
+    ]
+    began = time.perf_counter()
+    for connection in opened:
+        send(connection)
+    await asyncio.wait_for(done, 120)
+    seconds = time.perf_counter() - began
+    for connection in opened:
+        connection.transport.close()
+    return Result(requests, seconds, failures=requests - state["good"])
+
+
+async def http_open_loop(
+    address: tuple[str, int],
+    make_request: Callable[[int], bytes],
+    *,
+    connections: int,
+    rate: float,
+    requests: int,
+    success: bytes,
+) -> Result:
+    """Send at fixed moments, each on a connection that waits for no answer; latencies count from when each was due.
+
+    As clients with a pool do. Only when all connections wait, a request is sent behind another one's.
+    """
+    loop = asyncio.get_running_loop()
+    done = loop.create_future()
+    state = {"answered": 0, "good": 0}
+    latencies: list[float] = []
+    free: list[HttpConnection] = []
+
+    def on_answer(connection: HttpConnection, good: bool) -> None:
+        latencies.append(time.perf_counter() - connection.due.popleft())
+        if not connection.due:
+            free.append(connection)
+        state["answered"] += 1
+        state["good"] += good
+        if state["answered"] == requests:
+            done.set_result(None)
+
+    opened = [
+        (await loop.create_connection(lambda: HttpConnection(on_answer, success), *address))[1]
+        for _ in range(connections)
+    ]
+    free += opened
+    began = time.perf_counter()
+    for number in range(requests):
+        due = began + number / rate
+        delay = due - time.perf_counter()
+        if delay > 0:
+            await asyncio.sleep(delay)
+        connection = free.pop() if free else opened[number % connections]
+        connection.due.append(due)
+        connection.transport.write(make_request(number))
+    await asyncio.wait_for(done, 120)
+    seconds = time.perf_counter() - began
+    for connection in opened:
+        connection.transport.close()
+    return Result(requests, seconds, failures=requests - state["good"], latencies_s=latencies)

@@ -1,0 +1,51 @@
+"""What a benchmark says: a figure, the baseline of the same run, their ratio, and what was aimed for."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the report.
+
+    `figure` and `baseline` are in `unit`; `aim` says in words what users were promised, and `reached` whether this
+    run kept it (None where there is nothing to keep).
+    """
+
+    name: str
+    figure: float
+    unit: str
+    baseline_name: str = ""
+    baseline: float | None = None
+    aim: str = ""
+    reached: bool | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """The figure over the baseline."""
+        return None if not self.baseline else self.figure / self.baseline
+
+
+def show(rows: Iterable[Row], *, as_json: bool) -> None:
+    """Print the rows as a table, or one JSON object a line."""
+    if as_json:
+        for row in rows:
+            print(json.dumps(asdict(row) | {"ratio": row.ratio}))
+        return
+    table = Table(title="Measured on this machine, in this run")
+    for name in ("what", "figure", "baseline", "ratio", "aim", "kept"):
+        table.add_column(name, justify="right" if name in {"figure", "ratio"} else "left")
+    for row in rows:
+        table.add_row(
+            row.name,
+            f"{row.figure:,.1f} {row.unit}" if row.figure < 1000 else f"{row.figure:,.0f} {row.unit}",
+            f"{row.baseline_name} {row.baseline:,.0f}" if row.baseline is not None else row.baseline_name,
+            f"{row.ratio:.2f}" if row.ratio is not None else "",
+            row.aim,
+            {True: "yes", False: "no", None: ""}[row.reached],
+        )
+    Console(width=160).print(table)

