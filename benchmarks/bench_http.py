@@ -22,7 +22,7 @@ from benchmarks.stack import address_of, process, scratch
 from tests.support.stack import Stack
 
 CONNECTIONS = 32
-BATCH_CONNECTIONS = 8
+BATCH_CONNECTIONS = 16
 # As many as pools of many callers would open when answers are slow to come.
 OPEN_LOOP_CONNECTIONS = 256
 ROUNDS = 5

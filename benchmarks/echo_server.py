@@ -1,6 +1,6 @@
-"""The baseline for remoting: the same server class, frames and replies, with nothing behind them.
+"""The baseline for remoting: the broker's server class with nothing behind it.
 
-`python -m benchmarks.echo_server READY_FILE` answers every SEND_MESSAGE_V2 with a reply like a broker's.
+`python -m benchmarks.echo_server READY_FILE` answers every SEND_MESSAGE_V2 with what came: all its fields and its body.
 """
 
 import sys
@@ -12,19 +12,10 @@ from gantry.remoting.command import RemotingCommand
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.lifecycle import Lifecycle, run_service
 
-REPLY = {
-    "msgId": "7F00000100002A9F00000000000004D2",
-    "queueId": "0",
-    "queueOffset": "1042",
-    "transactionId": "0" * 32,
-    "MSG_REGION": "DefaultRegion",
-    "TRACE_ON": "true",
-}
-
 
 def echo(channel: Channel, request: RemotingCommand) -> RemotingCommand:
-    """Answer as if the message had been stored."""
-    return RemotingCommand.response_to(request, ResponseCode.SUCCESS, ext=REPLY)
+    """Send back what came."""
+    return RemotingCommand.response_to(request, ResponseCode.SUCCESS, ext=request.ext_fields, body=request.body)
 
 
 async def serve(lifecycle: Lifecycle) -> None:
