@@ -21,7 +21,7 @@ TEST_FUNCTION_LINES_MAX = 40
 
 CODEC_MODULES = ("gantry/remoting/", "gantry/storeformat/", "gantry/model/record.py", "services/gateway/schemas/")
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "misc", "base", "manager"})
-SHIPPED = ("gantry/", "services/")
+SHIPPED = ("gantry/", "services/", "spark/")
 RUNTIME = "gantry/runtime/"
 # The people's command line and a service's first module meet the operating system directly.
 DOORS = (RUNTIME, "gantry/cli/")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "constraints.txt"
-SHIPPED = frozenset({"gantry", "services"})
+SHIPPED = frozenset({"gantry", "services", "spark"})
 BODY = "hello from the wheel"
 INSTALL_TIMEOUT_S = 600
 COMMAND_TIMEOUT_S = 60

@@ -1,0 +1,1 @@
+"""Reports on backlog and consumption lag: a data source, transforms, jobs, and what runs them on schedule."""

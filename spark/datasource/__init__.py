@@ -1,0 +1,1 @@
+"""`spark.read.format("gantry")`: offsets, backlogs and messages as rows."""
