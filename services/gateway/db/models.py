@@ -41,15 +41,15 @@ NAMING = {
 Json = dict[str, Any]
 
 # Byte order, the same on every server whatever its locale: cursors compare names.
-_NAME = Text(collation="C")
-_MOMENT = DateTime(timezone=True)
+NAME = Text(collation="C")
+MOMENT = DateTime(timezone=True)
 
 
 class Metadata(DeclarativeBase):
     """Root of the tables."""
 
     metadata = MetaData(naming_convention=NAMING)
-    type_annotation_map = {datetime: _MOMENT, Json: JSONB, str: Text}  # noqa: RUF012 - SQLAlchemy's own protocol.
+    type_annotation_map = {datetime: MOMENT, Json: JSONB, str: Text}  # noqa: RUF012 - SQLAlchemy's own protocol.
 
 
 class ConfigState(enum.StrEnum):
@@ -78,7 +78,7 @@ class Verdict(enum.StrEnum):
 class ConfigColumns:
     """What topics and groups have in common."""
 
-    name: Mapped[str] = mapped_column(_NAME, primary_key=True)
+    name: Mapped[str] = mapped_column(NAME, primary_key=True)
     config: Mapped[Json]
     version: Mapped[int] = mapped_column(BigInteger)
     state: Mapped[str] = mapped_column(String(16))
@@ -122,8 +122,8 @@ class Subscription(Metadata):
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
-    group_name: Mapped[str] = mapped_column(_NAME)
-    topic: Mapped[str] = mapped_column(_NAME)
+    group_name: Mapped[str] = mapped_column(NAME)
+    topic: Mapped[str] = mapped_column(NAME)
     client_kind: Mapped[str]
     message_model: Mapped[str]
     expression_type: Mapped[str]
@@ -147,7 +147,7 @@ class ApiKey(Metadata):
         CheckConstraint("octet_length(sha256) = 32", name="sha256_size"),
     )
 
-    id: Mapped[str] = mapped_column(_NAME, primary_key=True)
+    id: Mapped[str] = mapped_column(NAME, primary_key=True)
     sha256: Mapped[bytes] = mapped_column(LargeBinary)
     name: Mapped[str]
     rights: Mapped[Json]
@@ -164,10 +164,10 @@ class AuditEntry(Metadata):
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
     at: Mapped[datetime] = mapped_column(server_default=func.now())
-    actor: Mapped[str] = mapped_column(_NAME)
+    actor: Mapped[str] = mapped_column(NAME)
     action: Mapped[str] = mapped_column(String(64))
     resource_kind: Mapped[str] = mapped_column(String(32))
-    resource_name: Mapped[str] = mapped_column(_NAME)
+    resource_name: Mapped[str] = mapped_column(NAME)
     before: Mapped[Json | None] = mapped_column(JSONB(none_as_null=True))
     after: Mapped[Json | None] = mapped_column(JSONB(none_as_null=True))
     request_id: Mapped[str | None]
