@@ -1,0 +1,56 @@
+"""Arrow batches with exactly the types that Spark expects of a schema, and rows packed to travel with a task.
+
+Spark compares a batch's Arrow schema with the one it makes of the source's, nullability included, and fails the task
+where they differ. So batches are made with the schema that Spark handed to the reader, never with one of our own.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType, TimestampType
+
+ROWS_PER_BATCH: Final = 8_192
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow schema that Spark expects."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def record_batch(schema: StructType, columns: Mapping[str, Sequence[Any]]) -> pa.RecordBatch:
+    """Make a batch of plain values, a list for each column; timestamps are wall ms, None is null."""
+    arrow = arrow_schema(schema)
+    arrays = []
+    for struct_field, arrow_field in zip(schema.fields, arrow, strict=True):
+        values: Sequence[Any] = columns[struct_field.name]
+        if isinstance(struct_field.dataType, TimestampType):
+            values = [None if value is None else value * 1_000 for value in values]
+        arrays.append(pa.array(values, type=arrow_field.type))
+    return pa.RecordBatch.from_arrays(arrays, schema=arrow)
+
+
+def rows_to_columns(schema: StructType, rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
+    """Turn rows, in the order of the schema, into columns."""
+    names = schema.fieldNames()
+    return {name: [row[index] for row in rows] for index, name in enumerate(names)}
+
+
+def pack_rows(schema: StructType, rows: Sequence[Sequence[Any]]) -> bytes:
+    """Pack rows, in the order of the schema, so that they can travel with a task."""
+    batch = record_batch(schema, rows_to_columns(schema, rows))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=_COMPRESSED) as writer:
+        writer.write_batch(batch)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def unpack_rows(data: bytes) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of packed rows."""
+    with pa.ipc.open_stream(data) as reader:
+        for batch in reader:
+            for start in range(0, batch.num_rows, ROWS_PER_BATCH):
+                yield batch.slice(start, ROWS_PER_BATCH)

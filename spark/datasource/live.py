@@ -1,0 +1,168 @@
+"""A connection to the brokers for the time of one piece of work, in whichever Python process Spark runs it.
+
+Spark plans and reads in worker processes without an event loop, and calls us synchronously. Every request has a
+time-out of its own (ClientSettings), and all of them together have one here, so that a task ends whatever the brokers
+do.
+"""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from typing import Final, TypeVar
+
+import uvloop
+
+from gantry.client.engine import ClientEngine, Transport
+from gantry.client.settings import ClientSettings
+from gantry.remoting.aio import Handler, RemotingClient
+from gantry.remoting.command import RemotingCommand
+from gantry.runtime.clock import SystemClock
+from gantry.runtime.rng import Rng
+from spark.datasource.options import Credentials, Options
+
+PLAN_TIMEOUT_MS: Final = 300_000
+"""For all that is asked while planning; thousands of requests on a large cluster."""
+STEP_TIMEOUT_MS: Final = 120_000
+"""For one batch of a task."""
+REQUEST_TIMEOUT_MS: Final = 15_000
+"""For one request: a table of all committed offsets has megabytes."""
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def connected(options: Options) -> AsyncIterator[ClientEngine]:
+    """Open an engine on the name servers of the options, and close it."""
+    settings = ClientSettings(
+        namesrv=options.namesrv, admin_timeout_ms=REQUEST_TIMEOUT_MS, instance_name=f"spark-{Rng().below(1 << 48):x}"
+    )
+    engine = ClientEngine(settings, clock=SystemClock(), rng=Rng(), make_transport=_transport_maker(options, settings))
+    await engine.start()
+    try:
+        yield engine
+    finally:
+        await engine.stop()
+
+
+def run(options: Options, work: Callable[[ClientEngine], Awaitable[T]], *, timeout_ms: int = PLAN_TIMEOUT_MS) -> T:
+    """Run a coroutine over an engine to its end.
+
+    Args:
+        options: Where the name servers are.
+        work: Called with a running engine.
+        timeout_ms: For all of it.
+
+    Raises:
+        TimeoutError: It took too long.
+        ClientError: As `work` does.
+    """
+
+    async def main() -> T:
+        async with asyncio.timeout(timeout_ms / 1_000), connected(options) as engine:
+            return await work(engine)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main())
+
+
+def stream(
+    options: Options,
+    work: Callable[[ClientEngine], AsyncGenerator[T, None]],
+    *,
+    step_timeout_ms: int = STEP_TIMEOUT_MS,
+) -> Iterator[T]:
+    """Yield what an asynchronous generator over an engine yields.
+
+    The loop only turns while an item is waited for. Work that has sent its next requests before it yields loses no
+    time by that: brokers answer meanwhile, and the answers wait in the sockets.
+
+    Args:
+        options: Where the name servers are.
+        work: Called with a running engine.
+        step_timeout_ms: For each item.
+
+    Raises:
+        TimeoutError: An item took too long.
+        ClientError: As `work` does.
+    """
+
+    async def items() -> AsyncGenerator[T, None]:
+        async with connected(options) as engine, aclosing(work(engine)) as generator:
+            async for item in generator:
+                yield item
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        generator = items()
+        try:
+            while True:
+                try:
+                    item = runner.run(_next(generator, step_timeout_ms))
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            runner.run(generator.aclose())
+
+
+async def _next(generator: AsyncGenerator[T, None], timeout_ms: int) -> T:
+    async with asyncio.timeout(timeout_ms / 1_000):
+        return await anext(generator)
+
+
+class SigningTransport:
+    """A transport that signs each request, as brokers with RocketMQ's ACL want it.
+
+    Source: RocketMQ 5.3 AclClientRPCHook: the values of all ext fields by name, then the body; HMAC-SHA1, base64.
+    """
+
+    def __init__(self, inner: Transport, credentials: Credentials) -> None:
+        self._inner = inner
+        self._credentials = credentials
+
+    async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
+        """Send a request and return its answer. Raises RequestFailedError."""
+        sign(command, self._credentials)
+        return await self._inner.invoke(address, command, timeout_ms=timeout_ms)
+
+    async def invoke_one_way(self, address: str, command: RemotingCommand, *, timeout_ms: int = 3_000) -> None:
+        """Send a request that gets no answer. Raises RequestFailedError."""
+        sign(command, self._credentials)
+        await self._inner.invoke_one_way(address, command, timeout_ms=timeout_ms)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._inner.close()
+
+
+def sign(command: RemotingCommand, credentials: Credentials) -> None:
+    """Put AccessKey, SecurityToken and Signature into a request's ext fields."""
+    fields = {name: value for name, value in command.ext_fields.items() if name != "Signature"}
+    fields["AccessKey"] = credentials.access_key
+    if credentials.security_token is not None:
+        fields["SecurityToken"] = credentials.security_token
+    content = "".join(fields[name] for name in sorted(fields)).encode() + command.body_bytes
+    digest = hmac.new(credentials.secret_key.encode(), content, hashlib.sha1).digest()
+    command.ext_fields = {**fields, "Signature": base64.b64encode(digest).decode()}
+
+
+def _transport_maker(
+    options: Options, settings: ClientSettings
+) -> Callable[[Mapping[int, Handler], Callable[[str], None]], Transport] | None:
+    credentials = options.access
+    if credentials is None:
+        return None
+
+    def make(handlers: Mapping[int, Handler], lost: Callable[[str], None]) -> Transport:
+        client = RemotingClient(
+            clock=SystemClock(),
+            limits=settings.limits,
+            tls=settings.tls,
+            handlers=handlers,
+            on_channel_closed=lambda address, _: lost(address),
+        )
+        return SigningTransport(client, credentials)
+
+    return make

@@ -1,0 +1,250 @@
+"""The options of the data source, typed; what nobody knows, can't be, or means nothing for a kind is refused by name.
+
+Spark hands options over as texts and without regard to case. `docs/formats/spark.md` has the table for users.
+"""
+
+import enum
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, NoReturn
+
+from gantry.model.errors import InvalidNameError, InvalidValueError
+from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, check_group, check_topic
+from spark.datasource.schema import BY_KIND
+
+MAX_ROWS_PER_PARTITION: Final = 250_000
+"""A task's share: some seconds of work, and 20 MB of units."""
+NUMBER_MAX: Final = 2**63 - 1
+
+OFFSETS, HEADS, GROUPS, BACKLOG, MESSAGES = "offsets", "heads", "groups", "backlog", "messages"
+assert set(BY_KIND) == {OFFSETS, HEADS, GROUPS, BACKLOG, MESSAGES}
+
+
+class OptionError(InvalidValueError):
+    """An option can't be used; the message names it, its value (unless secret) and the reason."""
+
+
+class Where(enum.StrEnum):
+    """What `from` and `to` speak of."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    OFFSET = "offset"
+    TIME = "time"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One end of what is to be read. `value`: a queue offset, or wall ms; 0 for the two words."""
+
+    where: Where
+    value: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who we are to brokers that ask (RocketMQ's ACL)."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """All options, read and checked; picklable, since each task is given them."""
+
+    kind: str
+    namesrv: tuple[str, ...] = ()
+    """Addresses `host:port`; empty where `path` is given."""
+    path: str | None = None
+    topics: tuple[str, ...] | None = None
+    """None: all."""
+    groups: tuple[str, ...] | None = None
+    start: Position | None = None
+    """`from`, inclusive: store time or queue offset."""
+    end: Position | None = None
+    """`to`, exclusive."""
+    database: str | None = field(default=None, repr=False)
+    access: Credentials | None = None
+    max_rows_per_partition: int = MAX_ROWS_PER_PARTITION
+    max_messages_per_trigger: int | None = None
+    include_system: bool = False
+
+
+# Which options say something for which kind; those of the connection are common to all.
+_COMMON: Final = frozenset({"kind", "namesrv", "path", "database", "access", "includeSystem", "maxRowsPerPartition"})
+_BY_KIND: Final[Mapping[str, frozenset[str]]] = {
+    OFFSETS: _COMMON | {"topics", "groups"},
+    HEADS: _COMMON | {"topics", "groups"},
+    GROUPS: _COMMON | {"groups"},
+    BACKLOG: _COMMON | {"topics", "groups", "from", "to"},
+    MESSAGES: _COMMON | {"topics", "from", "to", "maxMessagesPerTrigger"},
+}
+KNOWN: Final = tuple(sorted(frozenset[str]().union(*_BY_KIND.values()), key=str.lower))
+_BY_LOWER: Final = {name.lower(): name for name in KNOWN}
+
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})")
+_SECRET = "(not shown)"  # noqa: S105 - what stands in its place.
+
+
+def read_options(given: Mapping[str, str]) -> Options:
+    """Read what Spark hands over.
+
+    Raises:
+        OptionError: The first one that is unknown, can't be, or means nothing for the kind.
+    """
+    values: dict[str, str] = {}
+    for key, value in given.items():
+        name = _BY_LOWER.get(key.lower())
+        if name is None:
+            raise OptionError(key, value, f"is no option of this data source; known: {', '.join(KNOWN)}")
+        values[name] = value
+    kind = values.get("kind")
+    if kind is None:
+        _refuse("kind", None, f"is missing; one of {', '.join(_BY_KIND)}")
+    if kind not in _BY_KIND:
+        _refuse("kind", kind, f"is not one of {', '.join(_BY_KIND)}")
+    for name, value in values.items():
+        if name not in _BY_KIND[kind]:
+            _refuse(name, value, f"means nothing for kind {kind}")
+    options = Options(
+        kind=kind,
+        namesrv=_addresses(values.get("namesrv")),
+        path=_given("path", values.get("path")),
+        topics=_names("topics", values.get("topics"), _check_topic),
+        groups=_names("groups", values.get("groups"), check_group),
+        start=_position("from", values.get("from")),
+        end=_position("to", values.get("to")),
+        database=_database(values.get("database")),
+        access=_credentials(values.get("access")),
+        max_rows_per_partition=_number("maxRowsPerPartition", values.get("maxRowsPerPartition"))
+        or MAX_ROWS_PER_PARTITION,
+        max_messages_per_trigger=_number("maxMessagesPerTrigger", values.get("maxMessagesPerTrigger")),
+        include_system=_truth("includeSystem", values.get("includeSystem")),
+    )
+    _check_together(options, values)
+    return options
+
+
+def _check_together(options: Options, values: Mapping[str, str]) -> None:
+    if options.path is None and not options.namesrv:
+        _refuse("namesrv", None, "is missing, and path is, too: one of them says where to read")
+    if options.path is not None:
+        for name in ("namesrv", "access"):
+            if name in values:
+                _refuse(name, _shown(name, values[name]), "means nothing where path is given")
+    start, end = options.start, options.end
+    if start is not None and end is not None and start.where == end.where and start.value >= end.value:
+        _refuse("to", values["to"], f"is not after from, {values['from']!r}")
+
+
+def _given(name: str, text: str | None) -> str | None:
+    if text is not None and not text.strip():
+        _refuse(name, text, "is empty")
+    return text
+
+
+def _list(name: str, text: str) -> tuple[str, ...]:
+    parts = tuple(dict.fromkeys(part.strip() for part in text.replace(";", ",").split(",") if part.strip()))
+    if not parts:
+        _refuse(name, text, "names nothing")
+    return parts
+
+
+def _names(name: str, text: str | None, check: Callable[[str], None]) -> tuple[str, ...] | None:
+    if text is None:
+        return None
+    parts = _list(name, text)
+    for part in parts:
+        try:
+            check(part)
+        except InvalidNameError as error:
+            _refuse(name, part, error.reason)
+    return parts
+
+
+def _check_topic(name: str) -> None:
+    check_topic(name, length_max=RETRY_TOPIC_LENGTH_MAX)
+
+
+def _addresses(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    parts = _list("namesrv", text)
+    for part in parts:
+        match = _ADDRESS.fullmatch(part)
+        if match is None or not 0 < int(match[2]) < 65_536:
+            _refuse("namesrv", part, "is not host:port")
+    return parts
+
+
+def _position(name: str, text: str | None) -> Position | None:
+    if text is None:
+        return None
+    text = text.strip()
+    if text.lower() in (Where.EARLIEST, Where.LATEST):
+        return Position(Where(text.lower()))
+    if text.isascii() and text.isdigit():
+        if int(text) > NUMBER_MAX:
+            _refuse(name, text, "is beyond any queue offset")
+        return Position(Where.OFFSET, int(text))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        _refuse(name, text, "is neither a queue offset, an ISO-8601 time, 'earliest' nor 'latest'")
+    if moment.tzinfo is None:
+        _refuse(name, text, "has no time zone; UTC is written with a Z at the end")
+    # Stores know milliseconds: the first one that is not before the moment.
+    return Position(Where.TIME, -(-micros(moment) // 1_000))
+
+
+def micros(moment: datetime) -> int:
+    """Return a moment, which must have a time zone, as µs since 1970 UTC; exact."""
+    since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def _database(text: str | None) -> str | None:
+    if text is None:
+        return None
+    scheme, separator, rest = text.partition("://")
+    if not separator or scheme not in ("postgresql+psycopg", "postgresql", "postgres"):
+        _refuse("database", _SECRET, "does not start with postgresql://")
+    return f"postgresql://{rest}"
+
+
+def _credentials(text: str | None) -> Credentials | None:
+    if text is None:
+        return None
+    parts = text.split(":")
+    if len(parts) not in (2, 3) or not all(parts):
+        _refuse("access", _SECRET, "is not ACCESS_KEY:SECRET_KEY, with :SECURITY_TOKEN where there is one")
+    return Credentials(*parts)
+
+
+def _number(name: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and 0 < int(digits) <= NUMBER_MAX):
+        _refuse(name, text, "is not a whole number above 0")
+    return int(digits)
+
+
+def _truth(name: str, text: str | None) -> bool:
+    if text is None:
+        return False
+    if text.lower() not in ("true", "false"):
+        _refuse(name, text, "is neither true nor false")
+    return text.lower() == "true"
+
+
+def _shown(name: str, value: str) -> str:
+    return _SECRET if name in ("access", "database") else value
+
+
+def _refuse(name: str, value: str | None, reason: str) -> NoReturn:
+    raise OptionError(name, value, reason)
