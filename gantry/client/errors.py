@@ -7,6 +7,7 @@ ClientError
 ├── NotWritableError       no queue of the topic can be written just now
 ├── BrokerUnavailableError no master of a broker set is known just now
 ├── BrokerError            a broker (or name server) said no: code and remark
+│   └── NotServedError         it does not know the request: another release, or another broker than ours
 ├── NoAnswerError          a request got no answer; `sent` says whether the peer may have seen it
 │   ├── RequestTimeoutError    not in time
 │   ├── ConnectionFailedError  no connection, or it broke
@@ -187,6 +188,14 @@ class BrokerError(ClientError):
     def disposition(self) -> Disposition:
         """Return what the code means in answer to a send."""
         return disposition_of(self.code)
+
+
+class NotServedError(BrokerError):
+    """A broker does not know one of our own requests (900000 to 900099); asking it again is of no use."""
+
+    def __init__(self, request_code: int, address: str) -> None:
+        super().__init__(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"it does not serve request {request_code}", address)
+        self.request_code = request_code
 
 
 class NoAnswerError(ClientError):

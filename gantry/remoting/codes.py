@@ -161,6 +161,8 @@ class RequestCode(enum.IntEnum):
     BATCH_ACK_MESSAGE = 200151
     # 900000 to 900099 are Gantry's own; other brokers answer them with code 3.
     GANTRY_QUEUE_STATES = 900000
+    GANTRY_UNITS = 900001
+    GANTRY_HEADS = 900002
 
 
 class ResponseCode(enum.IntEnum):

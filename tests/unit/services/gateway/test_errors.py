@@ -36,6 +36,7 @@ def test_every_error_of_the_client_is_known():
         client.NotWritableError("T", is_transient=False),
         client.BrokerUnavailableError("b"),
         client.BrokerError(2, None, "x"),
+        client.NotServedError(900_001, "x"),
         client.NoAnswerError("a", "r", sent=True),
         client.RequestTimeoutError("a", "r", sent=True),
         client.ConnectionFailedError("a", "r", sent=False),
