@@ -24,6 +24,7 @@ from services.broker.metrics import BrokerCollector
 from services.broker.notifications import GroupNotifications
 from services.broker.overload import Overload, StandingLag
 from services.broker.policy import Policy
+from services.broker.processors.backlog import BacklogProcessor
 from services.broker.processors.brokeradmin import BrokerAdminProcessor
 from services.broker.processors.clients import ClientProcessor
 from services.broker.processors.connections import ConnectionProcessor
@@ -355,6 +356,7 @@ class Broker:
                 identity=identity,
                 clock=clock,
             ),
+            backlog=BacklogProcessor(topics=topics, store=store, identity=identity, clock=clock),
             connections=ConnectionProcessor(
                 producers=tables.producers, consumers=consumers, offsets=offsets, identity=identity
             ),

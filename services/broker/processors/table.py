@@ -10,6 +10,7 @@ from gantry.model.errors import InvalidValueError
 from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
+from services.broker.processors.backlog import BacklogProcessor
 from services.broker.processors.brokeradmin import BrokerAdminProcessor
 from services.broker.processors.clients import ClientProcessor
 from services.broker.processors.connections import ConnectionProcessor
@@ -38,6 +39,7 @@ def handlers(
     topics: TopicAdminProcessor,
     groups: GroupAdminProcessor,
     statistics: StatisticsProcessor,
+    backlog: BacklogProcessor,
     connections: ConnectionProcessor,
     broker: BrokerAdminProcessor,
 ) -> Mapping[int, Handler]:
@@ -87,13 +89,12 @@ def handlers(
         code.DELETE_SUBSCRIPTIONGROUP: groups.delete,
         code.GET_CONSUMER_RUNNING_INFO: connections.running_info,
         code.UPDATE_BROKER_CONFIG: broker.change_config,
+        code.GANTRY_UNITS: backlog.units,
+        code.GANTRY_HEADS: backlog.heads,
     }
-    table: dict[int, Handler] = {
-        # These three see to their own refusals, which carry more than others.
-        code.SEND_MESSAGE: send.send,
-        code.SEND_MESSAGE_V2: send.send,
-        code.SEND_BATCH_MESSAGE: send.send_batch,
-    }
+    # These three see to their own refusals, which carry more than others.
+    table: dict[int, Handler] = {code.SEND_MESSAGE: send.send, code.SEND_MESSAGE_V2: send.send}
+    table[code.SEND_BATCH_MESSAGE] = send.send_batch
     table |= {number: _guarded(handler) for number, handler in at_once.items()}
     table |= {number: _guarded_task(handler) for number, handler in in_a_task.items()}
     table |= {number: _not_built(number, feature) for number, feature in NOT_BUILT.items()}

@@ -20,6 +20,7 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.files import FileSystem
 from gantry.runtime.telemetry import logger
 from gantry.runtime.workers import ThreadWorker, Worker
+from services.broker.store.backlog import BacklogReader
 from services.broker.store.checkpoint import StoreCheckpoint
 from services.broker.store.commitlog import CommitLog
 from services.broker.store.consumequeuestore import ConsumeQueueStore
@@ -30,7 +31,7 @@ from services.broker.store.flush import DerivedFlush, GroupCommit
 from services.broker.store.indexservice import IndexService
 from services.broker.store.reader import Reader
 from services.broker.store.recovery import Recovery
-from services.broker.store.results import Boundary, QueryResult, RecoveryReport, StoreState
+from services.broker.store.results import RecoveryReport, StoreState
 from services.broker.store.retention import Retention
 from services.broker.store.settings import StoreSettings
 from services.broker.store.storefolder import StoreFolder
@@ -98,6 +99,14 @@ class MessageStore:
         self.put = self._writer.put
         self.put_batch = self._writer.put_batch
         self.get = self._reader.get
+        self.stored_at = self._reader.stored_at
+        self.offset_by_time = self._reader.offset_by_time
+        self.query = self._reader.query
+        backlog = BacklogReader(self._log, self._queues)
+        self.unit_rows = backlog.unit_rows
+        self.find_message = backlog.find_message
+        self.proven_stored_at = backlog.stored_at
+        self.expires_at = self._retention.expires_at
         self._derived: DerivedFlush | None = None
         self._checkpoint: StoreCheckpoint | None = None
         self._recovery: RecoveryReport | None = None
@@ -302,7 +311,7 @@ class MessageStore:
         if self._on_flush_failed is not None:
             self._on_flush_failed(reason)
 
-    # Reading; `get` is the Reader's.
+    # Reading; what goes by queues is the Reader's and the BacklogReader's, `expires_at` is Retention's.
 
     @property
     def min_physical_offset(self) -> int:
@@ -339,18 +348,6 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
-    def offset_by_time(self, topic: str, queue_id: int, at_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Return an offset by store time.
-
-        LOWER: the first message stored at the time or later, the max offset if there is none. UPPER: the last one
-        stored at the time or earlier, the min offset if there is none.
-        """
-        return self._reader.offset_by_time(topic, queue_id, at_ms, boundary)
-
-    def stored_at(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """Return the store time of the message at an offset, or None where there is none."""
-        return self._reader.stored_at(topic, queue_id, offset)
-
     def record_at(self, physical_offset: int) -> bytes | None:
         """Return the record at a physical offset, if one that proves itself lies there and may be read."""
         return self._log.record(physical_offset)
@@ -358,10 +355,6 @@ class MessageStore:
     def earliest_stored_at(self) -> int | None:
         """Return the store time of the oldest message there is, or None."""
         return self._log.first_stored_at()
-
-    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Return messages by unique key or key and store time: the newest `max_count`, oldest first."""
-        return self._reader.query(topic, key, max_count, begin_ms, end_ms)
 
     def queues(self) -> Iterator[tuple[str, int]]:
         """Iterate over topic and queue id of every queue."""

@@ -184,7 +184,7 @@ class Reader:
             return None
         return self._log.stored_at(physical_offset)
 
-    def offset_by_time(self, topic: str, queue_id: int, at_ms: int, boundary: Boundary) -> int:
+    def offset_by_time(self, topic: str, queue_id: int, at_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Return the offset of the message that a time means; what can't be read is gone over.
 
         LOWER: the first message stored at the time or later, the max offset if there is none. UPPER: the last one
@@ -224,7 +224,7 @@ class Reader:
         return None
 
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Return the newest messages with a key stored within a time, oldest first."""
+        """Return messages by unique key or key and store time: the newest `max_count`, oldest first."""
         if self._index is None:
             return QueryResult((), 0, 0)
         offsets = self._index.find(topic, key, min(max_count, self._query_max), begin_ms, end_ms)

@@ -4,6 +4,8 @@ import enum
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gantry.storeformat.layout import ConsumeQueueUnit
+
 
 class PutStatus(enum.Enum):
     """What became of a put."""
@@ -101,6 +103,38 @@ class QueryResult(NamedTuple):
     records: tuple[bytes, ...]
     index_last_update_timestamp: int
     index_last_update_phyoffset: int
+
+
+class UnitRows(NamedTuple):
+    """Units of a queue that follow each other."""
+
+    min_offset: int
+    max_offset: int
+    first_offset: int
+    """Of the first row."""
+    next_offset: int
+    """Behind the last one."""
+    rows: bytes
+    """See gantry/model/unitrow.py."""
+
+
+class FirstMessage(NamedTuple):
+    """Where the first message lies that is wanted, as far as the queue was looked at."""
+
+    min_offset: int
+    max_offset: int
+    scanned_to: int
+    """The message's offset, or the first one that was not looked at."""
+    unit: ConsumeQueueUnit | None
+
+
+class Expiry(NamedTuple):
+    """When retention removes a file by age and hour."""
+
+    at_ms: int
+    """Not before this moment; what the disk's state may force is left out."""
+    is_earliest: bool
+    """The file is still written to: as if nothing were written from now on."""
 
 
 class RecoveryReport(NamedTuple):

@@ -16,7 +16,7 @@ A file is forgotten first, then a worker removes its name and unmaps it. If some
 ("hanged"), and its space taken, until that ends; closing it is tried again now and then.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 
@@ -28,10 +28,16 @@ from services.broker.store.commitlog import CommitLog
 from services.broker.store.consumequeuestore import ConsumeQueueStore
 from services.broker.store.indexservice import IndexService
 from services.broker.store.mappedfile import MappedFile, remove_file
+from services.broker.store.results import Expiry
 from services.broker.store.settings import StoreSettings
 
 _HOUR_MS = 3_600_000
 ROUNDS_BY_HAND = 20
+
+# How long a look at the files' ages serves those who ask when a file goes.
+_AGES_MS = 10_000
+# The last of year 9999: what would be kept for longer is kept for ever.
+_MOMENT_MS_MAX = 253_402_300_799_999
 
 log = logger("broker.store.retention")
 
@@ -71,6 +77,9 @@ class Retention:
         self._rounds_by_hand = 0
         self._removal: Future[list[MappedFile]] | None = None
         self._hanged: list[MappedFile] = []
+        self._kept_until: dict[int, int] = {}
+        self._expiries: dict[int, Expiry | None] = {}
+        self._ages: tuple[int, MappedFile] | None = None
         self.is_disk_full = False
         self.disk_percent = 0
 
@@ -117,8 +126,7 @@ class Retention:
         settings = self._settings
         percent = self.look_at_disk()
         by_force = percent > settings.disk_space_clean_forcibly_ratio and settings.clean_file_forcibly_enable
-        # In local time, as people mean it.
-        hour = datetime.fromtimestamp(self._clock.now_ms() // 1000, UTC).astimezone().hour
+        hour = _local(self._clock.now_ms()).hour
         is_by_hand = self._rounds_by_hand > 0
         self._rounds_by_hand = max(0, self._rounds_by_hand - 1)
         if not (by_force or is_by_hand or percent > settings.disk_max_used_space_ratio or hour in self._hours):
@@ -136,6 +144,42 @@ class Retention:
         # The log first: a file of it that came back after a crash without its units would look like damage.
         self._removal = self._worker.submit(lambda: self._remove(dropped) + self._remove(derived))
         return len(dropped)
+
+    def expires_at(self, physical_offset: int) -> Expiry | None:
+        """Return when the file of a record goes by age and hour, at the earliest.
+
+        Returns:
+            None where it never goes by these, where the file is not there, and where its age is not known. Files'
+            ages are looked at every 10 s at most.
+        """
+        files = self._log.files
+        file, last, now_ms = files.find(physical_offset), files.last, self._clock.monotonic_ms()
+        if file is None or last is None:
+            return None
+        if self._ages is None or now_ms - self._ages[0] >= _AGES_MS or self._ages[1] is not last:
+            self._look_at_ages()
+            self._ages = now_ms, last
+        if file.start not in self._expiries:
+            kept_until_ms = self._kept_until.get(file.start)
+            at_ms = None if kept_until_ms is None else _next_moment(kept_until_ms, self._hours)
+            self._expiries[file.start] = None if at_ms is None else Expiry(at_ms, file is last)
+        return self._expiries[file.start]
+
+    def _look_at_ages(self) -> None:
+        """Note for every file until when its age keeps it; a file goes only with all before it."""
+        now_ms = self._clock.now_ms()
+        reserved_ms = self._settings.file_reserved_time_hours * _HOUR_MS
+        self._kept_until.clear()
+        self._expiries.clear()
+        # What is old enough already goes in the next of its hours, the earliest of which is this one.
+        kept_until_ms = now_ms
+        for file in self._log.files:
+            try:
+                modified_ms = now_ms if file is self._log.files.last else self._files.modified_ms(file.path)
+            except OSError:
+                return  # Somebody took the file away: nothing is known of it, nor of those behind it.
+            kept_until_ms = max(kept_until_ms, modified_ms + reserved_ms)
+            self._kept_until[file.start] = kept_until_ms
 
     def _expired_end(self, *, by_force: bool) -> int:
         """Return where the files that may go end: from the oldest to the first that is still kept."""
@@ -170,3 +214,21 @@ class Retention:
     def finish(self) -> None:
         """Wait for what is being removed."""
         self._collect(wait=True)
+
+
+def _local(at_ms: int) -> datetime:
+    """Return a moment in local time, as people mean it when they name hours."""
+    return datetime.fromtimestamp(at_ms // 1000, UTC).astimezone()
+
+
+def _next_moment(at_ms: int, hours: Collection[int]) -> int | None:
+    """Return the first moment from one on that lies in one of these hours of the day; None where there is none."""
+    # Two days, since clocks that are put forward leave an hour out.
+    for _ in range(49):
+        if at_ms > _MOMENT_MS_MAX:
+            return None
+        local = _local(at_ms)
+        if local.hour in hours:
+            return at_ms
+        at_ms += _HOUR_MS - (local.minute * 60 + local.second) * 1000 - at_ms % 1000
+    return None

@@ -1,0 +1,136 @@
+"""What lies ahead of a group: units with their store times in great numbers, and the first message it waits for.
+
+Every call looks at no more than the caller says, so that a caller with a loop lets it turn in between.
+
+Store times of many units come out of the records' heads: size, magic, queue and both offsets must be those of the
+unit. That costs 0.4 µs; the record's checksum would cost ten times as much, and touch every page of the log. What it
+lets through is a bit that flipped within the time itself. The one message that a group waits for is proved whole.
+"""
+
+import struct
+from typing import Any
+
+from gantry.model.record import RECORD_BYTES_MIN, RECORD_MAGIC_V1, RECORD_MAGIC_V2
+from gantry.model.sysflag import BORN_HOST_V6
+from gantry.model.unitrow import NO_MESSAGE_ROW, UNIT_ROW, UNIT_ROW_BYTES, UNKNOWN_STORED_AT
+from gantry.storeformat.layout import FILLER_SIZE, UNIT, UNIT_SIZE_BYTES, ConsumeQueueUnit
+from gantry.storeformat.resync import examine
+from services.broker.store.commitlog import CommitLog
+from services.broker.store.consumequeue import ConsumeQueue, is_message_unit
+from services.broker.store.consumequeuestore import ConsumeQueueStore
+from services.broker.store.results import FirstMessage, UnitRows
+
+# Size, magic, queue id, queue offset, physical offset, sysFlag and stored at, at their places in a record whose born host
+# has 4 bytes (message record); with 16 bytes the time stands 12 further on.
+_HEAD = struct.Struct(">iI4xi4xqqi16xq")
+_STORED_AT = struct.Struct(">q")
+_STORED_AT_AT_V6 = 68
+assert max(_HEAD.size, _STORED_AT_AT_V6 + _STORED_AT.size) <= RECORD_BYTES_MIN
+_MAGICS = (RECORD_MAGIC_V1, RECORD_MAGIC_V2)
+
+# The first unit is mostly the one; copying a thousand would touch pages for nothing.
+_UNITS_AT_FIRST = 64
+_UNITS_AT_ONCE = 1_024
+
+
+class BacklogReader:
+    """Reads what is not consumed yet.
+
+    Concurrency: the store's thread only; it changes nothing.
+    """
+
+    def __init__(self, commit_log: CommitLog, queues: ConsumeQueueStore) -> None:
+        self._log = commit_log
+        self._queues = queues
+
+    def unit_rows(self, topic: str, queue_id: int, offset: int, count: int) -> UnitRows:
+        """Return up to `count` units from an offset on as rows, those that lie in one file.
+
+        Before the queue's first offset means there. At its end, and beyond it, there are none; a queue that is not
+        there begins and ends at 0.
+        """
+        queue = self._queues.find(topic, queue_id)
+        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        first = max(offset, low)
+        if queue is None or first >= high:
+            return UnitRows(low, high, first, first, b"")
+        rows = self._rows(queue, first, queue.units(first, count))
+        return UnitRows(low, high, first, first + len(rows) // UNIT_ROW_BYTES, rows)
+
+    def _rows(self, queue: ConsumeQueue, first: int, units: bytes) -> bytes:
+        find_file, log_end, queue_id = self._log.files.find, self._log.confirm_offset, queue.queue_id
+        base = end = 0
+        memory: Any = b""
+        rows: list[bytes] = []
+        append, pack, read = rows.append, UNIT_ROW.pack, _HEAD.unpack_from
+        for index, (at, size, tags_code) in enumerate(UNIT.iter_unpack(units), first):
+            if not 0 < size < FILLER_SIZE or at < 0:
+                append(NO_MESSAGE_ROW)
+                continue
+            if not base <= at < end and (file := find_file(at)) is not None:
+                memory, base, end = file.memory, file.start, min(file.end, log_end)
+            stored_at_ms = UNKNOWN_STORED_AT
+            if base <= at and RECORD_BYTES_MIN <= size <= end - at:
+                head_size, magic, head_queue_id, queue_offset, physical_offset, sys_flag, found_ms = read(
+                    memory, at - base
+                )
+                if (
+                    physical_offset == at
+                    and queue_offset == index
+                    and head_size == size
+                    and head_queue_id == queue_id
+                    and magic in _MAGICS
+                ):
+                    if sys_flag & BORN_HOST_V6:
+                        (found_ms,) = _STORED_AT.unpack_from(memory, at - base + _STORED_AT_AT_V6)
+                    if found_ms >= 0:
+                        stored_at_ms = found_ms
+            append(pack(at, size, tags_code, stored_at_ms))
+        return b"".join(rows)
+
+    def find_message(
+        self, topic: str, queue_id: int, offset: int, tags_codes: frozenset[int] | None, limit: int
+    ) -> FirstMessage:
+        """Return the first unit at an offset or later that stands for a message with one of these tags codes.
+
+        Args:
+            topic: The queue's topic.
+            queue_id: Within the topic.
+            offset: Where to begin.
+            tags_codes: None for any.
+            limit: At most so many units are looked at.
+        """
+        queue = self._queues.find(topic, queue_id)
+        low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
+        index = max(offset, low)
+        if queue is None:
+            return FirstMessage(low, high, index, None)
+        end = min(index + limit, high)
+        count = _UNITS_AT_FIRST
+        while index < end:
+            units = queue.units(index, min(count, end - index))
+            for at, (physical_offset, size, tags_code) in enumerate(UNIT.iter_unpack(units), index):
+                if (tags_codes is None or tags_code in tags_codes) and is_message_unit(physical_offset, size):
+                    return FirstMessage(low, high, at, ConsumeQueueUnit(physical_offset, size, tags_code))
+            index += len(units) // UNIT_SIZE_BYTES
+            count = _UNITS_AT_ONCE
+        return FirstMessage(low, high, index, None)
+
+    def stored_at(self, topic: str, queue_id: int, offset: int, unit: ConsumeQueueUnit) -> int | None:
+        """Return the store time of a unit's record, or None unless that is the unit's and proves itself whole."""
+        file = self._log.files.find(unit.physical_offset)
+        if file is None:
+            return None
+        head, _, problem = examine(
+            file.memory,
+            unit.physical_offset - file.start,
+            end=min(file.end, self._log.confirm_offset) - file.start,
+            base=file.start,
+            mark=self._log.mark,
+        )
+        if head is None or problem is not None:
+            return None
+        promised = (unit.size_bytes, queue_id, offset, topic.encode())
+        return (
+            head.stored_at_ms if (head.size_bytes, head.queue_id, head.queue_offset, head.topic) == promised else None
+        )
