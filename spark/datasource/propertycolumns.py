@@ -1,0 +1,107 @@
+"""Properties texts to columns, thousands of records at a time: what `gantry.model.message` says one by one.
+
+All texts are split by Arrow's kernels, and what the names mean is looked up once for each name instead of each pair.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gantry.model.message import KEY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
+from gantry.model.propertyname import PropertyName, is_reserved_property
+from spark.datasource.bytecolumns import Int64s
+
+# Names are told apart by the bits of one number, of which the sign is none.
+_BITS: Final = 62
+_LIST: Final = pa.list_(pa.field("element", pa.string(), nullable=False))
+
+
+class PropertyColumns(NamedTuple):
+    """What the properties of records say, a row a record. Arrow arrays."""
+
+    tag: Any
+    """string, null where there is none."""
+    unique_key: Any
+    """string, null where there is none."""
+    keys: Any
+    """list<string>."""
+    user_names: Any
+    """Names and values of the users' own properties, of all rows one behind the other …"""
+    user_values: Any
+    user_offsets: Int64s
+    """… and where each row's begin, with the end of the last."""
+
+
+def split_properties(texts: Any) -> PropertyColumns | None:
+    """Return the columns of properties texts (a string array without nulls and without records' checksums).
+
+    Returns:
+        None where a name stands twice in a row: then the last one counts, which is too rare to be worth a fast way.
+    """
+    rows = len(texts)
+    pairs_of = pc.split_pattern(texts, PROPERTY_SEPARATOR)
+    row_of = np.repeat(np.arange(rows), np.diff(pairs_of.offsets.to_numpy()))
+    halves_of = pc.split_pattern(pairs_of.flatten(), NAME_VALUE_SEPARATOR, max_splits=1)
+    starts, halves = halves_of.offsets.to_numpy(), halves_of.flatten()
+    lengths = pc.binary_length(halves).to_numpy()
+    first = starts[:-1].astype(np.int64)
+    pairs = np.flatnonzero(np.diff(starts) == 2)
+    # A pair without name or value is none, as for every RocketMQ reader.
+    pairs = pairs[(lengths[first[pairs]] > 0) & (lengths[first[pairs] + 1] > 0)]
+    row_of, name_at = row_of[pairs], first[pairs]
+    encoded = halves.take(pa.array(name_at)).dictionary_encode()
+    codes, names = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+    if _has_twice(row_of, codes, len(names)):
+        return None
+
+    def column(name: str) -> Any:
+        """Return one property's value in each row."""
+        at = np.full(rows, -1, np.int64)
+        if name in names:
+            chosen = codes == names.index(name)
+            at[row_of[chosen]] = name_at[chosen] + 1
+        return halves.take(pa.array(at, mask=at < 0))
+
+    is_user = ~np.array([is_reserved_property(name) for name in names], bool)[codes] if names else np.zeros(0, bool)
+    user_at = name_at[is_user]
+    return PropertyColumns(
+        tag=column(PropertyName.TAGS),
+        unique_key=column(PropertyName.UNIQ_KEY),
+        keys=split_keys_column(column(PropertyName.KEYS)),
+        user_names=halves.take(pa.array(user_at)),
+        user_values=halves.take(pa.array(user_at + 1)),
+        user_offsets=_offsets(np.bincount(row_of[is_user], minlength=rows)),
+    )
+
+
+def split_keys_column(texts: Any) -> Any:
+    """Return the keys in KEYS texts (a string array, null for none) as list<string>."""
+    words_of = pc.split_pattern(pc.fill_null(texts, ""), KEY_SEPARATOR)
+    words = words_of.flatten()
+    is_key = pc.binary_length(words).to_numpy() > 0
+    row_of = np.repeat(np.arange(len(texts)), np.diff(words_of.offsets.to_numpy()))
+    offsets = _offsets(np.bincount(row_of[is_key], minlength=len(texts)))
+    keys = words.filter(pa.array(is_key))
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), keys, type=_LIST)
+
+
+def _has_twice(row_of: npt.NDArray[np.intp], codes: Int64s, names_count: int) -> bool:
+    """Say whether a row has a name twice."""
+    if not len(codes):
+        return False
+    if names_count > _BITS:
+        return len(np.unique(row_of * names_count + codes)) != len(codes)
+    row_starts = np.flatnonzero(np.diff(row_of, prepend=-1))
+    bits = np.left_shift(1, codes)
+    # Adding carries where a bit is there twice.
+    return not np.array_equal(np.add.reduceat(bits, row_starts), np.bitwise_or.reduceat(bits, row_starts))
+
+
+def _offsets(counts: npt.NDArray[np.intp]) -> Int64s:
+    """Return where each row's items begin, and where the last one's end."""
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    return offsets
