@@ -16,6 +16,7 @@ from services.gateway.routes.groups import group_routes
 from services.gateway.routes.keys import audit_routes, key_routes, ticket_routes
 from services.gateway.routes.later import later_routes
 from services.gateway.routes.read import read_routes
+from services.gateway.routes.reports import report_routes
 from services.gateway.routes.send import send_routes
 from services.gateway.routes.service import STREAM_PATH, service_routes
 from services.gateway.routes.topics import topic_routes
@@ -62,6 +63,7 @@ def all_routes(dependencies: Dependencies) -> list[Route]:
         *topic_routes(dependencies.topics),
         *group_routes(dependencies.groups, dependencies.offsets, dependencies.consumers),
         *cluster_routes(dependencies.cluster),
+        *report_routes(dependencies.reports),
         *key_routes(dependencies.key_admin),
         *ticket_routes(dependencies.tickets),
         *audit_routes(dependencies.audit),

@@ -38,6 +38,7 @@ from services.gateway.usecases.offsets import GroupOffsets
 from services.gateway.usecases.publish import StreamPublisher
 from services.gateway.usecases.read import QueueReader
 from services.gateway.usecases.reconcile import KindReconciler, Reconciler
+from services.gateway.usecases.reports import Reports
 from services.gateway.usecases.send import SendMessages
 from services.gateway.ws.consumers import GroupConsumers
 from services.gateway.ws.endpoint import StreamEndpoint
@@ -74,6 +75,7 @@ class Dependencies:
     cluster: Cluster
     key_admin: Keys
     audit: Audit
+    reports: Reports
     reconciler: Reconciler
     mirror: Mirror
     stream: StreamEndpoint
@@ -161,6 +163,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         cluster=Cluster(engine, brokers, metadata),
         key_admin=Keys(metadata, keys, key_store),
         audit=Audit(metadata),
+        reports=Reports(metadata),
         reconciler=Reconciler(reconcilers, metadata, metrics, interval_ms=settings.reconcile_interval_ms),
         mirror=Mirror(consumers, group_kind, brokers, metadata, metrics, interval_ms=settings.mirror_interval_ms),
         stream=StreamEndpoint(

@@ -1,0 +1,187 @@
+"""Reports: runs that are wanted and what they found. Jobs write the results; here runs are made and all is read."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import Row, Select, and_, func, select, tuple_, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from services.gateway.db.leadership import lock_key
+from services.gateway.db.reporttables import REPORT_LAG_ROWS, REPORT_PAGES, REPORT_RUNS, REPORT_SCHEDULES
+from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, AuditRepository
+
+QUEUED: Final = "queued"
+SUCCEEDED: Final = "succeeded"
+FAILED: Final = ("failed", "timed_out")
+MANUAL: Final = "manual"
+
+_RUN: Final = REPORT_RUNS.c
+_LAG: Final = REPORT_LAG_ROWS.c
+# The topic's own row stands before those of its queues; nulls have a place, too.
+_PLACE: Final = (
+    _LAG.group_name,
+    _LAG.topic,
+    _LAG.level == "queue",
+    func.coalesce(_LAG.broker, ""),
+    func.coalesce(_LAG.queue_id, -1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time a run reports on."""
+
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A run that somebody asked for, and whether that queued it (or it was so already, with no window given)."""
+
+    run: Row[Any]
+    is_queued: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LagPlace:
+    """Where a row of a lag report stands among the others."""
+
+    group: str
+    topic: str
+    is_queue: bool
+    broker: str = ""
+    queue_id: int = -1
+
+
+class ReportRepository:
+    """Runs, rows, pages and schedules."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def start(self, job: str, window: Window | None, *, actor: Actor) -> Started:
+        """Want a run; who asks twice for the same gets the same, and no second one.
+
+        Args:
+            job: The job's name.
+            window: None for a report on the moment it starts.
+            actor: Who asks.
+        """
+        # Two who ask at the same moment come one after the other; it ends with the transaction.
+        await self._session.execute(select(func.pg_advisory_xact_lock(lock_key(f"report.{job}"))))
+        run = await self._known(job, window)
+        if run is None:
+            run = await self._insert(job, window, actor)
+            if (
+                run is None
+            ):  # The scheduler, which takes no lock, made the window's run between our look and our insert.
+                return await self.start(job, window, actor=actor)
+        elif window is None or run.status not in FAILED:
+            return Started(run, is_queued=window is None)
+        else:
+            run = await self._again(run, actor)
+        after = {
+            "run": str(run.id),
+            "window": None if window is None else [run.window_start.isoformat(), run.window_end.isoformat()],
+        }
+        AuditRepository(self._session).record(actor, "report.run", "report", job, before=None, after=after)
+        return Started(run, is_queued=True)
+
+    async def get(self, job: str, run_id: uuid.UUID) -> Row[Any] | None:
+        """Return a run, None where the job has no such run."""
+        return (
+            await self._session.execute(select(REPORT_RUNS).where(_RUN.id == run_id, _RUN.job == job))
+        ).one_or_none()
+
+    async def latest(self, job: str) -> Row[Any] | None:
+        """Return the run that succeeded for the newest window; one over an older window that came later is not it."""
+        query = select(REPORT_RUNS).where(_RUN.job == job, _RUN.status == SUCCEEDED)
+        newest = query.order_by(_RUN.window_end.desc(), _RUN.finished_at.desc().nulls_last()).limit(1)
+        return (await self._session.execute(newest)).one_or_none()
+
+    async def page(
+        self, job: str, *, before: tuple[datetime, uuid.UUID] | None = None, limit: int = 100
+    ) -> Sequence[Row[Any]]:
+        """Return a job's runs, the newest first; `before` is the place of the last run of the page before."""
+        assert 1 <= limit <= LIST_LIMIT_MAX, f"a page of {limit}"
+        query = select(REPORT_RUNS).where(_RUN.job == job)
+        if before is not None:
+            query = query.where(tuple_(_RUN.created_at, _RUN.id) < before)
+        query = query.order_by(_RUN.created_at.desc(), _RUN.id.desc()).limit(limit)
+        return (await self._session.execute(query)).all()
+
+    async def last_runs(self) -> Mapping[str, Row[Any]]:
+        """Return each job's newest run."""
+        query = select(REPORT_RUNS).distinct(_RUN.job).order_by(_RUN.job, _RUN.created_at.desc(), _RUN.id.desc())
+        return {row.job: row for row in await self._session.execute(query)}
+
+    async def schedules(self) -> Mapping[str, Row[Any]]:
+        """Return what the scheduler says, by job."""
+        return {row.job: row for row in await self._session.execute(select(REPORT_SCHEDULES))}
+
+    async def lag_rows(
+        self,
+        run_id: uuid.UUID,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        level: str | None = None,
+        after: LagPlace | None = None,
+        limit: int = 100,
+    ) -> Sequence[Row[Any]]:
+        """Return rows of a lag report by group, topic, level, broker and queue, starting behind `after`."""
+        assert 1 <= limit <= LIST_LIMIT_MAX, f"a page of {limit}"
+        query: Select[Any] = select(REPORT_LAG_ROWS).where(_LAG.run_id == run_id)
+        for column, value in ((_LAG.group_name, group), (_LAG.topic, topic), (_LAG.level, level)):
+            if value is not None:
+                query = query.where(column == value)
+        if after is not None:
+            place = (after.group, after.topic, after.is_queue, after.broker, after.queue_id)
+            query = query.where(tuple_(*_PLACE) > place)
+        rows: Sequence[Row[Any]] = (await self._session.execute(query.order_by(*_PLACE).limit(limit))).all()
+        return rows
+
+    async def as_of(self, run_id: uuid.UUID) -> datetime | None:
+        """Return the moment a lag report speaks of, None where it has no rows."""
+        query = select(_LAG.as_of).where(_LAG.run_id == run_id).limit(1)
+        return (await self._session.execute(query)).scalar_one_or_none()
+
+    async def html(self, run_id: uuid.UUID) -> str | None:
+        """Return a run's page, None where it has none."""
+        query = select(REPORT_PAGES.c.html).where(REPORT_PAGES.c.run_id == run_id)
+        return (await self._session.execute(query)).scalar_one_or_none()
+
+    async def _known(self, job: str, window: Window | None) -> Row[Any] | None:
+        """Return the window's run, or without one the run that is queued already."""
+        query = select(REPORT_RUNS).where(_RUN.job == job)
+        if window is None:
+            query = query.where(_RUN.window_start.is_(None), _RUN.status == QUEUED).order_by(_RUN.created_at).limit(1)
+        else:
+            query = query.where(and_(_RUN.window_start == window.start, _RUN.window_end == window.end))
+        return (await self._session.execute(query.with_for_update())).one_or_none()
+
+    async def _insert(self, job: str, window: Window | None, actor: Actor) -> Row[Any] | None:
+        values: dict[str, Any] = {"job": job, "trigger": MANUAL, "requested_by": actor.id}
+        if window is not None:
+            values |= {"window_start": window.start, "window_end": window.end}
+        statement = insert(REPORT_RUNS).values(values).on_conflict_do_nothing().returning(REPORT_RUNS)
+        run: Row[Any] | None = (await self._session.execute(statement)).one_or_none()
+        return run
+
+    async def _again(self, failed: Row[Any], actor: Actor) -> Row[Any]:
+        """Queue a run that failed as if it were new; its id and window stay."""
+        nothing = dict.fromkeys(
+            ("started_at", "finished_at", "heartbeat_at", "progress_percent", "progress", "rows", "error", "files")
+        )
+        change = (
+            update(REPORT_RUNS)
+            .where(_RUN.id == failed.id)
+            .values(status=QUEUED, attempt=0, trigger=MANUAL, requested_by=actor.id, **nothing)
+        )
+        run: Row[Any] = (await self._session.execute(change.returning(REPORT_RUNS))).one()
+        return run

@@ -1,0 +1,111 @@
+"""`/v1/reports`: report jobs, their runs and what they found."""
+
+from typing import Final
+
+import msgspec
+
+from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, check_group, check_topic
+from services.gateway.asgi.answer import Answer, Headers, json_answer
+from services.gateway.asgi.call import Call
+from services.gateway.asgi.query import limit_of
+from services.gateway.asgi.router import Route
+from services.gateway.db.repositories import Actor
+from services.gateway.errors import invalid
+from services.gateway.schemas.reading import read_json
+from services.gateway.schemas.reports import LATEST, NewRun
+from services.gateway.usecases.reports import Reports
+
+LEVELS: Final = ("queue", "topic")
+
+# A page is all in one file. Whatever a name or key of a message in it says, nothing runs and nothing is fetched.
+_PAGE_POLICY: Final = (
+    b"default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
+    b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_PAGE_HEADERS: Final = (
+    (b"content-type", b"text/html; charset=utf-8"),
+    (b"content-security-policy", _PAGE_POLICY),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+)
+
+_new_run = msgspec.json.Decoder(NewRun)
+
+
+def report_routes(reports: Reports) -> list[Route]:
+    """Return the routes of reports."""
+
+    async def show_all(call: Call) -> Answer:
+        _require_reading(call)
+        return json_answer(await reports.list())
+
+    async def start(call: Call) -> Answer:
+        call.principal.require_admin()
+        wanted = await _read_wanted(call)
+        job = call.parameters["job"]
+        run, is_queued = await reports.start(job, wanted, Actor(call.principal.key_id, call.request_id))
+        answer = json_answer(run, 202 if is_queued else 200)
+        if is_queued:
+            answer.headers.append((b"location", f"/v1/reports/{job}/runs/{run['id']}".encode("ascii")))
+        return answer
+
+    async def page(call: Call) -> Answer:
+        _require_reading(call)
+        cursor, limit = call.query.get("cursor"), limit_of(call.query)
+        return json_answer(await reports.page(call.parameters["job"], cursor=cursor, limit=limit))
+
+    async def show(call: Call) -> Answer:
+        _require_reading(call)
+        return json_answer(await reports.get(call.parameters["job"], call.parameters["run"]))
+
+    async def show_page(call: Call) -> Answer:
+        _require_reading(call)
+        html = await reports.html(call.parameters["job"], call.parameters["run"])
+        headers: Headers = list(_PAGE_HEADERS)
+        return Answer(200, html.encode(), headers)
+
+    async def rows(call: Call) -> Answer:
+        _require_reading(call)
+        query = call.query
+        group, topic, level = query.get("group"), query.get("topic"), query.get("level")
+        if group is not None:
+            check_group(group)
+        if topic is not None:
+            check_topic(topic, length_max=RETRY_TOPIC_LENGTH_MAX)
+        if level is not None and level not in LEVELS:
+            raise invalid("level", level, f"is not one of {', '.join(LEVELS)}")
+        found = await reports.lag_rows(
+            call.parameters["job"],
+            run=query.get("run", LATEST),
+            group=group,
+            topic=topic,
+            level=level,
+            cursor=query.get("cursor"),
+            limit=limit_of(query),
+        )
+        return json_answer(found)
+
+    return [
+        Route("GET", "/v1/reports", show_all),
+        Route("GET", "/v1/reports/{job}/runs", page, frozenset({"cursor", "limit"})),
+        Route("POST", "/v1/reports/{job}/runs", start),
+        Route("GET", "/v1/reports/{job}/runs/{run}", show),
+        Route("GET", "/v1/reports/{job}/runs/{run}/html", show_page),
+        Route("GET", "/v1/reports/{job}/rows", rows, frozenset({"cursor", "group", "level", "limit", "run", "topic"})),
+    ]
+
+
+async def _read_wanted(call: Call) -> NewRun:
+    """Return what the body asks for; none at all asks for a run without a window."""
+    if call.media_type is None:
+        body = await call.read_body()
+        if not body:
+            return NewRun()
+    call.require_json()
+    return read_json(await call.read_body(), _new_run)
+
+
+def _require_reading(call: Call) -> None:
+    rights = call.principal.rights
+    call.principal.require(rights.metrics or rights.admin, "metrics")

@@ -1,0 +1,115 @@
+"""Reports as requests and answers show them."""
+
+import uuid
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from gantry.model.errors import InvalidValueError
+from services.gateway.schemas.times import format_moment, parse_time_ms
+
+LATEST: Final = "latest"
+
+_PLAIN: Final = (
+    "lag_messages",
+    "lag_seconds",
+    "in_rate",
+    "out_rate",
+    "drain_eta_s",
+    "drain_eta_low_s",
+    "drain_eta_high_s",
+)
+_MORE: Final = ("retention_left_s", "skew", "top_tags", "clients", "verdict", "cause", "next_step", "evidence")
+
+
+class WantedWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "end": "to"}):
+    """The time somebody wants a report on."""
+
+    start: str
+    end: str
+
+
+class NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A run that somebody wants."""
+
+    window: WantedWindow | None = None
+
+
+def read_window(window: WantedWindow) -> tuple[datetime, datetime]:
+    """Return a window's two moments.
+
+    Raises:
+        InvalidValueError: One is no moment, or the first is not before the second.
+    """
+    start_ms, end_ms = parse_time_ms(window.start, "/window/from"), parse_time_ms(window.end, "/window/to")
+    if start_ms >= end_ms:
+        raise InvalidValueError("/window/to", window.end, f"is not after /window/from, {window.start}")
+    return _moment(start_ms), _moment(end_ms)
+
+
+def read_run_id(text: str, field: str) -> uuid.UUID | None:
+    """Return a run's id, None for `latest`.
+
+    Raises:
+        InvalidValueError: It is neither.
+    """
+    if text == LATEST:
+        return None
+    try:
+        run_id = uuid.UUID(text)
+    except ValueError:
+        run_id = None
+    # What Python's reader takes besides: braces, `urn:uuid:`, no hyphens, capitals.
+    if run_id is None or str(run_id) != text:
+        raise InvalidValueError(field, text, "is neither a run's id nor `latest`")
+    return run_id
+
+
+def run_view(row: Any) -> dict[str, Any]:
+    """Return a run as answers show it."""
+    has_progress = row.progress_percent is not None or row.progress is not None
+    took = None if row.started_at is None or row.finished_at is None else row.finished_at - row.started_at
+    return {
+        "id": str(row.id),
+        "job": row.job,
+        "window": None
+        if row.window_start is None
+        else {"from": format_moment(row.window_start), "to": format_moment(row.window_end)},
+        "trigger": row.trigger,
+        "status": row.status,
+        "progress": {"percent": row.progress_percent, "step": row.progress} if has_progress else None,
+        "attempt": row.attempt,
+        "rows": row.rows,
+        "error": row.error,
+        "created_at": format_moment(row.created_at),
+        "started_at": _shown(row.started_at),
+        "finished_at": _shown(row.finished_at),
+        "duration_ms": None if took is None else max(0, int(took.total_seconds() * 1_000)),
+        "files": None if row.files is None else {"html": row.files.get("html"), "parquet": row.files.get("parquet")},
+    }
+
+
+def lag_row_view(row: Any) -> dict[str, Any]:
+    """Return a row of a lag report as answers show it."""
+    figures = row._mapping  # noqa: SLF001 - the public name of a row as a mapping, for all its underscore.
+    return {
+        "level": row.level,
+        "group": row.group_name,
+        "topic": row.topic,
+        "broker": row.broker,
+        "queue_id": row.queue_id,
+        "as_of": format_moment(row.as_of),
+        **{name: figures[name] for name in _PLAIN},
+        "oldest_unconsumed_at": _shown(row.oldest_unconsumed_at),
+        **{name: figures[name] for name in _MORE},
+    }
+
+
+def _shown(moment: datetime | None) -> str | None:
+    return None if moment is None else format_moment(moment)
+
+
+def _moment(at_ms: int) -> datetime:
+    second, ms = divmod(at_ms, 1_000)
+    return datetime.fromtimestamp(second, UTC).replace(microsecond=ms * 1_000)
