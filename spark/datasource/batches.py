@@ -8,10 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, TimestampType
 
+from spark.datasource.partitions import RowsPartition, chunks
+
 ROWS_PER_BATCH: Final = 8_192
+ROWS_PER_TASK_MAX: Final = 20_000
+"""They travel inside of the task, some 100 kB of them."""
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
@@ -54,3 +59,8 @@ def unpack_rows(data: bytes) -> Iterator[pa.RecordBatch]:
         for batch in reader:
             for start in range(0, batch.num_rows, ROWS_PER_BATCH):
                 yield batch.slice(start, ROWS_PER_BATCH)
+
+
+def plan_rows(schema: StructType, rows: Sequence[Sequence[Any]], rows_max: int) -> list[InputPartition]:
+    """Return the tasks that hand on rows that were read while planning."""
+    return [RowsPartition(pack_rows(schema, part)) for part in chunks(rows, min(rows_max, ROWS_PER_TASK_MAX))]

@@ -1,0 +1,240 @@
+"""Kind `backlog`: a row for each unit of a ConsumeQueue that a group has not consumed.
+
+Planning fixes the region of each place: from the committed offset, or where the queue begins by now, up to the end at
+that moment. Reading gives a row for every offset of the region, always: what has been deleted since, or can't be read,
+is a row whose other columns are null, so that a count is right whatever happens and a task run again gives as many.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from gantry.client.backlog import UNIT_ROW, UNITS_MAX, Backlog
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError, BrokerUnavailableError, ClientError, NoAnswerError, NotServedError
+from gantry.model.message import MessageQueue
+from gantry.runtime.telemetry import logger
+from spark.datasource import live
+from spark.datasource.batches import ROWS_PER_BATCH, arrow_schema
+from spark.datasource.options import Options, Position, Where
+from spark.datasource.partitions import Region, RegionsPartition, plan_regions, split
+from spark.datasource.places import Place, find_places
+from spark.datasource.pushdown import Pushed, Wanted, push_down
+
+log = logger("spark.backlog")
+
+EXACT = ("group", "topic", "broker", "queue_id", "queue_offset", "tag_hash", "stored_at")
+
+REQUESTS_MAX: Final = 8
+"""Under way at a time, a task; 4,096 units each."""
+ATTEMPTS_MAX: Final = 3
+RETRY_AFTER_S: Final = 0.5
+
+_INT64 = np.iinfo(np.int64)
+UNIT = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8"), ("stored_at_ms", ">i8")])
+assert UNIT.itemsize == UNIT_ROW.size
+# As a broker gives a unit that stands for no message.
+_UNKNOWN = np.array((0, -1, 0, -1), dtype=UNIT)
+
+Units = npt.NDArray[Any]
+"""Rows of UNIT."""
+
+
+class BacklogReader(DataSourceReader):
+    """Reads kind `backlog`."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pushed = _asked_by_options(options)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name.
+        """Take what is asked of any column but sizes and physical offsets; return the rest."""
+        pushed, left = push_down(filters, exact=EXACT)
+        for column, wanted in pushed.columns.items():
+            self._pushed = self._pushed.also(column, wanted)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        """Look where the groups are. Raises SurveyError, ClientError, TimeoutError."""
+        found = live.run(
+            self._options, lambda engine: find_places(engine, self._options, self._pushed, instances=False)
+        )
+        regions = [
+            region for place in found.places if (region := region_of(place, self._options, self._pushed)) is not None
+        ]
+        return list(plan_regions(regions, self._options.max_rows_per_partition))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the units of a task's regions. Raises TimeoutError."""
+        if not isinstance(partition, RegionsPartition):
+            return
+        for parts in live.stream(self._options, lambda engine: _read(engine, partition.regions)):
+            batch = units_batch(self._schema, parts, self._pushed)
+            if batch.num_rows:
+                yield batch
+
+
+def region_of(place: Place, options: Options, pushed: Pushed) -> Region | None:
+    """Return what a group has not consumed of a queue, as far as it is asked for; None where that is nothing."""
+    start, end = place.start, place.max_offset
+    if start is None or end is None:
+        return None
+    asked = pushed.wanted("queue_offset")
+    limits = [Wanted(asked.values, asked.at_least, asked.at_most)]
+    if options.start is not None and options.start.where is Where.OFFSET:
+        limits.append(Wanted(at_least=options.start.value))
+    if options.end is not None and options.end.where is Where.OFFSET:
+        limits.append(Wanted(at_most=options.end.value - 1))
+    for limit in limits:
+        if limit.values is not None:
+            offsets = [value for value in limit.values if isinstance(value, int)]
+            start, end = max([start, min(offsets, default=end)]), min([end, max(offsets, default=start - 1) + 1])
+        start = start if limit.at_least is None else max(start, limit.at_least)
+        end = end if limit.at_most is None else min(end, limit.at_most + 1)
+    if start >= end or _is_nothing(options.start, options.end):
+        return None
+    return Region(place.topic, place.broker, place.queue_id, start, end, place.group)
+
+
+def units_batch(schema: StructType, parts: Sequence[tuple[Region, Units]], pushed: Pushed) -> pa.RecordBatch:
+    """Make a batch of units, as many as a region has offsets; those that Spark does not ask for are left out."""
+    arrow = arrow_schema(schema)
+    units = np.concatenate([units for _, units in parts])
+    offsets = np.concatenate([np.arange(region.start, region.end, dtype=np.int64) for region, _ in parts])
+    is_message = units["size"] >= 0
+    is_timed = is_message & (units["stored_at_ms"] >= 0)
+    stored_at_us = units["stored_at_ms"].astype(np.int64) * 1_000
+    tags_codes = units["tags_code"].astype(np.int64)
+    kept = (
+        _passes(pushed, "queue_offset", offsets, np.ones(len(units), dtype=bool))
+        & _passes(pushed, "tag_hash", tags_codes, is_message)
+        & _passes(pushed, "stored_at", stored_at_us, is_timed)
+    )
+
+    def texts(name: str) -> pa.Array:
+        return pa.concat_arrays(
+            [pa.repeat(pa.scalar(getattr(region, name), pa.string()), len(u)) for region, u in parts]
+        )
+
+    queue_ids = np.concatenate([np.full(len(units), region.queue_id, dtype=np.int32) for region, units in parts])
+    columns = {
+        "group": texts("group"),
+        "topic": texts("topic"),
+        "broker": texts("broker"),
+        "queue_id": pa.array(queue_ids),
+        "queue_offset": pa.array(offsets),
+        "physical_offset": pa.array(units["physical_offset"].astype(np.int64), mask=~is_message),
+        "size": pa.array(units["size"].astype(np.int32), mask=~is_message),
+        "tag_hash": pa.array(tags_codes, mask=~is_message),
+        "stored_at": pa.array(stored_at_us, mask=~is_timed).cast(pa.timestamp("us", tz="UTC")),
+    }
+    batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.fieldNames()], schema=arrow)
+    return batch if kept.all() else batch.filter(pa.array(kept))
+
+
+# Inside
+
+
+def _asked_by_options(options: Options) -> Pushed:
+    """Return what `from` and `to` ask of store times; a message without one is then left out."""
+    pushed = Pushed()
+    if options.start is not None and options.start.where is Where.TIME:
+        pushed = pushed.also("stored_at", Wanted(at_least=options.start.value * 1_000))
+    if options.end is not None and options.end.where is Where.TIME:
+        pushed = pushed.also("stored_at", Wanted(at_most=options.end.value * 1_000 - 1))
+    return pushed
+
+
+def _is_nothing(start: Position | None, end: Position | None) -> bool:
+    return (start is not None and start.where is Where.LATEST) or (end is not None and end.where is Where.EARLIEST)
+
+
+def _passes(
+    pushed: Pushed, column: str, values: npt.NDArray[np.int64], is_known: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    if column not in pushed.columns:
+        return np.ones(len(values), dtype=bool)
+    wanted = pushed.wanted(column)
+    passing = is_known.copy()
+    if wanted.values is not None:
+        among = [value for value in wanted.values if isinstance(value, int) and _INT64.min <= value <= _INT64.max]
+        passing &= np.isin(values, np.array(among, dtype=np.int64))
+    if wanted.at_least is not None:
+        passing &= values >= max(wanted.at_least, _INT64.min) if wanted.at_least <= _INT64.max else False
+    if wanted.at_most is not None:
+        passing &= values <= min(wanted.at_most, _INT64.max) if wanted.at_most >= _INT64.min else False
+    return passing
+
+
+async def _read(engine: ClientEngine, regions: Sequence[Region]) -> AsyncGenerator[list[tuple[Region, Units]], None]:
+    """Yield the units of regions in their order, some thousands at a time, with the next requests already sent."""
+    fetcher = _Fetcher(engine)
+    pieces = split(regions, UNITS_MAX)
+    under_way: list[tuple[Region, asyncio.Task[Units]]] = []
+    gathered: list[tuple[Region, Units]] = []
+    count = 0
+    while True:
+        while len(under_way) < REQUESTS_MAX and (piece := next(pieces, None)) is not None:
+            under_way.append((piece, engine.tasks.spawn(fetcher.fetch(piece))))
+        if not under_way:
+            break
+        region, task = under_way.pop(0)
+        gathered.append((region, await task))
+        count += region.rows
+        if count >= ROWS_PER_BATCH:
+            yield gathered
+            gathered, count = [], 0
+    if gathered:
+        yield gathered
+
+
+class _Fetcher:
+    """Reads regions; what fails stays unknown, and once a broker is away the rest of its regions does, too."""
+
+    def __init__(self, engine: ClientEngine) -> None:
+        self._backlog = Backlog(engine)
+        self._lost: dict[str, str] = {}
+
+    async def fetch(self, region: Region) -> Units:
+        """Return a unit for every offset of a region."""
+        units = np.full(region.rows, _UNKNOWN, dtype=UNIT)
+        queue = MessageQueue(region.topic, region.broker, region.queue_id)
+        at = region.start
+        try:
+            while at < region.end:
+                found = await self._ask(queue, at, region.end - at)
+                if found.next_offset <= at:
+                    break
+                first, end = min(found.first_offset, region.end), min(found.next_offset, region.end)
+                rows = np.frombuffer(found.rows, dtype=UNIT)[: max(0, end - first)]
+                units[first - region.start : first - region.start + len(rows)] = rows
+                at = found.next_offset
+        except ClientError as error:
+            log.warning("units not read", queue=str(queue), offset=at, end=region.end, error=str(error))
+        return units
+
+    async def _ask(self, queue: MessageQueue, offset: int, count: int) -> Any:
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            if queue.broker_name in self._lost:
+                raise BrokerUnavailableError(queue.broker_name)
+            try:
+                return await self._backlog.units(queue, offset, count=min(count, UNITS_MAX))
+            except NotServedError:
+                self._lost[queue.broker_name] = "not served"
+                raise
+            except (NoAnswerError, BrokerUnavailableError) as error:
+                if attempt == ATTEMPTS_MAX:
+                    self._lost[queue.broker_name] = str(error)
+                    raise
+            except BrokerError as error:
+                if attempt == ATTEMPTS_MAX or not error.disposition.is_transient:
+                    raise
+            await asyncio.sleep(RETRY_AFTER_S * attempt)
+        raise AssertionError("the last attempt returned or raised")

@@ -1,0 +1,49 @@
+"""What a group wants of a topic, as far as a ConsumeQueue's units can tell: the hashes of its tags."""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from gantry.model.errors import InvalidExpressionError
+from gantry.model.group import SUB_ALL, TAG_EXPRESSION, SubscriptionData, parse_tag_expression
+
+
+@dataclass(frozen=True, slots=True)
+class TagFilter:
+    """A subscription's filter."""
+
+    expression: str
+    codes: tuple[int, ...] | None = None
+    """Java hashes of the tags, signed; None: all pass."""
+    tags: frozenset[str] = frozenset()
+    error: str | None = None
+    """Why nobody can say from units which messages pass."""
+
+    @classmethod
+    def of_expression(cls, kind: str, expression: str) -> Self:
+        """Return the filter of an expression, as Postgres keeps it."""
+        if kind != TAG_EXPRESSION:
+            return cls(expression, error=f"a filter of type {kind} can't be applied to units: {expression}")
+        try:
+            subscription = parse_tag_expression("", expression)
+        except InvalidExpressionError as error:
+            return cls(expression, error=f"the group's filter can't be read: {error}")
+        return cls.of_subscription(subscription)
+
+    @classmethod
+    def of_subscription(cls, subscription: SubscriptionData) -> Self:
+        """Return the filter of a subscription, as brokers know it."""
+        expression = subscription.sub_string or SUB_ALL
+        if subscription.expression_type != TAG_EXPRESSION or subscription.class_filter_mode:
+            kind = "class" if subscription.class_filter_mode else subscription.expression_type
+            return cls(expression, error=f"a filter of type {kind} can't be applied to units: {expression}")
+        # As brokers read it: without hashes everything passes.
+        if subscription.is_all or not subscription.code_set:
+            return cls(expression)
+        return cls(expression, tuple(sorted(subscription.code_set)), subscription.tags_set)
+
+    def passes(self, tags_code: int) -> bool:
+        """Say whether a unit's message passes."""
+        return self.codes is None or tags_code in self.codes
+
+
+ALL: Final = TagFilter(SUB_ALL)

@@ -1,0 +1,75 @@
+"""Kind `groups`: who consumes for each group at each broker, and whether it may; one look, as kind `offsets`."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from gantry.remoting.bodies.connections import ConsumerConnection
+from spark.datasource import live
+from spark.datasource.batches import plan_rows, unpack_rows
+from spark.datasource.options import Options
+from spark.datasource.partitions import RowsPartition
+from spark.datasource.pushdown import Pushed, push_down
+from spark.datasource.survey import BrokerView, Survey, look
+
+EXACT = ("group", "broker")
+
+
+class GroupsReader(DataSourceReader):
+    """Reads kind `groups`."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pushed = Pushed()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name.
+        """Take what is asked of groups and brokers; return the rest."""
+        self._pushed, left = push_down(filters, exact=EXACT)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        """Look at the brokers. Raises SurveyError, ClientError, TimeoutError."""
+        survey = live.run(self._options, lambda engine: look(engine, self._options, self._pushed))
+        rows = [
+            groups_row(survey, view, group)
+            for view in survey.views.values()
+            if self._pushed.passes("broker", view.name)
+            for group in survey.groups
+        ]
+        return plan_rows(self._schema, rows, self._options.max_rows_per_partition)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield what was found."""
+        if isinstance(partition, RowsPartition):
+            yield from unpack_rows(partition.data)
+
+
+def groups_row(survey: Survey, view: BrokerView, group: str) -> tuple[Any, ...]:
+    """Return what a broker knows of a group, in the order of the schema."""
+    here = view.instances.get(group)
+    config = view.groups.get(group)
+    is_known = isinstance(here, ConsumerConnection)
+    error = view.error or (here if isinstance(here, str) else None)
+    ever_seen = _ever_seen(survey, group)
+    if ever_seen is None and survey.remembered.error is not None:
+        error = "; ".join(part for part in (error, survey.remembered.error) if part is not None)
+    return (
+        group,
+        view.name,
+        len(here.connections) if is_known and isinstance(here, ConsumerConnection) else None,
+        None if config is None else config.consume_enable,
+        ever_seen,
+        error,
+    )
+
+
+def _ever_seen(survey: Survey, group: str) -> bool | None:
+    for view in survey.views.values():
+        connection = view.instances.get(group)
+        if isinstance(connection, ConsumerConnection) and connection.connections:
+            return True
+    return survey.remembered.has_seen(group)

@@ -1,0 +1,275 @@
+"""Kind `heads`: the first message in each queue that a group has not consumed and that its filter lets through.
+
+Planning finds the places, as kind `offsets` does; tasks ask for the heads of some of them, hundreds in a request, and
+count the tags of the first units behind each. What came after planning is no head: a task run again finds the same.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from gantry.client.answers import read_body
+from gantry.client.backlog import UNIT_ROW, Backlog, Head, HeadQuery
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError, ClientError, NotServedError
+from gantry.model.errors import RecordError
+from gantry.model.javahash import tags_code
+from gantry.model.message import MessageQueue
+from gantry.model.record import decode_record
+from gantry.remoting.bodies.backlog import TAGS_CODES_MAX
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.headers.query import ViewMessageHeader
+from spark.datasource import live
+from spark.datasource.batches import plan_rows, record_batch, rows_to_columns, unpack_rows
+from spark.datasource.filters import ALL, TagFilter
+from spark.datasource.options import Options
+from spark.datasource.partitions import RowsPartition, chunks
+from spark.datasource.places import Place, Places, find_places
+from spark.datasource.pushdown import Pushed, push_down
+from spark.datasource.survey import REQUESTS_MAX
+
+EXACT = ("group", "topic", "broker", "queue_id")
+
+HEADS_PER_TASK: Final = 1_024
+UNITS_EXAMINED_MAX: Final = 256
+"""Whose tags are counted, of each queue; a request has as many rows, 7 kB."""
+NAMES_LOOKED_UP_MAX: Final = 256
+"""Messages a task reads to learn what tags its hashes stand for; a tag beyond is shown as its hash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A place with something not consumed, and what its group wants."""
+
+    place: Place
+    wanted: TagFilter
+    is_filter_known: bool
+
+    @property
+    def error(self) -> str | None:
+        """Why a head can't be asked for."""
+        count = len(self.wanted.codes or ())
+        if count > TAGS_CODES_MAX:
+            return f"the group's filter has {count} tags, at most {TAGS_CODES_MAX} can be asked for"
+        return self.wanted.error
+
+    def query(self) -> HeadQuery:
+        """Return what the broker is asked."""
+        assert self.place.start is not None, self.place
+        return HeadQuery(self.place.topic, self.place.queue_id, self.place.start, self.wanted.codes)
+
+
+@dataclass(frozen=True, repr=False)
+class HeadsPartition(InputPartition):
+    """What one task asks one broker."""
+
+    broker: str
+    questions: tuple[Question, ...]
+
+
+@dataclass(slots=True)
+class Tags:
+    """The tags of the first units behind a place; a null name stands for messages without a tag."""
+
+    counts: list[tuple[str | None, int]] = field(default_factory=list)
+    examined: int = 0
+
+
+NOTHING: Final = Tags()
+
+
+class HeadsReader(DataSourceReader):
+    """Reads kind `heads`."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pushed = Pushed()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name.
+        """Take what is asked of groups, topics, brokers and queues; return the rest."""
+        self._pushed, left = push_down(filters, exact=EXACT)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        """Look where the groups are. Raises SurveyError, ClientError, TimeoutError."""
+        found = live.run(self._options, lambda engine: find_places(engine, self._options, self._pushed))
+        rows, questions = sort_places(found)
+        partitions = plan_rows(self._schema, rows, self._options.max_rows_per_partition)
+        size = min(HEADS_PER_TASK, self._options.max_rows_per_partition)
+        for broker, asked in questions.items():
+            partitions += [HeadsPartition(broker, tuple(part)) for part in chunks(asked, size)]
+        return partitions
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Ask, and yield the answers. Raises TimeoutError."""
+        if isinstance(partition, RowsPartition):
+            yield from unpack_rows(partition.data)
+        elif isinstance(partition, HeadsPartition):
+            broker, questions = partition.broker, partition.questions
+            rows = live.run(self._options, lambda engine: ask(engine, broker, questions))
+            yield record_batch(self._schema, rows_to_columns(self._schema, rows))
+
+
+def sort_places(found: Places) -> tuple[list[tuple[Any, ...]], dict[str, list[Question]]]:
+    """Return the rows of places about which there is nothing to ask, and broker → the questions about the others."""
+    rows: list[tuple[Any, ...]] = []
+    questions: dict[str, list[Question]] = {}
+    for place in found.places:
+        known = found.survey.filter(place.group, place.topic)
+        question = Question(place, known or ALL, known is not None)
+        error, is_done = _without_asking(place)
+        if error is not None:
+            rows.append(head_row(question, error=error))
+        elif is_done:
+            rows.append(head_row(question, tags=NOTHING))
+        else:
+            questions.setdefault(place.broker, []).append(question)
+    return rows, questions
+
+
+def _without_asking(place: Place) -> tuple[str | None, bool]:
+    """Return why there can't be a head, and whether there certainly is none."""
+    if place.min_offset is None or place.max_offset is None:
+        return place.error or "the queue's ends are not known", False
+    if place.committed is None:
+        if place.min_offset == place.max_offset:
+            return None, True
+        return "the group has never committed an offset of this queue", False
+    if place.start is None:
+        return place.remark, False
+    return None, place.start >= place.max_offset
+
+
+async def ask(engine: ClientEngine, broker: str, questions: Sequence[Question]) -> list[tuple[Any, ...]]:
+    """Return the rows of questions about one broker, in their order; what can't be answered is told in `error`."""
+    backlog = Backlog(engine)
+    asked = [index for index, question in enumerate(questions) if question.error is None]
+    heads: dict[int, Head] = {}
+    failure: str | None = None
+    try:
+        answers = await backlog.heads(broker, [questions[index].query() for index in asked])
+        heads = dict(zip(asked, answers, strict=True))
+    except NotServedError:
+        failure = f"broker {broker} does not know request {int(RequestCode.GANTRY_HEADS)}, so it can't say"
+    except ClientError as error:
+        failure = f"broker {broker}: {error}"
+    tags = await _count_tags(engine, backlog, questions)
+    return [
+        head_row(
+            question,
+            heads.get(index),
+            error=question.error or (failure if index not in heads else None),
+            tags=tags.get(question.place),
+        )
+        for index, question in enumerate(questions)
+    ]
+
+
+def head_row(
+    question: Question, head: Head | None = None, *, error: str | None = None, tags: Tags | None = None
+) -> tuple[Any, ...]:
+    """Return a row in the order of the schema."""
+    place = question.place
+    error = error or (None if head is None else head.error)
+    offset = None if head is None or error is not None else head.queue_offset
+    if offset is not None and place.max_offset is not None and offset >= place.max_offset:
+        offset = None  # It came after planning.
+    is_found = head is not None and offset is not None
+    return (
+        place.group,
+        place.topic,
+        place.broker,
+        place.queue_id,
+        question.wanted.expression or None if question.is_filter_known else None,
+        offset,
+        head.physical_offset if is_found and head is not None else None,
+        head.stored_at_ms if is_found and head is not None else None,
+        head.expires_at_ms if is_found and head is not None else None,
+        head.expires_at_is_earliest if is_found and head is not None else None,
+        None if head is None else head.now_ms,
+        None if tags is None else [{"tag": name, "messages": count} for name, count in tags.counts],
+        None if tags is None else tags.examined,
+        error,
+    )
+
+
+async def _count_tags(engine: ClientEngine, backlog: Backlog, questions: Sequence[Question]) -> Mapping[Place, Tags]:
+    """Return what tags the first units behind places have; places whose units can't be read are left out."""
+    codes: dict[Place, Counter[int]] = {}
+    samples: dict[tuple[str, int], tuple[MessageQueue, int]] = {}
+    waiting = iter({question.place: None for question in questions})
+
+    async def work() -> None:
+        for place in waiting:
+            assert place.start is not None, place
+            assert place.max_offset is not None, place
+            queue = MessageQueue(place.topic, place.broker, place.queue_id)
+            count = min(UNITS_EXAMINED_MAX, place.max_offset - place.start)
+            try:
+                units = await backlog.units(queue, place.start, count=count)
+            except NotServedError:
+                return
+            except ClientError:
+                continue
+            counter = codes[place] = Counter()
+            room = place.max_offset - units.first_offset
+            for physical_offset, size, code, _ in list(UNIT_ROW.iter_unpack(units.rows))[: max(0, room)]:
+                if size >= 0:
+                    counter[code] += 1
+                    samples.setdefault((place.topic, code), (queue, physical_offset))
+
+    await asyncio.gather(*(work() for _ in range(min(REQUESTS_MAX, len(questions)))))
+    names = await _name_tags(engine, samples, {tag for question in questions for tag in question.wanted.tags})
+    return {
+        place: Tags(
+            [(names.get((place.topic, code), f"#{code}"), count) for code, count in counter.most_common()],
+            counter.total(),
+        )
+        for place, counter in codes.items()
+    }
+
+
+async def _name_tags(
+    engine: ClientEngine, samples: Mapping[tuple[str, int], tuple[MessageQueue, int]], known: Iterable[str]
+) -> dict[tuple[str, int], str | None]:
+    """Return (topic, hash) → tag: of filters where they name it, else by viewing one message; some may be missing."""
+    by_code = {tags_code(tag): tag for tag in known}
+    names: dict[tuple[str, int], str | None] = {}
+    unknown: list[tuple[str, int]] = []
+    for topic, code in samples:
+        if code == 0:
+            names[topic, code] = None
+        elif code in by_code:
+            names[topic, code] = by_code[code]
+        else:
+            unknown.append((topic, code))
+    waiting = iter(unknown[:NAMES_LOOKED_UP_MAX])
+
+    async def work() -> None:
+        for key in waiting:
+            queue, physical_offset = samples[key]
+            try:
+                tag = await _view_tag(engine, queue, physical_offset)
+            except (ClientError, RecordError):
+                continue
+            if tags_code(tag) == key[1]:
+                names[key] = tag
+
+    await asyncio.gather(*(work() for _ in range(min(REQUESTS_MAX, len(unknown)))))
+    return names
+
+
+async def _view_tag(engine: ClientEngine, queue: MessageQueue, physical_offset: int) -> str | None:
+    address = await engine.queue_address(queue)
+    response = await engine.call(address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset=physical_offset))
+    message = read_body(decode_record, response, address)
+    if (message.topic, message.queue_id) != (queue.topic, queue.queue_id):
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"it gave a message of {message.topic}", address)
+    return message.tag

@@ -1,0 +1,78 @@
+"""What Postgres remembers and no broker can say just now: subscriptions of groups that are away, and absent brokers.
+
+The gateway keeps these tables (docs/internals/gateway.md); here they are only read, over one connection with limits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import psycopg
+
+from spark.datasource.filters import TagFilter
+
+_LIMITS: Final[dict[str, Any]] = {
+    "connect_timeout": 5,
+    "application_name": "gantry-spark",
+    "options": "-c statement_timeout=30000 -c lock_timeout=4000 -c default_transaction_read_only=on -c timezone=UTC",
+    "tcp_user_timeout": 30_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 3,
+    "keepalives_count": 3,
+}
+
+# The newest of what instances of a group asked of a topic; in a broker's table, too, the newest wins.
+_SUBSCRIPTIONS: Final = """
+    SELECT DISTINCT ON (group_name, topic) group_name, topic, expression_type, expression
+    FROM subscriptions
+    ORDER BY group_name, topic, last_seen_at DESC, sub_version DESC, id DESC
+"""
+_GROUPS: Final = "SELECT name FROM groups WHERE state <> 'deleting'"
+_TOPICS: Final = "SELECT name, observed FROM topics WHERE state <> 'deleting'"
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """What Postgres knows. `error`: why it could not be asked; None, and all else empty, where no database is named."""
+
+    has_database: bool = False
+    filters: Mapping[str, Mapping[str, TagFilter]] = field(default_factory=dict)
+    """Group → topic → the filter that was seen last."""
+    groups: frozenset[str] = frozenset()
+    queues: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Topic → broker name → read queues, as last seen there."""
+    error: str | None = None
+
+    def has_seen(self, group: str) -> bool | None:
+        """Say whether anybody ever consumed for a group; None where nobody can know."""
+        if not self.has_database or self.error is not None:
+            return None
+        return group in self.filters
+
+
+def remember(database: str | None) -> Remembered:
+    """Read it; that Postgres is away is told in the answer, since brokers know most without it."""
+    if database is None:
+        return Remembered()
+    try:
+        with psycopg.connect(database, **_LIMITS) as connection:
+            subscriptions = connection.execute(_SUBSCRIPTIONS).fetchall()
+            groups = connection.execute(_GROUPS).fetchall()
+            topics = connection.execute(_TOPICS).fetchall()
+    except psycopg.Error as error:
+        first_line = str(error).strip().partition("\n")[0]
+        return Remembered(has_database=True, error=f"Postgres could not be asked for subscriptions: {first_line}")
+    filters: dict[str, dict[str, TagFilter]] = {}
+    for group, topic, kind, expression in subscriptions:
+        filters.setdefault(group, {})[topic] = TagFilter.of_expression(kind, expression)
+    return Remembered(
+        has_database=True,
+        filters=filters,
+        groups=frozenset(name for (name,) in groups) | filters.keys(),
+        queues={name: _read_queues(observed) for name, observed in topics},
+    )
+
+
+def _read_queues(observed: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    counts = {broker: config.get("read_queues") for broker, config in observed.items()}
+    return {broker: count for broker, count in counts.items() if isinstance(count, int)}

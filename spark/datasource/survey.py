@@ -1,0 +1,282 @@
+"""A look at all brokers at once: which groups consume which queues, how far they are, and who is there.
+
+Bulk requests only: of each broker all committed offsets (43), topics (21) and groups (201), one request a group for
+its instances (203), one a topic for its queues (900000, elsewhere 202). Committed offsets are read before the queues'
+ends, so that no commit of the meantime looks as if it lay beyond the end.
+
+What can't be read becomes an error that is told where its numbers are missing: of a broker, of a topic on it, of a
+group on it. Only where no broker at all answers there is nothing to tell it with, and the whole look fails.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from gantry.client.answers import read_body
+from gantry.client.backlog import Backlog
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError, ClientError, NoAnswerError
+from gantry.model.group import SubscriptionData, SubscriptionGroup
+from gantry.model.names import is_system_group, is_system_topic
+from gantry.model.route import BrokerData
+from gantry.remoting.bodies.config import SubscriptionGroupWrapper, TopicConfigSerializeWrapper
+from gantry.remoting.bodies.connections import ConsumerConnection
+from gantry.remoting.bodies.queuestates import QueueState
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.headers.client import GetConsumerConnectionListHeader
+from spark.datasource.filters import TagFilter
+from spark.datasource.options import Options
+from spark.datasource.pushdown import Pushed
+from spark.datasource.remembered import Remembered, remember
+
+REQUESTS_MAX: Final = 64
+"""Under way to one broker at a time: enough to keep it busy, and far below what it takes from a client."""
+
+NOBODY: Final = ConsumerConnection()
+_NO_INSTANCES = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+
+class SurveyError(Exception):
+    """No broker could be asked, so that there are no rows in which to say so."""
+
+
+@dataclass(slots=True)
+class BrokerView:
+    """What one broker set said. With `error` all else may be empty."""
+
+    name: str
+    address: str | None
+    cluster: str
+    error: str | None = None
+    committed: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
+    """Group → topic → queue id → offset."""
+    topics: Mapping[str, int] = field(default_factory=dict)
+    """Topic → read queues."""
+    groups: Mapping[str, SubscriptionGroup] = field(default_factory=dict)
+    instances: dict[str, ConsumerConnection | str] = field(default_factory=dict)
+    """Group → who is connected, or why that is not known. Groups nobody asked about are missing."""
+    states: dict[str, list[QueueState] | str] = field(default_factory=dict)
+    """Topic → its queues, or why they are not known."""
+
+    def why_not(self, topic: str) -> str | None:
+        """Return why nothing is known of a topic here, or None."""
+        states = self.states.get(topic)
+        return self.error or (states if isinstance(states, str) else None)
+
+
+@dataclass(slots=True)
+class Survey:
+    """What all brokers said, and what Postgres remembers."""
+
+    views: dict[str, BrokerView]
+    remembered: Remembered
+    groups: list[str]
+    """Those asked for, that exist, sorted."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every broker answered."""
+        return all(view.error is None for view in self.views.values())
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """Return the newest that live instances of a group ask of a topic, or None."""
+        found = [
+            connection.subscriptions[topic]
+            for view in self.views.values()
+            if isinstance(connection := view.instances.get(group), ConsumerConnection)
+            and topic in connection.subscriptions
+        ]
+        return max(found, key=lambda one: one.sub_version, default=None)
+
+    def live_topics(self, group: str) -> set[str]:
+        """Return the topics that live instances of a group subscribe to."""
+        connections = (view.instances.get(group) for view in self.views.values())
+        return {
+            topic
+            for connection in connections
+            if isinstance(connection, ConsumerConnection)
+            for topic in connection.subscriptions
+        }
+
+    def filter(self, group: str, topic: str) -> TagFilter | None:
+        """Return what a group wants of a topic: of those there now, else as Postgres saw it last; None: not known.
+
+        Where that could not be asked, the filter's `error` says so.
+        """
+        subscription = self.subscription(group, topic)
+        if subscription is not None:
+            return TagFilter.of_subscription(subscription)
+        remembered = self.remembered.filters.get(group, {}).get(topic)
+        if remembered is not None:
+            return remembered
+        reasons = [view.instances[group] for view in self.views.values() if isinstance(view.instances.get(group), str)]
+        reason = self.remembered.error or (reasons[0] if reasons else None)
+        return None if reason is None else TagFilter("", error=f"the group's filter is not known: {reason}")
+
+
+async def look(engine: ClientEngine, options: Options, pushed: Pushed, *, instances: bool = True) -> Survey:
+    """Ask all brokers.
+
+    Args:
+        engine: A running one.
+        options: Which groups and topics; where Postgres is.
+        pushed: What Spark asks of groups and topics.
+        instances: Also ask who is connected, and what Postgres remembers.
+
+    Raises:
+        SurveyError: No broker answers, or none is registered.
+        ClientError: No name server answers.
+    """
+    registered = (await engine.cluster_info()).broker_addr_table
+    remembered = await engine.in_thread(remember, options.database) if instances else Remembered()
+    views = {name: _view(name, data) for name, data in sorted(registered.items())}
+    for name in {broker for brokers in remembered.queues.values() for broker in brokers} - registered.keys():
+        views[name] = BrokerView(name, None, "", error=f"broker {name}: no name server knows it just now")
+    backlog = Backlog(engine)
+    await asyncio.gather(*(_ask_all(engine, backlog, view) for view in views.values()))
+    errors = [view.error for view in views.values() if view.error is not None]
+    if len(errors) == len(views):
+        raise SurveyError("; ".join(errors) or "no broker is registered with the name servers")
+    survey = Survey(views, remembered, [])
+    survey.groups = _groups(survey, options, pushed)
+    if instances:
+        await asyncio.gather(*(_ask_instances(engine, view, survey.groups) for view in views.values()))
+    return survey
+
+
+def pairs(survey: Survey, options: Options, pushed: Pushed) -> dict[str, set[str]]:
+    """Return group → the topics it has committed to or subscribes to, as far as they are asked for and exist.
+
+    A group that is away subscribes to what Postgres remembers of it.
+    """
+    exist = {topic for view in survey.views.values() for topic in view.topics}
+    if not survey.is_complete:
+        # What the missing broker alone holds.
+        exist |= survey.remembered.queues.keys()
+    wanted = {topic for topic in exist if _is_wanted_topic(survey, options, pushed, topic)}
+    found: dict[str, set[str]] = {}
+    for group in survey.groups:
+        topics = {topic for view in survey.views.values() for topic in view.committed.get(group, ())}
+        topics |= survey.live_topics(group) or survey.remembered.filters.get(group, {}).keys()
+        if topics & wanted:
+            found[group] = topics & wanted
+    return found
+
+
+async def ask_queues(engine: ClientEngine, survey: Survey, topics: Iterable[str], pushed: Pushed) -> None:
+    """Fill in `states` of the topics on all brokers that Spark wants to hear of."""
+    backlog = Backlog(engine)
+    wanted = sorted(set(topics))
+
+    async def ask(view: BrokerView) -> None:
+        here = [topic for topic in wanted if topic in view.topics]
+        address = view.address
+        if view.error is None and address is not None and pushed.passes("broker", view.name):
+            view.states.update(await _each(view, here, lambda topic: backlog.queue_states_at(address, topic)))
+
+    await asyncio.gather(*(ask(view) for view in survey.views.values()))
+
+
+async def routed_queues(engine: ClientEngine, survey: Survey, broker: str, topic: str) -> int:
+    """Return how many queues a topic should have on a broker that does not answer; 0 where nobody knows."""
+    try:
+        route = await engine.route(topic)
+    except ClientError:
+        pass
+    else:
+        for data in route.queue_datas:
+            if data.broker_name == broker:
+                return data.read_queue_nums
+    return survey.remembered.queues.get(topic, {}).get(broker, 0)
+
+
+# Inside
+
+
+def _view(name: str, data: BrokerData) -> BrokerView:
+    address = data.master_address
+    error = None if address is not None else f"broker {name}: no master of it is registered just now"
+    return BrokerView(name, address, data.cluster, error=error)
+
+
+async def _ask_all(engine: ClientEngine, backlog: Backlog, view: BrokerView) -> None:
+    if view.error is not None or view.address is None:
+        return
+    try:
+        view.committed = await backlog.committed_offsets(view.name)
+        topics = await engine.call(view.address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        table = read_body(TopicConfigSerializeWrapper.decode, topics, view.address).topic_config_table
+        view.topics = {name: config.read_queue_nums for name, config in table.items()}
+        groups = await engine.call(view.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        view.groups = read_body(SubscriptionGroupWrapper.decode, groups, view.address).subscription_group_table
+    except ClientError as error:
+        view.error = f"broker {view.name}: {error}"
+
+
+async def _ask_instances(engine: ClientEngine, view: BrokerView, groups: Iterable[str]) -> None:
+    address = view.address
+    if view.error is not None or address is None:
+        return
+
+    async def ask(group: str) -> ConsumerConnection:
+        header = GetConsumerConnectionListHeader(consumer_group=group)
+        try:
+            response = await engine.call(address, RequestCode.GET_CONSUMER_CONNECTION_LIST, header)
+        except BrokerError as error:
+            if error.code in _NO_INSTANCES:
+                return NOBODY
+            raise
+        return read_body(ConsumerConnection.decode, response, address)
+
+    view.instances.update(await _each(view, list(groups), ask))
+
+
+async def _each(view: BrokerView, keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> dict[K, T | str]:
+    """Ask a broker about each key, some at a time; once it does not answer, the rest is not asked any more."""
+    answers: dict[K, T | str] = {}
+    waiting = iter(keys)
+
+    async def work() -> None:
+        for key in waiting:
+            if view.error is not None:
+                answers[key] = view.error
+                continue
+            try:
+                answers[key] = await ask(key)
+            except NoAnswerError as error:
+                view.error = answers[key] = f"broker {view.name}: {error}"
+            except ClientError as error:
+                answers[key] = f"broker {view.name}: {error}"
+
+    await asyncio.gather(*(work() for _ in range(REQUESTS_MAX)))
+    return answers
+
+
+def _groups(survey: Survey, options: Options, pushed: Pushed) -> list[str]:
+    names: set[str] = set()
+    for view in survey.views.values():
+        names |= view.committed.keys() | view.groups.keys()
+    if not survey.is_complete:
+        names |= survey.remembered.groups
+    if options.groups is not None:
+        names &= set(options.groups)
+    return sorted(
+        name
+        for name in names
+        if pushed.passes("group", name)
+        and (options.include_system or not is_system_group(name) or name in (options.groups or ()))
+    )
+
+
+def _is_wanted_topic(survey: Survey, options: Options, pushed: Pushed, topic: str) -> bool:
+    if not pushed.passes("topic", topic):
+        return False
+    if options.topics is not None:
+        return topic in options.topics
+    return options.include_system or not any(
+        is_system_topic(topic, view.cluster, view.name) for view in survey.views.values()
+    )
