@@ -8,9 +8,7 @@ properties are cut out of the bytes by Arrow. What is not like that, or does not
 Where records start has to be known: `bounds_of` finds it in a pull's body, ConsumeQueue units say it of a CommitLog.
 """
 
-import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -21,22 +19,23 @@ import pyarrow.compute as pc
 from gantry.model import sysflag
 from gantry.model.errors import RecordError
 from gantry.model.message import CRC_PROPERTY_PREFIX, CrcState, StoredMessage
-from gantry.model.propertyname import is_reserved_property
+from gantry.model.messageid import encode_packed_stored_id
+from gantry.model.propertyname import PropertyName, is_reserved_property
 from gantry.model.record import (
     CRC_MASK,
     CRC_PROPERTY_BYTES,
     RECORD_BYTES_MIN,
     RECORD_MAGIC_V1,
-    RECORD_MAGIC_V2,
     TOPIC_BYTES_MAX_V1,
+    check_head,
     crc32,
-    decode_record,
+    decode_head,
+    parse_head,
 )
 from gantry.storeformat.mark import GantryMark
 from spark.datasource.bytecolumns import Bytes, Int64s, Octets, cut, hosts, micros, stored_ids, windows
 from spark.datasource.propertycolumns import split_properties
-
-Bools = npt.NDArray[np.bool_]
+from spark.datasource.recordbounds import EVERYTHING, Bounds, Damage, RowFilter
 
 # The table of gantry.model.record for two IPv4 hosts.
 _HEAD: Final = np.dtype(
@@ -50,52 +49,11 @@ _HEAD: Final = np.dtype(
 _HEAD_BYTES: Final = 88
 assert _HEAD.itemsize == _HEAD_BYTES
 _UNUSUAL: Final = sysflag.HOSTS_V6_MASK | sysflag.COMPRESSED
-_PEEK: Final = struct.Struct(">iI")
-_MAGICS: Final = (RECORD_MAGIC_V1, RECORD_MAGIC_V2)
 
 _CRC_PREFIX: Final = np.frombuffer(CRC_PROPERTY_PREFIX, np.uint8)
 _CRC_DIGITS: Final = slice(len(_CRC_PREFIX), len(_CRC_PREFIX) + 10)
 assert _CRC_DIGITS.stop + 1 == CRC_PROPERTY_BYTES
 _CRC_WEIGHTS: Final = 10 ** np.arange(10, dtype=np.int64)  # The least significant digit stands first.
-
-
-class Damage(NamedTuple):
-    """A record that is not given, and why."""
-
-    queue_offset: int | None
-    physical_offset: int | None
-    reason: str
-
-
-class Bounds(NamedTuple):
-    """Where records lie in what is decoded, and what is known of them beforehand."""
-
-    starts: Int64s
-    sizes: Int64s
-    queue_offsets: Int64s | None = None
-    """What each has to say of itself; None where nothing is known."""
-    physical_offsets: Int64s | None = None
-
-    def take(self, rows: npt.NDArray[Any]) -> "Bounds":
-        """Return some of them, by number or by mask."""
-        return Bounds(*(None if column is None else column[rows] for column in self))  # type: ignore[arg-type]
-
-
-@dataclass(frozen=True, slots=True)
-class RowFilter:
-    """Which records are wanted: queue offsets and store times (ms), `[first, end)` each."""
-
-    first: int = 0
-    end: int = 1 << 62
-    stored_from_ms: int = -(1 << 62)
-    stored_to_ms: int = 1 << 62
-
-    def takes(self, queue_offset: int, stored_at_ms: int) -> bool:
-        """Say whether a record is wanted."""
-        return self.first <= queue_offset < self.end and self.stored_from_ms <= stored_at_ms < self.stored_to_ms
-
-
-EVERYTHING: Final = RowFilter()
 
 
 class _Plain(NamedTuple):
@@ -109,23 +67,15 @@ class _Plain(NamedTuple):
     property_ends: Int64s
     """Without the record's own checksum."""
 
-    def take(self, chosen: Bools) -> "_Plain":
+    def take(self, chosen: npt.NDArray[np.bool_]) -> "_Plain":
         return self if chosen.all() else _Plain(*(column[chosen] for column in self))
 
 
-def bounds_of(data: bytes, at: int = 0) -> tuple[Bounds, Damage | None]:
-    """Return where the records of a pull's body lie, and what is wrong at the end of those that can be told apart."""
-    starts, sizes, end, damage = [], [], len(data), None
-    peek = _PEEK.unpack_from
-    while at < end:
-        size, magic = peek(data, at) if end - at >= _PEEK.size else (0, 0)
-        if magic not in _MAGICS or not RECORD_BYTES_MIN <= size <= end - at:
-            damage = Damage(None, None, f"size {size} and magic {magic:08X} are no record's; {end - at} bytes are left")
-            break
-        starts.append(at)
-        sizes.append(size)
-        at += size
-    return Bounds(np.array(starts, np.int64), np.array(sizes, np.int64)), damage
+class _Found(NamedTuple):
+    """A record that proved itself one by one."""
+
+    message: StoredMessage
+    stored_id: str
 
 
 class RecordDecoder:
@@ -165,7 +115,7 @@ class RecordDecoder:
         plain = self._find_plain(data, bounds)
         is_plain = np.zeros(len(bounds.starts), bool)
         is_plain[plain.rows] = True
-        plain = plain.take(_wanted_heads(plain.heads, wanted))
+        plain = plain.take(wanted.take_heads(plain.heads))
         batch = self._plain_batch(data, plain)
         if batch is None:  # Properties that arrays can't tell apart.
             is_plain[plain.rows] = False
@@ -189,8 +139,8 @@ class RecordDecoder:
         is_plain[plain.rows] = True
         for row in np.flatnonzero(~is_plain).tolist():
             found = self._examine(data, bounds, row)
-            if isinstance(found, StoredMessage):
-                stored_at_ms[row] = found.stored_at_ms
+            if isinstance(found, _Found):
+                stored_at_ms[row] = found.message.stored_at_ms
         return stored_at_ms
 
     # On arrays
@@ -283,30 +233,34 @@ class RecordDecoder:
         self, data: Bytes, bounds: Bounds, rows: npt.NDArray[np.intp], wanted: RowFilter
     ) -> tuple[npt.NDArray[np.intp], pa.RecordBatch | None, list[Damage]]:
         """Return what arrays could not do: the numbers of those that are good and wanted, their batch, the damaged."""
-        kept, messages, bodies, damages = [], [], [], []
+        kept, good, bodies, damages = [], [], [], []
         for row in rows.tolist():
             found = self._examine(data, bounds, row)
             if isinstance(found, Damage):
                 damages.append(found)
-            elif wanted.takes(found.queue_offset, found.stored_at_ms):
-                try:
-                    bodies.append(found.inflated_body())
-                except RecordError as error:
-                    damages.append(Damage(found.queue_offset, found.physical_offset, error.reason))
-                else:
-                    kept.append(row)
-                    messages.append(found)
-        batch = self._message_batch(messages, bodies) if kept else None
+                continue
+            message = found.message
+            if not wanted.takes(message.queue_offset, message.stored_at_ms):
+                continue
+            try:
+                bodies.append(message.inflated_body())
+            except RecordError as error:
+                damages.append(Damage(message.queue_offset, message.physical_offset, error.reason))
+            else:
+                kept.append(row)
+                good.append(found)
+        batch = self._message_batch(good, bodies) if kept else None
         return np.array(kept, np.intp), batch, damages
 
-    def _examine(self, data: Bytes, bounds: Bounds, row: int) -> StoredMessage | Damage:
+    def _examine(self, data: Bytes, bounds: Bounds, row: int) -> _Found | Damage:
         """Return a record if it proves itself, else why it does not."""
         queue_offset, physical_offset = (
             None if known is None else int(known[row]) for known in (bounds.queue_offsets, bounds.physical_offsets)
         )
         start, size = int(bounds.starts[row]), int(bounds.sizes[row])
         try:
-            message = decode_record(data, start, limit=start + size)
+            head = parse_head(data, start, limit=start + size)
+            message = decode_head(data, start, head, check_head(data, start, head))
         except RecordError as error:
             return Damage(queue_offset, physical_offset, error.reason)
         known = (
@@ -324,16 +278,18 @@ class RecordDecoder:
         elif message.crc is CrcState.BODY_ONLY and self._demands_crc(message.physical_offset):
             reason = "the checksum over the whole record is missing"
         else:
-            return message
+            # Of the host as it lies there: it may have a port that no network has.
+            return _Found(message, encode_packed_stored_id(head.store_host, head.physical_offset))
         return Damage(known[1], known[2], reason)
 
     def _demands_crc(self, physical_offset: int) -> bool:
         return self._mark is not None and self._mark.demands_record_crc(physical_offset)
 
-    def _message_batch(self, messages: Sequence[StoredMessage], bodies: Sequence[bytes]) -> pa.RecordBatch:
+    def _message_batch(self, good: Sequence[_Found], bodies: Sequence[bytes]) -> pa.RecordBatch:
+        messages = [found.message for found in good]
         columns = {
-            "message_id": [message.message_id for message in messages],
-            "stored_id": [message.stored_id for message in messages],
+            "message_id": [found.message.properties.get(PropertyName.UNIQ_KEY) or found.stored_id for found in good],
+            "stored_id": [found.stored_id for found in good],
             "queue_offset": [message.queue_offset for message in messages],
             "body": bodies,
             "tag": [message.tag for message in messages],
@@ -366,17 +322,10 @@ class RecordDecoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _wanted_heads(heads: npt.NDArray[Any], wanted: RowFilter) -> Bools:
-    offsets, times = heads["queue_offset"], heads["stored_at"]
-    within: Bools = (offsets >= wanted.first) & (offsets < wanted.end)
-    within &= (times >= wanted.stored_from_ms) & (times < wanted.stored_to_ms)
-    return within
-
-
-def _demanded(mark: GantryMark, physical_offsets: Int64s) -> Bools:
+def _demanded(mark: GantryMark, physical_offsets: Int64s) -> npt.NDArray[np.bool_]:
     """Return `mark.demands_record_crc` of many offsets."""
     start, end = mark.record_checksum_from, mark.clean_stop_offset
     if start is None:
         return np.zeros(len(physical_offsets), bool)
-    demanded: Bools = physical_offsets >= start
+    demanded: npt.NDArray[np.bool_] = physical_offsets >= start
     return demanded if end is None else demanded & (physical_offsets < end)

@@ -1,0 +1,89 @@
+"""Where records lie in bytes, which of them are wanted, and what is said of those that are damaged."""
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gantry.model.record import RECORD_BYTES_MIN, RECORD_MAGIC_V1, RECORD_MAGIC_V2
+from spark.datasource.bytecolumns import Int64s
+
+Bools = npt.NDArray[np.bool_]
+
+_PEEK: Final = struct.Struct(">iI")
+_MAGICS: Final = (RECORD_MAGIC_V1, RECORD_MAGIC_V2)
+
+
+class Damage(NamedTuple):
+    """A record that is not given, and why."""
+
+    queue_offset: int | None
+    physical_offset: int | None
+    reason: str
+
+
+class Bounds(NamedTuple):
+    """Where records lie in what is decoded, and what is known of them beforehand."""
+
+    starts: Int64s
+    sizes: Int64s
+    queue_offsets: Int64s | None = None
+    """What each has to say of itself; None where nothing is known."""
+    physical_offsets: Int64s | None = None
+
+    def take(self, rows: npt.NDArray[Any]) -> "Bounds":
+        """Return some of them, by number or by mask."""
+        return Bounds(*(None if column is None else column[rows] for column in self))  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFilter:
+    """Which records are wanted: queue offsets and store times (ms), `[first, end)` each; None is no bound."""
+
+    first: int | None = None
+    end: int | None = None
+    stored_from_ms: int | None = None
+    stored_to_ms: int | None = None
+
+    def takes(self, queue_offset: int, stored_at_ms: int) -> bool:
+        """Say whether a record is wanted."""
+        return _is_within(queue_offset, self.first, self.end) and _is_within(
+            stored_at_ms, self.stored_from_ms, self.stored_to_ms
+        )
+
+    def take_heads(self, heads: npt.NDArray[Any]) -> Bools:
+        """Return which of many are."""
+        wanted = np.ones(len(heads), bool)
+        for name, first, end in (
+            ("queue_offset", self.first, self.end),
+            ("stored_at", self.stored_from_ms, self.stored_to_ms),
+        ):
+            if first is not None:
+                wanted &= heads[name] >= first
+            if end is not None:
+                wanted &= heads[name] < end
+        return wanted
+
+
+EVERYTHING: Final = RowFilter()
+
+
+def bounds_of(data: bytes, at: int = 0) -> tuple[Bounds, Damage | None]:
+    """Return where the records of a pull's body lie, and what is wrong at the end of those that can be told apart."""
+    starts, sizes, end, damage = [], [], len(data), None
+    peek = _PEEK.unpack_from
+    while at < end:
+        size, magic = peek(data, at) if end - at >= _PEEK.size else (0, 0)
+        if magic not in _MAGICS or not RECORD_BYTES_MIN <= size <= end - at:
+            damage = Damage(None, None, f"size {size} and magic {magic:08X} are no record's; {end - at} bytes are left")
+            break
+        starts.append(at)
+        sizes.append(size)
+        at += size
+    return Bounds(np.array(starts, np.int64), np.array(sizes, np.int64)), damage
+
+
+def _is_within(value: int, first: int | None, end: int | None) -> bool:
+    return (first is None or value >= first) and (end is None or value < end)
