@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from starlette.types import ASGIApp
 
+from gantry.client.backlog import Backlog
 from gantry.client.engine import ClientEngine
 from gantry.client.producer import Producer
 from gantry.client.settings import ClientSettings
@@ -39,6 +40,7 @@ from services.gateway.usecases.publish import StreamPublisher
 from services.gateway.usecases.read import QueueReader
 from services.gateway.usecases.reconcile import KindReconciler, Reconciler
 from services.gateway.usecases.reports import Reports
+from services.gateway.usecases.samples import Sampler
 from services.gateway.usecases.send import SendMessages
 from services.gateway.ws.consumers import GroupConsumers
 from services.gateway.ws.endpoint import StreamEndpoint
@@ -78,6 +80,7 @@ class Dependencies:
     reports: Reports
     reconciler: Reconciler
     mirror: Mirror
+    sampler: Sampler
     stream: StreamEndpoint
 
     @property
@@ -91,6 +94,7 @@ class Dependencies:
             "keys": self.key_store.run(),
             "reconciler": self.reconciler.run(),
             "mirror": self.mirror.run(),
+            "sampler": self.sampler.run(),
             "engine": self.engine.wait_for_failure(),
         }
 
@@ -166,6 +170,16 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         reports=Reports(metadata),
         reconciler=Reconciler(reconcilers, metadata, metrics, interval_ms=settings.reconcile_interval_ms),
         mirror=Mirror(consumers, group_kind, brokers, metadata, metrics, interval_ms=settings.mirror_interval_ms),
+        sampler=Sampler(
+            Backlog(engine),
+            topic_kind,
+            brokers,
+            metadata,
+            metrics,
+            clock=clock,
+            interval_ms=settings.sample_interval_ms,
+            keep_days=settings.sample_keep_days,
+        ),
         stream=StreamEndpoint(
             keys=keys,
             tickets=tickets,

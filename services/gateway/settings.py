@@ -45,6 +45,10 @@ class GatewaySettings:
     """How often keys are read from Postgres; a revoked one opens nothing after at most this and one time-out."""
     reconcile_interval_ms: int = 30_000
     mirror_interval_ms: int = 30_000
+    sample_interval_ms: int = 15_000
+    """How often the offsets of all groups are sampled, so that lag has a history; 0: never."""
+    sample_keep_days: int = 90
+    """How long samples are kept."""
     broker_timeout_ms: int = 3_000
     """For one question to a broker in an admin call."""
     access_log: bool = False
@@ -61,6 +65,12 @@ class GatewaySettings:
         for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
+        if self.sample_interval_ms != 0 and not _SAMPLE_MS_MIN <= self.sample_interval_ms <= _SAMPLE_MS_MAX:
+            raise ValueError(
+                f"sample_interval_ms: {self.sample_interval_ms} is neither 0 nor within {_SAMPLE_MS_MIN} and {_SAMPLE_MS_MAX}"
+            )
+        if not 1 <= self.sample_keep_days <= _SAMPLE_DAYS_MAX:
+            raise ValueError(f"sample_keep_days: {self.sample_keep_days} is not within 1 and {_SAMPLE_DAYS_MAX}")
         # 20 s of polling and a hanging Postgres still end within the 30 s that are promised.
         if self.key_poll_interval_ms > _KEY_POLL_MS_MAX:
             raise ValueError(f"key_poll_interval_ms: {self.key_poll_interval_ms} is above {_KEY_POLL_MS_MAX}")
@@ -73,6 +83,10 @@ class GatewaySettings:
 
 
 _KEY_POLL_MS_MAX = 20_000
+_SAMPLE_MS_MIN = 100
+# Rates need two samples within the five minutes after which rows are written again.
+_SAMPLE_MS_MAX = 120_000
+_SAMPLE_DAYS_MAX = 3_650
 _POSITIVE = (
     "send_timeout_ms",
     "wait_ms_max",

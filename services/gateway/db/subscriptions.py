@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Row, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -93,6 +93,17 @@ class SubscriptionRepository:
         if active is not None:
             query = query.where(Subscription.active == active)
         return (await self._session.scalars(query)).all()
+
+    async def filters(self) -> Sequence[Row[str, str, str, str, bool]]:
+        """Return what each group asks of each topic: (group, topic, type, expression, whether somebody is connected).
+
+        Where there are several, it is the one that brokers go by: of those who are connected, else of those who were
+        seen last, the newest.
+        """
+        columns = (Subscription.group_name, Subscription.topic)
+        newest = (Subscription.active.desc(), Subscription.last_seen_at.desc(), Subscription.sub_version.desc())
+        query = select(*columns, Subscription.expression_type, Subscription.expression, Subscription.active)
+        return (await self._session.execute(query.distinct(*columns).order_by(*columns, *newest))).all()
 
     async def _upsert(self, group: str, seen: Sighting, verdict: Verdict) -> int:
         expression = storable(seen.expression)

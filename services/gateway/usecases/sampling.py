@@ -1,0 +1,205 @@
+"""What a round of samples asks for and what of it is worth a row: the decisions, pure.
+
+The first message that a group has not consumed stays the first until the group commits beyond it, or retention does.
+So what was found is kept, and only what has moved is asked for again: a group that stands still costs nothing.
+
+| known of the queue | the group now stands | then |
+|---|---|---|
+| nothing, too old, or of another filter | anywhere behind the end | search from there |
+| a message | before it or at it | nothing: it still is the first |
+| a message | beyond it | search from there |
+| that nothing passed up to some offset | not before where that search began | search on from that offset |
+"""
+
+import hashlib
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gantry.client.backlog import Head
+from gantry.model.errors import InvalidExpressionError
+from gantry.model.group import TAG_EXPRESSION, parse_tag_expression
+
+HEAD_KEPT_MS: Final = 300_000
+"""What was found is asked for again after this long, whatever happened: a topic may have been deleted and made anew."""
+WRITTEN_AGAIN_MS: Final = 300_000
+"""A row is written at least this often, so that nobody has to look back further."""
+
+# As the wire takes them; a filter of more tags is not searched for.
+_CODES_MAX: Final = 1_024
+
+Codes = tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The tags a group asks for: their codes, None for everything; `is_known` False where nobody can say by codes."""
+
+    codes: Codes = None
+    is_known: bool = True
+
+
+EVERYTHING: Final = Filter()
+UNSEARCHABLE: Final = Filter(is_known=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a queue holds: from `min_offset` up to, but without, `max_offset`."""
+
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownHead:
+    """What a search found.
+
+    Attributes:
+        begun_at: The offset it began at.
+        reached: The message's offset; where it found none, how far it looked.
+        is_found: Whether it found a message.
+        stored_at_ms: When that was stored; None where there is none or it can't be read.
+        is_given_up: It failed; not tried again before HEAD_KEPT_MS are over.
+        codes: Of the filter it was made with.
+        at_ms: When, in monotonic ms.
+    """
+
+    begun_at: int
+    reached: int
+    is_found: bool
+    stored_at_ms: int | None
+    is_given_up: bool
+    codes: Codes
+    at_ms: int
+
+
+@dataclass(slots=True)
+class PairState:
+    """What is kept of one group, topic and broker from round to round."""
+
+    digest: bytes = b""
+    written_ms: int = 0
+    heads: dict[int, KnownHead] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What was seen of one group, topic and broker; the tuples stand in the order of `queue_ids`."""
+
+    group: str
+    topic: str
+    broker: str
+    queue_ids: tuple[int, ...]
+    min_offsets: tuple[int, ...]
+    max_offsets: tuple[int, ...]
+    committed_offsets: tuple[int | None, ...]
+    first_stored_at_ms: tuple[int | None, ...]
+
+    def to_row(self) -> dict[str, Any]:
+        """Return it as a row of lag_samples, without `sampled_at`."""
+        return {
+            "group_name": self.group,
+            "topic": self.topic,
+            "broker": self.broker,
+            "queue_ids": list(self.queue_ids),
+            "min_offsets": list(self.min_offsets),
+            "max_offsets": list(self.max_offsets),
+            "committed_offsets": list(self.committed_offsets),
+            "first_stored_at_ms": list(self.first_stored_at_ms),
+        }
+
+    def digest(self) -> bytes:
+        """Return what is equal only for equal figures; kept instead of them, since there may be tens of thousands."""
+        figures = array("q", self.queue_ids)
+        for column in (self.min_offsets, self.max_offsets, self.committed_offsets, self.first_stored_at_ms):
+            figures.extend(-1 if value is None else value for value in column)
+        return hashlib.blake2b(figures, digest_size=16).digest()
+
+
+def filter_of(expression_type: str, expression: str) -> Filter:
+    """Return how a subscription's filter is searched for."""
+    if expression_type not in (TAG_EXPRESSION, ""):
+        return UNSEARCHABLE
+    try:
+        parsed = parse_tag_expression("", expression)
+    except InvalidExpressionError:
+        return UNSEARCHABLE
+    if parsed.is_all:
+        return EVERYTHING
+    return Filter(tuple(sorted(parsed.code_set))) if len(parsed.code_set) <= _CODES_MAX else UNSEARCHABLE
+
+
+def find_search(known: KnownHead | None, committed: int, extent: Extent, codes: Codes, now_ms: int) -> int | None:
+    """Return the offset from which to search for the first unconsumed message, None where there is nothing to ask."""
+    start = max(committed, extent.min_offset)
+    if start >= extent.max_offset:
+        return None
+    if known is None or known.codes != codes or now_ms - known.at_ms >= HEAD_KEPT_MS:
+        return start
+    if known.is_given_up:
+        return None
+    if start < known.begun_at or known.reached > extent.max_offset:
+        return start  # The group was rewound, or the topic was made anew.
+    if known.is_found:
+        return None if start <= known.reached < extent.max_offset else start
+    return max(start, known.reached) if known.reached < extent.max_offset else None
+
+
+def learned(head: Head | None, begun_at: int, codes: Codes, now_ms: int) -> KnownHead:
+    """Return what a search that began at an offset has found; None for one that did not end."""
+    if head is None or head.error is not None or head.max_offset is None:
+        return KnownHead(begun_at, begun_at, False, None, True, codes, now_ms)
+    if head.queue_offset is None:
+        return KnownHead(begun_at, max(begun_at, head.max_offset), False, None, False, codes, now_ms)
+    return KnownHead(begun_at, head.queue_offset, True, head.stored_at_ms, False, codes, now_ms)
+
+
+def first_stored_at(known: KnownHead | None, committed: int | None, extent: Extent) -> int | None:
+    """Return when the first unconsumed message was stored; None where there is none, or it is not known."""
+    if known is None or committed is None or not known.is_found:
+        return None
+    return known.stored_at_ms if max(committed, extent.min_offset) <= known.reached < extent.max_offset else None
+
+
+def sample_of(
+    pair: tuple[str, str, str],
+    extents: Mapping[int, Extent],
+    committed: Mapping[int, int],
+    heads: Mapping[int, KnownHead],
+) -> Sample:
+    """Put together what was seen of one (group, topic, broker).
+
+    Args:
+        pair: Group, topic and broker.
+        extents: Of the queues that could be looked at.
+        committed: Queue id → committed offset; a queue without one was never committed.
+        heads: Queue id → what is known of the first unconsumed message.
+    """
+    queue_ids = sorted(extents)
+    offsets = [committed.get(queue_id) for queue_id in queue_ids]
+    return Sample(
+        *pair,
+        queue_ids=tuple(queue_ids),
+        min_offsets=tuple(extents[queue_id].min_offset for queue_id in queue_ids),
+        max_offsets=tuple(extents[queue_id].max_offset for queue_id in queue_ids),
+        committed_offsets=tuple(offsets),
+        first_stored_at_ms=tuple(
+            first_stored_at(heads.get(queue_id), offset, extents[queue_id])
+            for queue_id, offset in zip(queue_ids, offsets, strict=True)
+        ),
+    )
+
+
+def due_of(
+    samples: Sequence[Sample], states: Mapping[tuple[str, str, str], PairState], now_ms: int
+) -> list[tuple[Sample, bytes]]:
+    """Return the samples that are worth a row, with their digests; `states` has each one's state."""
+    due = []
+    for sample in samples:
+        state = states[sample.group, sample.topic, sample.broker]
+        digest = sample.digest()
+        if digest != state.digest or now_ms - state.written_ms >= WRITTEN_AGAIN_MS:
+            due.append((sample, digest))
+    return due
