@@ -1,0 +1,18 @@
+"""The process's environment, for what can be told no other way.
+
+Settings are handed down as values; but a library that reads the environment when it starts (PySpark, and the JVM and
+workers it starts) has to find there what we chose.
+"""
+
+import os
+from collections.abc import MutableMapping
+
+
+def process_environment() -> MutableMapping[str, str]:
+    """Return the environment of this process; what is set there is inherited by every process it starts."""
+    return os.environ
+
+
+def cpu_count() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,126 @@
+"""Which Java starts Spark: 17 or newer, with all modules of a full JDK or JRE.
+
+Spark's start script asks for `jdk.incubator.vector`, which the trimmed runtimes that come in wheels lack: their JVM ends
+before it says anything useful. So each Java is asked for its version and modules first, and the first one that will do
+is taken: JAVA_HOME, then `java` on PATH, then the installed ones below /usr/lib/jvm, oldest first, since Spark is
+tried by its makers with the long-supported versions before the newest.
+"""
+
+import re
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gantry.runtime.errors import StartupError
+from gantry.runtime.files import FileSystem, OsFileSystem
+
+JAVA_VERSION_MIN: Final = 17
+"""Spark 4's oldest."""
+MODULE_NEEDED: Final = "jdk.incubator.vector"
+INSTALLED: Final = "/usr/lib/jvm"
+ASK_TIMEOUT_S: Final = 30
+"""A JVM that can't say its version in that time is no help; cold disks take a few seconds."""
+WHAT_TO_INSTALL: Final = (
+    f"install a full Java {JAVA_VERSION_MIN} or newer (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; "
+    "Fedora: dnf install java-21-openjdk-headless; macOS: brew install openjdk@21), or set JAVA_HOME to one"
+)
+
+_HOME: Final = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
+_VERSION: Final = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", re.MULTILINE)
+
+
+class JavaNotFoundError(StartupError):
+    """There is no Java here that starts Spark; the message says what was tried and what to install.
+
+    Whoever starts a report shows it; everything that is not Spark runs without.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A Java that starts Spark."""
+
+    home: str
+    """What JAVA_HOME is to be."""
+    version: int
+
+
+def find_java(
+    environment: Mapping[str, str],
+    *,
+    files: FileSystem | None = None,
+    ask: Callable[[str], str] | None = None,
+) -> Java:
+    """Return the Java to start Spark with.
+
+    Args:
+        environment: Usually os.environ; JAVA_HOME and PATH are read.
+        files: Where to look; the operating system's by default.
+        ask: Runs a `java` program (its path) and returns what it says of its version and modules; raises OSError where
+            it doesn't run.
+
+    Raises:
+        JavaNotFoundError: None will do.
+    """
+    files = OsFileSystem() if files is None else files
+    ask = ask_java if ask is None else ask
+    tried: dict[str, str] = {}
+    installed: list[Java] = []
+    for program, is_chosen in _programs(environment, files):
+        if program in tried:
+            continue
+        judged = _judge(program, ask)
+        if isinstance(judged, Java):
+            if is_chosen:
+                return judged
+            installed.append(judged)
+        tried[program] = judged if isinstance(judged, str) else "will do"
+    if installed:
+        return min(installed, key=lambda java: java.version)
+    reasons = "; ".join(f"{program} {why}" for program, why in tried.items()) or "no java was found"
+    raise JavaNotFoundError(f"Spark needs Java: {WHAT_TO_INSTALL} ({reasons})")
+
+
+def ask_java(program: str) -> str:
+    """Return what a `java` says of its version, home and modules. Raises OSError where it doesn't run."""
+    command = [program, "-XshowSettings:properties", "--list-modules"]
+    try:
+        ran = subprocess.run(  # noqa: S603 - the person's own java.
+            command, capture_output=True, text=True, errors="replace", timeout=ASK_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise OSError(f"says nothing for {ASK_TIMEOUT_S} s") from None
+    return ran.stdout + ran.stderr
+
+
+def _programs(environment: Mapping[str, str], files: FileSystem) -> Iterator[tuple[str, bool]]:
+    """Yield each java there is, and whether the person chose it (so that the first of them is taken)."""
+    home = environment.get("JAVA_HOME")
+    if home:
+        yield f"{home.rstrip('/')}/bin/java", True
+    for folder in environment.get("PATH", "").split(":"):
+        program = f"{folder.rstrip('/')}/java"
+        if folder and files.exists(program) and not files.is_dir(program):
+            yield program, True
+    if files.is_dir(INSTALLED):
+        for name in sorted(files.list_dir(INSTALLED)):
+            program = f"{INSTALLED}/{name}/bin/java"
+            if files.exists(program):
+                yield program, False
+
+
+def _judge(program: str, ask: Callable[[str], str]) -> Java | str:
+    """Return the Java, or why it won't do."""
+    try:
+        said = ask(program)
+    except OSError as error:
+        return f"doesn't run: {error.strerror or error}"
+    home, version = _HOME.search(said), _VERSION.search(said)
+    if home is None or version is None:
+        return "doesn't say its version"
+    if int(version[1]) < JAVA_VERSION_MIN:
+        return f"is Java {version[1]}"
+    if not re.search(rf"^{re.escape(MODULE_NEEDED)}(@|$)", said, re.MULTILINE):
+        return f"has no module {MODULE_NEEDED} (a trimmed runtime)"
+    return Java(home[1], int(version[1]))

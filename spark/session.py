@@ -1,0 +1,154 @@
+"""One way to open a Spark session, for every job, test and notebook.
+
+What it sees to: the Java that will do (java.py), Python workers that are the running interpreter, loopback when Spark
+runs on this machine only, times in UTC, Arrow between Spark and Python, no web page and no chatter unless asked for, the
+data source `gantry` registered, and our own code on the workers of a cluster.
+
+Times: `collect()` turns a timestamp into a naive datetime of the *machine's* zone, whatever the session's; `toArrow()`
+keeps UTC. Code that leaves Spark should take the second.
+"""
+
+import sys
+import tempfile
+import warnings
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from gantry.runtime.environment import cpu_count, process_environment
+from gantry.runtime.errors import SettingsError
+from spark.java import find_java
+from spark.shipping import as_py_file, pack_code
+
+LOOPBACK: Final = "127.0.0.1"
+PANDAS_WARNING: Final = "PySpark does not yet fully support pandas"
+UNDER_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
+"""Is set where spark-submit has started the JVM already."""
+LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What a session may use; the defaults are a report's on the machine of `gantry up`."""
+
+    driver_memory: str = "1g"
+    """The JVM's heap. With it and two Python workers a profile of 2 million messages stays below 2 GiB."""
+    executor_memory: str = "1g"
+    """Of each executor of a cluster; in local mode there is none but the driver."""
+    shuffle_partitions: int | None = None
+    """Partitions behind a shuffle. None: two a core in local mode (Spark's 200 cost more to start than to run), Spark's
+    own default on a cluster."""
+    ui: bool = False
+    """Spark's web page. It listens on a port and asks nobody who they are."""
+    py_files: tuple[str, ...] = ()
+    """Wheels, zips or .py files for the workers of a cluster. None given: the packages this process runs are packed."""
+    extra: Mapping[str, str] = field(default_factory=dict)
+    """Any further `spark.…` setting; wins over what is set here."""
+
+    def check(self) -> None:
+        """Raise ValueError with "field: reason" where a value can't be meant."""
+        if self.shuffle_partitions is not None and self.shuffle_partitions < 1:
+            raise ValueError(f"shuffle_partitions: {self.shuffle_partitions} is not at least 1")
+        for key in self.extra:
+            if not key.startswith("spark."):
+                raise ValueError(f"extra: {key!r} is no setting of Spark, those start with 'spark.'")
+
+
+def open_session(app: str, *, master: str | None = "local[*]", settings: SessionSettings | None = None) -> SparkSession:
+    """Open a Spark session, or return the one this process has.
+
+    Args:
+        app: Its name, for Spark's logs and pages.
+        master: "local[…]", "spark://host:port", "yarn", …; None under spark-submit, which has said it already.
+        settings: Defaults where None.
+
+    Raises:
+        JavaNotFoundError: This machine has no Java that starts Spark; the message says what to install.
+        SettingsError: A setting can't be meant.
+
+    Concurrency: a process has one session; open and stop it in one thread. Changes this process's environment.
+    """
+    settings = SessionSettings() if settings is None else settings
+    try:
+        settings.check()
+    except ValueError as error:
+        raise SettingsError(str(error)) from None
+    is_local = master is not None and is_local_master(master)
+    environment = process_environment()
+    if UNDER_SUBMIT not in environment:
+        prepare_environment(environment, is_local=is_local, java_home=find_java(environment).home)
+    # Nobody who reads a report can do anything about it; our tests run with the version it speaks of.
+    warnings.filterwarnings("ignore", message=PANDAS_WARNING, category=FutureWarning)
+    builder = SparkSession.builder.appName(app)
+    if master is not None:
+        builder = builder.master(master)
+    for key, value in spark_settings(settings, is_local=is_local, cores=cpu_count()).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    if not is_local:
+        folder = tempfile.mkdtemp(prefix="gantry-spark-")
+        for path in settings.py_files or (pack_code(folder),):
+            session.sparkContext.addPyFile(as_py_file(path, folder))
+    _register_data_source(session)
+    return session
+
+
+def is_local_master(master: str) -> bool:
+    """Say whether Spark runs in this machine's one JVM ("local-cluster[…]" has workers of its own)."""
+    return master == "local" or master.startswith("local[")
+
+
+def prepare_environment(environment: MutableMapping[str, str], *, is_local: bool, java_home: str) -> None:
+    """Set what PySpark reads from the environment when it starts the JVM and its Python workers."""
+    environment["JAVA_HOME"] = java_home
+    # Another Spark's home would start that one's jars under this one's Python.
+    environment["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    if is_local:
+        # A shell's own PYSPARK_PYTHON is another version, or has none of our packages.
+        environment["PYSPARK_PYTHON"] = sys.executable
+        environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        # Without it Spark listens on the address that the host's name stands for.
+        environment["SPARK_LOCAL_IP"] = LOOPBACK
+    else:
+        # Workers elsewhere may have it in another place, which only the person knows.
+        environment.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def spark_settings(settings: SessionSettings, *, is_local: bool, cores: int) -> dict[str, str]:
+    """Return the `spark.…` settings of a session.
+
+    Args:
+        settings: What was asked for.
+        is_local: Whether Spark runs on this machine only.
+        cores: Of this machine.
+    """
+    known = {
+        "spark.driver.memory": settings.driver_memory,
+        "spark.executor.memory": settings.executor_memory,
+        "spark.ui.enabled": str(settings.ui).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()} -Duser.timezone=UTC",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        # Spark would make a folder in whatever directory the process happens to be in.
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "gantry-spark-warehouse"),
+    }
+    if is_local:
+        known["spark.driver.host"] = LOOPBACK
+        known["spark.driver.bindAddress"] = LOOPBACK
+    partitions = settings.shuffle_partitions or (2 * cores if is_local else None)
+    if partitions is not None:
+        known["spark.sql.shuffle.partitions"] = str(partitions)
+    return known | dict(settings.extra)
+
+
+def _register_data_source(session: SparkSession) -> None:
+    # The data source brings the whole client engine; whoever only wants settings need not load it.
+    from spark.datasource.source import GantryDataSource  # noqa: PLC0415
+
+    session.dataSource.register(GantryDataSource)

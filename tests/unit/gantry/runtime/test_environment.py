@@ -1,0 +1,18 @@
+"""The environment that libraries and children of this process see."""
+
+import os
+
+from gantry.runtime.environment import cpu_count, process_environment
+
+
+def test_what_is_set_is_what_children_inherit(monkeypatch):
+    monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
+    process_environment()["SPARK_LOCAL_IP"] = "127.0.0.1"
+    try:
+        assert os.environ["SPARK_LOCAL_IP"] == "127.0.0.1"
+    finally:
+        del os.environ["SPARK_LOCAL_IP"]
+
+
+def test_there_is_at_least_one_processor():
+    assert 1 <= cpu_count() <= (os.cpu_count() or 1)

@@ -1,0 +1,95 @@
+"""Finding the Java that starts Spark: in which order, and what is said where there is none."""
+
+import pytest
+
+from gantry.runtime.errors import StartupError
+from spark.java import Java, JavaNotFoundError, find_java
+from tests.support.memfilesystem import MemFileSystem
+from tests.support.virtualtime import FakeClock
+
+FULL = ("java.base", "java.sql", "jdk.incubator.vector")
+TRIMMED = ("java.base", "java.sql")
+
+
+class Machine:
+    """Javas at given places: what each says when it is asked."""
+
+    def __init__(self, **javas):
+        self.files = MemFileSystem(FakeClock())
+        self.asked = []
+        self._said = {}
+        for home, (version, modules) in javas.items():
+            self.add("/" + home.replace("__", "/"), version, modules)
+
+    def add(self, home, version, modules):
+        program = f"{home}/bin/java"
+        self.files.make_dirs(f"{home}/bin")
+        self.files.write(program, b"")
+        listed = "\n".join(f"{name}@{version}.0.1" for name in modules)
+        settings = f"    java.home = {home}\n    java.specification.version = {version}\n"
+        self._said[program] = f"Property settings:\n{settings}\n{listed}\n"
+
+    def ask(self, program):
+        self.asked.append(program)
+        if program not in self._said:
+            raise FileNotFoundError(2, "No such file or directory", program)
+        return self._said[program]
+
+    def find(self, **environment):
+        return find_java(environment, files=self.files, ask=self.ask)
+
+
+def test_java_home_comes_first():
+    machine = Machine(opt__mine=(21, FULL), usr=(17, FULL))
+    assert machine.find(JAVA_HOME="/opt/mine/", PATH="/usr/bin") == Java("/opt/mine", 21)
+    assert machine.asked == ["/opt/mine/bin/java"]
+
+
+def test_then_path_in_its_order_and_a_java_that_will_not_do_is_passed_over():
+    machine = Machine(venv=(17, TRIMMED), usr=(17, FULL), opt=(21, FULL))
+    assert machine.find(PATH="/venv/bin::/usr/bin:/opt/bin") == Java("/usr", 17)
+
+
+def test_then_the_oldest_of_those_installed_that_will_do():
+    machine = Machine(
+        usr__lib__jvm__java_25=(25, FULL), usr__lib__jvm__java_21=(21, FULL), usr__lib__jvm__java_11=(11, FULL)
+    )
+    assert machine.find(PATH="/bin") == Java("/usr/lib/jvm/java_21", 21)
+
+
+def test_a_java_home_that_is_wrong_does_not_hide_one_that_is_right():
+    machine = Machine(usr=(17, FULL))
+    assert machine.find(JAVA_HOME="/gone", PATH="/usr/bin").home == "/usr"
+
+
+def test_java_8_says_its_version_in_the_old_way():
+    machine = Machine()
+    machine.add("/usr", "1.8", FULL)
+    with pytest.raises(JavaNotFoundError, match="/usr/bin/java is Java 8"):
+        machine.find(PATH="/usr/bin")
+
+
+@pytest.mark.parametrize(
+    ("home", "found", "reason"),
+    [
+        ("/usr", (11, FULL), "/usr/bin/java is Java 11"),
+        ("/usr", (17, TRIMMED), "/usr/bin/java has no module jdk.incubator.vector"),
+        ("/gone", None, "/gone/bin/java doesn't run: No such file"),
+    ],
+)
+def test_the_error_says_what_was_tried_and_what_to_install(home, found, reason):
+    machine = Machine()
+    if found is not None:
+        machine.add(home, *found)
+    with pytest.raises(JavaNotFoundError, match=reason) as raised:
+        machine.find(JAVA_HOME=home)
+    assert isinstance(raised.value, StartupError)
+    assert "apt-get install openjdk-17-jre-headless" in str(raised.value)
+
+
+def test_no_java_at_all_and_one_that_says_nothing():
+    with pytest.raises(JavaNotFoundError, match="no java was found"):
+        Machine().find()
+    machine = Machine(usr=(17, FULL))
+    with pytest.raises(JavaNotFoundError, match="doesn't say its version"):
+        find_java({"PATH": "/usr/bin"}, files=machine.files, ask=lambda program: "Segmentation fault")
