@@ -52,6 +52,12 @@ def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+def signal_group(pid: int, number: signal.Signals) -> None:
+    """Send a signal to the process group of a child that was started in a session of its own, as far as it lives."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
 def kill_all(pids: Iterable[int]) -> None:
     """Kill -9 every one that lives."""
     signal_all(pids, signal.SIGKILL)

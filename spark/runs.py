@@ -1,0 +1,259 @@
+"""The tables report_runs and report_schedules: every run of a job is a row, and the row says who may write to it.
+
+States of a row:
+
+    queued ──claim──▶ running ──publish (results.py)──▶ succeeded
+      ▲                  │
+      │                  ├──fail──▶ failed, timed_out      no attempt is left, or another one would not help
+      └──────────────────┴──fail, requeue──                it waits for the pause since finished_at
+
+`attempt` counts the claims, and is the fence: whatever a job writes is written `WHERE status = 'running' AND attempt = …`,
+so that a job that was given up (its machine slept, its heart-beats stopped) can't write over the one that took its place.
+
+All times are the server's, so that clocks of machines need not agree. Concurrency: a Runs belongs to one thread.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+from uuid import UUID, uuid4
+
+from psycopg.types.json import Jsonb
+
+from spark.postgres import Connection, lock_key
+
+ERROR_CHARACTERS_MAX: Final = 2_000
+QUEUED_MAX: Final = 100
+"""How many queued runs are looked at in one turn."""
+
+_COLUMNS: Final = (
+    "id, job, window_start, window_end, trigger, requested_by, status, attempt, error, created_at, started_at"
+)
+_SELECT: Final = "SELECT " + _COLUMNS + " FROM report_runs"  # noqa: S608 - constants of this module.
+_SELECT_WAITING: Final = "SELECT " + _COLUMNS + ", finished_at, clock_timestamp() FROM report_runs"  # noqa: S608
+_CLAIM: Final = (
+    "UPDATE report_runs SET status = 'running', attempt = attempt + 1, started_at = clock_timestamp(),"  # noqa: S608
+    " heartbeat_at = clock_timestamp(), finished_at = NULL, error = NULL, rows = NULL, files = NULL,"
+    " progress_percent = NULL, progress = NULL"
+    " WHERE id = %s AND status = 'queued' AND NOT EXISTS"
+    " (SELECT 1 FROM report_runs AS other WHERE other.job = report_runs.job AND other.status = 'running')"
+    " RETURNING " + _COLUMNS
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A row of report_runs, as far as jobs and the scheduler need it."""
+
+    id: UUID
+    job: str
+    window_start: datetime | None
+    window_end: datetime
+    trigger: str
+    requested_by: str | None
+    status: str
+    attempt: int
+    error: str | None
+    created_at: datetime
+    started_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedRun:
+    """A run that waits; `since_failure_ms` is null where it has not failed before."""
+
+    run: Run
+    since_failure_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A row of report_schedules."""
+
+    job: str
+    cron: str
+    next_run_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedRun:
+    """A run that is gone, but for its files."""
+
+    id: UUID
+    job: str
+
+
+class Runs:
+    """Reads and writes runs over one connection in autocommit mode. Every method raises psycopg.Error."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def request(
+        self,
+        job: str,
+        *,
+        window_start: datetime | None,
+        window_end: datetime,
+        trigger: str,
+        requested_by: str | None = None,
+    ) -> tuple[Run, bool]:
+        """Queue a run unless this job has one for this very window; return the row, and whether it is new."""
+        run_id = uuid4()
+        self._connection.execute(
+            "INSERT INTO report_runs (id, job, window_start, window_end, trigger, requested_by, status, attempt, created_at)"
+            " VALUES (%s, %s, %s, %s, %s, %s, 'queued', 0, now())"
+            " ON CONFLICT (job, window_start, window_end) DO NOTHING",
+            (run_id, job, window_start, window_end, trigger, requested_by),
+        )
+        row = self._connection.execute(
+            _SELECT + " WHERE job = %s AND window_start IS NOT DISTINCT FROM %s AND window_end = %s",
+            (job, window_start, window_end),
+        ).fetchone()
+        assert row is not None, "nobody deletes a queued run"
+        run = Run(*row)
+        return run, run.id == run_id
+
+    def find(self, run_id: UUID) -> Run | None:
+        """Return a run, or None."""
+        row = self._connection.execute(
+            _SELECT + " WHERE id = %s",
+            (run_id,),
+        ).fetchone()
+        return None if row is None else Run(*row)
+
+    def queued(self) -> list[QueuedRun]:
+        """Return what waits: what people asked for first, then by age; QUEUED_MAX at most."""
+        rows = self._connection.execute(
+            _SELECT_WAITING + " WHERE status = 'queued' ORDER BY trigger = 'manual' DESC, created_at, id LIMIT %s",
+            (QUEUED_MAX,),
+        ).fetchall()
+        return [QueuedRun(Run(*row[:-2]), _ms_between(row[-2], row[-1])) for row in rows]
+
+    def running(self) -> list[Run]:
+        """Return what runs, whoever runs it."""
+        rows = self._connection.execute(_SELECT + " WHERE status = 'running'").fetchall()
+        return [Run(*row) for row in rows]
+
+    def is_waiting(self, job: str) -> bool:
+        """Say whether a scheduled run of a job is queued or running: another one would only follow it."""
+        return (
+            self._connection.execute(
+                "SELECT 1 FROM report_runs WHERE job = %s AND status IN ('queued', 'running') AND trigger = 'schedule' LIMIT 1",
+                (job,),
+            ).fetchone()
+            is not None
+        )
+
+    def claim(self, run_id: UUID) -> Run | None:
+        """Take a queued run; None where somebody else has it, or where another run of its job is running."""
+        with self._connection.transaction():
+            row = self._connection.execute("SELECT job FROM report_runs WHERE id = %s", (run_id,)).fetchone()
+            if row is None:
+                return None
+            # Two claims at once would not see each other's row: one job, one claim at a time.
+            self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(f"report.{row[0]}"),))
+            row = self._connection.execute(_CLAIM, (run_id,)).fetchone()
+        return None if row is None else Run(*row)
+
+    def beat(self, run_id: UUID, attempt: int, *, percent: int | None, step: str | None) -> bool:
+        """Say that an attempt lives and how far it is; False where it is no longer this attempt's turn."""
+        done = self._connection.execute(
+            "UPDATE report_runs SET heartbeat_at = clock_timestamp(), progress_percent = %s, progress = %s"
+            " WHERE id = %s AND attempt = %s AND status = 'running'",
+            (percent, step, run_id, attempt),
+        )
+        return done.rowcount == 1
+
+    def finish(self, run_id: UUID, attempt: int, *, rows: int, files: Mapping[str, str]) -> bool:
+        """Say that an attempt succeeded; False where it is no longer its turn, and nothing of it may be kept."""
+        done = self._connection.execute(
+            "UPDATE report_runs SET status = 'succeeded', finished_at = clock_timestamp(), heartbeat_at = clock_timestamp(),"
+            " rows = %s, files = %s, error = NULL, progress_percent = 100, progress = NULL"
+            " WHERE id = %s AND attempt = %s AND status = 'running'",
+            (rows, Jsonb(dict(files)), run_id, attempt),
+        )
+        return done.rowcount == 1
+
+    def fail(self, run_id: UUID, attempt: int, error: str, *, status: str = "failed", requeue: bool = False) -> bool:
+        """Say that an attempt failed: for good with `status`, or to be tried again; False where it has ended already."""
+        assert status in ("failed", "timed_out"), status
+        done = self._connection.execute(
+            "UPDATE report_runs SET status = %s, finished_at = clock_timestamp(), error = %s, progress = NULL"
+            " WHERE id = %s AND attempt = %s AND status = 'running'",
+            ("queued" if requeue else status, error[:ERROR_CHARACTERS_MAX], run_id, attempt),
+        )
+        return done.rowcount == 1
+
+    def try_again(self, run_id: UUID, attempt: int) -> bool:
+        """Queue a run again whose attempt failed and said so itself; its error stays to be read."""
+        done = self._connection.execute(
+            "UPDATE report_runs SET status = 'queued' WHERE id = %s AND attempt = %s AND status = 'failed'",
+            (run_id, attempt),
+        )
+        return done.rowcount == 1
+
+    def release(self, run_id: UUID, attempt: int) -> bool:
+        """Give a running attempt back that could not help its end: it does not count."""
+        done = self._connection.execute(
+            "UPDATE report_runs SET status = 'queued', attempt = attempt - 1, started_at = NULL, heartbeat_at = NULL,"
+            " finished_at = NULL, progress_percent = NULL, progress = NULL"
+            " WHERE id = %s AND attempt = %s AND status = 'running'",
+            (run_id, attempt),
+        )
+        return done.rowcount == 1
+
+    def stale(self, *, after_ms: int) -> list[Run]:
+        """Return what is said to be running though nobody has said so for that long."""
+        rows = self._connection.execute(
+            _SELECT
+            + " WHERE status = 'running' AND coalesce(heartbeat_at, started_at, created_at) < clock_timestamp() - %s",
+            (timedelta(milliseconds=after_ms),),
+        ).fetchall()
+        return [Run(*row) for row in rows]
+
+    def covered_until(self, job: str) -> datetime | None:
+        """Return the end of the latest window that a job has done, None where it has done none."""
+        row = self._connection.execute(
+            "SELECT max(window_end) FROM report_runs"
+            " WHERE job = %s AND status = 'succeeded' AND window_start IS NOT NULL AND trigger = 'schedule'",
+            (job,),
+        ).fetchone()
+        assert row is not None
+        end: datetime | None = row[0]
+        return end
+
+    def prune(self, *, older_than: timedelta) -> list[PrunedRun]:
+        """Delete runs that ended long ago, except the last success of each job; return them, for their files."""
+        rows = self._connection.execute(
+            "DELETE FROM report_runs WHERE status IN ('succeeded', 'failed', 'timed_out')"
+            " AND finished_at < clock_timestamp() - %s AND id NOT IN"
+            " (SELECT DISTINCT ON (job) id FROM report_runs WHERE status = 'succeeded' ORDER BY job, finished_at DESC)"
+            " RETURNING id, job",
+            (older_than,),
+        ).fetchall()
+        return [PrunedRun(*row) for row in rows]
+
+    def schedules(self) -> dict[str, Schedule]:
+        """Return what the last scheduler meant to do, by job."""
+        rows = self._connection.execute("SELECT job, cron, next_run_at FROM report_schedules").fetchall()
+        return {row[0]: Schedule(*row) for row in rows}
+
+    def write_schedules(self, schedules: Sequence[Schedule]) -> None:
+        """Make these the schedules: jobs that are not among them have none."""
+        with self._connection.transaction():
+            self._connection.execute(
+                "DELETE FROM report_schedules WHERE job <> ALL(%s)", ([schedule.job for schedule in schedules],)
+            )
+            for schedule in schedules:
+                self._connection.execute(
+                    "INSERT INTO report_schedules (job, cron, next_run_at, updated_at) VALUES (%s, %s, %s, now())"
+                    " ON CONFLICT (job) DO UPDATE SET cron = excluded.cron, next_run_at = excluded.next_run_at,"
+                    " updated_at = excluded.updated_at",
+                    (schedule.job, schedule.cron, schedule.next_run_at),
+                )
+
+
+def _ms_between(start: datetime | None, end: datetime) -> int | None:
+    return None if start is None else (end - start) // timedelta(milliseconds=1)

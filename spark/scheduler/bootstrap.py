@@ -1,0 +1,51 @@
+"""Builds a scheduler from its settings and runs it: the only place that wires its parts."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from gantry.runtime.clock import SystemClock
+from gantry.runtime.errors import StartupError
+from gantry.runtime.lifecycle import Lifecycle
+from spark.runs import Run
+from spark.scheduler.children import Children, Command
+from spark.scheduler.duty import Duty
+from spark.scheduler.service import Scheduler
+from spark.scheduler.settings import JOBS, SchedulerSettings
+from spark.scheduler.turns import Turns
+
+
+async def run(settings: SchedulerSettings, lifecycle: Lifecycle, *, command: Command | None = None) -> None:
+    """Run a scheduler until it is told to stop.
+
+    Args:
+        settings: Where everything is.
+        lifecycle: The process's.
+        command: What runs a job; by default `python -m spark.jobs.NAME`.
+
+    Raises:
+        StartupError: A setting is missing.
+    """
+    if not settings.database_url:
+        raise StartupError("say where the database is: --database URL or GANTRY_DATABASE_URL; runs are kept there")
+    duty = Duty(settings.database_url)
+    # Where `ps` does not show it.
+    environment = {**os.environ, "GANTRY_DATABASE_URL": settings.database_url}
+    children = Children(settings, command=command or (lambda run: job_command(settings, run)), environment=environment)
+    scheduler = Scheduler(settings, lifecycle, duty=duty, turns=Turns(settings, duty, SystemClock()), children=children)
+    # Before the first turn: Postgres may be away, and that is no reason for anybody to wait.
+    lifecycle.ready({"jobs": {job: settings.cron_of(job) for job in JOBS}})
+    await scheduler.run()
+
+
+def job_command(settings: SchedulerSettings, run: Run) -> Sequence[str]:
+    """Return the command line of a run's process."""
+    return (
+        # -P: a folder called `spark` where the scheduler was started must not be taken for ours.
+        *(sys.executable, "-P", "-m", f"spark.jobs.{run.job}"),
+        *("--run", str(run.id)),
+        *("--attempt", str(run.attempt)),
+        *("--namesrv", ";".join(settings.namesrv)),
+        *("--master", settings.master),
+        *("--output", settings.output),
+    )

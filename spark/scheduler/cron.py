@@ -1,0 +1,106 @@
+"""When a job is due; pure, over APScheduler's cron trigger.
+
+Five fields as crontab(5) has them: minute, hour, day of month, month, day of week, where Sunday is 0 and 7.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from apscheduler.triggers.cron import CronTrigger
+
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_WEEKDAYS = re.compile(r"(?P<first>\*|[0-7])(-(?P<last>[0-7]))?(/(?P<step>[1-9]\d*))?")
+# Looked back in growing steps: a cron expression tells what comes next, never what was before.
+_LOOK_BACK = (timedelta(minutes=10), timedelta(hours=3), timedelta(days=2), timedelta(days=40), timedelta(days=1_500))
+
+
+class Cron(Protocol):
+    """A parsed cron expression: APScheduler's CronTrigger."""
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        """Return the first time at or after `now`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What is due now, and what comes next."""
+
+    fire_at: datetime | None
+    next_at: datetime | None
+
+
+def parse_cron(text: str, timezone: str) -> Cron:
+    """Read a cron expression. Raises ValueError for what is none."""
+    fields = text.split()
+    if len(fields) != 5:
+        raise ValueError(f"{text!r} has {len(fields)} fields, a cron expression has 5")
+    fields[4] = ",".join(_named_weekdays(part) for part in fields[4].split(","))
+    cron: Cron = CronTrigger.from_crontab(" ".join(fields), timezone=ZoneInfo(timezone))
+    return cron
+
+
+def check_cron(text: str, name: str) -> None:
+    """Raise ValueError, naming the setting, for what is no cron expression or never comes."""
+    try:
+        cron = parse_cron(text, "UTC")
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    if cron.get_next_fire_time(None, datetime(2024, 1, 1, tzinfo=UTC)) is None:
+        raise ValueError(f"{name}: {text!r} never comes")
+
+
+def check_timezone(text: str, name: str) -> None:
+    """Raise ValueError, naming the setting, for a time zone that nobody knows."""
+    try:
+        ZoneInfo(text)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"{name}: {text!r} is no time zone; such as UTC or Europe/Berlin") from None
+
+
+def next_after(cron: Cron, moment: datetime) -> datetime | None:
+    """Return the first time after a moment."""
+    return cron.get_next_fire_time(None, moment + timedelta(microseconds=1))
+
+
+def last_before(cron: Cron, moment: datetime) -> datetime | None:
+    """Return the last time before a moment; None where there was none for years."""
+    for span in _LOOK_BACK:
+        found = None
+        fire_at = cron.get_next_fire_time(None, moment - span)
+        while fire_at is not None and fire_at < moment:
+            found = fire_at
+            fire_at = next_after(cron, fire_at)
+        if found is not None:
+            return found
+    return None
+
+
+def decide_due(cron: Cron, *, next_at: datetime | None, now: datetime) -> Due:
+    """Say whether a job is due. Times that passed while nobody looked count once, as the last of them."""
+    if next_at is None or next_at > now:
+        return Due(None, next_at if next_at is not None else next_after(cron, now))
+    fire_at = last_before(cron, now + timedelta(microseconds=1))
+    # A clock that was set back, or a changed time zone: what was written down is due all the same.
+    return Due(max(next_at, fire_at) if fire_at is not None else next_at, next_after(cron, now))
+
+
+def _named_weekdays(part: str) -> str:
+    # APScheduler counts days from Monday, crontab from Sunday: names mean the same to both.
+    match = _WEEKDAYS.fullmatch(part)
+    if match is None or part == "*":
+        return part
+    first, last, step = match["first"], match["last"], int(match["step"] or 1)
+    if first == "*":
+        days = range(0, 7, step)
+    else:
+        low = int(first)
+        # crontab's `3/2` is APScheduler's `3-6/2`.
+        high = int(last) if last else (6 if match["step"] else low)
+        if high < low:
+            raise ValueError(f"day of week {part!r} ends before it begins")
+        days = range(low, high + 1, step)
+    return ",".join(dict.fromkeys(_DAYS[day % 7] for day in days))

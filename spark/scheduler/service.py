@@ -1,0 +1,123 @@
+"""The scheduler's loop: a turn in Postgres, a process for each run it claimed, and again.
+
+What can go wrong with a job, with Java or with Postgres goes wrong in a process or a turn, and the loop goes on.
+"""
+
+import asyncio
+from contextlib import suppress
+from uuid import UUID
+
+import psycopg
+
+from gantry.runtime.lifecycle import Lifecycle
+from gantry.runtime.telemetry import logger
+from spark.postgres import reason
+from spark.reportfiles import remove_run
+from spark.runs import Run
+from spark.scheduler.children import Children
+from spark.scheduler.decide import Ended
+from spark.scheduler.duty import Duty
+from spark.scheduler.settings import SchedulerSettings
+from spark.scheduler.turns import TurnResult, Turns
+
+log = logger("scheduler")
+
+TURN_TIMEOUT_S = 15.0
+"""Some dozen statements; a server that hangs is left and connected to anew."""
+AWAY_PAUSE_S = 2.0
+LAST_TURN_TIMEOUT_S = 2.0
+
+
+class Scheduler:
+    """Runs jobs until it is told to stop.
+
+    Concurrency: one event loop; turns are taken in a worker thread, one at a time.
+    """
+
+    def __init__(
+        self, settings: SchedulerSettings, lifecycle: Lifecycle, *, duty: Duty, turns: Turns, children: Children
+    ) -> None:
+        self._settings = settings
+        self._lifecycle = lifecycle
+        self._duty = duty
+        self._turns = turns
+        self._children = children
+        self._own: dict[UUID, Run] = {}
+        self._ended: list[Ended] = []
+        self._wake = asyncio.Event()
+        self._tending: set[asyncio.Task[None]] = set()
+        self._taking: asyncio.Future[TurnResult] | None = None
+        self._is_away = False
+        self._is_stopping = False
+
+    async def run(self) -> None:
+        """Take turns until the process is told to stop; then end the jobs and write down what became of them."""
+        turning = self._lifecycle.scope.spawn("turns", self._turn_until_stopped())
+        try:
+            await self._lifecycle.wait_for_stop()
+        finally:
+            self._is_stopping = True
+            self._wake.set()
+            self._children.stop()
+            # It ends by itself, and a failure of it is what wait_for_stop raises.
+            await asyncio.wait({turning, *self._tending})
+            if self._ended:
+                await self._turn(LAST_TURN_TIMEOUT_S)
+            self._duty.drop()
+
+    async def _turn_until_stopped(self) -> None:
+        while not self._is_stopping:
+            result = await self._turn(TURN_TIMEOUT_S)
+            for run in result.claimed:
+                self._own[run.id] = run
+                task = self._lifecycle.scope.spawn(f"run-{run.id}", self._tend(run))
+                self._tending.add(task)
+                task.add_done_callback(self._tending.discard)
+            if result.pruned:
+                await self._lifecycle.scope.in_thread("files", self._remove, result)
+            pause_s = AWAY_PAUSE_S if self._is_away else self._settings.poll_interval_ms / 1_000
+            # Whoever ends wakes us: the next run of that job need not wait for the clock.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause_s)
+            self._wake.clear()
+
+    async def _turn(self, timeout_s: float) -> TurnResult:
+        # A thread that waits can't be ended, only its connection: never begin a second turn beside it.
+        if self._taking is None:
+            self._taking = asyncio.ensure_future(
+                self._lifecycle.scope.in_thread(
+                    "database",
+                    lambda: self._turns.take(list(self._ended), own=dict(self._own), may_claim=not self._is_stopping),
+                )
+            )
+        await asyncio.wait({self._taking}, timeout=timeout_s)
+        if not self._taking.done():
+            self._duty.cut()
+            self._say_away(f"Postgres did not answer within {timeout_s:g} s")
+            return TurnResult()
+        taken, self._taking = self._taking, None
+        try:
+            result = taken.result()
+        except psycopg.Error as error:
+            self._say_away(reason(error))
+            return TurnResult()
+        if self._is_away:
+            self._is_away = False
+            log.info("Postgres is back")
+        self._ended = [one for one in self._ended if one not in result.settled]
+        return result
+
+    async def _tend(self, run: Run) -> None:
+        ended = await self._children.run(run)
+        del self._own[run.id]
+        self._ended.append(ended)
+        self._wake.set()
+
+    def _say_away(self, why: str) -> None:
+        if not self._is_away:
+            log.warning("no reports for now", reason=why)
+        self._is_away = True
+
+    def _remove(self, result: TurnResult) -> None:
+        for run in result.pruned:
+            remove_run(self._settings.output, run.job, run.id, with_log=True)

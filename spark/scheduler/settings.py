@@ -1,0 +1,92 @@
+"""Settings of the scheduler."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from spark.scheduler.cron import check_cron, check_timezone
+
+JOBS = ("lag_report", "throughput_rollup", "backlog_profile")
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """All settings, with their defaults; times in ms."""
+
+    namesrv: tuple[str, ...] = ("127.0.0.1:9876",)
+    database_url: str | None = None
+    """`postgresql://…`; queued runs and results are there."""
+    output: str = ".gantry/reports"
+    """Pages, Parquet files and the logs of runs."""
+    master: str = "local[*]"
+    """Spark's: `local[*]` runs inside the job's own process, `spark://HOST:7077` on a cluster."""
+    timezone: str = "UTC"
+    """In which cron expressions are read."""
+
+    lag_report_cron: str | None = "*/15 * * * *"
+    throughput_rollup_cron: str | None = "5 * * * *"
+    backlog_profile_cron: str | None = "30 3 * * *"
+    """Empty: only on demand."""
+    lag_report_timeout_ms: int = 600_000
+    throughput_rollup_timeout_ms: int = 1_800_000
+    backlog_profile_timeout_ms: int = 3_600_000
+    """A job that takes longer is killed, with everything it has started."""
+
+    attempts_max: int = 3
+    retry_pause_ms: int = 15_000
+    """Before the second attempt; doubled before each further one."""
+    retry_pause_ms_max: int = 600_000
+    runs_max: int = 2
+    """Jobs at once, one of a kind at most; each is a JVM of a gigabyte or more."""
+    poll_interval_ms: int = 500
+    """How often runs that were asked for are looked for."""
+    stale_after_ms: int = 60_000
+    """A run that said nothing for so long has lost its process; jobs say something every 5 s."""
+    keep_days: int = 30
+    """How long runs, their rows and their files are kept; the last success of each job stays."""
+    stop_timeout_ms: int = 2_000
+    """How long jobs may go on after SIGTERM; then they are ended, and run again at the next start."""
+
+    def check(self) -> None:
+        """Raise ValueError("name: reason") for the first setting that can't be."""
+        if not self.namesrv:
+            raise ValueError("namesrv: names no name server")
+        check_timezone(self.timezone, "timezone")
+        for job in JOBS:
+            cron = self.cron_of(job)
+            if cron is not None:
+                check_cron(cron, f"{job}_cron")
+        for name in _POSITIVE:
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
+        if self.stop_timeout_ms < 0:
+            raise ValueError(f"stop_timeout_ms: {self.stop_timeout_ms} is below 0")
+        # Heart-beats come every 5 s, and one may wait for a slow server.
+        if self.stale_after_ms < _STALE_MS_MIN:
+            raise ValueError(f"stale_after_ms: {self.stale_after_ms} is below {_STALE_MS_MIN}")
+
+    def cron_of(self, job: str) -> str | None:
+        """Return a job's cron expression, None where it runs on demand only."""
+        cron: str | None = getattr(self, f"{job}_cron")
+        return cron or None
+
+    def timeout_ms_of(self, job: str) -> int:
+        """Return how long a job may take."""
+        timeout_ms: int = getattr(self, f"{job}_timeout_ms")
+        return timeout_ms
+
+    @property
+    def keep(self) -> timedelta:
+        """How long runs are kept."""
+        return timedelta(days=self.keep_days)
+
+
+_STALE_MS_MIN = 20_000
+_POSITIVE = (
+    *(f"{job}_timeout_ms" for job in JOBS),
+    "attempts_max",
+    "retry_pause_ms",
+    "retry_pause_ms_max",
+    "runs_max",
+    "poll_interval_ms",
+    "keep_days",
+)

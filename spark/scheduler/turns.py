@@ -1,0 +1,201 @@
+"""One turn of the scheduler's work in Postgres: settle what ended, queue what is due, mend what was left, claim.
+
+Synchronous, and without processes: it returns the runs to start. Whatever it does can be done twice, or be cut off
+at any statement, since the next turn sees what is there.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import psycopg
+
+from gantry.runtime.clock import Clock
+from gantry.runtime.telemetry import logger
+from spark.runs import PrunedRun, Run, Runs, Schedule
+from spark.scheduler.cron import Cron, decide_due, last_before, next_after, parse_cron
+from spark.scheduler.decide import Ended, Ending, choose, decide_after
+from spark.scheduler.duty import Duty
+from spark.scheduler.settings import JOBS, SchedulerSettings
+
+log = logger("scheduler")
+
+# Jobs whose runs belong to a stretch of time; the others say how things are when they run.
+WINDOWED = frozenset({"throughput_rollup"})
+WINDOW_MAX = timedelta(days=7)
+"""How far back a window may begin after a long absence; samples would allow 90 days, but not in one go."""
+PRUNE_EVERY_MS = 3_600_000
+COMMAND_LINE = "command line"
+"""`requested_by` of runs that a person started by hand: nobody tries them again."""
+
+
+@dataclass(slots=True)
+class TurnResult:
+    """What a turn found to do outside Postgres."""
+
+    is_leader: bool = False
+    claimed: list[Run] = field(default_factory=list)
+    settled: list[Ended] = field(default_factory=list)
+    pruned: list[PrunedRun] = field(default_factory=list)
+
+
+class Turns:
+    """The scheduler's memory between turns: what comes next, and since when it is the scheduler.
+
+    Concurrency: one thread at a time.
+    """
+
+    def __init__(self, settings: SchedulerSettings, duty: Duty, clock: Clock) -> None:
+        self._settings = settings
+        self._duty = duty
+        self._clock = clock
+        self._crons: dict[str, Cron] = {}
+        self._texts: dict[str, str] = {}
+        for job in JOBS:
+            text = settings.cron_of(job)
+            if text is not None:
+                self._crons[job], self._texts[job] = parse_cron(text, settings.timezone), text
+        self._next_at: dict[str, datetime | None] = {}
+        self._led_since_ms: int | None = None
+        self._pruned_at_ms: int | None = None
+
+    def take(self, ended: Collection[Ended], *, own: Mapping[UUID, Run], may_claim: bool) -> TurnResult:
+        """Do one turn.
+
+        Args:
+            ended: Processes that ended and are not settled yet; those in `result.settled` are now.
+            own: Runs whose processes this scheduler has.
+            may_claim: False while stopping.
+
+        Raises:
+            psycopg.Error: Postgres is away, or its tables are not there; the duty is given up.
+        """
+        try:
+            return self._take(ended, own, may_claim=may_claim)
+        except psycopg.Error:
+            self._led_since_ms = None
+            self._duty.drop()
+            raise
+
+    def _take(self, ended: Collection[Ended], own: Mapping[UUID, Run], *, may_claim: bool) -> TurnResult:
+        result = TurnResult()
+        runs = Runs(self._duty.connection())
+        # Fenced by id and attempt: right even where another process has become the scheduler meanwhile.
+        for one in ended:
+            settle(runs, one, attempts_max=self._settings.attempts_max)
+            result.settled.append(one)
+        result.is_leader = self._duty.hold()
+        if not result.is_leader:
+            self._led_since_ms = None
+            return result
+        if self._led_since_ms is None:
+            self._begin(runs)
+        if not may_claim:
+            return result
+        self._fire(runs)
+        self._recover(runs, own)
+        result.pruned = self._prune(runs)
+        result.claimed = self._claim(runs, own)
+        return result
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC)
+
+    def _begin(self, runs: Runs) -> None:
+        """Take over from whoever was the scheduler before: what it missed is due, unless its schedule was another."""
+        before = runs.schedules()
+        now = self._now()
+        for job, cron in self._crons.items():
+            known = before.get(job)
+            if known is not None and known.cron == self._texts[job] and known.next_run_at is not None:
+                self._next_at[job] = known.next_run_at
+            else:
+                self._next_at[job] = next_after(cron, now)
+        self._write_schedules(runs)
+        self._led_since_ms = self._clock.monotonic_ms()
+        log.info("this is the scheduler now", schedules={job: str(at) for job, at in self._next_at.items()})
+
+    def _fire(self, runs: Runs) -> None:
+        now = self._now()
+        changed = False
+        for job, cron in self._crons.items():
+            due = decide_due(cron, next_at=self._next_at[job], now=now)
+            if due.fire_at is not None:
+                changed = True
+                self._queue(runs, job, cron, due.fire_at)
+            self._next_at[job] = due.next_at
+        if changed:
+            self._write_schedules(runs)
+
+    def _queue(self, runs: Runs, job: str, cron: Cron, fire_at: datetime) -> None:
+        if runs.is_waiting(job):
+            log.info("not queued: its last run has not ended", job=job, due_at=str(fire_at))
+            return
+        start = self._window_start(runs, job, cron, fire_at) if job in WINDOWED else None
+        run, is_new = runs.request(job, window_start=start, window_end=fire_at, trigger="schedule")
+        if is_new:
+            log.info("queued", job=job, run=str(run.id), due_at=str(fire_at))
+
+    def _window_start(self, runs: Runs, job: str, cron: Cron, fire_at: datetime) -> datetime:
+        # From where the last success ended, so that a window that failed is in the next one.
+        done = runs.covered_until(job)
+        start = done if done is not None and done < fire_at else last_before(cron, fire_at)
+        return max(start or fire_at - timedelta(days=1), fire_at - WINDOW_MAX)
+
+    def _recover(self, runs: Runs, own: Mapping[UUID, Run]) -> None:
+        # While Postgres was away nobody could say that it lives: first listen for as long as that takes.
+        assert self._led_since_ms is not None
+        if self._clock.monotonic_ms() - self._led_since_ms < self._settings.stale_after_ms:
+            return
+        for run in runs.stale(after_ms=self._settings.stale_after_ms):
+            if run.id in own:
+                continue
+            ending = Ending.HOPELESS if run.requested_by == COMMAND_LINE else Ending.FAILED
+            lost = Ended(run, ending, "its process ended without a word: the machine or the scheduler went down")
+            settle(runs, lost, attempts_max=self._settings.attempts_max)
+            log.warning("a run without a process was found", job=run.job, run=str(run.id))
+
+    def _prune(self, runs: Runs) -> list[PrunedRun]:
+        now_ms = self._clock.monotonic_ms()
+        if self._pruned_at_ms is not None and now_ms - self._pruned_at_ms < PRUNE_EVERY_MS:
+            return []
+        self._pruned_at_ms = now_ms
+        return runs.prune(older_than=self._settings.keep)
+
+    def _claim(self, runs: Runs, own: Mapping[UUID, Run]) -> list[Run]:
+        slots = self._settings.runs_max - len(own)
+        queued = runs.queued() if slots > 0 else []
+        if not queued:
+            return []
+        busy = {run.job for run in (*runs.running(), *own.values())}
+        chosen = choose(
+            queued,
+            busy=busy,
+            slots=slots,
+            first_ms=self._settings.retry_pause_ms,
+            max_ms=self._settings.retry_pause_ms_max,
+        )
+        return [claimed for run in chosen if (claimed := runs.claim(run.id)) is not None]
+
+    def _write_schedules(self, runs: Runs) -> None:
+        runs.write_schedules([Schedule(job, self._texts[job], self._next_at[job]) for job in self._crons])
+
+
+def settle(runs: Runs, ended: Ended, *, attempts_max: int) -> None:
+    """Write down what became of an attempt. Does nothing for a run that somebody else has taken on meanwhile."""
+    run = ended.run
+    if ended.ending is Ending.DONE:
+        # It has said so itself, together with its rows. One that has not is as good as lost.
+        runs.fail(run.id, run.attempt, "it ended without an error and without a result")
+        return
+    if ended.ending is Ending.STOPPED:
+        runs.release(run.id, run.attempt)
+        return
+    verdict = decide_after(ended, attempts_max=attempts_max)
+    if (
+        not runs.fail(run.id, run.attempt, ended.reason, status=verdict.status, requeue=verdict.requeue)
+        and verdict.requeue
+    ):
+        # The job has written its reason itself, which is better than what its process left behind.
+        runs.try_again(run.id, run.attempt)

@@ -1,0 +1,227 @@
+"""report_runs and report_schedules on a real Postgres: who may run what, and who may write about it."""
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from spark.postgres import Connection, connect, reason
+from spark.results import TakenAwayError, publish
+from spark.runs import Run, Runs, Schedule
+from tests.support.postgres import PostgresServer
+from tests.support.reports import report_tables
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def connection(postgres: PostgresServer) -> Iterator[Connection]:
+    with report_tables(postgres) as connected:
+        yield connected
+
+
+@pytest.fixture
+def runs(connection: Connection) -> Runs:
+    return Runs(connection)
+
+
+def queue(runs: Runs, job: str = "lag_report", *, end: datetime = NOON, start: datetime | None = None) -> Run:
+    run, is_new = runs.request(job, window_start=start, window_end=end, trigger="schedule")
+    assert is_new
+    return run
+
+
+def claimed(runs: Runs, run: Run) -> Run:
+    found = runs.claim(run.id)
+    assert found is not None
+    return found
+
+
+def column(connection: Connection, run: Run, name: str) -> object:
+    row = connection.execute(f"SELECT {name} FROM report_runs WHERE id = %s", (run.id,)).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def status(connection: Connection, run: Run) -> object:
+    return column(connection, run, "status")
+
+
+def age(connection: Connection, run: Run, name: str, seconds: float) -> None:
+    """Let a moment of a run be longer ago."""
+    connection.execute(
+        f"UPDATE report_runs SET {name} = {name} - %s WHERE id = %s", (timedelta(seconds=seconds), run.id)
+    )
+
+
+def test_a_window_of_a_job_is_queued_once(runs: Runs) -> None:
+    start = NOON - timedelta(hours=1)
+    first = queue(runs, start=start)
+    again, is_new = runs.request("lag_report", window_start=start, window_end=NOON, trigger="manual")
+    assert (again.id, is_new) == (first.id, False)
+    queue(runs, "backlog_profile", start=start)
+    # Without a beginning, the end alone is the key.
+    moment = queue(runs)
+    assert runs.request("lag_report", window_start=None, window_end=NOON, trigger="schedule") == (moment, False)
+    assert runs.find(uuid4()) is None
+
+
+def test_a_claim_is_one_attempt(runs: Runs, connection: Connection) -> None:
+    run = queue(runs)
+    attempt = claimed(runs, run)
+    assert (attempt.status, attempt.attempt) == ("running", 1)
+    assert attempt.started_at is not None
+    assert runs.claim(run.id) is None
+    assert [row.id for row in runs.running()] == [run.id]
+    assert runs.beat(run.id, 1, percent=30, step="reading offsets")
+    assert (column(connection, run, "progress_percent"), column(connection, run, "progress")) == (30, "reading offsets")
+
+
+def test_one_run_of_a_job_at_a_time(runs: Runs) -> None:
+    first, second = queue(runs), queue(runs, end=NOON + timedelta(minutes=1))
+    other = queue(runs, "backlog_profile")
+    claimed(runs, first)
+    assert runs.claim(second.id) is None
+    claimed(runs, other)
+    runs.fail(first.id, 1, "no")
+    claimed(runs, second)
+
+
+def test_two_claims_at_once_never_both_win(runs: Runs, postgres: PostgresServer) -> None:
+    for turn in range(20):
+        job = f"job-{turn}"
+        pair = [queue(runs, job), queue(runs, job, end=NOON + timedelta(minutes=1))]
+        won: list[Run | None] = []
+        barrier = threading.Barrier(2)
+
+        def claim(run: Run) -> None:
+            with connect(postgres.url, application="gantry-test") as own:
+                barrier.wait(10)
+                won.append(Runs(own).claim(run.id))
+
+        threads = [threading.Thread(target=claim, args=(run,)) for run in pair]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        assert sum(run is not None for run in won) == 1
+
+
+def test_a_failure_is_for_good_or_for_now(runs: Runs, connection: Connection) -> None:
+    run = queue(runs)
+    claimed(runs, run)
+    assert runs.fail(run.id, 1, "x" * 5_000, requeue=True)
+    assert status(connection, run) == "queued"
+    assert len(str(column(connection, run, "error"))) == 2_000
+    (waiting,) = runs.queued()
+    assert waiting.run.attempt == 1
+    assert waiting.since_failure_ms is not None
+    assert 0 <= waiting.since_failure_ms < 60_000
+    assert claimed(runs, run).attempt == 2
+    assert column(connection, run, "error") is None
+    assert runs.fail(run.id, 2, "too slow", status="timed_out")
+    assert status(connection, run) == "timed_out"
+    assert not runs.try_again(run.id, 2)
+    assert runs.queued() == []
+
+
+def test_a_job_that_said_why_it_failed_may_be_tried_again(runs: Runs, connection: Connection) -> None:
+    run = queue(runs)
+    claimed(runs, run)
+    assert runs.fail(run.id, 1, "no broker answers")
+    assert runs.try_again(run.id, 1)
+    assert (status(connection, run), column(connection, run, "error")) == ("queued", "no broker answers")
+
+
+def test_an_attempt_that_was_given_up_writes_nothing(runs: Runs, connection: Connection) -> None:
+    run = queue(runs)
+    claimed(runs, run)
+    assert runs.fail(run.id, 1, "lost", requeue=True)
+    assert claimed(runs, run).attempt == 2
+    assert not runs.beat(run.id, 1, percent=99, step="late")
+    assert not runs.fail(run.id, 1, "late")
+    assert not runs.release(run.id, 1)
+    with pytest.raises(TakenAwayError, match=str(run.id)):
+        publish(connection, "lag_report", run_id=run.id, attempt=1, rows=[], page="late", files={})
+    assert connection.execute("SELECT 1 FROM report_pages").fetchone() is None
+    assert (status(connection, run), column(connection, run, "attempt")) == ("running", 2)
+
+
+def test_what_was_stopped_does_not_count(runs: Runs) -> None:
+    run = queue(runs)
+    claimed(runs, run)
+    assert runs.release(run.id, 1)
+    (waiting,) = runs.queued()
+    assert (waiting.run.attempt, waiting.since_failure_ms) == (0, None)
+
+
+def test_people_come_first(runs: Runs) -> None:
+    scheduled = queue(runs)
+    asked, _ = runs.request("lag_report", window_start=None, window_end=NOON + timedelta(1), trigger="manual")
+    assert [waiting.run.id for waiting in runs.queued()] == [asked.id, scheduled.id]
+
+
+def test_silence_is_noticed(runs: Runs, connection: Connection) -> None:
+    run = queue(runs)
+    claimed(runs, run)
+    assert runs.stale(after_ms=60_000) == []
+    age(connection, run, "heartbeat_at", 61)
+    assert [found.id for found in runs.stale(after_ms=60_000)] == [run.id]
+    runs.beat(run.id, 1, percent=None, step=None)
+    assert runs.stale(after_ms=60_000) == []
+
+
+def test_old_runs_go_but_never_the_last_report(runs: Runs, connection: Connection) -> None:
+    ended = []
+    for number in range(3):
+        run = queue(runs, end=NOON + timedelta(hours=number))
+        claimed(runs, run)
+        publish(connection, "lag_report", run_id=run.id, attempt=1, rows=[], page=str(number), files={})
+        age(connection, run, "finished_at", (40 - number) * 86_400)
+        ended.append(run)
+    failed = queue(runs, end=NOON + timedelta(hours=9))
+    claimed(runs, failed)
+    runs.fail(failed.id, 1, "no")
+    age(connection, failed, "finished_at", 40 * 86_400)
+    waiting = queue(runs, end=NOON + timedelta(hours=10))
+    pruned = runs.prune(older_than=timedelta(days=30))
+    assert {(run.id, run.job) for run in pruned} == {(run.id, "lag_report") for run in (ended[0], ended[1], failed)}
+    assert connection.execute("SELECT html FROM report_pages").fetchall() == [("2",)]
+    assert runs.find(waiting.id) is not None
+
+
+def test_schedules_are_those_of_the_last_scheduler(runs: Runs) -> None:
+    runs.write_schedules([Schedule("a", "* * * * *", NOON), Schedule("b", "0 * * * *", None)])
+    runs.write_schedules([Schedule("a", "5 * * * *", NOON + timedelta(hours=1))])
+    assert runs.schedules() == {"a": Schedule("a", "5 * * * *", NOON + timedelta(hours=1))}
+
+
+def test_what_is_covered_is_what_succeeded_on_schedule(runs: Runs, connection: Connection) -> None:
+    assert runs.covered_until("throughput_rollup") is None
+    for hours, succeeds in ((1, True), (2, False)):
+        end = NOON + timedelta(hours=hours)
+        run = queue(runs, "throughput_rollup", start=end - timedelta(hours=1), end=end)
+        claimed(runs, run)
+        if succeeds:
+            publish(connection, "throughput_rollup", run_id=run.id, attempt=1, rows=[], page="", files={})
+        else:
+            runs.fail(run.id, 1, "no")
+    assert runs.covered_until("throughput_rollup") == NOON + timedelta(hours=1)
+
+
+def test_a_server_that_is_away_is_said_in_a_line(own_postgres: PostgresServer) -> None:
+    url = own_postgres.url
+    own_postgres.stop()
+    with pytest.raises(psycopg.OperationalError) as caught:
+        connect(url, application="gantry-test")
+    assert "can't be reached" in reason(caught.value)
+    assert "\n" not in reason(caught.value)
+
+
+def test_tables_that_are_missing_are_said_in_a_line(connection: Connection) -> None:
+    with pytest.raises(psycopg.errors.UndefinedTable) as caught:
+        connection.execute("SELECT * FROM no_such_table")
+    assert "gantry migrate" in reason(caught.value)
