@@ -1,0 +1,3 @@
+"""The reports' HTML pages: one self-contained file a run, without scripts and without anything fetched."""
+
+from spark.page.render import render as render

@@ -1,0 +1,187 @@
+"""The backlog profile's page: of what is unconsumed, how old it is, its tags, keys and sizes, and where it lies."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from spark.page.bars import Bar, bars
+from spark.page.chart import SMALL, Drawer
+from spark.page.markup import Content, Html, el
+from spark.page.palette import ACCENT, QUIET
+from spark.page.shown import count, number, plural, size, unknown
+
+CHARTED_MAX: Final = 12
+BARS_MAX: Final = 10
+TABLE_MAX: Final = 1_000
+
+# Section → (title, what its bars are, whether their order is that of their bounds).
+_SECTIONS: Final = {
+    "age": ("How old", "Age", True),
+    "tag": ("Tags", "Tag", False),
+    "key": ("Keys", "Key", False),
+    "size": ("Body sizes", "Size", True),
+    "queue": ("Queues", "Queue", False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One bar: a range of ages or sizes, a tag, a key or a queue; None is not known."""
+
+    name: str
+    lower: float
+    messages: float | None
+    octets: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What one group has not consumed of one topic, section by section."""
+
+    group: str
+    topic: str
+    sections: Mapping[str, Sequence[Bucket]]
+
+    @property
+    def messages(self) -> float | None:
+        """How many messages: every one is in one queue, and in one range of ages; None where that is not known."""
+        for section in ("queue", "age", "size"):
+            if section in self.sections:
+                known = [bucket.messages for bucket in self.sections[section]]
+                return None if None in known else sum(value for value in known if value is not None)
+        return None
+
+    @property
+    def octets(self) -> float | None:
+        """How many bytes they have; None where that is not known."""
+        known = [bucket.octets for bucket in self.sections.get("queue", ())]
+        return None if None in known or not known else sum(value for value in known if value is not None)
+
+
+def backlog_body(rows: Iterable[Mapping[str, Any]]) -> tuple[Html, Html]:
+    """Return what goes into the page's header and its main part."""
+    backlogs = [item for item in _read(rows) if item.messages != 0]
+    groups = len({item.group for item in backlogs})
+    if not backlogs:
+        head = el("p", "Nothing is waiting.", class_="headline")
+        return el("div", head, el("p", "Every group has consumed all that it may. There is nothing to do.", class_="lead")), el("p")
+    known = sum(item.messages or 0 for item in backlogs)
+    lost = sum(item.messages is None for item in backlogs)
+    headline = f"{count(known)} {'message waits' if known == 1 else 'messages wait'} for {plural(groups, 'group')}."
+    largest = backlogs[0]
+    lead = f"The largest backlog is that of {largest.group} on {largest.topic}: {_messages(largest)}{_share(largest, known)}.{_oldest(largest)}"
+    if lost:
+        lead += f" Of {plural(lost, 'more backlog')} the size is unknown."
+    head = el("div", el("p", headline, class_="headline"), el("p", lead, class_="lead"))
+    drawer = Drawer()
+    shown = backlogs[:CHARTED_MAX]
+    sections = [_backlog(drawer, item, f"b{at}") for at, item in enumerate(shown, start=1)]
+    left = len(backlogs) - len(shown)
+    note = el("p", f"The {left:,} smaller ones are in the table only.", class_="note") if left else None
+    return head, el("div", _overview(backlogs, len(shown)), el("section", el("h2", "What is in them"), sections, note))
+
+
+def _read(rows: Iterable[Mapping[str, Any]]) -> list[Backlog]:
+    found: dict[tuple[str, str], dict[str, list[Bucket]]] = {}
+    for row in rows:
+        key = str(row.get("group") or row.get("group_name") or ""), str(row.get("topic") or "")
+        lower = number(row.get("lower_bound"))
+        bucket = Bucket(
+            str(row.get("bucket") or "(none)"),
+            -1.0 if lower is None else float(lower),
+            number(row.get("messages")),
+            number(row.get("bytes")),
+        )
+        found.setdefault(key, {}).setdefault(str(row.get("section")), []).append(bucket)
+    backlogs = [Backlog(group, topic, sections) for (group, topic), sections in found.items()]
+    return sorted(backlogs, key=lambda item: (-(item.messages or 0), item.group, item.topic))
+
+
+def _messages(item: Backlog) -> str:
+    return "an unknown number of messages" if item.messages is None else plural(round(item.messages), "message")
+
+
+def _share(item: Backlog, of_all: float) -> str:
+    return f", {item.messages / of_all:.0%} of all" if item.messages and item.messages < of_all else ""
+
+
+def _oldest(item: Backlog) -> str:
+    ages = [bucket for bucket in item.sections.get("age", ()) if bucket.messages and bucket.lower >= 0]
+    return f" Its oldest are {max(ages, key=lambda bucket: bucket.lower).name} old." if ages else ""
+
+
+def _overview(backlogs: Sequence[Backlog], charted: int) -> Html:
+    head = el(
+        "tr", el("th", "Group and topic", scope="col"), el("th", "Messages", scope="col"),
+        el("th", "Size", scope="col"), el("th", "Oldest", scope="col", class_="less"),
+        el("th", "In the fullest queue", scope="col", class_="less"),
+    )  # fmt: skip
+    body = [_row(item, f"b{at}" if at <= charted else None) for at, item in enumerate(backlogs[:TABLE_MAX], start=1)]
+    left = len(backlogs) - len(body)
+    more = el("p", f"{left:,} smaller ones are left out.", class_="note") if left else None
+    table = el("table", el("thead", head), el("tbody", body), class_="overview")
+    return el("section", el("h2", f"All {plural(len(backlogs), 'backlog')}" if len(backlogs) > 1 else "The backlog"), table, more)
+
+
+def _row(item: Backlog, anchor: str | None) -> Html:
+    name = el("bdi", item.group)
+    names = el("a", name, href=f"#{anchor}") if anchor else name
+    ages = [bucket for bucket in item.sections.get("age", ()) if bucket.messages and bucket.lower >= 0]
+    queues = [bucket.messages for bucket in item.sections.get("queue", ()) if bucket.messages is not None]
+    fullest = f"{max(queues) / item.messages:.0%}" if queues and item.messages else None
+    missing = el("span", "unknown", class_="unknown")
+    return el(
+        "tr",
+        el("th", names, " ", el("span", el("bdi", item.topic), class_="topicname"), scope="row"),
+        el("td", missing if item.messages is None else count(item.messages)),
+        el("td", missing if item.octets is None else size(item.octets)),
+        el("td", max(ages, key=lambda bucket: bucket.lower).name if ages else missing, class_="less"),
+        el("td", fullest or missing, class_="less"),
+    )
+
+
+def _backlog(drawer: Drawer, item: Backlog, anchor: str) -> Html:
+    total = unknown("not every queue could be read") if item.messages is None else plural(round(item.messages), "message")
+    octets = None if item.octets is None else f", {size(item.octets)}"
+    figures = [_figure(drawer, item, section) for section in _SECTIONS if item.sections.get(section)]
+    return el(
+        "section",
+        el("h3", el("bdi", item.group), el("span", el("bdi", item.topic), class_="topicname")),
+        el("p", total, octets),
+        el("div", figures, class_="figures three"),
+        class_="group",
+        id=anchor,
+    )
+
+
+def _figure(drawer: Drawer, item: Backlog, section: str) -> Html:
+    title, column, by_bound = _SECTIONS[section]
+    buckets = sorted(
+        item.sections[section], key=lambda bucket: (bucket.lower if by_bound else -(bucket.messages or 0), bucket.name)
+    )
+    shown = buckets if by_bound else buckets[:BARS_MAX]
+    more = f"The {len(shown)} largest of {len(buckets):,}." if len(shown) < len(buckets) else _skew(section, buckets)
+    items = [
+        Bar(bucket.name, bucket.messages, "unknown" if bucket.messages is None else count(bucket.messages),
+            QUIET if bucket.messages is None else ACCENT)
+        for bucket in shown
+    ]  # fmt: skip
+    return drawer.figure(
+        bars(items),
+        title=title,
+        note=more,
+        description="; ".join(f"{bar.label}: {bar.shown}" for bar in items),
+        columns=(column, "Messages", "Bytes"),
+        rows=[
+            (bar.label, bar.shown, "unknown" if bucket.octets is None else size(bucket.octets))
+            for bar, bucket in zip(items, shown, strict=True)
+        ],
+        widths=(SMALL,),
+    )
+
+
+def _skew(section: str, buckets: Sequence[Bucket]) -> Content:
+    known = [bucket.messages for bucket in buckets if bucket.messages is not None]
+    if section != "queue" or len(known) < 2 or not sum(known):
+        return None
+    return f"The fullest has {max(known) * len(known) / sum(known):.1f} times the mean."

@@ -1,0 +1,199 @@
+"""A group in the lag report: verdict, cause, next step, numbers, and its queues."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from spark.page.lagcharts import drained_between
+from spark.page.lagrows import LagGroup, LagRow, LagTopic
+from spark.page.lagsummary import sentence
+from spark.page.markup import Content, Html, el, join, within
+from spark.page.palette import CRITICAL, GOOD, QUIET, WARNING, verdict_look
+from spark.page.shown import at, count, duration, plural, rate, unknown
+
+SECTIONS_BYTES_MAX: Final = 750_000
+CALM_BYTES_MAX: Final = 250_000
+"""What details may take, so that a page of any number of groups opens at once; what is left out is said."""
+QUEUES_MAX: Final = 128
+UNFOLDED_MAX: Final = 8
+"""The worst groups can be read at once; a link from the table unfolds one of the others."""
+
+_CLASSES: Final = {CRITICAL: "critical", WARNING: "warning", QUIET: "quiet", GOOD: "good"}
+
+
+def badge(row: LagRow) -> Html:
+    """Return a verdict as a sign and words."""
+    colour, sign, words = verdict_look(row.verdict)
+    return el("span", el("i", sign, aria_hidden="true"), words, class_=f"badge {_CLASSES[colour]}")
+
+
+def group_sections(groups: Sequence[LagGroup]) -> Content:
+    """Return the groups that are not OK, one after the other; they are the first of the report's order."""
+    if not groups:
+        return None
+    sections = (_section(group, f"g{position}", unfolded=position <= UNFOLDED_MAX) for position, group in enumerate(groups, start=1))
+    shown = within(sections, SECTIONS_BYTES_MAX)
+    return el("section", el("h2", "What is wrong, and what to do"), shown, _left_out(groups[len(shown) :]))
+
+
+def calm_groups(groups: Sequence[LagGroup]) -> Content:
+    """Return the groups that are OK, folded up: a table of queues each."""
+    if not groups:
+        return None
+    parts = (
+        el("div", el("h4", el("bdi", group.name), " ", el("span", el("bdi", topic.row.topic), class_="topicname")),
+           _facts(topic.row), _queues(topic), class_="topic")
+        for group in groups for topic in group.topics
+    )  # fmt: skip
+    shown = within(parts, CALM_BYTES_MAX)
+    left = sum(len(group.topics) for group in groups) - len(shown)
+    rest = el("p", f"{plural(left, 'more row')} of groups that are OK are in the table above only.", class_="note") if left else None
+    title = f"{plural(len(groups), 'group')} with nothing to do"
+    return el("details", el("summary", title), shown, rest, class_="calm")
+
+
+def _left_out(groups: Sequence[LagGroup]) -> Content:
+    if not groups:
+        return None
+    return el(
+        "p",
+        f"Details of {plural(len(groups), 'more group')}, from ",
+        el("bdi", groups[0].name),
+        " on, are left out to keep this page small: ",
+        el("code", "gantry report show lag_report --group NAME"),
+        " prints them.",
+        class_="note",
+    )
+
+
+def _section(group: LagGroup, anchor: str, *, unfolded: bool) -> Html:
+    topics = [topic.row.topic for topic in group.topics]
+    where = el("bdi", topics[0]) if len(topics) == 1 else plural(len(topics), "topic")
+    title = el("h3", el("bdi", group.name), el("span", where, class_="topicname"), badge(group.worst))
+    named = [el("h4", el("bdi", topic.row.topic), badge(topic.row)) if len(topics) > 1 else None for topic in group.topics]
+    body = [el("div", name, _topic(topic), class_="topic") for name, topic in zip(named, group.topics, strict=True)]
+    # A link opens what it points into, not what it points at.
+    return el("details", el("summary", title), el("div", body, id=anchor, class_="target"), class_="group", open=unfolded)
+
+
+def _topic(topic: LagTopic) -> Html:
+    row = topic.row
+    return join(
+        [
+            el("p", sentence(row.cause)) if row.cause else None,
+            el("p", el("b", "Next step: "), sentence(row.next_step)) if row.next_step else None,
+            _facts(row),
+            _queues(topic),
+            _evidence(row.evidence),
+        ]
+    )
+
+
+# What a fact is called, its column, how it is shown, and whether it means something where nothing waits.
+_FACTS: Final[tuple[tuple[str, str, Callable[[Any], str], bool], ...]] = (
+    ("Messages behind", "lag_messages", count, True),
+    ("Time behind", "lag_seconds", duration, False),
+    ("Waiting since", "oldest_unconsumed_at", at, False),
+    ("Comes in", "in_rate", rate, True),
+    ("Goes out", "out_rate", rate, True),
+    ("Gone in", "drain_eta_s", duration, False),
+    ("Deletion of the first in", "retention_left_s", lambda left: duration(left) if left else "now: at any moment", False),
+    ("Skew over the queues", "skew", "{:.2f}".format, False),
+    ("Consumers connected", "clients", count, True),
+)
+ONE_REASON_MIN: Final = 3
+
+
+def _facts(row: LagRow) -> Html:
+    waits = row.lag_messages != 0
+    shown: list[tuple[str, Content]] = []
+    unknowns: dict[str, list[str]] = {}
+    for name, column, show, always in _FACTS:
+        if not (waits or always) or (column == "drain_eta_s" and not row.matters):
+            continue
+        value = getattr(row, column)
+        if value is not None:
+            said = drained_between(row) if column == "drain_eta_s" else ""
+            shown.append((name, [show(value), el("span", f" ({said})", class_="why") if said else None]))
+        elif column == "drain_eta_s" and row.drains is False:
+            shown.append((name, "never, at these rates"))
+        elif column != "skew":
+            unknowns.setdefault(row.reason(column), []).append(name)
+    # One reason for all is said once.
+    rest = []
+    for reason, names in unknowns.items():
+        if len(names) < ONE_REASON_MIN:
+            shown += [(name, unknown(reason)) for name in names]
+        else:
+            listed = ", ".join(name.lower() for name in names)
+            rest.append(el("p", el("span", "Unknown", class_="unknown"), f": {listed}. ", el("span", sentence(reason), class_="why")))
+    if row.top_tags:
+        shown.append(("Tags waiting first", _tags(row)))
+    return join([el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in shown], class_="facts"), rest])
+
+
+def _tags(row: LagRow) -> str:
+    shown = [f"{tag or '(none)'}{'' if messages is None else f' × {count(messages)}'}" for tag, messages in row.top_tags[:8]]
+    return ", ".join(shown)
+
+
+def _queues(topic: LagTopic) -> Content:
+    if not topic.queues:
+        return None
+    shown = topic.queues[:QUEUES_MAX]
+    columns = ("Queue", "Verdict", "Messages", "Time behind", "In", "Out", "Deletion in", "Note")
+    head = el("tr", [el("th", name, scope="col", class_="text" if name in {"Verdict", "Note"} else None) for name in columns])
+    table = el("table", el("thead", head), el("tbody", [_queue(row) for row in shown]))
+    left = len(topic.queues) - len(shown)
+    more = el("p", f"{plural(left, 'more queue')}, none of them worse, are left out.", class_="note") if left else None
+    words = plural(len(topic.queues), "queue")
+    odd = sum(row.verdict != "OK" for row in topic.queues)
+    summary = f"{words}, {f'{odd:,} of them not OK' if odd else 'all OK'}"
+    region = el("div", table, class_="scroll", tabindex=0, role="region", aria_label=f"Queues of {topic.row.topic}")
+    return el("details", el("summary", summary), region, more)
+
+
+def _queue(row: LagRow) -> Html:
+    missing = [column for column in ("lag_messages", "lag_seconds") if getattr(row, column) is None]
+    note = row.cause or (row.reason(missing[0]) if missing and row.lag_messages != 0 else "")
+    waits = row.lag_messages != 0
+    cells: list[Content] = [
+        _cell(row.lag_messages, count),
+        _cell(row.lag_seconds, duration) if waits else "–",
+        _cell(row.in_rate, rate),
+        _cell(row.out_rate, rate),
+        _cell(row.retention_left_s, duration) if waits else "–",
+    ]
+    place = row.broker or "broker unknown"
+    return el(
+        "tr",
+        el("th", f"{place}/{'?' if row.queue_id is None else row.queue_id}", scope="row"),
+        el("td", badge(row), class_="text"),
+        [el("td", cell) for cell in cells],
+        el("td", note if row.verdict != "OK" or missing else "", class_="text"),
+    )
+
+
+def _cell(value: float | None, show: Any) -> Content:
+    return el("span", "unknown", class_="unknown") if value is None else str(show(value))
+
+
+def _evidence(evidence: Mapping[str, Any]) -> Content:
+    facts = [(name, value) for name, value in evidence.items() if name != "unknown"]
+    if not facts:
+        return None
+    pairs = [[el("dt", name.replace("_", " ")), el("dd", _plain(value))] for name, value in facts]
+    return el("details", el("summary", "The numbers behind this verdict"), el("dl", pairs, class_="evidence"))
+
+
+def _plain(value: Any) -> Content:
+    if value is None:
+        return el("span", "unknown", class_="unknown")
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.3f}".rstrip("0").rstrip(".")
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str).decode()

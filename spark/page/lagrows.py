@@ -1,0 +1,184 @@
+"""Rows of the lag report, read for showing: numbers that are numbers, and why the others are not known."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Any, Final
+
+import msgspec
+
+from gantry.model.lag import severity
+from spark.page.shown import moment, number
+
+# Why a number may be missing, where the row does not say it itself.
+_REASONS: Final = {
+    "lag_messages": "no offsets came from the broker",
+    "lag_seconds": "the store time of its first waiting message is not known",
+    "oldest_unconsumed_at": "the store time of its first waiting message is not known",
+    "in_rate": "too few samples yet",
+    "out_rate": "too few samples yet",
+    "drain_eta_s": "the rates are not known yet",
+    "retention_left_s": "the broker did not say when it deletes",
+    "skew": "not every queue is known",
+    "clients": "no broker could be asked who is connected",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LagRow:
+    """One row, of a queue or of all queues of a topic; None is not known (see `reason`)."""
+
+    group: str
+    topic: str
+    broker: str | None
+    queue_id: int | None
+    as_of: datetime | None
+    lag_messages: float | None
+    lag_seconds: float | None
+    oldest_unconsumed_at: datetime | None
+    in_rate: float | None
+    out_rate: float | None
+    drain_eta_s: float | None
+    drain_eta_low_s: float | None
+    drain_eta_high_s: float | None
+    retention_left_s: float | None
+    skew: float | None
+    clients: int | None
+    top_tags: tuple[tuple[str, float | None], ...]
+    verdict: str
+    cause: str
+    next_step: str
+    evidence: Mapping[str, Any]
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it waits for somebody: judged, not OK, and with messages waiting, as far as that is known."""
+        return self.verdict not in {"OK", "UNKNOWN"} and self.lag_messages != 0
+
+    @property
+    def matters(self) -> bool:
+        """Whether it makes sense to ask when it is over: of a group that keeps up, a little is always on its way."""
+        return self.lag_messages != 0 and (self.verdict != "OK" or self.drain_eta_s is not None)
+
+    @property
+    def drains(self) -> bool | None:
+        """Whether the backlog shrinks; None where that is not known."""
+        if self.drain_eta_s is not None:
+            return True
+        return None if self.in_rate is None or self.out_rate is None else False
+
+    def reason(self, column: str) -> str:
+        """Return why a column is not known."""
+        said = self.evidence.get("unknown")
+        if isinstance(said, Mapping) and said.get(column):
+            return str(said[column])
+        if self.evidence.get("error"):
+            return str(self.evidence["error"])
+        if self.verdict == "UNKNOWN" and self.cause:
+            return self.cause
+        return _REASONS.get(column, "not known")
+
+
+@dataclass(frozen=True, slots=True)
+class LagTopic:
+    """A topic that a group consumes: its own row, and its queues, the worst first."""
+
+    row: LagRow
+    queues: tuple[LagRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LagGroup:
+    """A consumer group with its topics, the worst first."""
+
+    name: str
+    topics: tuple[LagTopic, ...]
+
+    @property
+    def worst(self) -> LagRow:
+        """Its worst topic's row."""
+        return self.topics[0].row
+
+
+def worst_first(row: LagRow) -> tuple[int, float, float, str, str, str, int]:
+    """Return the key that sorts rows: severity, then time and messages behind, then names."""
+    behind = -(row.lag_seconds or 0), -(row.lag_messages or 0)
+    return severity(row.verdict), *behind, row.group, row.topic, row.broker or "", row.queue_id or 0
+
+
+def read_groups(rows: Iterable[Mapping[str, Any]]) -> list[LagGroup]:
+    """Return the groups of a report, the worst first; queues of a topic without a row of its own are left out."""
+    topics: list[LagRow] = []
+    queues: dict[tuple[str, str], list[LagRow]] = {}
+    for row in rows:
+        read = read_row(row)
+        if row.get("level") == "queue":
+            queues.setdefault((read.group, read.topic), []).append(read)
+        else:
+            topics.append(read)
+    topics.sort(key=lambda row: row.group)
+    groups = []
+    for name, members in groupby(topics, key=lambda row: row.group):
+        of_group = [
+            LagTopic(row, tuple(sorted(queues.get((row.group, row.topic), ()), key=worst_first)))
+            for row in sorted(members, key=worst_first)
+        ]
+        groups.append(LagGroup(name, tuple(of_group)))
+    return sorted(groups, key=lambda group: worst_first(group.worst))
+
+
+def read_row(row: Mapping[str, Any]) -> LagRow:
+    """Read one row: as the REST API gives it, or as Spark or Postgres do."""
+    names = ("lag_messages", "lag_seconds", "in_rate", "out_rate", "drain_eta_s", "drain_eta_low_s", "drain_eta_high_s",
+             "skew")  # fmt: skip
+    numbers = {name: number(row.get(name)) for name in names}
+    clients, queue_id = number(row.get("clients")), number(row.get("queue_id"))
+    left = row.get("retention_left_s")
+    return LagRow(
+        group=str(row.get("group") or row.get("group_name") or ""),
+        topic=str(row.get("topic") or ""),
+        broker=None if row.get("broker") is None else str(row["broker"]),
+        queue_id=None if queue_id is None else int(queue_id),
+        as_of=moment(row.get("as_of")),
+        oldest_unconsumed_at=moment(row.get("oldest_unconsumed_at")),
+        # A negative length is one that is over: the file may go at any moment.
+        retention_left_s=0.0 if isinstance(left, (int, float)) and left < 0 else number(left),
+        clients=None if clients is None else int(clients),
+        top_tags=_tags(_plain(row.get("top_tags"))),
+        verdict=str(row.get("verdict") or "UNKNOWN"),
+        cause=str(row.get("cause") or ""),
+        next_step=str(row.get("next_step") or ""),
+        evidence=_mapping(_plain(row.get("evidence"))),
+        **numbers,
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON text stands for; anything else as it is."""
+    if not isinstance(value, (str, bytes)):
+        return value
+    try:
+        return msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return {str(key): item for key, item in value.items()} if isinstance(value, Mapping) else {}
+
+
+def _tags(value: Any) -> tuple[tuple[str, float | None], ...]:
+    if isinstance(value, Mapping):
+        return tuple((str(tag), number(messages)) for tag, messages in value.items())
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return ()
+    return tuple(_tag(item) for item in value)
+
+
+def _tag(item: Any) -> tuple[str, float | None]:
+    if isinstance(item, Mapping):
+        return str(item.get("tag") or ""), number(item.get("messages"))
+    if isinstance(item, Sequence) and not isinstance(item, str) and len(item) == 2:
+        return str(item[0] or ""), number(item[1])
+    return str(item), None

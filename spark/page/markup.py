@@ -1,0 +1,83 @@
+"""HTML that is escaped by construction: what is not `Html` becomes text.
+
+The output is well-formed XML too, so that a test can read it with a strict parser.
+"""
+
+import unicodedata
+from collections.abc import Iterable
+from html import escape
+from typing import TypeAlias
+
+VOID = frozenset({"meta", "br", "hr", "col"})
+
+
+class Html(str):
+    """Text that is markup already."""
+
+    __slots__ = ()
+
+
+Content: TypeAlias = "Html | str | None | Iterable[Content]"
+
+EMPTY = Html("")
+
+
+def visible(text: str) -> str:
+    r"""Return a text with what steers or breaks its reader spelled out.
+
+    Control characters and halves of surrogate pairs are not allowed in HTML, and marks that turn the direction of
+    writing would let a tag or a key change how the words around it read: they become `\u{202e}`.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_spelled(letter) if _is_hidden(letter) else letter for letter in text)
+
+
+_HIDDEN = frozenset({"Cc", "Cs", "Zl", "Zp"})
+_DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_NO_CHARACTERS = frozenset("\ufffe\uffff")  # XML has no way to write them.
+
+
+def _is_hidden(letter: str) -> bool:
+    return unicodedata.category(letter) in _HIDDEN or letter in _DIRECTION_MARKS or letter in _NO_CHARACTERS
+
+
+def _spelled(letter: str) -> str:
+    return " " if letter in "\t\n\r" else f"\\u{{{ord(letter):x}}}"
+
+
+def el(name: str, /, *content: Content, **attributes: str | int | bool | None) -> Html:
+    """Return an element.
+
+    Attributes: `class_` is `class`, other underscores are hyphens; None and False leave one out.
+    """
+    said = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{"" if value is True else escape(visible(str(value)))}"'
+        for key, value in attributes.items()
+        if value is not None and value is not False
+    )
+    if name in VOID:
+        return Html(f"<{name}{said}/>")
+    return Html(f"<{name}{said}>{join(content)}</{name}>")
+
+
+def within(parts: Iterable[Html], octets: int) -> list[Html]:
+    """Return the first parts, as many as are no larger than `octets` together."""
+    kept: list[Html] = []
+    for part in parts:
+        octets -= len(part.encode())
+        if octets < 0:
+            break
+        kept.append(part)
+    return kept
+
+
+def join(content: Content) -> Html:
+    """Return pieces one after the other: markup as it is, text escaped, None as nothing."""
+    if content is None:
+        return EMPTY
+    if isinstance(content, Html):
+        return content
+    if isinstance(content, str):
+        return Html(escape(visible(content)))
+    return Html("".join(map(join, content)))

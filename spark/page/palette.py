@@ -1,0 +1,53 @@
+"""Colours: what they are in charts, and what the style sheet makes of them in the dark.
+
+A chart's colours are attributes of its SVG. The style sheet names each of them again (`[fill="#0b5cad"]`) and puts the
+variable in its place, so that one picture serves light, dark and paper. No two of them may be equal.
+"""
+
+from typing import Final
+
+INK: Final = "#1d2127"
+MUTED: Final = "#5b636e"
+GRID: Final = "#dfe3e8"
+ACCENT: Final = "#0b5cad"
+SECOND: Final = "#a04a00"
+CRITICAL: Final = "#b3261e"
+WARNING: Final = "#8f5b00"
+QUIET: Final = "#707a86"
+GOOD: Final = "#1f7040"
+
+# Colour → (variable, light, dark). The dark ones have the same contrast to the dark ground.
+VARIABLES: Final = {
+    INK: ("ink", INK, "#e8eaed"),
+    MUTED: ("muted", MUTED, "#a3abb5"),
+    GRID: ("grid", GRID, "#363c44"),
+    ACCENT: ("accent", ACCENT, "#6fb1f5"),
+    SECOND: ("second", SECOND, "#f0a35e"),
+    CRITICAL: ("critical", CRITICAL, "#ff8f85"),
+    WARNING: ("warning", WARNING, "#e8b24a"),
+    QUIET: ("quiet", QUIET, "#8f98a3"),
+    GOOD: ("good", GOOD, "#6fce92"),
+}
+
+# Verdict → (colour, sign, words). The sign and the words say what the colour says.
+VERDICTS: Final = {
+    "RETENTION_RISK": (CRITICAL, "▲", "retention risk"),
+    "STALLED": (CRITICAL, "▲", "stalled"),
+    "STOPPED": (CRITICAL, "▲", "stopped"),
+    "RETRY_LOOP": (WARNING, "◆", "retry loop"),
+    "HOT_QUEUE": (WARNING, "◆", "hot queue"),
+    "LAGGING": (WARNING, "◆", "lagging"),
+    "REWOUND": (WARNING, "◆", "rewound"),
+    "NO_CONSUMER": (WARNING, "◆", "no consumer"),
+    "UNKNOWN": (QUIET, "?", "unknown"),
+    "PAUSED": (QUIET, "■", "paused"),
+    "OK": (GOOD, "✓", "OK"),
+}
+
+
+def verdict_look(verdict: str) -> tuple[str, str, str]:
+    """Return a verdict's colour, sign and words; those of a later version look like UNKNOWN and keep their name."""
+    known = VERDICTS.get(verdict)
+    if known is not None:
+        return known
+    return QUIET, "?", verdict.replace("_", " ").lower()

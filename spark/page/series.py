@@ -1,0 +1,97 @@
+"""Lag over time: samples brought down to what a picture can show, and what their first half foretold."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+from spark.page.shown import moment, number
+
+POINTS_MAX: Final = 120
+"""More cannot be told apart in a chart of this size."""
+FORECAST_SAMPLES_MIN: Final = 4
+"""In each half: two points make a line, but not a forecast."""
+
+Point: TypeAlias = tuple[datetime, float | None]
+"""A sample; None where the lag was not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A straight line through the first half of the samples, drawn on to the last one.
+
+    Attributes:
+        made_at: Where the first half ends.
+        start: The lag then.
+        expected: What the line says for the last sample's time; at least 0.
+        actual: What it was.
+    """
+
+    made_at: datetime
+    start: float
+    until: datetime
+    expected: float
+    actual: float
+
+
+def read_history(history: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Point]]:
+    """Return the samples of each (group, topic), the oldest first."""
+    found: dict[tuple[str, str], dict[datetime, float | None]] = {}
+    for sample in history:
+        sampled_at = moment(sample["sampled_at"])
+        if sampled_at is not None:
+            found.setdefault((str(sample["group"]), str(sample["topic"])), {})[sampled_at] = number(sample["lag"])
+    return {key: sorted(points.items(), key=lambda point: point[0]) for key, points in found.items()}
+
+
+def thinned(points: Sequence[Point], *, most: int = POINTS_MAX) -> list[Point]:
+    """Return at most `most` points: of each stretch its highest, so that no peak is lost; the last one always."""
+    if len(points) <= most:
+        return list(points)
+    stretches = most - 1
+    kept: list[Point] = []
+    for index in range(stretches):
+        stretch = points[index * (len(points) - 1) // stretches : (index + 1) * (len(points) - 1) // stretches]
+        # A stretch with a hole shows the hole: a line over it would claim to know.
+        kept.append(max(stretch, key=lambda point: float("inf") if point[1] is None else point[1]))
+    return [*kept, points[-1]]
+
+
+def forecast(points: Sequence[Point]) -> Forecast | None:
+    """Return what the first half foretold for the end; None where there are too few samples, or the end is unknown."""
+    if not points or points[-1][1] is None:
+        return None
+    first, until, actual = points[0][0], points[-1][0], points[-1][1]
+    made_at = first + (until - first) / 2
+    early = [(at, lag) for at, lag in points if lag is not None and at <= made_at]
+    late = [at for at, lag in points if lag is not None and at > made_at]
+    if len(early) < FORECAST_SAMPLES_MIN or len(late) < FORECAST_SAMPLES_MIN:
+        return None
+    slope = _slope([((at - first).total_seconds(), lag) for at, lag in early])
+    start_at, start = early[-1]
+    expected = max(0.0, start + slope * (until - start_at).total_seconds())
+    return Forecast(start_at, start, until, expected, actual)
+
+
+def _slope(points: Sequence[tuple[float, float]]) -> float:
+    """Return the growth a second by least squares."""
+    count = len(points)
+    mean_x = sum(x for x, _ in points) / count
+    mean_y = sum(y for _, y in points) / count
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    if spread == 0:
+        return 0.0
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+
+
+def drain_band(
+    lag: float, start: datetime, low_s: float, high_s: float, *, horizon: timedelta
+) -> list[tuple[datetime, float, float]]:
+    """Return (moment, lowest, highest lag) of a backlog that is gone between `low_s` and `high_s`, up to a horizon."""
+    end_s = min(high_s, horizon.total_seconds())
+    steps = sorted({0.0, min(low_s, end_s), end_s})
+    return [
+        (start + timedelta(seconds=s), max(0.0, lag * (1 - s / low_s)) if low_s else 0.0, max(0.0, lag * (1 - s / high_s)))
+        for s in steps
+        if high_s
+    ]

@@ -1,0 +1,84 @@
+"""Values as people read them; what is not known says so, and never looks like a number."""
+
+import math
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from gantry.model.lag import brief_duration
+from spark.page.markup import Html, el
+
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def number(value: Any) -> float | int | None:
+    """Return a count or a length as a number; None where it is not known.
+
+    A negative one is a mark that somebody put in place of "unknown", and NaN and infinity are no answers either.
+    """
+    if value is None or isinstance(value, bool):
+        return None
+    if isinstance(value, (str, Decimal)):
+        try:
+            value = float(value) if "." in str(value) or "e" in str(value).lower() else int(value)
+        except (ValueError, OverflowError):
+            return None
+    if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        return None
+    return value
+
+
+def moment(value: Any) -> datetime | None:
+    """Return a moment in UTC: of ISO-8601 text, or of a datetime (without a zone it is UTC); None where there is none."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def count(value: float) -> str:
+    """Return `1,204,332`."""
+    return f"{round(value):,}"
+
+
+def rate(per_second: float) -> str:
+    """Return messages a second, small ones with a fraction."""
+    if per_second == 0:
+        return "0/s"
+    if per_second < 0.01:
+        return "< 0.01/s"
+    return f"{per_second:.2g}/s" if per_second < 1 else f"{per_second:,.1f}/s" if per_second < 100 else f"{per_second:,.0f}/s"
+
+
+def size(octets: float) -> str:
+    """Return `1.2 GiB`."""
+    for unit in _BYTES[:-1]:
+        if octets < 1_024:
+            return f"{octets:.0f} {unit}" if unit == "B" or octets >= 100 else f"{octets:.1f} {unit}"
+        octets /= 1_024
+    return f"{octets:,.1f} {_BYTES[-1]}"
+
+
+def plural(number_of: int, one: str, many: str = "") -> str:
+    """Return `1 group`, `12 groups`."""
+    return f"{number_of:,} {one if number_of == 1 else many or one + 's'}"
+
+
+def at(value: datetime) -> Html:
+    """Return a moment for people and for programs."""
+    text = value.strftime("%Y-%m-%d %H:%M:%S")
+    return el("time", f"{text} UTC", datetime=value.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
+
+
+def unknown(reason: str) -> Html:
+    """Return "unknown" and why."""
+    return el("span", el("span", "unknown", class_="unknown"), el("span", f": {reason}", class_="why"))
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time, `2 d 3 h`."""
+    return brief_duration(seconds)
