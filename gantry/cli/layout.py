@@ -51,6 +51,7 @@ class StackOptions:
     host: str = "127.0.0.1"
     advertise: str = "127.0.0.1"
     database_url: str | None = None
+    scheduler: bool = True
 
     def check(self) -> None:
         """Raise StartupError for what can't be."""
@@ -93,6 +94,7 @@ class Layout:
         self.ready = self.data / "ready"
         self.key_file = self.data / "api-key"
         self.gateway_data = self.data / "gateway-0"
+        self.reports = self.data / "reports"
         self.stack_file = self.data / "stack.json"
         self.lock_file = self.data / "lock"
         self.broker_toml = self.data / "broker.toml"
@@ -153,8 +155,18 @@ class Layout:
             *("--data", str(self.gateway_data)),
         )
 
+    def scheduler(self) -> Service:
+        """The scheduler of reports; it listens nowhere, and reads the database's URL from the environment."""
+        return self._started(
+            "scheduler",
+            "spark.scheduler",
+            (),
+            *("--namesrv", ";".join(self.namesrv_addresses)),
+            *("--output", str(self.reports)),
+        )
+
     def services(self) -> Iterator[Service]:
-        """All of them, in the order of their start."""
+        """All that listen, in the order of their start."""
         yield self.namesrv()
         for index in range(self._options.brokers):
             yield self.broker(index)
@@ -171,13 +183,16 @@ class Layout:
         return BROKER_PORT + 20 * index + self._options.port_base
 
     def _service(self, name: str, kind: str, port: int, ports: tuple[int, ...], *arguments: str) -> Service:
+        listen = ("--listen", str(Address(self._options.host, port)))
+        return self._started(name, f"services.{kind}", ports, *listen, *arguments)
+
+    def _started(self, name: str, module: str, ports: tuple[int, ...], *arguments: str) -> Service:
         ready_file = self.ready / f"{name}.json"
-        config = self.data / f"{kind}.toml"
+        config = self.data / f"{module.rpartition('.')[2]}.toml"
         return Service(
             name=name,
-            module=f"services.{kind}",
+            module=module,
             arguments=(
-                *("--listen", str(Address(self._options.host, port))),
                 *arguments,
                 *(("--config", str(config)) if self._exists(config) else ()),
                 *("--ready-file", str(ready_file)),

@@ -34,7 +34,7 @@ NOUNS = {
 # A paragraph a line: the help page breaks lines where the terminal ends.
 UP_HELP = """Start everything on this machine, and run it until Ctrl-C.
 
-Starts Postgres (unless GANTRY_DATABASE_URL points at one), a name server, brokers and an HTTP gateway, and starts again what dies. DIR/stack.json says where everything is, DIR/logs holds the logs.
+Starts Postgres (unless GANTRY_DATABASE_URL points at one), a name server, brokers, an HTTP gateway and the scheduler of reports, and starts again what dies. DIR/stack.json says where everything is, DIR/logs holds the logs.
 """
 
 
@@ -75,6 +75,11 @@ def up(
     advertise: Annotated[
         str | None, typer.Option(metavar="HOST", help="The address others are told; default: --host.")
     ] = None,
+    *,
+    scheduler: Annotated[
+        bool,
+        typer.Option("--scheduler/--no-scheduler", help="Make reports on lag and backlog, on schedule and on demand."),
+    ] = True,
 ) -> None:
     """Start everything on this machine, and run it until Ctrl-C."""
     options = StackOptions(
@@ -84,6 +89,7 @@ def up(
         host=host,
         advertise=advertise or host,
         database_url=os.environ.get("GANTRY_DATABASE_URL") or None,
+        scheduler=scheduler,
     )
     try:
         raise typer.Exit(run_up(options, environment=os.environ, say=_say))

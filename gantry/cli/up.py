@@ -7,10 +7,12 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from gantry.cli.childlogs import ChildLog
 from gantry.cli.embedded import EmbeddedPostgres, embedded_postgres, identity, server_environment
+from gantry.cli.launch import NEEDED_FOR_REPORTS
 from gantry.cli.layout import BROKER_TOML, Layout, Service, StackOptions
 from gantry.cli.preflight import check_disk, check_ports
 from gantry.cli.stackfile import stack_content, write_stack
@@ -27,7 +29,8 @@ KEY_TIMEOUT_S = 5.0
 KEY_POLL_S = 0.1
 INTERRUPTS_UNTIL_KILLED = 2
 # The gateway first, so that nothing new comes in; the store's registrations need the name server to be taken back.
-STOP_RANKS = {"services.gateway": 0, "services.broker": 1, "services.namesrv": 2, "postgres": 3}
+# The scheduler with it: its jobs read from brokers, and it writes down what became of them.
+STOP_RANKS = {"services.gateway": 0, "spark.scheduler": 0, "services.broker": 1, "services.namesrv": 2, "postgres": 3}
 # -P: a folder called `services` where `gantry up` was typed must not be taken for ours.
 PYTHON = (sys.executable, "-P", "-m")
 
@@ -38,7 +41,7 @@ def run_up(options: StackOptions, *, environment: Mapping[str, str], say: Callab
     refuse_unknown_environment(environment)
     if environment.get("GANTRY_CONFIG"):
         raise StartupError(
-            f"GANTRY_CONFIG is for one service; write {options.data}/namesrv.toml, broker.toml or gateway.toml instead"
+            f"GANTRY_CONFIG is for one service; write {options.data}/namesrv.toml, broker.toml, gateway.toml or scheduler.toml instead"
         )
     layout = Layout(options)
     files = OsFileSystem()
@@ -139,12 +142,22 @@ class _Stack:
         brokers = [self._layout.broker(index) for index in range(self._options.brokers)]
         await self._supervisor.start(*map(self._spec, brokers))
         await database
-        await self._supervisor.start(self._spec(self._layout.gateway()))
+        # Side by side: the scheduler is up before the gateway is, and nobody waits for it to reach the database.
+        await self._supervisor.start(*map(self._spec, (self._layout.gateway(), *self._scheduler())))
         # The gateway answers before it has made the first key, and serves messages even where it can't make one yet.
         if not await self._key_is_there(KEY_TIMEOUT_S):
             self._scope.spawn("await-key", self._show_key_later())
         self._is_ready = True
         self._write_stack()
+
+    def _scheduler(self) -> list[Service]:
+        if not self._options.scheduler:
+            return []
+        # Looked for and not imported, as launch.py does.
+        if find_spec("spark") is None or any(find_spec(module) is None for module in NEEDED_FOR_REPORTS):
+            self._say("there will be no reports on lag and backlog: pip install 'gantry-mq[server,spark]' brings them")
+            return []
+        return [self._layout.scheduler()]
 
     async def _start_database(self) -> None:
         if self._options.database_url is None:
@@ -208,8 +221,9 @@ class _Stack:
 
     def _spec(self, service: Service) -> ProcessSpec:
         environment = dict(self._environment)
-        if service.module == "services.gateway":
+        if service.module in ("services.gateway", "spark.scheduler"):
             environment["GANTRY_DATABASE_URL"] = self._database_url
+        if service.module == "services.gateway":
             environment.setdefault("GANTRY_GATEWAY_FIRST_KEY_FILE", str(self._layout.key_file))
             environment.setdefault("GANTRY_GATEWAY_KEEP_FIRST_KEY_FILE", "true")
         return ProcessSpec(

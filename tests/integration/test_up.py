@@ -23,7 +23,7 @@ STOPPED_WITHIN_S = 20.0
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[Stack]:
-    with Stack() as running:
+    with Stack(scheduler=True) as running:
         yield running
 
 
@@ -55,7 +55,7 @@ def make_topic(client: httpx.Client, topic: str) -> None:
 
 
 def test_it_is_ready_in_time_and_stops_cleanly() -> None:
-    with Stack() as stack:
+    with Stack(scheduler=True) as stack:
         # The promise is for a machine with nothing else to do.
         crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         assert stack.start_time_s < READY_WITHIN_S * crowd
@@ -91,7 +91,7 @@ def test_stack_json_is_what_the_contract_says(stack: Stack) -> None:
     assert facts["namesrv"] == [f"127.0.0.1:{9876 + stack.port_base}"]
     assert [set(broker) for broker in facts["brokers"]] == [{"cluster", "name", "id", "address", "store"}] * 2
     names = {process["name"] for process in facts["processes"]}
-    assert names == {"namesrv-0", "broker-a", "broker-b", "gateway-0", "postgres"}
+    assert names == {"namesrv-0", "broker-a", "broker-b", "gateway-0", "postgres", "scheduler"}
     assert all(is_alive(process["pid"]) for process in facts["processes"])
     assert Path(facts["brokers"][0]["store"]).is_dir()
 
@@ -102,6 +102,30 @@ def test_the_printed_lines_work_as_they_are(stack: Stack) -> None:
     said = [subprocess.run(line, shell=True, capture_output=True, text=True, check=True).stdout for line in lines]
     assert '"outcome":"stored"' in said[1].replace(" ", "")
     assert "hello" in said[2]
+
+
+def test_the_scheduler_is_up_and_says_what_it_will_do(stack: Stack) -> None:
+    with stack.http() as client:
+        stack.wait_for(
+            lambda: all(item["next_run_at"] for item in client.get("/v1/reports").json()["items"]), "to plan"
+        )
+    # It is light: whoever never looks at a report pays next to nothing.
+    status = Path(f"/proc/{stack.pid_of('scheduler')}/status").read_text()
+    resident = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+    assert resident < 100 * 1024, "kB"
+
+
+def test_without_a_scheduler() -> None:
+    with Stack(brokers=1) as stack:
+        assert "scheduler" not in {process["name"] for process in stack.facts["processes"]}
+
+
+def test_a_scheduler_that_is_killed_is_started_again(stack: Stack) -> None:
+    old = stack.pid_of("scheduler")
+    os.kill(old, signal.SIGKILL)
+    stack.wait_for(lambda: "scheduler was ended by SIGKILL: starting it again" in stack.said(), "to notice")
+    stack.wait_for(lambda: "scheduler is up again" in stack.said(), "to start it again")
+    assert stack.pid_of("scheduler") != old
 
 
 @pytest.mark.parametrize("name", ["broker-a", "gateway-0", "namesrv-0", "postgres"])

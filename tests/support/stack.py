@@ -30,8 +30,15 @@ class Stack:
     """A stack that tests may stop, kill and start again."""
 
     def __init__(
-        self, *, brokers: int = 2, directory: Path | None = None, environment: Mapping[str, str] | None = None
+        self,
+        *,
+        brokers: int = 2,
+        directory: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        scheduler: bool = False,
     ) -> None:
+        # Without one unless a test is about it: a report that is due in the middle of a test costs both cores.
+        self.scheduler = scheduler
         # Not below pytest's folder: that is closed to the unprivileged user a root's Postgres runs as.
         self.directory = directory or Path(tempfile.mkdtemp(prefix="gantry-up-"))
         self.directory.chmod(0o711)
@@ -70,6 +77,8 @@ class Stack:
     @property
     def command(self) -> list[str]:
         options = ["--data", str(self.directory), "--brokers", str(self.brokers), "--port-base", str(self.port_base)]
+        if not self.scheduler:
+            options.append("--no-scheduler")
         return [sys.executable, "-m", "gantry.cli", "up", *options]
 
     def launch(self) -> None:

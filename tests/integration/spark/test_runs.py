@@ -90,24 +90,29 @@ def test_one_run_of_a_job_at_a_time(runs: Runs) -> None:
     claimed(runs, second)
 
 
+def claim_both_at_once(url: str, pair: list[Run]) -> int:
+    """Claim two runs from two connections at the same moment; return how many were given."""
+    won: list[Run | None] = []
+    barrier = threading.Barrier(2)
+
+    def claim(run: Run) -> None:
+        with connect(url, application="gantry-test") as own:
+            barrier.wait(10)
+            won.append(Runs(own).claim(run.id))
+
+    threads = [threading.Thread(target=claim, args=(run,)) for run in pair]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return sum(run is not None for run in won)
+
+
 def test_two_claims_at_once_never_both_win(runs: Runs, postgres: PostgresServer) -> None:
     for turn in range(20):
         job = f"job-{turn}"
         pair = [queue(runs, job), queue(runs, job, end=NOON + timedelta(minutes=1))]
-        won: list[Run | None] = []
-        barrier = threading.Barrier(2)
-
-        def claim(run: Run) -> None:
-            with connect(postgres.url, application="gantry-test") as own:
-                barrier.wait(10)
-                won.append(Runs(own).claim(run.id))
-
-        threads = [threading.Thread(target=claim, args=(run,)) for run in pair]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
-        assert sum(run is not None for run in won) == 1
+        assert claim_both_at_once(postgres.url, pair) == 1
 
 
 def test_a_failure_is_for_good_or_for_now(runs: Runs, connection: Connection) -> None:

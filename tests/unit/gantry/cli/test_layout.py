@@ -67,6 +67,18 @@ def test_a_broker_is_told_everything_it_needs() -> None:
     )
 
 
+def test_the_scheduler_is_told_where_things_are_and_listens_nowhere() -> None:
+    stack = Layout(StackOptions(data=DATA, port_base=1_000), exists=lambda path: path.name == "scheduler.toml")
+    service = stack.scheduler()
+    assert (service.name, service.module, service.ports) == ("scheduler", "spark.scheduler", ())
+    assert service.arguments == (
+        *("--namesrv", "127.0.0.1:10876"),
+        *("--output", "/var/lib/gantry/reports"),
+        *("--config", "/var/lib/gantry/scheduler.toml"),
+        *("--ready-file", "/var/lib/gantry/ready/scheduler.json"),
+    )
+
+
 def test_a_settings_file_is_used_where_there_is_one() -> None:
     stack = Layout(StackOptions(data=DATA), exists=lambda path: path.name == "broker.toml")
     assert "/var/lib/gantry/broker.toml" in stack.broker(0).arguments
