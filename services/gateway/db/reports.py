@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import Row, Select, and_, func, select, tuple_, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from services.gateway.db.leadership import lock_key
@@ -117,7 +117,9 @@ class ReportRepository:
 
     async def last_runs(self) -> Mapping[str, Row[Any]]:
         """Return each job's newest run."""
-        query = select(REPORT_RUNS).distinct(_RUN.job).order_by(_RUN.job, _RUN.created_at.desc(), _RUN.id.desc())
+        query = (
+            select(REPORT_RUNS).ext(distinct_on(_RUN.job)).order_by(_RUN.job, _RUN.created_at.desc(), _RUN.id.desc())
+        )
         return {row.job: row for row in await self._session.execute(query)}
 
     async def schedules(self) -> Mapping[str, Row[Any]]:
@@ -167,7 +169,10 @@ class ReportRepository:
 
     async def _insert(self, job: str, window: Window | None, actor: Actor) -> Row[Any] | None:
         values: dict[str, Any] = {"job": job, "trigger": MANUAL, "requested_by": actor.id}
-        if window is not None:
+        if window is None:
+            # Not now(), which stands still within a transaction: the window is a key.
+            values["window_end"] = func.clock_timestamp()
+        else:
             values |= {"window_start": window.start, "window_end": window.end}
         statement = insert(REPORT_RUNS).values(values).on_conflict_do_nothing().returning(REPORT_RUNS)
         run: Row[Any] | None = (await self._session.execute(statement)).one_or_none()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Row, func, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from services.gateway.db.models import Subscription, Verdict
@@ -103,7 +103,7 @@ class SubscriptionRepository:
         columns = (Subscription.group_name, Subscription.topic)
         newest = (Subscription.active.desc(), Subscription.last_seen_at.desc(), Subscription.sub_version.desc())
         query = select(*columns, Subscription.expression_type, Subscription.expression, Subscription.active)
-        return (await self._session.execute(query.distinct(*columns).order_by(*columns, *newest))).all()
+        return (await self._session.execute(query.ext(distinct_on(*columns)).order_by(*columns, *newest))).all()
 
     async def _upsert(self, group: str, seen: Sighting, verdict: Verdict) -> int:
         expression = storable(seen.expression)

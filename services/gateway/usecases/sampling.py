@@ -8,6 +8,7 @@ So what was found is kept, and only what has moved is asked for again: a group t
 | nothing, too old, or of another filter | anywhere behind the end | search from there |
 | a message | before it or at it | nothing: it still is the first |
 | a message | beyond it | search from there |
+| that it could not be found | where it stood | nothing for a while |
 | that nothing passed up to some offset | not before where that search began | search on from that offset |
 """
 
@@ -28,6 +29,7 @@ WRITTEN_AGAIN_MS: Final = 300_000
 
 # As the wire takes them; a filter of more tags is not searched for.
 _CODES_MAX: Final = 1_024
+_EVERYWHERE: Final = 2**63 - 1
 
 Codes = tuple[int, ...] | None
 
@@ -58,10 +60,10 @@ class KnownHead:
 
     Attributes:
         begun_at: The offset it began at.
-        reached: The message's offset; where it found none, how far it looked.
+        reached: The message's offset; where it found none, how far it looked; where it failed, up to where that counts.
         is_found: Whether it found a message.
         stored_at_ms: When that was stored; None where there is none or it can't be read.
-        is_given_up: It failed; not tried again before HEAD_KEPT_MS are over.
+        is_given_up: It failed, and is not tried again before HEAD_KEPT_MS are over or the group is beyond `reached`.
         codes: Of the filter it was made with.
         at_ms: When, in monotonic ms.
     """
@@ -139,7 +141,7 @@ def find_search(known: KnownHead | None, committed: int, extent: Extent, codes: 
     if known is None or known.codes != codes or now_ms - known.at_ms >= HEAD_KEPT_MS:
         return start
     if known.is_given_up:
-        return None
+        return None if start <= known.reached else start
     if start < known.begun_at or known.reached > extent.max_offset:
         return start  # The group was rewound, or the topic was made anew.
     if known.is_found:
@@ -149,7 +151,10 @@ def find_search(known: KnownHead | None, committed: int, extent: Extent, codes: 
 
 def learned(head: Head | None, begun_at: int, codes: Codes, now_ms: int) -> KnownHead:
     """Return what a search that began at an offset has found; None for one that did not end."""
-    if head is None or head.error is not None or head.max_offset is None:
+    if head is None:
+        # Wherever the group is next, it would take as long again.
+        return KnownHead(begun_at, _EVERYWHERE, False, None, True, codes, now_ms)
+    if head.error is not None or head.max_offset is None:
         return KnownHead(begun_at, begun_at, False, None, True, codes, now_ms)
     if head.queue_offset is None:
         return KnownHead(begun_at, max(begun_at, head.max_offset), False, None, False, codes, now_ms)

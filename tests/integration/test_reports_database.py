@@ -1,0 +1,235 @@
+"""Reports and samples on a real Postgres: runs that are wanted once, rows page by page, partitions that come and go."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+from sqlalchemy import func, insert, select, text, update
+
+from gantry.runtime.clock import SystemClock
+from services.gateway.db.engine import Database
+from services.gateway.db.reports import LagPlace, ReportRepository, Window
+from services.gateway.db.reporttables import (
+    LAG_SAMPLE_ROUNDS,
+    LAG_SAMPLES,
+    REPORT_LAG_ROWS,
+    REPORT_PAGES,
+    REPORT_RUNS,
+    REPORT_SCHEDULES,
+)
+from services.gateway.db.repositories import Actor, AuditRepository
+from services.gateway.db.samples import SampleRepository
+from services.gateway.db.subscriptions import Sighting, SubscriptionRepository
+from tests.support.postgres import PostgresServer
+
+ALICE = Actor("k-alice", "req-1")
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = Window(NOON - timedelta(hours=1), NOON)
+
+
+async def set_status(session, run_id, status, **more):
+    await session.execute(update(REPORT_RUNS).where(REPORT_RUNS.c.id == run_id).values(status=status, **more))
+
+
+async def test_a_run_without_a_window_is_queued_once(database: Database) -> None:
+    async with database.transaction() as session:
+        reports = ReportRepository(session)
+        first = await reports.start("lag_report", None, actor=ALICE)
+        again = await reports.start("lag_report", None, actor=Actor("k-bob"))
+        other = await reports.start("backlog_profile", None, actor=ALICE)
+        assert (first.is_queued, again.is_queued, again.run.id) == (True, True, first.run.id)
+        assert other.run.id != first.run.id
+        assert (first.run.status, first.run.trigger, first.run.attempt) == ("queued", "manual", 0)
+        assert (first.run.window_start, first.run.requested_by) == (None, "k-alice")
+        trail = await AuditRepository(session).page(kind="report", name="lag_report")
+        assert [(row.action, row.actor, row.after) for row in trail] == [
+            ("report.run", "k-alice", {"run": str(first.run.id), "window": None})
+        ]
+        await set_status(session, first.run.id, "running")
+    async with database.transaction() as session:
+        # One that is under way may have seen too little already.
+        assert (await ReportRepository(session).start("lag_report", None, actor=ALICE)).run.id != first.run.id
+
+
+@pytest.mark.parametrize("failed", ["failed", "timed_out"])
+async def test_a_window_is_run_once_and_again_only_if_it_failed(database: Database, failed: str) -> None:
+    async with database.transaction() as session:
+        reports = ReportRepository(session)
+        made = await reports.start("lag_report", HOUR, actor=ALICE)
+        assert made.is_queued
+        for status in ("queued", "running", "succeeded"):
+            await set_status(session, made.run.id, status)
+            known = await reports.start("lag_report", HOUR, actor=ALICE)
+            assert (known.is_queued, known.run.id, known.run.status) == (False, made.run.id, status)
+        await set_status(session, made.run.id, failed, error="no Java", attempt=3, finished_at=NOON, progress="x")
+        again = await reports.start("lag_report", HOUR, actor=Actor("k-bob"))
+        assert (again.is_queued, again.run.id, again.run.status) == (True, made.run.id, "queued")
+        assert (again.run.error, again.run.attempt, again.run.finished_at, again.run.progress) == (None, 0, None, None)
+        assert (again.run.requested_by, again.run.window_end) == ("k-bob", NOON)
+        assert len(await AuditRepository(session).page(kind="report")) == 2
+
+
+@pytest.fixture
+async def pooled(own_postgres: PostgresServer) -> AsyncIterator[Database]:
+    database = Database.open(own_postgres.url, clock=SystemClock())
+    yield database
+    await database.close()
+
+
+async def test_many_who_ask_at_once_get_the_same_run(pooled: Database) -> None:
+    async def ask(window: Window | None) -> uuid.UUID:
+        async with pooled.transaction() as session:
+            return (await ReportRepository(session).start("lag_report", window, actor=ALICE)).run.id
+
+    asked = await asyncio.gather(*(ask(window) for window in (None, HOUR) * 8))
+    assert len(set(asked)) == 2
+
+
+async def test_runs_come_newest_first_page_by_page(database: Database) -> None:
+    async with database.transaction() as session:
+        reports = ReportRepository(session)
+        # Within one transaction all are made at the same moment, and their ids decide.
+        made = [
+            (await reports.start("lag_report", Window(NOON, NOON + timedelta(hours=n)), actor=ALICE)).run
+            for n in range(1, 6)
+        ]
+        pages, before = [], None
+        while page := await reports.page("lag_report", before=before, limit=2):
+            pages += page
+            before = (page[-1].created_at, page[-1].id)
+        assert [run.id for run in pages] == sorted((run.id for run in made), reverse=True)
+        await session.execute(
+            update(REPORT_RUNS).where(REPORT_RUNS.c.id == made[0].id).values(created_at=func.now() + timedelta(hours=1))
+        )
+        assert (await reports.page("lag_report", limit=1))[0].id == made[0].id
+        assert (await reports.last_runs())["lag_report"].id == made[0].id
+        assert await reports.get("backlog_profile", made[0].id) is None
+        await session.execute(insert(REPORT_SCHEDULES).values(job="lag_report", cron="*/5 * * * *", next_run_at=NOON))
+        assert (await reports.schedules())["lag_report"].cron == "*/5 * * * *"
+
+
+async def test_the_latest_is_of_the_newest_window_that_succeeded(database: Database) -> None:
+    async with database.transaction() as session:
+        reports = ReportRepository(session)
+        assert await reports.latest("lag_report") is None
+        old = (await reports.start("lag_report", HOUR, actor=ALICE)).run
+        newer = Window(NOON, NOON + timedelta(hours=1))
+        new = (await reports.start("lag_report", newer, actor=ALICE)).run
+        await set_status(session, new.id, "succeeded", finished_at=NOON)
+        await set_status(session, old.id, "succeeded", finished_at=NOON + timedelta(hours=2))
+        failed = (await reports.start("lag_report", None, actor=ALICE)).run
+        await set_status(session, failed.id, "failed")
+        latest = await reports.latest("lag_report")
+        assert latest is not None
+        assert latest.id == new.id
+        await session.execute(insert(REPORT_PAGES).values(run_id=new.id, html="<p>ok</p>"))
+        assert await reports.html(new.id) == "<p>ok</p>"
+        assert await reports.html(old.id) is None
+
+
+def lag_row(run_id, group, topic, broker=None, queue_id=None):
+    level = "topic" if broker is None else "queue"
+    facts = {"group_name": group, "topic": topic, "level": level, "broker": broker, "queue_id": queue_id}
+    return {"run_id": run_id, "as_of": NOON, "verdict": "OK", "evidence": {"lag": 1}, **facts}
+
+
+async def test_rows_come_by_group_topic_and_queue(database: Database) -> None:
+    places = [
+        ("G", "A", None, None),
+        ("G", "A", "broker-a", 2),
+        ("G", "A", "broker-a", 10),
+        ("G", "A", "broker-b", 0),
+        ("G", "B", None, None),
+        ("H", "A", None, None),
+        ("H", "A", "broker-a", 0),
+    ]
+    async with database.transaction() as session:
+        reports = ReportRepository(session)
+        run = (await reports.start("lag_report", HOUR, actor=ALICE)).run
+        assert await reports.as_of(run.id) is None
+        await session.execute(insert(REPORT_LAG_ROWS), [lag_row(run.id, *place) for place in reversed(places)])
+        assert await reports.as_of(run.id) == NOON
+        seen, after = [], None
+        while page := await reports.lag_rows(run.id, after=after, limit=2):
+            seen += [(row.group_name, row.topic, row.broker, row.queue_id) for row in page]
+            last = page[-1]
+            after = LagPlace(last.group_name, last.topic, last.level == "queue", last.broker or "", last.queue_id or 0)
+            if last.level == "topic":
+                after = LagPlace(last.group_name, last.topic, is_queue=False)
+        assert seen == places
+        assert len(await reports.lag_rows(run.id, group="G")) == 5
+        assert len(await reports.lag_rows(run.id, group="G", topic="A", level="queue")) == 3
+        await session.execute(text("DELETE FROM report_runs"))
+        assert await reports.lag_rows(run.id) == []
+
+
+# Samples
+
+
+def sample(at, group="G", **changed):
+    figures = {"queue_ids": [0, 1], "min_offsets": [0, 0], "max_offsets": [5, 7], "committed_offsets": [None, 3]}
+    facts = {"sampled_at": at, "group_name": group, "topic": "T", "broker": "broker-a", "first_stored_at_ms": [None, 9]}
+    return {**facts, **figures, **changed}
+
+
+async def test_samples_lie_in_the_partition_of_their_day(database: Database) -> None:
+    day = date(2026, 11, 21)
+    async with database.transaction() as session:
+        samples = SampleRepository(session)
+        for _ in range(2):
+            await samples.make_partitions((day, day + timedelta(days=1)))
+        assert await samples.partitions() == [day, day + timedelta(days=1)]
+        late = NOON.replace(hour=23, minute=59, second=59, microsecond=999_000)
+        await samples.add([sample(NOON), sample(late), sample(late + timedelta(milliseconds=1))])
+        await samples.add([])
+        await samples.end_round(NOON, took_ms=12, missing=["broker-b"])
+        await samples.end_round(NOON, took_ms=13, missing=[])
+        assert (await session.execute(select(LAG_SAMPLE_ROUNDS))).all() == [(NOON, 12, ["broker-b"])]
+        assert await session.scalar(text("SELECT count(*) FROM lag_samples_20261121")) == 2
+        row = (await session.execute(select(LAG_SAMPLES).where(LAG_SAMPLES.c.sampled_at == NOON))).one()
+        assert (row.queue_ids, row.committed_offsets, row.first_stored_at_ms) == ([0, 1], [None, 3], [None, 9])
+
+
+async def test_old_partitions_are_dropped_but_not_from_under_a_reader(pooled: Database) -> None:
+    days = [date(2026, 8, 1) + timedelta(days=n) for n in range(3)]
+    async with pooled.transaction() as session:
+        samples = SampleRepository(session)
+        await samples.make_partitions(days)
+        for day in days:
+            at = datetime(day.year, day.month, day.day, tzinfo=UTC)
+            await samples.end_round(at, took_ms=1, missing=[])
+    async with pooled.transaction() as reader, pooled.transaction() as session:
+        await reader.execute(text("SELECT count(*) FROM lag_samples_20260801"))
+        assert await SampleRepository(session).drop_before(days[2]) == (1, 1)
+    async with pooled.transaction() as session:
+        samples = SampleRepository(session)
+        assert await samples.drop_before(days[2]) == (1, 0)
+        assert await samples.partitions() == days[2:]
+        assert await session.scalar(select(func.count()).select_from(LAG_SAMPLE_ROUNDS)) == 1
+
+
+async def test_a_partition_that_was_detached_is_taken_back(database: Database) -> None:
+    day = NOON.date()
+    async with database.transaction() as session:
+        samples = SampleRepository(session)
+        await samples.make_partitions((day,))
+        await samples.add([sample(NOON)])
+        await session.execute(text("ALTER TABLE lag_samples DETACH PARTITION lag_samples_20261121"))
+        await samples.make_partitions((day,))
+        assert await session.scalar(select(func.count()).select_from(LAG_SAMPLES)) == 1
+
+
+async def test_the_filter_of_a_group_is_the_one_that_brokers_go_by(database: Database) -> None:
+    def seen(topic: str, expression: str, version: int) -> Sighting:
+        return Sighting(topic, "JAVA", "CLUSTERING", "TAG", expression, version, ("c",))
+
+    async with database.transaction() as session:
+        mirror = SubscriptionRepository(session)
+        await mirror.mirror("G", [seen("T", "OLD", 1), seen("T", "NEW", 2), seen("U", "GONE", 9)])
+    async with database.transaction() as session:
+        mirror = SubscriptionRepository(session)
+        await mirror.mirror("G", [seen("T", "OLD", 1), seen("T", "NEW", 2)])
+        rows = [tuple(row) for row in await mirror.filters()]
+    assert rows == [("G", "T", "TAG", "NEW", True), ("G", "U", "TAG", "GONE", False)]

@@ -1,0 +1,81 @@
+"""Reports in requests and answers: windows, ids, runs."""
+
+import uuid
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from gantry.model.errors import InvalidValueError
+from services.gateway.schemas.reading import read_json
+from services.gateway.schemas.reports import NewRun, read_run_id, read_window, run_view
+
+AT = datetime(2026, 11, 21, 9, 30, 0, 123_000, tzinfo=UTC)
+DECODER = msgspec.json.Decoder(NewRun)
+
+
+def run(**changed):
+    nothing = dict.fromkeys(
+        ("window_start", "progress_percent", "progress", "started_at", "finished_at", "rows", "error", "files")
+    )
+    facts = {"id": uuid.UUID(int=7), "job": "lag_report", "window_end": AT, "created_at": AT, "attempt": 0}
+    return SimpleNamespace(**{**nothing, **facts, "trigger": "manual", "status": "queued", **changed})
+
+
+def test_a_window_is_two_moments_in_order():
+    wanted = read_json(b'{"window":{"from":"2026-11-21T09:30:00.123Z","to":"2026-11-21T10:00:00Z"}}', DECODER)
+    start, end = read_window(wanted.window)
+    assert (start, end) == (AT, datetime(2026, 11, 21, 10, tzinfo=UTC))
+    assert read_json(b"{}", DECODER).window is read_json(b'{"window":null}', DECODER).window is None
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (b'{"window":{"from":"2026-11-21T09:30:00Z","to":"2026-11-21T09:30:00Z"}}', "/window/to"),
+        (b'{"window":{"from":"yesterday","to":"2026-11-21T09:30:00Z"}}', "/window/from"),
+        (b'{"window":{"from":"2026-11-21T09:30:00Z"}}', "/window/to"),
+        (b'{"window":{"from":"2026-11-21T09:30:00Z","to":"2026-11-21T10:30:00Z","step":1}}', "/window/step"),
+        (b'{"windows":null}', "/windows"),
+    ],
+)
+def test_what_is_no_window_is_named(body, field):
+    with pytest.raises(InvalidValueError) as caught:
+        read_window(read_json(body, DECODER).window)
+    assert caught.value.field == field
+
+
+def test_a_run_has_an_id_or_is_the_latest():
+    assert read_run_id("latest", "run") is None
+    assert read_run_id(str(uuid.UUID(int=7)), "run") == uuid.UUID(int=7)
+    for text in (
+        "",
+        "LATEST",
+        "7",
+        str(uuid.UUID(int=10)).upper(),
+        "{" + str(uuid.UUID(int=7)) + "}",
+        uuid.UUID(int=7).hex,
+    ):
+        with pytest.raises(InvalidValueError):
+            read_run_id(text, "run")
+
+
+def test_a_run_is_shown_as_far_as_it_is_known():
+    view = run_view(run())
+    assert [name for name, value in view.items() if value is None] == [
+        "window", "progress", "rows", "error", "started_at", "finished_at", "duration_ms", "files",
+    ]  # fmt: skip
+    assert view["created_at"] == "2026-11-21T09:30:00.123Z"
+    done = run_view(
+        run(
+            window_start=AT - timedelta(hours=1),
+            progress="writing",
+            started_at=AT,
+            finished_at=AT + timedelta(seconds=2.5),
+            files={"html": "/r/x.html"},
+        )
+    )
+    assert done["window"] == {"from": "2026-11-21T08:30:00.123Z", "to": "2026-11-21T09:30:00.123Z"}
+    assert (done["progress"], done["duration_ms"]) == ({"percent": None, "step": "writing"}, 2_500)
+    assert done["files"] == {"html": "/r/x.html", "parquet": None}
