@@ -1,11 +1,11 @@
-"""Retention: by age and hour, by the three watermarks of the disk, by hand; and what must not go."""
+"""Retention: by age and hour, by the three watermarks of the disk, by hand; what must not go, and when the rest will."""
 
 from datetime import UTC, datetime
 
 import pytest
 
 from services.broker.store.messagestore import MessageStore
-from services.broker.store.results import PutStatus
+from services.broker.store.results import Expiry, PutStatus
 from tests.support.faultfilesystem import FaultFileSystem, FaultRule
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storeworkload import HOST, make_store, read_queue, small_settings
@@ -180,6 +180,82 @@ def test_files_that_can_not_be_removed_are_no_reason_to_stop():
     opened.after(1000)
     assert opened.put() is PutStatus.OK
     assert opened.store.min_physical_offset == 4096
+
+
+def go_at(opened: Opened, file: int) -> int:
+    """Let time pass until retention removes a file of the log; return when, to the minute."""
+    while str(file) in opened.log_files():
+        opened.clock.advance(60_000)
+        opened.store.maintain()
+    return opened.clock.now_ms()
+
+
+@pytest.mark.parametrize("hours", ["04", "13", "00;23"])
+def test_a_file_goes_when_it_was_said_to(hours):
+    opened = Opened(delete_when=hours, file_reserved_time_hours=26)
+    opened.put(4)
+    opened.clock.advance(50 * 60_000 + 123)
+    opened.put(4)
+    expected = [opened.store.expires_at(file) for file in (0, 4096)]
+    assert [expiry.is_earliest for expiry in expected] == [False, True], "the second one is written to"
+    opened.put(4)
+    opened.clock.advance(10_000)
+    second = opened.store.expires_at(4096)
+    assert not second.is_earliest
+    for file, expiry in ((0, expected[0]), (4096, second)):
+        assert go_at(opened, file) - 60_000 <= expiry.at_ms <= opened.clock.now_ms()
+
+
+def test_within_the_hour_and_after_it():
+    noon_ms = EPOCH_MS + (12 - local_hour(EPOCH_MS)) % 24 * HOUR_MS
+    opened = Opened(delete_when="12", file_reserved_time_hours=24)
+    opened.put(8)
+    assert opened.store.expires_at(0) == Expiry(noon_ms + DAY_MS, is_earliest=False), "at once, once it is old enough"
+    opened.clock.advance(5 * DAY_MS + HOUR_MS)
+    noon = datetime.fromtimestamp(noon_ms // 1000, UTC).astimezone().replace(minute=0, second=0)
+    next_noon_ms = int(noon.timestamp()) * 1000 + 6 * DAY_MS
+    assert opened.store.expires_at(0).at_ms == next_noon_ms, "old enough for long: in the next hour of them"
+    opened.clock.advance(23 * HOUR_MS + 60_000)
+    assert opened.store.expires_at(0).at_ms == opened.clock.now_ms(), "that hour has begun"
+
+
+def test_a_file_goes_with_those_before_it():
+    opened = Opened()
+    opened.put(12)
+    before = opened.store.expires_at(4096)
+    opened.clock.advance(5 * DAY_MS)
+    file = opened.memory.open(f"/store/commitlog/{0:020d}")
+    file.map()[0:1] = bytes(file.map()[0:1])
+    assert opened.store.expires_at(4096) == opened.store.expires_at(0)
+    assert opened.store.expires_at(4096).at_ms >= before.at_ms + 5 * DAY_MS
+
+
+def test_ages_are_looked_at_now_and_then():
+    opened = Opened(delete_when="0;1;2;3;4;5;6;7;8;9;10;11;12;13;14;15;16;17;18;19;20;21;22;23")
+    opened.put(3)
+    first = opened.store.expires_at(0)
+    opened.clock.advance(9_999)
+    assert opened.store.expires_at(0) == first
+    opened.clock.advance(1)
+    assert opened.store.expires_at(0).at_ms == first.at_ms + 10_000
+    assert opened.store.expires_at(4096) is None
+    opened.put(3)
+    assert opened.store.expires_at(4096).is_earliest, "a new file is seen at once"
+    assert not opened.store.expires_at(0).is_earliest
+
+
+@pytest.mark.parametrize("changes", [{"delete_when": ""}, {"file_reserved_time_hours": 10**9}])
+def test_what_never_goes_by_age(changes):
+    opened = Opened(**changes)
+    opened.put(8)
+    assert opened.store.expires_at(0) is None
+
+
+def test_a_file_that_somebody_took_away():
+    opened = Opened()
+    opened.put(8)
+    opened.memory.remove(f"/store/commitlog/{0:020d}")
+    assert [opened.store.expires_at(file) for file in (0, 4096)] == [None, None]
 
 
 @pytest.mark.parametrize("hours", ["24", "x", "4,5", "-1"])
