@@ -6,7 +6,9 @@ is a row whose other columns are null, so that a count is right whatever happens
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -69,7 +71,8 @@ class BacklogReader(DataSourceReader):
         regions = [
             region for place in found.places if (region := region_of(place, self._options, self._pushed)) is not None
         ]
-        return list(plan_regions(regions, self._options.max_rows_per_partition))
+        # Groups that wait at the same message share what is read, where one task reads it.
+        return list(plan_regions(sorted(regions), self._options.max_rows_per_partition))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the units of a task's regions. Raises TimeoutError."""
@@ -177,15 +180,18 @@ async def _read(engine: ClientEngine, regions: Sequence[Region]) -> AsyncGenerat
     """Yield the units of regions in their order, some thousands at a time, with the next requests already sent."""
     fetcher = _Fetcher(engine)
     pieces = split(regions, UNITS_MAX)
-    under_way: list[tuple[Region, asyncio.Task[Units]]] = []
+    under_way: deque[tuple[Region, asyncio.Task[Units]]] = deque()
     gathered: list[tuple[Region, Units]] = []
     count = 0
     while True:
         while len(under_way) < REQUESTS_MAX and (piece := next(pieces, None)) is not None:
-            under_way.append((piece, engine.tasks.spawn(fetcher.fetch(piece))))
+            last = under_way[-1] if under_way else None
+            is_same = last is not None and replace(last[0], group="") == replace(piece, group="")
+            task = last[1] if last is not None and is_same else engine.tasks.spawn(fetcher.fetch(piece))
+            under_way.append((piece, task))
         if not under_way:
             break
-        region, task = under_way.pop(0)
+        region, task = under_way.popleft()
         gathered.append((region, await task))
         count += region.rows
         if count >= ROWS_PER_BATCH:

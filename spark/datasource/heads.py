@@ -29,7 +29,7 @@ from spark.datasource import live
 from spark.datasource.batches import plan_rows, record_batch, rows_to_columns, unpack_rows
 from spark.datasource.filters import ALL, TagFilter
 from spark.datasource.options import Options
-from spark.datasource.partitions import RowsPartition, chunks
+from spark.datasource.partitions import Region, RowsPartition, chunks
 from spark.datasource.places import Place, Places, find_places
 from spark.datasource.pushdown import Pushed, push_down
 from spark.datasource.survey import REQUESTS_MAX
@@ -104,6 +104,8 @@ class HeadsReader(DataSourceReader):
         partitions = plan_rows(self._schema, rows, self._options.max_rows_per_partition)
         size = min(HEADS_PER_TASK, self._options.max_rows_per_partition)
         for broker, asked in questions.items():
+            # Groups that wait at the same message are asked about once, if one task asks.
+            asked.sort(key=lambda question: question.place.region)
             partitions += [HeadsPartition(broker, tuple(part)) for part in chunks(asked, size)]
         return partitions
 
@@ -150,12 +152,11 @@ def _without_asking(place: Place) -> tuple[str | None, bool]:
 async def ask(engine: ClientEngine, broker: str, questions: Sequence[Question]) -> list[tuple[Any, ...]]:
     """Return the rows of questions about one broker, in their order; what can't be answered is told in `error`."""
     backlog = Backlog(engine)
-    asked = [index for index, question in enumerate(questions) if question.error is None]
-    heads: dict[int, Head] = {}
+    queries = list(dict.fromkeys(question.query() for question in questions if question.error is None))
+    heads: dict[HeadQuery, Head] = {}
     failure: str | None = None
     try:
-        answers = await backlog.heads(broker, [questions[index].query() for index in asked])
-        heads = dict(zip(asked, answers, strict=True))
+        heads = dict(zip(queries, await backlog.heads(broker, queries), strict=True))
     except NotServedError:
         failure = f"broker {broker} does not know request {int(RequestCode.GANTRY_HEADS)}, so it can't say"
     except ClientError as error:
@@ -164,11 +165,11 @@ async def ask(engine: ClientEngine, broker: str, questions: Sequence[Question]) 
     return [
         head_row(
             question,
-            heads.get(index),
-            error=question.error or (failure if index not in heads else None),
-            tags=tags.get(question.place),
+            None if question.error is not None else heads.get(question.query()),
+            error=question.error or failure,
+            tags=tags.get(question.place.region),
         )
-        for index, question in enumerate(questions)
+        for question in questions
     ]
 
 
@@ -200,39 +201,37 @@ def head_row(
     )
 
 
-async def _count_tags(engine: ClientEngine, backlog: Backlog, questions: Sequence[Question]) -> Mapping[Place, Tags]:
-    """Return what tags the first units behind places have; places whose units can't be read are left out."""
-    codes: dict[Place, Counter[int]] = {}
+async def _count_tags(engine: ClientEngine, backlog: Backlog, questions: Sequence[Question]) -> Mapping[Region, Tags]:
+    """Return what tags the first units of regions have; those whose units can't be read are left out."""
+    codes: dict[Region, Counter[int]] = {}
     samples: dict[tuple[str, int], tuple[MessageQueue, int]] = {}
-    waiting = iter({question.place: None for question in questions})
+    regions = dict.fromkeys(question.place.region for question in questions)
+    waiting = iter(regions)
 
     async def work() -> None:
-        for place in waiting:
-            assert place.start is not None, place
-            assert place.max_offset is not None, place
-            queue = MessageQueue(place.topic, place.broker, place.queue_id)
-            count = min(UNITS_EXAMINED_MAX, place.max_offset - place.start)
+        for region in waiting:
+            queue = MessageQueue(region.topic, region.broker, region.queue_id)
             try:
-                units = await backlog.units(queue, place.start, count=count)
+                units = await backlog.units(queue, region.start, count=min(UNITS_EXAMINED_MAX, region.rows))
             except NotServedError:
                 return
             except ClientError:
                 continue
-            counter = codes[place] = Counter()
-            room = place.max_offset - units.first_offset
-            for physical_offset, size, code, _ in list(UNIT_ROW.iter_unpack(units.rows))[: max(0, room)]:
+            counter = codes[region] = Counter()
+            room = max(0, region.end - units.first_offset)
+            for physical_offset, size, code, _ in list(UNIT_ROW.iter_unpack(units.rows))[:room]:
                 if size >= 0:
                     counter[code] += 1
-                    samples.setdefault((place.topic, code), (queue, physical_offset))
+                    samples.setdefault((region.topic, code), (queue, physical_offset))
 
-    await asyncio.gather(*(work() for _ in range(min(REQUESTS_MAX, len(questions)))))
+    await asyncio.gather(*(work() for _ in range(min(REQUESTS_MAX, len(regions)))))
     names = await _name_tags(engine, samples, {tag for question in questions for tag in question.wanted.tags})
     return {
-        place: Tags(
-            [(names.get((place.topic, code), f"#{code}"), count) for code, count in counter.most_common()],
+        region: Tags(
+            [(names.get((region.topic, code), f"#{code}"), count) for code, count in counter.most_common()],
             counter.total(),
         )
-        for place, counter in codes.items()
+        for region, counter in codes.items()
     }
 
 

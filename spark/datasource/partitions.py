@@ -18,9 +18,12 @@ REGIONS_MAX: Final = 2_048
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Region:
-    """Queue offsets `[start, end)` of one queue; `group` is whose backlog it is, empty where that means nothing."""
+    """Queue offsets `[start, end)` of one queue; `group` is whose backlog it is, empty where that means nothing.
+
+    Sorted, those of one queue stand together, whoever's they are.
+    """
 
     topic: str
     broker: str
@@ -64,28 +67,26 @@ def split(regions: Iterable[Region], rows_max: int) -> Iterator[Region]:
 def pack(regions: Iterable[Region], *, small_rows: int = SMALL_ROWS) -> list[RegionsPartition]:
     """Put small regions of a broker together, so that a large cluster does not mean a task for each queue."""
     partitions: list[RegionsPartition] = []
-    open_by_broker: dict[str, list[Region]] = {}
+    gathered: dict[str, list[Region]] = {}
+    rows: dict[str, int] = {}
     for region in regions:
         if region.rows >= small_rows:
             partitions.append(RegionsPartition((region,)))
             continue
-        gathered = open_by_broker.setdefault(region.broker, [])
-        if gathered and (sum_rows(gathered) + region.rows > small_rows or len(gathered) >= REGIONS_MAX):
-            partitions.append(RegionsPartition(tuple(gathered)))
-            gathered.clear()
-        gathered.append(region)
-    partitions += [RegionsPartition(tuple(gathered)) for gathered in open_by_broker.values() if gathered]
+        broker = region.broker
+        small = gathered.setdefault(broker, [])
+        if small and (rows[broker] + region.rows > small_rows or len(small) >= REGIONS_MAX):
+            partitions.append(RegionsPartition(tuple(small)))
+            small.clear()
+        rows[broker] = (rows[broker] if small else 0) + region.rows
+        small.append(region)
+    partitions += [RegionsPartition(tuple(small)) for small in gathered.values() if small]
     return partitions
 
 
 def plan_regions(regions: Iterable[Region], rows_max: int) -> list[RegionsPartition]:
     """Return the tasks that read the regions."""
     return pack(split(regions, rows_max), small_rows=min(SMALL_ROWS, rows_max))
-
-
-def sum_rows(regions: Iterable[Region]) -> int:
-    """Return how many rows the regions have together."""
-    return sum(region.rows for region in regions)
 
 
 def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gantry.client.engine import ClientEngine
 from gantry.remoting.bodies.queuestates import QueueState
 from spark.datasource.options import Options
+from spark.datasource.partitions import Region
 from spark.datasource.pushdown import Pushed
 from spark.datasource.survey import BrokerView, Survey, ask_queues, look, pairs, routed_queues
 
@@ -35,6 +36,13 @@ class Place:
     def lag(self) -> int | None:
         """How many messages are there and not consumed; None where that is not known."""
         return None if self.start is None or self.max_offset is None else self.max_offset - self.start
+
+    @property
+    def region(self) -> Region:
+        """What is there and not consumed, the same for all groups that wait at one offset; only where that is known."""
+        assert self.start is not None, self
+        assert self.max_offset is not None, self
+        return Region(self.topic, self.broker, self.queue_id, self.start, self.max_offset)
 
     @property
     def remark(self) -> str | None:

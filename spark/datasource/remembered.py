@@ -50,10 +50,8 @@ class Remembered:
         return group in self.filters
 
 
-def remember(database: str | None) -> Remembered:
+def remember(database: str) -> Remembered:
     """Read it; that Postgres is away is told in the answer, since brokers know most without it."""
-    if database is None:
-        return Remembered()
     try:
         with psycopg.connect(database, **_LIMITS) as connection:
             subscriptions = connection.execute(_SUBSCRIPTIONS).fetchall()

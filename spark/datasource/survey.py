@@ -132,7 +132,9 @@ async def look(engine: ClientEngine, options: Options, pushed: Pushed, *, instan
         ClientError: No name server answers.
     """
     registered = (await engine.cluster_info()).broker_addr_table
-    remembered = await engine.in_thread(remember, options.database) if instances else Remembered()
+    remembered = Remembered()
+    if instances and options.database is not None:
+        remembered = await engine.in_thread(remember, options.database)
     views = {name: _view(name, data) for name, data in sorted(registered.items())}
     for name in {broker for brokers in remembered.queues.values() for broker in brokers} - registered.keys():
         views[name] = BrokerView(name, None, "", error=f"broker {name}: no name server knows it just now")
