@@ -1,0 +1,201 @@
+"""Kind `messages`: the messages of topics, live from brokers.
+
+Planning fixes `[start, end)` of each queue: what it holds at that moment, as far as it is asked for. Reading gives the
+messages of that region that are there and sound, in the order of their offsets; a task that is run again gives the
+same, unless retention has removed some meanwhile, which is said in the log.
+"""
+
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from gantry.client.engine import ClientEngine
+from gantry.model.group import SubscriptionData
+from gantry.model.javahash import java_hash
+from gantry.model.message import MessageQueue
+from spark.datasource import live
+from spark.datasource.batches import ROWS_PER_BATCH, arrow_schema
+from spark.datasource.options import Options, Position, Where
+from spark.datasource.partitions import Region, RegionsPartition, plan_regions
+from spark.datasource.pushdown import Pushed, push_down
+from spark.datasource.queuepull import Block, RegionPuller, log_losses
+from spark.datasource.recordbounds import RowFilter
+from spark.datasource.records import RecordDecoder
+from spark.datasource.topicqueues import CLOCK_SLACK_MS, Ends, MessagesError, TopicQueues, look, positions
+
+EXACT: Final = ("topic", "broker", "queue_id")
+NARROWING: Final = ("queue_offset", "stored_at", "tag")
+TAGS_MAX: Final = 64
+"""A broker compares each unit with all of them."""
+
+
+class MessagesReader(DataSourceReader):
+    """Reads kind `messages`."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pushed = Pushed()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name.
+        """Take what is asked of queues; read less where offsets, tags or store times are asked for."""
+        self._pushed, left = push_down(filters, exact=EXACT, narrowing=NARROWING)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        """Look at the queues.
+
+        Raises:
+            MessagesError: A topic or broker that was asked for can't be read, so that not all would be given.
+            ClientError, TimeoutError: Nobody answers.
+        """
+        regions = live.run(self._options, lambda engine: _plan(engine, self._options, self._pushed))
+        return list(plan_regions(regions, self._options.max_rows_per_partition))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the messages of a task's regions. Raises ClientError, TimeoutError."""
+        if isinstance(partition, RegionsPartition):
+            wanted = row_filter(self._options, self._pushed)
+            yield from read_regions(self._options, self._schema, partition.regions, wanted, tags_of(self._pushed))
+
+
+def read_regions(
+    options: Options,
+    schema: StructType,
+    regions: Sequence[Region],
+    wanted: RowFilter,
+    subscription: SubscriptionData | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of regions; say in the log what is missing of them. Raises ClientError, TimeoutError."""
+    arrow = arrow_schema(schema)
+    pullers: list[RegionPuller] = []
+
+    async def blocks(engine: ClientEngine) -> AsyncGenerator[Block, None]:
+        puller = RegionPuller(engine, subscription)
+        pullers.append(puller)
+        async for block in puller.blocks(regions):
+            yield block
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        # Decoded out here, while answers to the next requests are on their way.
+        for region, data, bounds in live.stream(options, blocks):
+            decoder = RecordDecoder(region.topic, region.broker, region.queue_id, arrow)
+            batch, damages = decoder.decode(data, bounds, wanted)
+            pullers[0].note(region).damaged.extend(damages)
+            if batch is not None:
+                yield batch
+
+    yield from merged(batches())
+    for puller in pullers:
+        log_losses(puller.losses)
+
+
+def merged(batches: Iterable[pa.RecordBatch], rows: int = ROWS_PER_BATCH // 2) -> Iterator[pa.RecordBatch]:
+    """Put small batches together: each one costs Spark as much as some hundred rows."""
+    gathered: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        if gathered and count + batch.num_rows > 2 * rows:
+            yield _one(gathered)
+            gathered, count = [], 0
+        gathered.append(batch)
+        count += batch.num_rows
+        if count >= rows:
+            yield _one(gathered)
+            gathered, count = [], 0
+    if gathered:
+        yield _one(gathered)
+
+
+def row_filter(options: Options, pushed: Pushed) -> RowFilter:
+    """Return the store times that are asked for."""
+    asked = pushed.wanted("stored_at")
+    values = [value for value in asked.values or () if isinstance(value, int)]
+    starts = [value for value in (asked.at_least, min(values, default=None)) if value is not None]
+    ends = [value for value in (asked.at_most, max(values, default=None)) if value is not None]
+    # Rows have whole ms; the end is one that is not wanted any more.
+    from_ms = [-(-start // 1_000) for start in starts]
+    to_ms = [end // 1_000 + 1 for end in ends]
+    if options.start is not None and options.start.where is Where.TIME:
+        from_ms.append(options.start.value)
+    if options.end is not None and options.end.where is Where.TIME:
+        to_ms.append(options.end.value)
+    return RowFilter(stored_from_ms=max(from_ms, default=None), stored_to_ms=min(to_ms, default=None))
+
+
+def tags_of(pushed: Pushed) -> SubscriptionData | None:
+    """Return what brokers are to leave out by the hash of the tag; None: nothing."""
+    values = pushed.wanted("tag").values
+    tags = sorted(value for value in values or () if isinstance(value, str))
+    if not tags or len(tags) > TAGS_MAX or any("|" in tag or tag != tag.strip() or tag in ("", "*") for tag in tags):
+        return None
+    return SubscriptionData(
+        topic="",
+        sub_string=" || ".join(tags),
+        tags_set=frozenset(tags),
+        code_set=frozenset(java_hash(tag) for tag in tags),
+    )
+
+
+def offset_bounds(pushed: Pushed) -> tuple[int | None, int | None]:
+    """Return the queue offsets `[first, end)` that are asked for; None is no bound."""
+    asked = pushed.wanted("queue_offset")
+    values = [value for value in asked.values or () if isinstance(value, int)]
+    firsts = [value for value in (asked.at_least, min(values, default=None)) if value is not None]
+    lasts = [value for value in (asked.at_most, max(values, default=None)) if value is not None]
+    return max(firsts, default=None), (min(lasts) + 1 if lasts else None)
+
+
+def refuse_unknown(found: TopicQueues) -> None:
+    """Raise MessagesError where a broker could not be asked: not all would be read, and no row could say so."""
+    if found.unknown:
+        reasons = sorted({f"topic {topic}: {reason}" for (topic, _), reason in found.unknown.items()})
+        raise MessagesError(f"not all messages that were asked for can be read: {'; '.join(reasons[:8])}")
+
+
+async def starts_of(
+    engine: ClientEngine, options: Options, pushed: Pushed
+) -> tuple[TopicQueues, dict[MessageQueue, int]]:
+    """Return the queues that are asked for, and where each begins. Raises MessagesError, ClientError."""
+    found = await look(engine, options, pushed)
+    refuse_unknown(found)
+    from_ms = row_filter(options, pushed).stored_from_ms
+    starts = await _bounds(engine, found.ends, options.start, from_ms, -CLOCK_SLACK_MS)
+    return found, {queue: starts.get(queue, held.first) for queue, held in found.ends.items()}
+
+
+async def _plan(engine: ClientEngine, options: Options, pushed: Pushed) -> list[Region]:
+    found, starts = await starts_of(engine, options, pushed)
+    wanted = row_filter(options, pushed)
+    ends = await _bounds(engine, found.ends, options.end, wanted.stored_to_ms, CLOCK_SLACK_MS)
+    first, end = offset_bounds(pushed)
+    regions = []
+    for queue, held in sorted(found.ends.items()):
+        start = starts[queue] if first is None else max(starts[queue], first)
+        stop = min(ends.get(queue, held.end), held.end if end is None else end)
+        regions.append(Region(queue.topic, queue.broker_name, queue.queue_id, start, stop))
+    return regions
+
+
+async def _bounds(
+    engine: ClientEngine,
+    ends: Mapping[MessageQueue, Ends],
+    given: Position | None,
+    at_ms: int | None,
+    slack_ms: int,
+) -> dict[MessageQueue, int]:
+    """Return where queues begin or end by an option, or by a store time; empty where neither says anything."""
+    if given is not None and given.where is not Where.TIME:
+        return await positions(engine, ends, given, slack_ms=0)
+    if at_ms is None:
+        return {}
+    return await positions(engine, ends, Position(Where.TIME, at_ms), slack_ms=slack_ms)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]

@@ -1,0 +1,251 @@
+"""Pulling regions of queues, in order and with several requests under way.
+
+How many messages an answer brings is the broker's choice (by bytes, mostly), so a region is pulled in chunks of about
+what one answer holds, each as often as it takes. The next chunks are under way while one is handed on.
+
+What can't be had is never made up: offsets that retention has removed since, records that are damaged, a queue that is
+gone are left out, and said in the log. A broker that does not answer fails the read.
+"""
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from gantry.client.consumer.pull import PullConsumer, PullResult, PullStatus
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError, BrokerUnavailableError, NoAnswerError, NoRouteError
+from gantry.model.group import SubscriptionData
+from gantry.model.message import MessageQueue
+from gantry.model.names import TOOLS_CONSUMER
+from gantry.model.route import MASTER_ID
+from gantry.remoting.codes import ResponseCode
+from gantry.runtime.telemetry import logger
+from spark.datasource.bytecolumns import Int64s, windows
+from spark.datasource.partitions import Region
+from spark.datasource.recordbounds import Bounds, Damage, bounds_of
+
+log = logger("spark.messages")
+
+REQUESTS_MAX: Final = 6
+"""Chunks under way; a broker's answer has a quarter of a megabyte by default."""
+CHUNK_MAX: Final = 1_024
+"""What our brokers give at most in answer to `gantryMaxMsgNums`."""
+CHUNK_MIN: Final = 16
+OTHERS_MAX: Final = 32
+"""Brokers that do not know `gantryMaxMsgNums` give at most that many by default."""
+ATTEMPTS_MAX: Final = 4
+RETRY_AFTER_S: Final = 0.5
+BLOCK_ROWS: Final = 8_192
+BLOCK_BYTES: Final = 16 << 20
+"""A block ends at either; an Arrow batch of it is what Spark's JVM has to hold at once."""
+_QUEUE_OFFSET_AT: Final = 20
+_NO_TOPIC: Final = (ResponseCode.TOPIC_NOT_EXIST,)
+
+
+class Block(NamedTuple):
+    """Records of one region, one behind the other."""
+
+    region: Region
+    data: bytes
+    bounds: Bounds
+
+
+@dataclass(slots=True)
+class Losses:
+    """What was not given of a region, for the log."""
+
+    removed: list[tuple[int, int]] = field(default_factory=list)
+    """Offsets `[first, end)` that were there while planning."""
+    damaged: list[Damage] = field(default_factory=list)
+    reason: str = ""
+
+
+class _Piece(NamedTuple):
+    data: bytes
+    bounds: Bounds
+
+
+class RegionPuller:
+    """Pulls regions over an engine.
+
+    Concurrency: the event loop's thread; one `blocks` at a time.
+    """
+
+    def __init__(self, engine: ClientEngine, subscription: SubscriptionData | None = None) -> None:
+        """Make a puller; `subscription` has brokers leave other tags out (by their hashes)."""
+        self._engine = engine
+        self._puller = PullConsumer(engine, TOOLS_CONSUMER)
+        self._subscription = subscription
+        self._chunk = CHUNK_MAX // 4
+        self._slaveless: set[str] = set()
+        self.losses: dict[Region, Losses] = {}
+
+    async def blocks(self, regions: Sequence[Region]) -> AsyncGenerator[Block, None]:
+        """Yield the records of regions in their order; the next requests are always under way.
+
+        Raises:
+            ClientError: A broker does not answer, or refuses.
+        """
+        under_way: deque[tuple[Region, asyncio.Task[list[_Piece]]]] = deque()
+        chunks = self._chunks(regions)
+        gathered: list[_Piece] = []
+        current: Region | None = None
+        while True:
+            while len(under_way) < REQUESTS_MAX and (chunk := next(chunks, None)) is not None:
+                region, first, end = chunk
+                under_way.append((region, self._engine.tasks.spawn(self._pull_chunk(region, first, end))))
+            if not under_way:
+                break
+            region, task = under_way.popleft()
+            pieces = await task
+            if current is not None and gathered and (region != current or _is_full(gathered)):
+                yield _joined(current, gathered)
+                gathered = []
+            current = region
+            gathered += pieces
+        if current is not None and gathered:
+            yield _joined(current, gathered)
+
+    def note(self, region: Region) -> Losses:
+        """Return where a region's losses are noted."""
+        return self.losses.setdefault(region, Losses())
+
+    def _chunks(self, regions: Sequence[Region]) -> Iterator[tuple[Region, int, int]]:
+        for region in regions:
+            first = region.start
+            while first < region.end:
+                end = min(first + self._chunk, region.end)
+                yield region, first, end
+                first = end
+
+    async def _pull_chunk(self, region: Region, first: int, end: int) -> list[_Piece]:
+        """Return the records of `[first, end)` that there are."""
+        pieces: list[_Piece] = []
+        queue = MessageQueue(region.topic, region.broker, region.queue_id)
+        at = first
+        while at < end:
+            try:
+                result = await self._pull(queue, at, end - at)
+            except NoRouteError as error:
+                self._removed(region, at, end, str(error))
+                break
+            except BrokerError as error:
+                if error.code not in _NO_TOPIC:
+                    raise
+                self._removed(region, at, end, str(error))
+                break
+            following = result.next_offset
+            if result.status is PullStatus.FOUND:
+                following = self._take(region, result, at, end, pieces)
+            elif result.status is PullStatus.OFFSET_ILLEGAL and following > at:
+                self._removed(region, at, min(following, end), f"the queue begins at {result.min_offset} by now")
+            elif following <= at:
+                held = f"the queue holds {result.min_offset} to {result.max_offset} by now"
+                self._removed(region, at, end, held)
+                break
+            at = max(following, at + 1)
+        return pieces
+
+    def _take(self, region: Region, result: PullResult, at: int, end: int, pieces: list[_Piece]) -> int:
+        """Keep a pull's records up to `end`; return the offset to go on at."""
+        data = bytes(result.body)
+        bounds, damage = bounds_of(data)
+        offsets = _queue_offsets(data, bounds)
+        following = result.next_offset
+        if damage is not None:
+            # Nobody knows where the next record starts, so reading goes on behind this one with the next pull.
+            lost = int(offsets[-1]) + 1 if len(offsets) else at
+            self.note(region).damaged.append(damage._replace(queue_offset=lost))
+            following = max(lost, at) + 1
+        elif self._subscription is None and following - at < end - at:
+            self._chunk = min(CHUNK_MAX, max(CHUNK_MIN, following - at))
+        elif following >= end:
+            self._chunk = min(CHUNK_MAX, self._chunk + CHUNK_MIN)
+        within = offsets < end
+        pieces.append(_Piece(data, bounds if within.all() else bounds.take(within)))
+        return following
+
+    async def _pull(self, queue: MessageQueue, offset: int, count: int) -> PullResult:
+        """Pull once, from a slave where there is one that has the messages, else from the master."""
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            member = self._member(queue.broker_name)
+            try:
+                result = await self._puller.pull(
+                    queue,
+                    offset,
+                    max_messages=min(count, OTHERS_MAX),
+                    expression=self._subscription or "*",
+                    broker_id=member,
+                    wide_messages=min(count, CHUNK_MAX),
+                )
+            except (NoAnswerError, BrokerUnavailableError, BrokerError) as error:
+                if member != MASTER_ID:
+                    self._slaveless.add(queue.broker_name)
+                elif attempt == ATTEMPTS_MAX or (isinstance(error, BrokerError) and not error.disposition.is_transient):
+                    raise
+                await asyncio.sleep(RETRY_AFTER_S * (attempt - 1))
+                continue
+            if member != MASTER_ID and result.status in (PullStatus.NO_NEW_MSG, PullStatus.OFFSET_ILLEGAL):
+                self._slaveless.add(queue.broker_name)  # It lags behind, or keeps less.
+                continue
+            return result
+        raise BrokerUnavailableError(queue.broker_name)
+
+    def _member(self, broker: str) -> int:
+        data = self._engine.brokers().get(broker)
+        if data is None or broker in self._slaveless:
+            return MASTER_ID
+        return min((number for number in data.broker_addrs if number != MASTER_ID), default=MASTER_ID)
+
+    def _removed(self, region: Region, first: int, end: int, reason: str) -> None:
+        losses = self.note(region)
+        losses.removed.append((first, end))
+        losses.reason = reason
+
+
+def log_losses(losses: dict[Region, Losses]) -> None:
+    """Say in the log what was not given: once for each region, however much it is."""
+    for region, lost in losses.items():
+        place = {"topic": region.topic, "broker": region.broker, "queue_id": region.queue_id}
+        if lost.removed:
+            count = sum(end - first for first, end in lost.removed)
+            first, end = min(lost.removed)[0], max(end for _, end in lost.removed)
+            log.warning(
+                "messages are gone since reading was planned",
+                **place, offsets=count, first=first, end=end, reason=lost.reason,
+            )  # fmt: skip
+        if lost.damaged:
+            reasons = Counter(damage.reason for damage in lost.damaged)
+            log.warning(
+                "damaged records are left out",
+                **place,
+                records=len(lost.damaged),
+                offsets=[damage.queue_offset for damage in lost.damaged[:20]],
+                reasons=dict(reasons.most_common(5)),
+            )
+
+
+def _queue_offsets(data: bytes, bounds: Bounds) -> Int64s:
+    found = windows(np.frombuffer(data, np.uint8), 8, bounds.starts + _QUEUE_OFFSET_AT).view(">i8")
+    return found.astype(np.int64).reshape(-1)
+
+
+def _is_full(pieces: Sequence[_Piece]) -> bool:
+    return (
+        sum(len(piece.bounds.starts) for piece in pieces) >= BLOCK_ROWS
+        or sum(len(piece.data) for piece in pieces) >= BLOCK_BYTES
+    )
+
+
+def _joined(region: Region, pieces: Sequence[_Piece]) -> Block:
+    if len(pieces) == 1:
+        return Block(region, *pieces[0])
+    shifts = np.cumsum([0] + [len(piece.data) for piece in pieces[:-1]])
+    starts = [piece.bounds.starts + shift for piece, shift in zip(pieces, shifts, strict=True)]
+    sizes = [piece.bounds.sizes for piece in pieces]
+    data = b"".join([piece.data for piece in pieces])
+    return Block(region, data, Bounds(np.concatenate(starts), np.concatenate(sizes)))

@@ -1,0 +1,157 @@
+"""Which queues there are to read messages from, and from where to where each of them goes just now.
+
+One look asks name servers for the topics and their routes, and each broker for the queues of each topic. What can't be
+asked is told apart from what is gone: a broker that does not answer may hold messages, a topic that its own broker does
+not know holds none.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gantry.client.admin import Admin
+from gantry.client.backlog import Backlog
+from gantry.client.consumer.offsets import Offsets
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError, ClientError, NoRouteError
+from gantry.model.message import MessageQueue
+from gantry.model.names import is_system_topic
+from gantry.model.route import BrokerData
+from gantry.model.topic import Perm
+from gantry.remoting.codes import ResponseCode
+from spark.datasource.options import Options, Position, Where
+from spark.datasource.pushdown import Pushed
+
+REQUESTS_MAX: Final = 64
+"""Under way at a time, over all brokers."""
+CLOCK_SLACK_MS: Final = 60_000
+"""A broker's clock that was set back leaves store times out of order, and a search among them beside the mark. So it is
+made for a time that much further out, and the store times themselves decide."""
+
+Place = tuple[str, str]
+"""A topic on a broker: their names."""
+
+
+class MessagesError(Exception):
+    """What was asked for can't be read whole, and there is no row in which to say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What a queue holds: offsets `[first, end)`."""
+
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class TopicQueues:
+    """What one look found."""
+
+    ends: dict[MessageQueue, Ends] = field(default_factory=dict)
+    unknown: dict[Place, str] = field(default_factory=dict)
+    """Where nobody answered, and what was said instead."""
+    gone: set[Place] = field(default_factory=set)
+    """Where a broker itself says that there is no such topic."""
+
+
+async def look(engine: ClientEngine, options: Options, pushed: Pushed, also: Iterable[Place] = ()) -> TopicQueues:
+    """Ask for all queues.
+
+    Args:
+        engine: A running one.
+        options: Which topics.
+        pushed: What Spark asks of topics, brokers and queues.
+        also: Topics on brokers to ask for, whatever name servers say of them.
+
+    Raises:
+        ClientError: No name server answers.
+    """
+    registered = (await engine.cluster_info()).broker_addr_table
+    found = TopicQueues()
+    at_once = asyncio.Semaphore(REQUESTS_MAX)
+    names = await _topics(engine, options, pushed, registered)
+    places: dict[Place, int | None] = dict.fromkeys(also)
+
+    async def ask_route(topic: str) -> None:
+        async with at_once:
+            try:
+                route = await engine.route(topic, refresh=True)
+            except NoRouteError as error:
+                found.unknown[topic, ""] = str(error)
+                return
+        for data in route.queue_datas:
+            if data.perm & Perm.READ:
+                places[topic, data.broker_name] = data.read_queue_nums
+
+    async def ask_queues(topic: str, broker: str, read_queues: int | None) -> None:
+        async with at_once:
+            try:
+                address = _address(registered, broker)
+                states = await Backlog(engine).queue_states_at(address, topic)
+            except BrokerError as error:
+                if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                    found.gone.add((topic, broker))
+                else:
+                    found.unknown[topic, broker] = str(error)
+                return
+            except (ClientError, MessagesError) as error:
+                found.unknown[topic, broker] = str(error)
+                return
+        for state in states:
+            is_read = state.readable and (read_queues is None or state.queue_id < read_queues)
+            if is_read and pushed.passes("queue_id", state.queue_id):
+                found.ends[MessageQueue(topic, broker, state.queue_id)] = Ends(state.min_offset, state.max_offset)
+
+    await asyncio.gather(*(ask_route(topic) for topic in names))
+    wanted = [place for place in places if pushed.passes("topic", place[0]) and pushed.passes("broker", place[1])]
+    await asyncio.gather(*(ask_queues(*place, places[place]) for place in wanted))
+    return found
+
+
+async def positions(
+    engine: ClientEngine, ends: Mapping[MessageQueue, Ends], position: Position, *, slack_ms: int
+) -> dict[MessageQueue, int]:
+    """Return where each queue has a position, within what it holds; a time is moved by `slack_ms`.
+
+    Raises:
+        ClientError: A broker can't say what it stored when.
+    """
+    offsets, at_once = Offsets(engine), asyncio.Semaphore(REQUESTS_MAX)
+
+    async def find(queue: MessageQueue, held: Ends) -> int:
+        if position.where is Where.EARLIEST:
+            return held.first
+        if position.where is Where.LATEST:
+            return held.end
+        if position.where is Where.OFFSET:
+            return min(max(position.value, held.first), held.end)
+        async with at_once:
+            offset = await offsets.search_offset(queue, max(0, position.value + slack_ms))
+        return min(max(offset, held.first), held.end)
+
+    found = await asyncio.gather(*(find(queue, held) for queue, held in ends.items()))
+    return dict(zip(ends, found, strict=True))
+
+
+async def _topics(
+    engine: ClientEngine, options: Options, pushed: Pushed, registered: Mapping[str, BrokerData]
+) -> list[str]:
+    if options.topics is not None:
+        return [topic for topic in options.topics if pushed.passes("topic", topic)]
+    sets = [(data.cluster, name) for name, data in registered.items()]
+    return [
+        topic
+        for topic in sorted(await Admin(engine).topics())
+        if pushed.passes("topic", topic)
+        and (options.include_system or not any(is_system_topic(topic, cluster, name) for cluster, name in sets))
+    ]
+
+
+def _address(registered: Mapping[str, BrokerData], broker: str) -> str:
+    """Return the master's address, or while it is away a slave's."""
+    data = registered.get(broker)
+    if data is None or not data.broker_addrs:
+        raise MessagesError(f"broker {broker}: is not registered with any name server just now")
+    return data.master_address or data.broker_addrs[min(data.broker_addrs)]
