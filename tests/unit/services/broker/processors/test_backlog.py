@@ -1,0 +1,214 @@
+"""What reports ask of a broker: units (900001) and first messages (900002), bounded and checked field by field."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from gantry.model.javahash import tags_code
+from gantry.model.unitrow import UNIT_ROW
+from gantry.remoting.codes import RequestCode
+from gantry.remoting.command import RemotingCommand
+from gantry.remoting.headers.backlog import UnitsResponseHeader
+from services.broker.processors import backlog
+from tests.support.brokerunit import BrokerUnit
+
+BLUE, RED = tags_code("blue"), tags_code("red")
+
+
+@pytest.fixture
+async def unit() -> AsyncIterator[BrokerUnit]:
+    async with BrokerUnit() as unit:
+        await unit.make_topic("T", queues=2)
+        yield unit
+
+
+async def units(unit: BrokerUnit, **changes: object) -> RemotingCommand:
+    ext = {"topic": "T", "queueId": 0, "offset": 0} | changes
+    return await unit.ask(RequestCode.GANTRY_UNITS, ext={name: str(value) for name, value in ext.items()})
+
+
+async def heads(unit: BrokerUnit, *queries: Any) -> RemotingCommand:
+    rows = [{"topic": "T", "queueId": 0, "offset": 0, "tagsCodes": None} | query for query in queries]
+    return await unit.ask(RequestCode.GANTRY_HEADS, body=json.dumps({"queries": rows}).encode())
+
+
+async def send(unit: BrokerUnit, count: int, tag: str = "red", queue_id: int = 0) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0.005)
+        await unit.send(queue_id=queue_id, properties={"TAGS": tag})
+
+
+def limits(answer: RemotingCommand) -> tuple[int, int, int, int]:
+    assert answer.code == 0, answer.remark
+    header = UnitsResponseHeader.from_ext(answer.ext_fields)
+    return (header.min_offset, header.max_offset, header.first_offset, header.next_offset)
+
+
+class TestUnits:
+    async def test_rows_with_store_times(self, unit: BrokerUnit) -> None:
+        await send(unit, 3)
+        answer = await units(unit)
+        assert limits(answer) == (0, 3, 0, 3)
+        rows = list(UNIT_ROW.iter_unpack(answer.body_bytes))
+        assert [row[2:] for row in rows] == [(RED, unit.store.stored_at("T", 0, offset)) for offset in range(3)]
+        assert [row[0] for row in rows] == [0, rows[0][1], rows[0][1] + rows[1][1]]
+
+    @pytest.mark.parametrize(
+        ("changes", "expected"),
+        [
+            ({"offset": 1, "maxUnits": 1}, (0, 3, 1, 2)),
+            ({"offset": 3}, (0, 3, 3, 3)),
+            ({"offset": 7}, (0, 3, 7, 7)),
+            ({"queueId": 1, "offset": 2}, (0, 0, 2, 2)),
+        ],
+    )
+    async def test_offsets_within_and_outside(self, unit: BrokerUnit, changes: Any, expected: Any) -> None:
+        await send(unit, 3)
+        answer = await units(unit, **changes)
+        assert limits(answer) == expected
+        assert len(answer.body_bytes) == 28 * (expected[3] - expected[2])
+
+    async def test_over_many_slices_and_files_of_the_queue(self, unit: BrokerUnit, monkeypatch: Any) -> None:
+        monkeypatch.setattr(backlog, "_SLICE_UNITS", 128)
+        await send(unit, 700)
+        whole = await units(unit, offset=10, maxUnits=650)
+        assert limits(whole) == (0, 700, 10, 660)
+        times = [row[3] for row in UNIT_ROW.iter_unpack(whole.body_bytes)]
+        assert times == [unit.store.stored_at("T", 0, offset) for offset in range(10, 660)]
+        assert limits(await units(unit, maxUnits=4_096)) == (0, 700, 0, 700)
+
+    async def test_a_trimmed_region(self, unit: BrokerUnit) -> None:
+        await send(unit, 5)
+        unit.store._queues.find("T", 0).min_offset = 3  # type: ignore[union-attr]
+        assert limits(await units(unit, offset=1)) == (3, 5, 3, 5)
+
+    async def test_others_are_served_between_slices(self, unit: BrokerUnit, monkeypatch: Any) -> None:
+        monkeypatch.setattr(backlog, "_SLICE_UNITS", 10)
+        await send(unit, 100)
+        asked = [asyncio.ensure_future(units(unit)) for _ in range(3)]
+        for _ in range(5):
+            assert (await unit.send(queue_id=1)).code == 0
+        assert not any(task.done() for task in asked)
+        assert {limits(answer) for answer in await asyncio.gather(*asked)} == {(0, 100, 0, 100)}
+
+    async def test_what_changes_between_slices(self, unit: BrokerUnit, monkeypatch: Any) -> None:
+        monkeypatch.setattr(backlog, "_SLICE_UNITS", 10)
+        await send(unit, 50)
+        asked = asyncio.ensure_future(units(unit))
+        await asyncio.sleep(0.001)
+        unit.store._queues.find("T", 0).min_offset = 45  # type: ignore[union-attr]
+        answer = await asked
+        rows = len(answer.body_bytes) // 28
+        assert 10 <= rows < 50
+        assert limits(answer) == (0, 50, 0, rows), "what follows each other, and no more"
+        unit.store._queues.find("T", 0).min_offset = 0  # type: ignore[union-attr]
+        asked = asyncio.ensure_future(units(unit))
+        await asyncio.sleep(0.001)
+        await unit.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": "T"})
+        answer = await asked
+        assert (answer.code, answer.remark) == (17, "topic[T] not exist")
+
+    @pytest.mark.parametrize(
+        ("changes", "code", "remark"),
+        [
+            ({"topic": "Nobody"}, 17, "topic[Nobody] not exist"),
+            ({"queueId": 2}, 29, "queueId=2: topic T has 2 queues"),
+            ({"queueId": -1}, 29, "queueId=-1: is not within 0 and"),
+            ({"offset": -1}, 29, "offset=-1: is not within 0 and"),
+            ({"maxUnits": 0}, 29, "maxUnits=0: is not within 1 and 4096"),
+            ({"maxUnits": 4097}, 29, "maxUnits=4097: is not within 1 and 4096"),
+            ({"offset": "x"}, 1, "header field offset = 'x': "),
+            ({"offset": 2**63}, 1, "header field offset = '9223372036854775808': "),
+        ],
+    )
+    async def test_fields_that_can_not_be(self, unit: BrokerUnit, changes: Any, code: int, remark: str) -> None:
+        answer = await units(unit, **changes)
+        assert (answer.code, remark in str(answer.remark)) == (code, True), answer.remark
+
+
+class TestHeads:
+    async def test_the_first_message_of_each_query(self, unit: BrokerUnit) -> None:
+        await send(unit, 2, "red")
+        await send(unit, 1, "blue")
+        blue = {"queueId": 0, "tagsCodes": [BLUE, 1]}
+        answer = await heads(unit, {}, blue, blue | {"offset": 3}, {"queueId": 1}, {"offset": 9})
+        assert answer.code == 0, answer.remark
+        body = json.loads(answer.body_bytes)
+        assert (body["brokerName"], body["nowMs"]) == ("broker-a", unit.clock.now_ms())
+        first, wanted, *nothing = body["heads"]
+        place = unit.store._queues.find("T", 0).unit(2)  # type: ignore[union-attr]
+        expiry = unit.store.expires_at(place.physical_offset)
+        assert expiry is not None
+        assert wanted == {
+            "minOffset": 0, "maxOffset": 3, "scannedTo": 2, "queueOffset": 2, "physicalOffset": place.physical_offset,
+            "size": place.size_bytes, "tagsCode": BLUE, "storedAt": unit.store.stored_at("T", 0, 2),
+            "expiresAt": expiry.at_ms, "expiresAtIsEarliest": True, "error": None,
+        }  # fmt: skip
+        assert (first["queueOffset"], first["tagsCode"]) == (0, RED)
+        assert first["storedAt"] == unit.store.stored_at("T", 0, 0)
+        assert [(head["maxOffset"], head["scannedTo"]) for head in nothing] == [(3, 3), (0, 0), (3, 9)]
+        for head in nothing:
+            assert {head[name] for name in ("queueOffset", "storedAt", "expiresAt", "size", "error")} == {None}
+
+    async def test_one_that_can_not_be_answered_does_not_harm_the_others(self, unit: BrokerUnit) -> None:
+        await send(unit, 1)
+        answer = await heads(unit, {"topic": "Nobody"}, {"queueId": 7}, {})
+        unknown, absent, good = json.loads(answer.body_bytes)["heads"]
+        assert (unknown["error"], unknown["maxOffset"], unknown["scannedTo"]) == ("topic[Nobody] not exist", None, None)
+        assert absent["error"] == "queueId=7: topic T has 2 queues"
+        assert (good["error"], good["queueOffset"]) == (None, 0)
+
+    async def test_a_damaged_record_has_no_time_and_says_why(self, unit: BrokerUnit) -> None:
+        await send(unit, 1)
+        file = unit.store._log.files.first
+        assert file is not None
+        file.memory[60:64] = b"\1\2\3\4"
+        (head,) = json.loads((await heads(unit, {})).body_bytes)["heads"]
+        assert (head["queueOffset"], head["physicalOffset"], head["storedAt"]) == (0, 0, None)
+        assert (
+            head["error"] == f"offset 0: the record of {head['size']} bytes at 0 of the CommitLog is removed or damaged"
+        )
+
+    async def test_so_many_units_a_request(self, unit: BrokerUnit, monkeypatch: Any) -> None:
+        monkeypatch.setattr(backlog, "SCANNED_UNITS_MAX", 70)
+        monkeypatch.setattr(backlog, "_SLICE_SCANNED", 15)
+        await send(unit, 60)
+        answer = await heads(unit, *[{"tagsCodes": [BLUE]}] * 3, {})
+        found = json.loads(answer.body_bytes)["heads"]
+        assert [head["scannedTo"] for head in found] == [60, 10, 0, 0]
+        assert [head["queueOffset"] for head in found] == [None] * 4, "nothing is left to look at even one"
+
+    async def test_a_topic_that_goes_while_it_is_looked_at(self, unit: BrokerUnit, monkeypatch: Any) -> None:
+        monkeypatch.setattr(backlog, "_SLICE_SCANNED", 5)
+        await send(unit, 60)
+        asked = asyncio.ensure_future(heads(unit, {"tagsCodes": [BLUE]}))
+        await asyncio.sleep(0.001)
+        await unit.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": "T"})
+        (head,) = json.loads((await asked).body_bytes)["heads"]
+        assert (head["error"], head["maxOffset"]) == ("topic[T] not exist", None)
+
+    @pytest.mark.parametrize(
+        ("queries", "code", "remark"),
+        [
+            ([{}] * 257, 29, "queries=257: is not within 0 and 256"),
+            ([{}, {"offset": -3}], 29, "queries[1].offset=-3: is not within 0 and"),
+            ([{"offset": 2**70}], 29, f"queries[0].offset={2**70}: is not within 0 and"),
+            ([{"queueId": -1}], 29, "queries[0].queueId=-1: is not within 0 and"),
+            ([{"tagsCodes": [1] * 10_000}] * 2, 29, "tagsCodes=20000: is not within 0 and 16384"),
+            ([{"topic": "x" * 4_200}] * 256, 29, "body bytes="),
+            ([{"offset": "x"}], 1, "body HeadQueries at queries[0].offset: "),
+            ([{"tagsCodes": ["x"]}], 1, "body HeadQueries at queries[0].tagsCodes[0]: "),
+            ([{"topic": None}], 1, "body HeadQueries at queries[0].topic: "),
+        ],
+    )
+    async def test_fields_that_can_not_be(self, unit: BrokerUnit, queries: Any, code: int, remark: str) -> None:
+        answer = await heads(unit, *queries)
+        assert (answer.code, remark in str(answer.remark)) == (code, True), answer.remark
+
+    async def test_no_queries_have_no_heads(self, unit: BrokerUnit) -> None:
+        assert json.loads((await heads(unit)).body_bytes)["heads"] == []
+        for body in (b"", b"[]", b"{}", b"{broken"):
+            assert (await unit.ask(RequestCode.GANTRY_HEADS, body=body)).code == 1
