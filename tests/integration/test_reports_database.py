@@ -66,7 +66,7 @@ async def test_a_window_is_run_once_and_again_only_if_it_failed(database: Databa
         await set_status(session, made.run.id, failed, error="no Java", attempt=3, finished_at=NOON, progress="x")
         again = await reports.start("lag_report", HOUR, actor=Actor("k-bob"))
         assert (again.is_queued, again.run.id, again.run.status) == (True, made.run.id, "queued")
-        assert (again.run.error, again.run.attempt, again.run.finished_at, again.run.progress) == (None, 0, None, None)
+        assert (again.run.error, again.run.attempt, again.run.finished_at, again.run.progress) == (None, 3, None, None)
         assert (again.run.requested_by, again.run.window_end) == ("k-bob", NOON)
         assert len(await AuditRepository(session).page(kind="report")) == 2
 

@@ -179,14 +179,17 @@ class ReportRepository:
         return run
 
     async def _again(self, failed: Row[Any], actor: Actor) -> Row[Any]:
-        """Queue a run that failed as if it were new; its id and window stay."""
+        """Queue a run that failed as if it were new; its id and window stay.
+
+        So does `attempt`: it is what keeps an attempt that was given up for dead from writing over one that came later.
+        """
         nothing = dict.fromkeys(
             ("started_at", "finished_at", "heartbeat_at", "progress_percent", "progress", "rows", "error", "files")
         )
         change = (
             update(REPORT_RUNS)
             .where(_RUN.id == failed.id)
-            .values(status=QUEUED, attempt=0, trigger=MANUAL, requested_by=actor.id, **nothing)
+            .values(status=QUEUED, trigger=MANUAL, requested_by=actor.id, **nothing)
         )
         run: Row[Any] = (await self._session.execute(change.returning(REPORT_RUNS))).one()
         return run

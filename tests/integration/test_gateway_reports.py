@@ -1,0 +1,208 @@
+"""Reports over HTTP on a real Postgres: who may see and start them, what is answered, and what a page may do."""
+
+import uuid
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from sqlalchemy import insert, update
+
+from gantry.runtime.clock import SystemClock
+from services.gateway.asgi.router import Router
+from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
+from services.gateway.db.engine import Database
+from services.gateway.db.reporttables import REPORT_LAG_ROWS, REPORT_PAGES, REPORT_RUNS, REPORT_SCHEDULES
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.middleware import Front
+from services.gateway.routes.keys import audit_routes
+from services.gateway.routes.reports import report_routes
+from services.gateway.schemas.rights import Rights
+from services.gateway.settings import REQUEST_BYTES_MAX
+from services.gateway.usecases.audit import Audit
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.reports import Reports
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+WINDOW = {"from": "2026-11-21T11:00:00.000Z", "to": "2026-11-21T12:00:00.000Z"}
+RUNS = "/v1/reports/lag_report/runs"
+ROWS = "/v1/reports/lag_report/rows"
+RIGHTS = {"admin": Rights(admin=True), "metrics": Rights(metrics=True), "none": Rights(publish=("*",))}
+
+
+def client(database: Database | None) -> httpx.AsyncClient:
+    keys = KeyRing()
+    keys.replace([KeyRecord(name, digest_of(f"gk_{name}"), name, rights) for name, rights in RIGHTS.items()])
+    metadata = Metadata(database)
+    front = Front(
+        Router([*report_routes(Reports(metadata)), *audit_routes(Audit(metadata))]),
+        keys,
+        GatewayMetrics(),
+        clock=SystemClock(),
+        is_stopping=lambda: False,
+        in_flight_max=10,
+        body_bytes_total_max=2 * REQUEST_BYTES_MAX,
+        access_log=False,
+    )
+    return httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url="http://gateway", headers=key("admin"))
+
+
+def key(name: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer gk_{name}"}
+
+
+@pytest.fixture
+async def http(database: Database) -> AsyncIterator[httpx.AsyncClient]:
+    async with client(database) as made:
+        yield made
+
+
+async def started(http, **body) -> str:
+    return (await http.post(RUNS, json=body)).json()["id"]
+
+
+async def finish(database, run, status="succeeded", **more) -> None:
+    values = {"status": status, "started_at": NOON, "finished_at": NOON + timedelta(seconds=2), **more}
+    async with database.transaction() as session:
+        await session.execute(update(REPORT_RUNS).where(REPORT_RUNS.c.id == uuid.UUID(run)).values(values))
+
+
+async def test_a_run_is_started_seen_and_audited(http, database):
+    made = await http.post(RUNS)
+    run = made.json()
+    assert (made.status_code, made.headers["location"]) == (202, f"{RUNS}/{run['id']}")
+    assert (run["job"], run["status"], run["trigger"], run["window"]) == ("lag_report", "queued", "manual", None)
+    again = await http.post(RUNS, json={})
+    assert (again.status_code, again.json()) == (202, run)
+    assert (await http.get(f"{RUNS}/{run['id']}", headers=key("metrics"))).json() == run
+    assert (await http.get(RUNS)).json() == {"items": [run], "next_cursor": None}
+    await finish(database, run["id"], rows=12, attempt=1, files={"html": "/h", "parquet": "/p"})
+    done = (await http.get(f"{RUNS}/latest")).json()
+    assert (done["status"], done["rows"], done["duration_ms"]) == ("succeeded", 12, 2_000)
+    assert done["files"] == {"html": "/h", "parquet": "/p"}
+    [entry] = (await http.get("/v1/audit?kind=report")).json()["items"]
+    assert (entry["actor"], entry["action"], entry["name"]) == ("admin", "report.run", "lag_report")
+    assert entry["after"] == {"run": run["id"], "window": None}
+
+
+async def test_a_window_has_one_run(http, database):
+    made = await http.post(RUNS, json={"window": WINDOW})
+    assert (made.status_code, made.json()["window"]) == (202, WINDOW)
+    known = await http.post(RUNS, json={"window": WINDOW})
+    assert (known.status_code, known.json()) == (200, made.json())
+    assert "location" not in known.headers
+    await finish(database, made.json()["id"], "failed", error="no Java")
+    assert (await http.get(f"{RUNS}/{made.json()['id']}")).json()["error"] == "no Java"
+    again = await http.post(RUNS, json={"window": WINDOW})
+    assert (again.status_code, again.json()["id"], again.json()["error"]) == (202, made.json()["id"], None)
+
+
+async def test_jobs_are_listed_with_schedule_and_last_run(http, database):
+    run = await started(http)
+    async with database.transaction() as session:
+        values = {"job": "lag_report", "cron": "*/5 * * * *", "next_run_at": NOON}
+        await session.execute(insert(REPORT_SCHEDULES).values(values))
+    backlog, lag, throughput = (await http.get("/v1/reports", headers=key("metrics"))).json()["items"]
+    assert backlog == {"job": "backlog_profile", "schedule": None, "next_run_at": None, "last_run": None}
+    assert (lag["schedule"], lag["next_run_at"]) == ("*/5 * * * *", "2026-11-21T12:00:00.000Z")
+    assert (lag["last_run"]["id"], throughput["job"]) == (run, "throughput_rollup")
+
+
+def row(run, group, topic, broker=None, queue_id=None):
+    level = "topic" if broker is None else "queue"
+    facts = {"group_name": group, "topic": topic, "level": level, "broker": broker, "queue_id": queue_id}
+    return {"run_id": uuid.UUID(run), "as_of": NOON, "verdict": "OK", "lag_messages": 3, "evidence": {"a": 1}, **facts}
+
+
+async def test_rows_are_read_page_by_page(http, database):
+    run = await started(http)
+    await finish(database, run)
+    places = [(group, topic) for group in "GH" for topic in ("%RETRY%G", "T")]
+    async with database.transaction() as session:
+        rows = [row(run, *place, *queue) for place in places for queue in ((), ("broker-a", 0), ("broker-b", 11))]
+        await session.execute(insert(REPORT_LAG_ROWS), rows)
+    seen, cursor = [], ""
+    while cursor is not None:
+        page = (await http.get(ROWS, params={"limit": 5} | ({"cursor": cursor} if cursor else {}))).json()
+        assert (page["run"], page["as_of"]) == (run, "2026-11-21T12:00:00.000Z")
+        seen += [(item["group"], item["topic"], item["broker"], item["queue_id"]) for item in page["items"]]
+        cursor = page["next_cursor"]
+    queues = ((None, None), ("broker-a", 0), ("broker-b", 11))
+    assert seen == [(*place, *queue) for place in places for queue in queues]
+    query = {"run": run, "group": "G", "topic": "%RETRY%G", "level": "topic"}
+    [item] = (await http.get(ROWS, params=query, headers=key("metrics"))).json()["items"]
+    assert (item["lag_messages"], item["lag_seconds"], item["evidence"], item["verdict"]) == (3, None, {"a": 1}, "OK")
+    assert (await http.get(ROWS, params={"group": "NOBODY"})).json()["items"] == []
+
+
+async def test_a_page_may_do_nothing(http, database):
+    run = await started(http)
+    async with database.transaction() as session:
+        page = "<!doctype html><p>Rückstand</p>"
+        await session.execute(insert(REPORT_PAGES).values(run_id=uuid.UUID(run), html=page))
+    await finish(database, run)
+    for name in (run, "latest"):
+        shown = await http.get(f"{RUNS}/{name}/html", headers=key("metrics"))
+        assert (shown.status_code, shown.text) == (200, page)
+        assert shown.headers["content-type"] == "text/html; charset=utf-8"
+        assert shown.headers["x-content-type-options"] == "nosniff"
+        policy = dict(part.strip().split(" ", 1) for part in shown.headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == policy["base-uri"] == policy["form-action"] == "'none'"
+        assert "script-src" not in policy
+
+
+async def test_rights(http):
+    run = await started(http)
+    for path in ("/v1/reports", RUNS, f"{RUNS}/{run}", ROWS, f"{RUNS}/{run}/html"):
+        refused = await http.get(path, headers=key("none"))
+        assert (refused.status_code, refused.json()["type"]) == (403, "https://gantry.dev/problems/forbidden")
+        assert (await http.get(path, headers=key("metrics"))).status_code in (200, 404, 409)
+    assert (await http.post(RUNS, headers=key("metrics"))).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "problem", "detail"),
+    [
+        ("/v1/reports/unknown/runs", 404, "unknown-report", "'unknown' is not one of backlog_profile"),
+        ("/v1/reports/backlog_profile/rows", 404, "unknown-report", "lag_report has"),
+        (f"{RUNS}/{uuid.UUID(int=7)}", 404, "unknown-run", "there is no run"),
+        (f"{RUNS}/latest/html", 404, "unknown-run", "has succeeded yet"),
+        (ROWS, 404, "unknown-run", "has succeeded yet"),
+        (f"{RUNS}/7", 400, "invalid-field", "neither a run's id nor"),
+        (f"{ROWS}?level=broker", 400, "invalid-field", "level"),
+        (f"{ROWS}?group=a%20b", 400, "invalid-field", "group"),
+        (f"{ROWS}?cursor=x", 400, "invalid-field", "cursor"),
+        (f"{RUNS}?cursor=cmVwb3J0LXJ1bnM6MS8y", 400, "invalid-field", "cursor"),
+        (f"{RUNS}?cursor=cmVwb3J0LXJ1bnM6OTk5OTk5OTk5OTk5OTk5OTkvMA", 400, "invalid-field", "cursor"),
+        (f"{RUNS}?status=failed", 400, "unknown-parameter", "status"),
+    ],
+)
+async def test_what_is_not_there_is_told(http, path, status, problem, detail):
+    answer = await http.get(path)
+    assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (status, problem)
+    assert detail in answer.json()["detail"]
+
+
+async def test_only_a_run_that_succeeded_has_rows_and_a_page(http):
+    run = await started(http)
+    rows = await http.get(ROWS, params={"run": run})
+    assert (rows.status_code, rows.json()["detail"]) == (409, f"run: {run} is queued; only one that succeeded has rows")
+    page = await http.get(f"{RUNS}/{run}/html")
+    assert (page.status_code, page.json()["detail"]) == (404, f"run: {run} is queued and has no page")
+
+
+async def test_what_is_no_run_is_refused(http):
+    backwards = {"window": {"from": WINDOW["to"], "to": WINDOW["from"]}}
+    assert (await http.post(RUNS, json=backwards)).json()["field"] == "/window/to"
+    assert (await http.post(RUNS, json={"job": "x"})).json()["field"] == "/job"
+    assert (await http.post(RUNS, content="{}")).status_code == 415
+    assert (await http.post("/v1/reports/unknown/runs")).status_code == 404
+
+
+async def test_without_a_database_it_is_503():
+    async with client(None) as http:
+        for path in ("/v1/reports", RUNS, ROWS, f"{RUNS}/latest", f"{RUNS}/latest/html"):
+            answer = await http.get(path)
+            assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (503, "metadata-unavailable")
+            assert answer.headers["retry-after"] == "1"
+        assert (await http.post(RUNS)).status_code == 503
