@@ -20,7 +20,7 @@ from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, BrokerUnavailableError, NoAnswerError, NoRouteError
 from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue
-from gantry.model.names import TOOLS_CONSUMER
+from gantry.model.names import TOOLS_CONSUMER_GROUP
 from gantry.model.route import MASTER_ID
 from gantry.remoting.codes import ResponseCode
 from gantry.runtime.telemetry import logger
@@ -78,7 +78,7 @@ class RegionPuller:
     def __init__(self, engine: ClientEngine, subscription: SubscriptionData | None = None) -> None:
         """Make a puller; `subscription` has brokers leave other tags out (by their hashes)."""
         self._engine = engine
-        self._puller = PullConsumer(engine, TOOLS_CONSUMER)
+        self._puller = PullConsumer(engine, TOOLS_CONSUMER_GROUP)
         self._subscription = subscription
         self._chunk = CHUNK_MAX // 4
         self._slaveless: set[str] = set()

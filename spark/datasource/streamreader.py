@@ -11,6 +11,7 @@ beginning; a broker that does not answer keeps its place. What retention removes
 Concurrency: Spark calls one method after the other, all but `read` in one process that lives as long as the query.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ from spark.datasource.messages import read_regions, row_filter, starts_of
 from spark.datasource.options import Options
 from spark.datasource.partitions import Region, RegionsPartition, plan_regions
 from spark.datasource.pushdown import Pushed
-from spark.datasource.topicqueues import Ends, TopicQueues, look
+from spark.datasource.topicqueues import Ends, Place, TopicQueues, look
 
 log = logger("spark.stream")
 
