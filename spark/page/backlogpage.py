@@ -64,7 +64,9 @@ def backlog_body(rows: Iterable[Mapping[str, Any]]) -> tuple[Html, Html]:
     groups = len({item.group for item in backlogs})
     if not backlogs:
         head = el("p", "Nothing is waiting.", class_="headline")
-        return el("div", head, el("p", "Every group has consumed all that it may. There is nothing to do.", class_="lead")), el("p")
+        return el(
+            "div", head, el("p", "Every group has consumed all that it may. There is nothing to do.", class_="lead")
+        ), el("p")
     known = sum(item.messages or 0 for item in backlogs)
     lost = sum(item.messages is None for item in backlogs)
     headline = f"{count(known)} {'message waits' if known == 1 else 'messages wait'} for {plural(groups, 'group')}."
@@ -120,7 +122,12 @@ def _overview(backlogs: Sequence[Backlog], charted: int) -> Html:
     left = len(backlogs) - len(body)
     more = el("p", f"{left:,} smaller ones are left out.", class_="note") if left else None
     table = el("table", el("thead", head), el("tbody", body), class_="overview")
-    return el("section", el("h2", f"All {plural(len(backlogs), 'backlog')}" if len(backlogs) > 1 else "The backlog"), table, more)
+    return el(
+        "section",
+        el("h2", f"All {plural(len(backlogs), 'backlog')}" if len(backlogs) > 1 else "The backlog"),
+        table,
+        more,
+    )
 
 
 def _row(item: Backlog, anchor: str | None) -> Html:
@@ -141,7 +148,9 @@ def _row(item: Backlog, anchor: str | None) -> Html:
 
 
 def _backlog(drawer: Drawer, item: Backlog, anchor: str) -> Html:
-    total = unknown("not every queue could be read") if item.messages is None else plural(round(item.messages), "message")
+    total = (
+        unknown("not every queue could be read") if item.messages is None else plural(round(item.messages), "message")
+    )
     octets = None if item.octets is None else f", {size(item.octets)}"
     figures = [_figure(drawer, item, section) for section in _SECTIONS if item.sections.get(section)]
     return el(

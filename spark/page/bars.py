@@ -39,8 +39,8 @@ def bars(items: Sequence[Bar]) -> Spec:
 
     def spec(width: int) -> dict[str, Any]:
         # Numbers are short; a name gets what they leave.
-        shown_width = max((len(item.shown) for item in items), default=0) * 6.6
-        label_limit = max(width - shown_width - 12, width * 0.35)
+        shown_width = max((len(item.shown) for item in items), default=0) * 6.8
+        label_limit = max(width - shown_width - 16, width * 0.35)
         rows = {"field": "at", "type": "ordinal", "axis": None}
         colour = {"field": "colour", "type": "nominal", "scale": None}
         extent = {"field": "share", "type": "quantitative", "axis": None, "scale": {"domain": [0, 1]}}

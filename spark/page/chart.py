@@ -34,7 +34,16 @@ _CONFIG: Final[dict[str, Any]] = {
     },
 }  # fmt: skip
 # What assistive technology gets is the title and the description; what a browser does not need is left out.
-_DROPPED = ("class", "role", "aria-roledescription", "aria-label", "aria-hidden", "pointer-events", "font-family", "version")
+_DROPPED = (
+    "class",
+    "role",
+    "aria-roledescription",
+    "aria-label",
+    "aria-hidden",
+    "pointer-events",
+    "font-family",
+    "version",
+)
 
 Spec = Callable[[int], dict[str, Any]]
 """Makes the Vega-Lite spec for a width in pixels."""
@@ -63,7 +72,8 @@ class Drawer:
         """
         names = ("wide", "narrow") if len(widths) == 2 else ("both",)
         pictures = [
-            self._picture(spec(width), title, description, shown=name) for name, width in zip(names, widths, strict=True)
+            self._picture(spec(width), title, description, shown=name)
+            for name, width in zip(names, widths, strict=True)
         ]
         caption = el("figcaption", el("b", title), el("p", note, class_="note") if note else None)
         return el("figure", caption, *pictures, numbers(columns, rows), class_="small" if len(widths) == 1 else None)

@@ -1,6 +1,6 @@
 """The charts of the lag report."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -30,20 +30,34 @@ _AGES: Final = (
 
 
 def worst_figures(drawer: Drawer, rows: Sequence[LagRow]) -> list[Html]:
-    """Return the worst groups by messages and by time, in the order of the report; `rows` are those not OK."""
-    shown = rows[:WORST_SHOWN]
-    more = f"The worst {len(shown)} of {len(rows):,}; the table below has all." if len(rows) > len(shown) else None
-    columns = ("Group and topic", "Verdict", "Messages", "Time")
-    table = [(f"{row.group} on {row.topic}", verdict_look(row.verdict)[2], messages(row), waited(row)) for row in shown]
-    by_messages = [_bar(row, row.lag_messages, messages(row)) for row in shown]
-    by_time = [_bar(row, row.lag_seconds, waited(row)) for row in shown]
+    """Return the groups that are furthest behind, by messages and by time; `rows` are those not OK."""
     return [
-        drawer.figure(
-            bars(items), title=title, description=_told(items), columns=columns, rows=table, note=more,
-            widths=(THIRD, NARROW),
-        )
-        for title, items in (("Messages behind", by_messages), ("Time behind", by_time))
-    ]  # fmt: skip
+        _worst(drawer, rows, title="Messages behind", column="lag_messages", show=messages),
+        _worst(drawer, rows, title="Time behind", column="lag_seconds", show=waited),
+    ]
+
+
+def _worst(drawer: Drawer, rows: Sequence[LagRow], *, title: str, column: str, show: Callable[[LagRow], str]) -> Html:
+    values = {id(row): getattr(row, column) for row in rows}
+    # The unknown ones last, not least: nobody knows.
+    ranked = sorted(rows, key=lambda row: -1.0 if values[id(row)] is None else values[id(row)], reverse=True)
+    shown = ranked[:WORST_SHOWN]
+    lost = sum(values[id(row)] is None for row in ranked[WORST_SHOWN:])
+    note = (
+        f"The first {len(shown)} of {len(rows):,}{f'; {lost:,} are unknown' if lost else ''}."
+        if len(ranked) > len(shown)
+        else None
+    )
+    items = [_bar(row, values[id(row)], show(row)) for row in shown]
+    return drawer.figure(
+        bars(items),
+        title=title,
+        description=_told(items),
+        columns=("Group and topic", "Verdict", title),
+        rows=[(f"{row.group} on {row.topic}", verdict_look(row.verdict)[2], show(row)) for row in shown],
+        note=note,
+        widths=(THIRD, NARROW),
+    )
 
 
 def _bar(row: LagRow, value: float | None, shown: str) -> Bar:
@@ -78,8 +92,8 @@ def age_figure(drawer: Drawer, queues: Sequence[LagRow]) -> Html:
         items.append(Bar("? age unknown", lost, plural(lost, "queue"), QUIET))
     return drawer.figure(
         bars(items),
-        title="Age of the oldest waiting message",
-        note=f"Of each queue with something waiting: {plural(len(waiting), 'queue')}.",
+        title="Age of the oldest message",
+        note=f"{plural(len(waiting), 'queue')} with something waiting.",
         description=_told(items),
         columns=("Age", "Queues"),
         rows=[(item.label, item.shown) for item in items],
@@ -105,7 +119,7 @@ def _line_figure(drawer: Drawer, row: LagRow, points: Sequence[Point], since: da
     foretold = forecast(points)
     few = thinned(points)
     band = _band(row, until, horizon=(until - since) / 2)
-    note = [foretold_text(foretold) if foretold else "Too few samples for a forecast.", " ", drained_text(row)]
+    note = [_foretold(foretold, points), " ", drained_text(row)]
     spec = lag_lines(few, since=since, until=until, foretold=foretold, band=band)
     last = points[-1][1]
     description = (
@@ -135,12 +149,16 @@ def _band(row: LagRow, start: datetime, *, horizon: timedelta) -> list[tuple[dat
     return drain_band(row.lag_messages, start, low * 0.97, high * 1.03, horizon=horizon)
 
 
-def foretold_text(made: Forecast) -> str:
+def _foretold(made: Forecast | None, points: Sequence[Point]) -> str:
     """Return what was foretold and what came, in words."""
+    if made is None:
+        return (
+            "No forecast: the lag is unknown at the end." if points[-1][1] is None else "No forecast: too few samples."
+        )
     difference = made.actual - made.expected
     close = abs(difference) <= max(0.1 * made.expected, 1)
     compared = "as foretold" if close else f"{count(abs(difference))} {'more' if difference > 0 else 'fewer'}"
-    return f"Foretold at {made.made_at:%H:%M} for {made.until:%H:%M} UTC: {count(made.expected)}; it is {count(made.actual)}, {compared}."
+    return f"Forecast of {made.made_at:%H:%M} for {made.until:%H:%M} UTC: {count(made.expected)}. Actual: {count(made.actual)}, {compared}."
 
 
 def drained_text(row: LagRow) -> Content:
@@ -168,7 +186,7 @@ def legend() -> Html:
     """Return what the lines mean."""
     return el(
         "p",
-        "Solid: the lag as it was sampled; a hole is a time without samples. Dashed, ending in a diamond: what the first half of"
-        " the samples foretold. Shaded after the upright line: where the lag goes if the rates stay as they are.",
+        "Solid: the lag as it was sampled; a hole is a time without samples. Dashed, ending in a diamond: the forecast that"
+        " the first half of the samples made for the end. Shaded after the upright line: where the lag goes if the rates stay as they are.",
         class_="note",
     )

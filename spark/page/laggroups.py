@@ -10,7 +10,7 @@ from spark.page.lagrows import LagGroup, LagRow, LagTopic
 from spark.page.lagsummary import sentence
 from spark.page.markup import Content, Html, el, join, within
 from spark.page.palette import CRITICAL, GOOD, QUIET, WARNING, verdict_look
-from spark.page.shown import at, count, duration, plural, rate, unknown
+from spark.page.shown import NOTHING, at, count, duration, plural, rate, unknown
 
 SECTIONS_BYTES_MAX: Final = 750_000
 CALM_BYTES_MAX: Final = 250_000
@@ -32,7 +32,10 @@ def group_sections(groups: Sequence[LagGroup]) -> Content:
     """Return the groups that are not OK, one after the other; they are the first of the report's order."""
     if not groups:
         return None
-    sections = (_section(group, f"g{position}", unfolded=position <= UNFOLDED_MAX) for position, group in enumerate(groups, start=1))
+    sections = (
+        _section(group, f"g{position}", unfolded=position <= UNFOLDED_MAX)
+        for position, group in enumerate(groups, start=1)
+    )
     shown = within(sections, SECTIONS_BYTES_MAX)
     return el("section", el("h2", "What is wrong, and what to do"), shown, _left_out(groups[len(shown) :]))
 
@@ -48,7 +51,11 @@ def calm_groups(groups: Sequence[LagGroup]) -> Content:
     )  # fmt: skip
     shown = within(parts, CALM_BYTES_MAX)
     left = sum(len(group.topics) for group in groups) - len(shown)
-    rest = el("p", f"{plural(left, 'more row')} of groups that are OK are in the table above only.", class_="note") if left else None
+    rest = (
+        el("p", f"{plural(left, 'more row')} of groups that are OK are in the table above only.", class_="note")
+        if left
+        else None
+    )
     title = f"{plural(len(groups), 'group')} with nothing to do"
     return el("details", el("summary", title), shown, rest, class_="calm")
 
@@ -71,10 +78,14 @@ def _section(group: LagGroup, anchor: str, *, unfolded: bool) -> Html:
     topics = [topic.row.topic for topic in group.topics]
     where = el("bdi", topics[0]) if len(topics) == 1 else plural(len(topics), "topic")
     title = el("h3", el("bdi", group.name), el("span", where, class_="topicname"), badge(group.worst))
-    named = [el("h4", el("bdi", topic.row.topic), badge(topic.row)) if len(topics) > 1 else None for topic in group.topics]
+    named = [
+        el("h4", el("bdi", topic.row.topic), badge(topic.row)) if len(topics) > 1 else None for topic in group.topics
+    ]
     body = [el("div", name, _topic(topic), class_="topic") for name, topic in zip(named, group.topics, strict=True)]
     # A link opens what it points into, not what it points at.
-    return el("details", el("summary", title), el("div", body, id=anchor, class_="target"), class_="group", open=unfolded)
+    return el(
+        "details", el("summary", title), el("div", body, id=anchor, class_="target"), class_="group", open=unfolded
+    )
 
 
 def _topic(topic: LagTopic) -> Html:
@@ -98,11 +109,18 @@ _FACTS: Final[tuple[tuple[str, str, Callable[[Any], str], bool], ...]] = (
     ("Comes in", "in_rate", rate, True),
     ("Goes out", "out_rate", rate, True),
     ("Gone in", "drain_eta_s", duration, False),
-    ("Deletion of the first in", "retention_left_s", lambda left: duration(left) if left else "now: at any moment", False),
+    (
+        "Deletion of the first in",
+        "retention_left_s",
+        lambda left: duration(left) if left else "now: at any moment",
+        False,
+    ),
     ("Skew over the queues", "skew", "{:.2f}".format, False),
     ("Consumers connected", "clients", count, True),
 )
 ONE_REASON_MIN: Final = 3
+TAGS_MAX: Final = 8
+TIMES: Final = "\N{MULTIPLICATION SIGN}"
 
 
 def _facts(row: LagRow) -> Html:
@@ -127,15 +145,24 @@ def _facts(row: LagRow) -> Html:
             shown += [(name, unknown(reason)) for name in names]
         else:
             listed = ", ".join(name.lower() for name in names)
-            rest.append(el("p", el("span", "Unknown", class_="unknown"), f": {listed}. ", el("span", sentence(reason), class_="why")))
+            rest.append(
+                el(
+                    "p",
+                    el("span", "Unknown", class_="unknown"),
+                    f": {listed}. ",
+                    el("span", sentence(reason), class_="why"),
+                )
+            )
     if row.top_tags:
         shown.append(("Tags waiting first", _tags(row)))
     return join([el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in shown], class_="facts"), rest])
 
 
 def _tags(row: LagRow) -> str:
-    shown = [f"{tag or '(none)'}{'' if messages is None else f' × {count(messages)}'}" for tag, messages in row.top_tags[:8]]
-    return ", ".join(shown)
+    return ", ".join(
+        tag or "(none)" if messages is None else f"{tag or '(none)'} {TIMES} {count(messages)}"
+        for tag, messages in row.top_tags[:TAGS_MAX]
+    )
 
 
 def _queues(topic: LagTopic) -> Content:
@@ -143,7 +170,9 @@ def _queues(topic: LagTopic) -> Content:
         return None
     shown = topic.queues[:QUEUES_MAX]
     columns = ("Queue", "Verdict", "Messages", "Time behind", "In", "Out", "Deletion in", "Note")
-    head = el("tr", [el("th", name, scope="col", class_="text" if name in {"Verdict", "Note"} else None) for name in columns])
+    head = el(
+        "tr", [el("th", name, scope="col", class_="text" if name in {"Verdict", "Note"} else None) for name in columns]
+    )
     table = el("table", el("thead", head), el("tbody", [_queue(row) for row in shown]))
     left = len(topic.queues) - len(shown)
     more = el("p", f"{plural(left, 'more queue')}, none of them worse, are left out.", class_="note") if left else None
@@ -160,10 +189,10 @@ def _queue(row: LagRow) -> Html:
     waits = row.lag_messages != 0
     cells: list[Content] = [
         _cell(row.lag_messages, count),
-        _cell(row.lag_seconds, duration) if waits else "–",
+        _cell(row.lag_seconds, duration) if waits else NOTHING,
         _cell(row.in_rate, rate),
         _cell(row.out_rate, rate),
-        _cell(row.retention_left_s, duration) if waits else "–",
+        _cell(row.retention_left_s, duration) if waits else NOTHING,
     ]
     place = row.broker or "broker unknown"
     return el(

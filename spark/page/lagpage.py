@@ -1,7 +1,7 @@
 """The lag report's page: a sentence, charts, every group in one table, then what to know about those not well."""
 
-from collections.abc import Iterable, Mapping, Sequence
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from spark.page.lagrows import LagGroup, LagRow, read_groups, worst_first
 from spark.page.lagsummary import summarise
 from spark.page.markup import Content, Html, el, within
 from spark.page.series import Point, read_history
-from spark.page.shown import count, duration, plural, rate
+from spark.page.shown import NOTHING, count, duration, plural, rate
 
 OVERVIEW_BYTES_MAX: Final = 450_000
 """Of the table of all; what it leaves out is counted, and the last of the order: OK."""
@@ -61,7 +61,10 @@ def _tiles(groups: Sequence[LagGroup], topics: Sequence[LagRow]) -> Html:
         tiles.append(("First deletion", f"in {duration(left)}" if left else "now", "of a message that waits"))
     return el(
         "dl",
-        [el("div", el("dt", name), el("dd", value, el("small", more) if more else None)) for name, value, more in tiles],
+        [
+            el("div", el("dt", name), el("dd", value, el("small", more) if more else None))
+            for name, value, more in tiles
+        ],
         class_="tiles",
     )
 
@@ -86,7 +89,9 @@ def _over_time(
         return el("section", title, legend(), el("div", *figures, class_="figures"))
     if calm:
         return None
-    reason = "There are no samples of these groups yet: they are taken every 15 s while a gateway runs with its database."
+    reason = (
+        "There are no samples of these groups yet: they are taken every 15 s while a gateway runs with its database."
+    )
     return el("section", title, el("p", reason, class_="note"))
 
 
@@ -107,7 +112,11 @@ def _overview(groups: Sequence[LagGroup], topics: Sequence[LagRow]) -> Html:
         class_="overview",
     )
     left = len(topics) - len(shown)
-    rest = el("p", f"{left:,} more, none of them worse than the last one here, are left out.", class_="note") if left else None
+    rest = (
+        el("p", f"{left:,} more, none of them worse than the last one here, are left out.", class_="note")
+        if left
+        else None
+    )
     title = f"All {plural(len(groups), 'group')}" if len(groups) > 1 else "The group"
     return el("section", el("h2", title), _counts(topics), table, rest)
 
@@ -124,24 +133,25 @@ def _counts(topics: Sequence[LagRow]) -> Html:
 
 
 def _overview_row(row: LagRow, anchor: str | None) -> Html:
-    name = el("bdi", row.group)
-    names = [el("a", name, href=f"#{anchor}") if anchor else name, " ", el("span", el("bdi", row.topic), class_="topicname")]
+    name, topic = el("bdi", row.group), el("span", el("bdi", row.topic), class_="topicname")
     why = el("span", row.cause, class_="cause") if row.verdict != "OK" and row.cause else None
-    first = el("div", el("span", badge(row), class_="slot"), el("div", *names, why, class_="names"), class_="name")
-    gone = None if row.drain_eta_s is None else duration(row.drain_eta_s)
+    names = el("div", el("a", name, href=f"#{anchor}") if anchor else name, " ", topic, why, class_="names")
+    waits = row.lag_messages != 0
+    if row.drains is False and row.matters:
+        gone: Content = "never"
+    else:
+        gone = _short(row.drain_eta_s, duration) if row.matters else NOTHING
     return el(
         "tr",
-        el("th", first, scope="row"),
-        el("td", _short(None if row.lag_messages is None else count(row.lag_messages))),
-        el("td", "–" if row.lag_messages == 0 else _short(None if row.lag_seconds is None else duration(row.lag_seconds))),
-        el("td", _short(None if row.in_rate is None else rate(row.in_rate)), class_="less"),
-        el("td", _short(None if row.out_rate is None else rate(row.out_rate)), class_="less"),
-        el("td", "–" if row.lag_messages == 0 else "–" if not row.matters else "never" if row.drains is False else _short(gone),
-           title=drained_between(row) or None, class_="less"),
-        el("td", "–" if row.lag_messages == 0 else _short(
-            None if row.retention_left_s is None else duration(row.retention_left_s)), class_="less"),
-    )  # fmt: skip
+        el("th", el("div", el("span", badge(row), class_="slot"), names, class_="name"), scope="row"),
+        el("td", _short(row.lag_messages, count)),
+        el("td", _short(row.lag_seconds, duration) if waits else NOTHING),
+        el("td", _short(row.in_rate, rate), class_="less"),
+        el("td", _short(row.out_rate, rate), class_="less"),
+        el("td", gone, title=drained_between(row) or None, class_="less"),
+        el("td", _short(row.retention_left_s, duration) if waits else NOTHING, class_="less"),
+    )
 
 
-def _short(text: str | None) -> Content:
-    return el("span", "unknown", class_="unknown") if text is None else text
+def _short(value: float | None, show: Callable[[float], str]) -> Content:
+    return el("span", "unknown", class_="unknown") if value is None else show(value)

@@ -33,7 +33,9 @@ def summarise(groups: Sequence[LagGroup]) -> Summary:
         worst = min(behind, key=worst_first)
         many = len({row.group for row in behind})
         headline = f"{many:,} of {of_all} {'is' if many == 1 else 'are'} behind."
-        said = f"{'It' if many == 1 else 'The worst'} is {_worst(worst)} {sentence(worst.cause)}{_more(unknown, behind)}"
+        said = (
+            f"{'It' if many == 1 else 'The worst'} is {_worst(worst)} {sentence(worst.cause)}{_more(unknown, behind)}"
+        )
         return Summary(headline, said.strip(), sentence(worst.next_step))
     if unknown:
         first = min(unknown, key=worst_first)
@@ -57,7 +59,9 @@ def sentence(text: str) -> str:
 
 
 def _worst(row: LagRow) -> str:
-    messages = "an unknown number of messages" if row.lag_messages is None else plural(round(row.lag_messages), "message")
+    messages = (
+        "an unknown number of messages" if row.lag_messages is None else plural(round(row.lag_messages), "message")
+    )
     time = f", {duration(row.lag_seconds)} behind" if row.lag_seconds else " behind"
     return f"{row.group} on {row.topic}: {verdict_look(row.verdict)[2]}, {messages}{time}."
 

@@ -5,11 +5,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from spark.page.chart import NARROW, Spec
-from spark.page.palette import ACCENT, INK, MUTED, SECOND
+from spark.page.palette import ACCENT, MUTED, SECOND
 from spark.page.series import Forecast, Point
 
 HEIGHT: Final = 150
 _DAY = timedelta(days=1)
+_SHORT: Final = "datum.value === 0 ? '0' : format(datum.value, '~s')"
 
 
 def lag_lines(
@@ -60,7 +61,9 @@ def in_and_out(into: Sequence[Point], out: Sequence[Point], *, since: datetime, 
     def spec(width: int) -> dict[str, Any]:
         layers = [
             _layer({"type": "line", "color": ACCENT, "strokeWidth": 2, **_GAPS}, _points(into), "lag"),
-            _layer({"type": "line", "color": SECOND, "strokeWidth": 2, "strokeDash": [5, 3], **_GAPS}, _points(out), "lag"),
+            _layer(
+                {"type": "line", "color": SECOND, "strokeWidth": 2, "strokeDash": [5, 3], **_GAPS}, _points(out), "lag"
+            ),
             _layer({"type": "point", "color": ACCENT, "filled": True, "size": 18}, _points(_alone(into)), "lag"),
             _layer({"type": "point", "color": SECOND, "size": 26}, _points(_alone(out)), "lag"),
         ]
@@ -101,7 +104,16 @@ def _x(since: datetime, until: datetime, width: int) -> dict[str, Any]:
 
 
 def _y(field: str) -> dict[str, Any]:
-    axis = {"title": None, "format": "~s", "tickCount": 4, "tickMinStep": 1, "domain": False, "ticks": False, "minExtent": 44, "maxExtent": 44}
+    axis = {
+        "title": None,
+        "labelExpr": _SHORT,
+        "tickCount": 4,
+        "tickMinStep": 1,
+        "domain": False,
+        "ticks": False,
+        "minExtent": 44,
+        "maxExtent": 44,
+    }
     return {"field": field, "type": "quantitative", "scale": {"domainMin": 0, "nice": True}, "axis": axis}
 
 

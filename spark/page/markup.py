@@ -17,7 +17,7 @@ class Html(str):
     __slots__ = ()
 
 
-Content: TypeAlias = "Html | str | None | Iterable[Content]"
+Content: TypeAlias = "Html | str | Iterable[Content] | None"
 
 EMPTY = Html("")
 

@@ -62,7 +62,12 @@ def _page(title: str, head: Html, main: Html, *, about: Content) -> Html:
             el("title", f"{title} · Gantry"),
             Html(f"<style>{STYLE}</style>"),
         ),
-        el("body", el("header", el("h1", title), head, el("p", about, class_="about")), el("main", main), el("footer", FOOT)),
+        el(
+            "body",
+            el("header", el("h1", title), head, el("p", about, class_="about")),
+            el("main", main),
+            el("footer", FOOT),
+        ),
         lang="en",
     )
 

@@ -91,7 +91,11 @@ def drain_band(
     end_s = min(high_s, horizon.total_seconds())
     steps = sorted({0.0, min(low_s, end_s), end_s})
     return [
-        (start + timedelta(seconds=s), max(0.0, lag * (1 - s / low_s)) if low_s else 0.0, max(0.0, lag * (1 - s / high_s)))
+        (
+            start + timedelta(seconds=s),
+            max(0.0, lag * (1 - s / low_s)) if low_s else 0.0,
+            max(0.0, lag * (1 - s / high_s)),
+        )
         for s in steps
         if high_s
     ]

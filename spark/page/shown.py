@@ -3,10 +3,13 @@
 import math
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 from gantry.model.lag import brief_duration
 from spark.page.markup import Html, el
+
+NOTHING: Final = "\N{EN DASH}"
+"""Where a number would mean nothing: no time behind where nothing waits."""
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -51,7 +54,13 @@ def rate(per_second: float) -> str:
         return "0/s"
     if per_second < 0.01:
         return "< 0.01/s"
-    return f"{per_second:.2g}/s" if per_second < 1 else f"{per_second:,.1f}/s" if per_second < 100 else f"{per_second:,.0f}/s"
+    return (
+        f"{per_second:.2g}/s"
+        if per_second < 1
+        else f"{per_second:,.1f}/s"
+        if per_second < 100
+        else f"{per_second:,.0f}/s"
+    )
 
 
 def size(octets: float) -> str:

@@ -32,13 +32,13 @@ a:focus-visible,summary:focus-visible,.scroll:focus-visible{outline:2px solid va
 .lead b{font-weight:600}
 .do{max-width:46rem;border-left:3px solid var(--accent);padding:.1rem 0 .1rem .9rem;margin:.9rem 0}
 .about{color:var(--muted);font-size:.875rem;margin-top:1rem}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(8.5rem,1fr));gap:1px;margin:1.5rem 0 0;padding:0;
+.tiles{display:flex;flex-wrap:wrap;gap:1px;margin:1.5rem 0 0;padding:0;
  background:var(--line);border:1px solid var(--line);border-radius:8px;overflow:hidden}
-.tiles div{background:var(--card);padding:.7rem .9rem}
+.tiles div{flex:1 1 8.2rem;background:var(--card);padding:.7rem .9rem}
 dt{color:var(--muted);font-size:.8125rem;line-height:1.3}
 dd{margin:0}
-.tiles dd{font-size:1.2rem;font-weight:600;line-height:1.35}
-.tiles dd small{display:block;font-size:.8125rem;font-weight:400;color:var(--muted)}
+.tiles dd{font-size:1.15rem;white-space:nowrap;font-weight:600;line-height:1.35}
+.tiles dd small{display:block;white-space:normal;font-size:.8125rem;font-weight:400;color:var(--muted)}
 .figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,30rem),1fr));gap:1.75rem 2.5rem;align-items:start}
 .figures.three{grid-template-columns:repeat(auto-fit,minmax(min(100%,20rem),1fr))}
 .note+.figures{margin-top:1.1rem}
@@ -47,7 +47,7 @@ figcaption{margin-bottom:.6rem}
 figcaption b{font-weight:600}
 .note{color:var(--muted);font-size:.875rem;margin:.1rem 0 0}
 svg{display:block;width:100%;height:auto;overflow:visible}
-svg text{font-family:inherit}
+svg text{font-family:Arial,Helvetica,"Liberation Sans",sans-serif}
 svg.narrow{display:none}
 details{margin:.5rem 0}
 summary{cursor:pointer;color:var(--accent);font-size:.875rem;width:fit-content}
@@ -58,6 +58,8 @@ th,td{text-align:right;vertical-align:top;padding:.4rem .75rem .4rem 0;border-bo
 thead th{color:var(--muted);font-size:.8125rem;vertical-align:bottom}
 th:first-child,td.text,th.text{text-align:left}
 td,th{overflow-wrap:normal}
+td{white-space:nowrap}
+td.text,.numbers td{white-space:normal}
 .scroll th[scope=row],.scroll td.text{overflow-wrap:anywhere;min-width:8rem}
 .overview{width:100%}
 .overview th[scope=row]{overflow-wrap:anywhere;width:46%}
@@ -75,7 +77,8 @@ td,th{overflow-wrap:normal}
 .badge.critical{color:var(--critical)}.badge.warning{color:var(--warning)}.badge.quiet{color:var(--quiet)}.badge.good{color:var(--good)}
 .unknown{font-style:italic;color:var(--muted)}
 .group{border-top:1px solid var(--line);padding:.8rem 0;margin:0}
-h3{display:inline-flex;flex-wrap:wrap;gap:.2rem .7rem;align-items:baseline;vertical-align:top}
+h3{display:inline}
+h3>*{margin-right:.6rem}
 .group>summary{color:inherit;font-size:1rem;width:auto;padding:.15rem 0}
 .group>summary::marker{color:var(--accent)}
 .target{scroll-margin-top:4rem}
@@ -95,6 +98,9 @@ footer p{max-width:46rem}
  svg.wide{display:none}svg.narrow{display:block}
  .less{display:none}
  .slot{flex-basis:auto}
+ .cause{display:none}
+ .facts{grid-template-columns:repeat(auto-fill,minmax(min(100%,7.8rem),1fr));gap:.6rem 1rem}
+ .overview td{white-space:normal}
  .overview th[scope=row]{width:auto}
  .overview td,.overview th{padding-right:.5rem}
  .evidence{grid-template-columns:1fr}.evidence dd{margin-bottom:.4rem}

@@ -9,7 +9,7 @@ from spark.page.chart import Drawer
 from spark.page.lines import in_and_out
 from spark.page.markup import Content, Html, el
 from spark.page.series import POINTS_MAX, Point
-from spark.page.shown import at, count, moment, number, plural, unknown
+from spark.page.shown import NOTHING, at, count, moment, number, plural, unknown
 
 TOPICS_CHARTED: Final = 8
 TABLE_MAX: Final = 1_000
@@ -33,30 +33,34 @@ def throughput_body(rows: Iterable[Mapping[str, Any]]) -> tuple[Html, Html]:
     """Return what goes into the page's header and its main part."""
     unit, flows = _read(rows)
     if not flows:
-        lead = el("p", "No messages came or went in the time that this run looked at, or there were no samples of it.", class_="lead")
-        return el("div", el("p", "There is nothing to show.", class_="headline"), lead), el("p")
+        why = "No messages came or went in the time that this run looked at, or there were no samples of it."
+        return el("div", el("p", "There is nothing to show.", class_="headline"), el("p", why, class_="lead")), el("p")
     into, out = _total(flow.into for flow in flows.values()), _total(flow.out() for flow in flows.values())
     since, until = _span([into, out])
     in_sum, out_sum = _sum(into), _sum(out)
     groups = {group for flow in flows.values() for group in flow.by_group}
     lead = (
-        f"{count(out_sum)} went out to {plural(len(groups), 'group')}; a message that several groups took counts for each. "
+        f"{'At least ' if None in out.values() else ''}{count(out_sum)} went out to {plural(len(groups), 'group')}; a message that several groups took counts for each. "
         f"By the {unit}, {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC."
     )
-    headline = f"{count(in_sum)} {'message' if in_sum == 1 else 'messages'} came in to {plural(len(flows), 'topic')}."
+    messages = f"{'at least ' if None in into.values() else ''}{plural(round(in_sum), 'message')}"
+    headline = f"{messages[0].upper()}{messages[1:]} came in to {plural(len(flows), 'topic')}."
     drawer = Drawer()
     ranked = sorted(flows.items(), key=lambda item: (-_sum(item[1].into), item[0]))
-    figures = [_figure(drawer, "All topics", into, out, (since, until), unit)]
+    figures = [_figure(drawer, "All topics", into, out, span=(since, until), unit=unit)]
     if len(ranked) > 1:
         figures += [
-            _figure(drawer, topic, flow.into, flow.out(), (since, until), unit) for topic, flow in ranked[:TOPICS_CHARTED]
+            _figure(drawer, topic, flow.into, flow.out(), span=(since, until), unit=unit)
+            for topic, flow in ranked[:TOPICS_CHARTED]
         ]
     left = len(ranked) - TOPICS_CHARTED
     note = f"Solid: in. Dashed: out. Messages a {unit}; a hole is a time that is not known."
     if left > 0:
         note += f" The {TOPICS_CHARTED} busiest of {len(ranked):,} topics; the table has all."
     charts = el("section", el("h2", "In and out"), el("p", note, class_="note"), el("div", figures, class_="figures"))
-    return el("div", el("p", headline, class_="headline"), el("p", lead, class_="lead")), el("div", charts, _table(ranked))
+    return el("div", el("p", headline, class_="headline"), el("p", lead, class_="lead")), el(
+        "div", charts, _table(ranked)
+    )
 
 
 def _read(rows: Iterable[Mapping[str, Any]]) -> tuple[str, dict[str, Flow]]:
@@ -79,7 +83,9 @@ def _read(rows: Iterable[Mapping[str, Any]]) -> tuple[str, dict[str, Flow]]:
 
 
 def _buckets(flows: Mapping[str, Flow]) -> int:
-    return len({moment for flow in flows.values() for series in (flow.into, *flow.by_group.values()) for moment in series})
+    return len(
+        {moment for flow in flows.values() for series in (flow.into, *flow.by_group.values()) for moment in series}
+    )
 
 
 def _total(series: Iterable[Mapping[datetime, float | None]]) -> dict[datetime, float | None]:
@@ -105,6 +111,7 @@ def _figure(
     title: str,
     into: Mapping[datetime, float | None],
     out: Mapping[datetime, float | None],
+    *,
     span: tuple[datetime, datetime],
     unit: str,
 ) -> Html:
@@ -123,7 +130,7 @@ def _figure(
 
 def _messages(series: Mapping[datetime, float | None], moment_: datetime) -> Content:
     if moment_ not in series:
-        return "–"
+        return NOTHING
     messages = series[moment_]
     return unknown("no samples") if messages is None else count(messages)
 
@@ -132,21 +139,25 @@ def _table(ranked: Sequence[tuple[str, Flow]]) -> Html:
     head = el("tr", el("th", "Topic and group", scope="col"), el("th", "In", scope="col"), el("th", "Out", scope="col"))
     body: list[Html] = []
     for topic, flow in ranked:
-        body.append(el("tr", el("th", el("bdi", topic), scope="row"), el("td", _known(flow.into)), el("td", _known(flow.out()))))
+        body.append(
+            el("tr", el("th", el("bdi", topic), scope="row"), el("td", _known(flow.into)), el("td", _known(flow.out())))
+        )
         for group, series in sorted(flow.by_group.items(), key=lambda item: (-_sum(item[1]), item[0])):
             name = el("span", "↳ ", el("bdi", group), class_="topicname")
             body.append(el("tr", el("th", name, scope="row"), el("td", ""), el("td", _known(series))))
     left = len(body) - TABLE_MAX
     more = el("p", f"{left:,} quieter ones are left out.", class_="note") if left > 0 else None
     table = el("table", el("thead", head), el("tbody", body[:TABLE_MAX]), class_="overview")
-    return el("section", el("h2", f"All {plural(len(ranked), 'topic')}" if len(ranked) > 1 else "The topic"), table, more)
+    return el(
+        "section", el("h2", f"All {plural(len(ranked), 'topic')}" if len(ranked) > 1 else "The topic"), table, more
+    )
 
 
 def _known(series: Mapping[datetime, float | None]) -> Content:
-    """Return the sum; "at least" where a part is not known."""
+    """Return the sum; "≥" where a part is not known."""
     if not series:
-        return "–"
+        return NOTHING
     lost = [messages for messages in series.values() if messages is None]
     if len(lost) == len(series):
         return unknown("no samples")
-    return f"at least {count(_sum(series))}" if lost else count(_sum(series))
+    return f"≥ {count(_sum(series))}" if lost else count(_sum(series))
