@@ -81,9 +81,10 @@ def read_regions(
 
     def batches() -> Iterator[pa.RecordBatch]:
         # Decoded out here, while answers to the next requests are on their way.
-        for region, data, bounds in live.stream(options, blocks):
+        for block in live.stream(options, blocks):
+            region = block.region
             decoder = RecordDecoder(region.topic, region.broker, region.queue_id, arrow)
-            batch, damages = decoder.decode(data, bounds, wanted)
+            batch, damages = decoder.decode(block.data, block.bounds, wanted)
             pullers[0].note(region).damaged.extend(damages)
             if batch is not None:
                 yield batch

@@ -46,8 +46,13 @@ _QUEUE_OFFSET_AT: Final = 20
 _NO_TOPIC: Final = (ResponseCode.TOPIC_NOT_EXIST,)
 
 
-class Block(NamedTuple):
-    """Records of one region, one behind the other."""
+@dataclass(frozen=True, slots=True, repr=False)
+class Block:
+    """Records of one region, one behind the other.
+
+    Without a repr of its own: asyncio shows the results of tasks where it hands on a signal's handler, for each block
+    once, and to show megabytes takes longer than to read them.
+    """
 
     region: Region
     data: bytes
@@ -243,7 +248,7 @@ def _is_full(pieces: Sequence[_Piece]) -> bool:
 
 def _joined(region: Region, pieces: Sequence[_Piece]) -> Block:
     if len(pieces) == 1:
-        return Block(region, *pieces[0])
+        return Block(region, pieces[0].data, pieces[0].bounds)
     shifts = np.cumsum([0] + [len(piece.data) for piece in pieces[:-1]])
     starts = [piece.bounds.starts + shift for piece, shift in zip(pieces, shifts, strict=True)]
     sizes = [piece.bounds.sizes for piece in pieces]
