@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gantry.client.backlog import Backlog
 from gantry.client.consumer.offsets import Offsets
 from gantry.client.consumer.pull import PullConsumer, PullResult, PullStatus
 from gantry.client.engine import ClientEngine
@@ -15,11 +16,8 @@ from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, TOPIC_LENGTH_MAX, check_t
 from gantry.model.record import decode_record
 from gantry.model.route import TopicRoute
 from gantry.model.topic import Perm
-from gantry.remoting.bodies.queuestates import QueueState, QueueStates
-from gantry.remoting.bodies.stats import TopicStatsTable
-from gantry.remoting.codes import RequestCode, ResponseCode
-from gantry.remoting.headers.queuestates import QueueStatesHeader
-from gantry.remoting.headers.topic import GetTopicStatsHeader
+from gantry.remoting.bodies.queuestates import QueueState
+from gantry.remoting.codes import ResponseCode
 from gantry.runtime.clock import Clock
 from services.gateway.errors import BROKER_UNAVAILABLE, UNKNOWN_QUEUE, ProblemError, problem_of
 from services.gateway.metrics import GatewayMetrics
@@ -63,6 +61,7 @@ class QueueReader:
         self._is_stopping = is_stopping
         self._puller = PullConsumer(engine, READER_GROUP)
         self._offsets = Offsets(engine)
+        self._backlog = Backlog(engine)
 
     async def read(
         self,
@@ -177,42 +176,17 @@ class QueueReader:
         )
 
     async def queue_states(self, topic: str, among: list[str], group: str | None = None) -> Asked[list[QueueState]]:
-        """Return the state of a topic's queues by broker; with a group, also what it has committed.
-
-        Our own brokers answer this in one request. Others are asked what they can answer, and `committed_offset` is
-        then left to the caller.
-        """
+        """Return the state of a topic's queues by broker; with a group, also what it has committed."""
 
         async def ask(address: str) -> list[QueueState]:
-            header = QueueStatesHeader(topic=topic, consumer_group=group)
             try:
-                response = await self._engine.call(address, RequestCode.GANTRY_QUEUE_STATES, header)
+                return await self._backlog.queue_states_at(address, topic, group)
             except BrokerError as error:
                 if error.code == ResponseCode.TOPIC_NOT_EXIST:
                     return []
-                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                    raise
-                return await self._foreign_states(address, topic, group)
-            return QueueStates.decode(response.body_bytes).queues
+                raise
 
         return await self._brokers.ask(ask, among)
-
-    async def _foreign_states(self, address: str, topic: str, group: str | None) -> list[QueueState]:
-        response = await self._engine.call(address, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsHeader(topic=topic))
-        table = TopicStatsTable.decode(response.body_bytes).offset_table
-        states = []
-        for queue, found in sorted(table.items()):
-            committed = None if group is None else await self._offsets.committed_offset(group, queue)
-            states.append(
-                QueueState(
-                    queue_id=queue.queue_id,
-                    min_offset=found.min_offset,
-                    max_offset=found.max_offset,
-                    last_stored_at=found.last_update_timestamp or None,
-                    committed_offset=committed,
-                )
-            )
-        return states
 
     def _view(
         self, queue: MessageQueue, offset: int, result: PullResult, *, binary: bool, system: bool
