@@ -1,0 +1,99 @@
+"""Options: what is read, and that nothing a caller wrote is passed over."""
+
+import pickle
+
+import pytest
+
+from spark.datasource.options import (
+    MAX_ROWS_PER_PARTITION,
+    Credentials,
+    OptionError,
+    Options,
+    Position,
+    Where,
+    read_options,
+)
+
+LIVE = {"namesrv": "127.0.0.1:9876"}
+
+
+def test_all_options_of_a_backlog_are_read():
+    options = read_options(
+        {
+            "KIND": "backlog",
+            "namesrv": "127.0.0.1:9876; [::1]:9877,ns.example:1",
+            "topics": "Orders, %RETRY%billing",
+            "groups": "billing",
+            "from": "10",
+            "to": "2026-11-21T10:00:00.0005+01:00",
+            "database": "postgresql+psycopg://u:p@h/d",
+            "access": "key:secret:token",
+            "maxrowsperpartition": "1000",
+            "includeSystem": "TRUE",
+        }
+    )
+    assert options == Options(
+        kind="backlog",
+        namesrv=("127.0.0.1:9876", "[::1]:9877", "ns.example:1"),
+        topics=("Orders", "%RETRY%billing"),
+        groups=("billing",),
+        start=Position(Where.OFFSET, 10),
+        end=Position(Where.TIME, 1_795_251_600_001),
+        database="postgresql://u:p@h/d",
+        access=Credentials("key", "secret", "token"),
+        max_rows_per_partition=1_000,
+        include_system=True,
+    )
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert "secret" not in repr(options)
+    assert "u:p" not in repr(options)
+
+
+def test_what_is_not_given_has_a_default():
+    options = read_options({"kind": "offsets", **LIVE})
+    assert (options.topics, options.groups, options.start, options.access) == (None, None, None, None)
+    assert (options.max_rows_per_partition, options.include_system) == (MAX_ROWS_PER_PARTITION, False)
+
+
+def test_a_store_directory_needs_no_name_server():
+    assert read_options({"kind": "messages", "path": "somewhere/store", "from": "earliest"}).namesrv == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "kind: None is missing"),
+        ({"kind": "lag"}, "kind: 'lag' is not one of offsets"),
+        ({"kind": "offsets", "topic": "A"}, "topic: 'A' is no option of this data source; known: access, database"),
+        ({"kind": "offsets"}, "namesrv: None is missing"),
+        ({"kind": "offsets", "namesrv": "host"}, "namesrv: 'host' is not host:port"),
+        ({"kind": "offsets", "namesrv": "host:65536"}, "is not host:port"),
+        ({"kind": "offsets", "namesrv": ";"}, "names nothing"),
+        ({"kind": "offsets", "path": "x", **LIVE}, "namesrv: '127.0.0.1:9876' means nothing where path is given"),
+        ({"kind": "offsets", "path": " "}, "path: ' ' is empty"),
+        ({"kind": "offsets", "from": "1", **LIVE}, "from: '1' means nothing for kind offsets"),
+        ({"kind": "groups", "topics": "A", **LIVE}, "topics: 'A' means nothing for kind groups"),
+        ({"kind": "messages", "groups": "A", **LIVE}, "groups: 'A' means nothing for kind messages"),
+        ({"kind": "backlog", "maxMessagesPerTrigger": "1", **LIVE}, "maxMessagesPerTrigger: '1' means nothing for"),
+        ({"kind": "backlog", "topics": "a b", **LIVE}, "topics: 'a b' may only hold"),
+        ({"kind": "backlog", "groups": "", **LIVE}, "groups: '' names nothing"),
+        ({"kind": "backlog", "from": "yesterday", **LIVE}, "from: 'yesterday' is neither a queue offset"),
+        ({"kind": "backlog", "from": "2026-11-21T10:00:00", **LIVE}, "has no time zone"),
+        ({"kind": "backlog", "from": str(2**63), **LIVE}, "is beyond any queue offset"),
+        ({"kind": "backlog", "from": "5", "to": "5", **LIVE}, "to: '5' is not after from, '5'"),
+        ({"kind": "backlog", "maxRowsPerPartition": "0", **LIVE}, "is not a whole number above 0"),
+        ({"kind": "backlog", "maxRowsPerPartition": "1e3", **LIVE}, "is not a whole number above 0"),
+        ({"kind": "backlog", "includeSystem": "yes", **LIVE}, "is neither true nor false"),
+    ],
+)
+def test_what_can_not_be_is_refused_by_name(given, message):
+    with pytest.raises(OptionError) as caught:
+        read_options(given)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [{"access": "hunter2"}, {"access": "a::hunter2"}, {"database": "mysql://hunter2"}])
+def test_a_secret_is_not_shown(given):
+    with pytest.raises(OptionError) as caught:
+        read_options({"kind": "offsets", **LIVE, **given})
+    assert "hunter2" not in str(caught.value)
