@@ -3,7 +3,7 @@
 Every call looks at no more than the caller says, so that a caller with a loop lets it turn in between.
 
 Store times of many units come out of the records' heads: size, magic, queue and both offsets must be those of the
-unit. That costs 0.4 µs; the record's checksum would cost ten times as much, and touch every page of the log. What it
+unit. That costs 0.5 µs; the record's checksum would cost ten times as much, and touch every page of the log. What it
 lets through is a bit that flipped within the time itself. The one message that a group waits for is proved whole.
 """
 
