@@ -11,6 +11,7 @@ from gantry.http import calls
 from gantry.http.calls import Call, Page
 from gantry.http.errors import NOT_STORED, UNKNOWN, GantryConnectionError
 from gantry.http.proxies import follows_proxies
+from gantry.http.reportresults import LagRows, Report, ReportRun
 from gantry.http.results import (
     AuditEntry,
     BatchResult,
@@ -228,6 +229,39 @@ class AsyncGantryClient:
     async def list_audit(self, *, kind: str | None = None, name: str | None = None) -> list[AuditEntry]:
         """Return changes of metadata, the newest first."""
         return await self._all_pages(lambda cursor: calls.list_audit(kind=kind, name=name, cursor=cursor))
+
+    async def list_reports(self) -> list[Report]:
+        """Return the report jobs with their schedules and last runs."""
+        return (await self.run(calls.list_reports())).items
+
+    async def start_report_run(self, job: str, *, since: str | None = None, until: str | None = None) -> ReportRun:
+        """Have a report job run, now or on a window of time; return the run, which may have been there already."""
+        return await self.run(calls.start_report_run(job, since=since, until=until))
+
+    async def list_report_runs(self, job: str, *, limit: int = 100) -> list[ReportRun]:
+        """Return a job's runs, the newest first."""
+        return (await self.run(calls.list_report_runs(job, limit=limit))).items
+
+    async def get_report_run(self, job: str, run: str = "latest") -> ReportRun:
+        """Return a run by its id, or the latest that succeeded."""
+        return await self.run(calls.get_report_run(job, run))
+
+    async def get_report_page(self, job: str, run: str = "latest") -> str:
+        """Return a run's page, one HTML file."""
+        return await self.run(calls.get_report_page(job, run))
+
+    async def read_lag_rows(
+        self, run: str = "latest", *, group: str | None = None, topic: str | None = None, level: str | None = None
+    ) -> LagRows:
+        """Return the rows of a lag report, all of one run; `level` is `topic` or `queue`, both where it is None."""
+        page = await self.run(calls.read_lag_rows(run, group=group, topic=topic, level=level, cursor=None))
+        items, cursor = page.items, page.next_cursor
+        while cursor is not None:
+            # By its id: `latest` may be another one by now.
+            more = await self.run(calls.read_lag_rows(page.run, group=group, topic=topic, level=level, cursor=cursor))
+            items.extend(more.items)
+            cursor = more.next_cursor
+        return LagRows(page.run, page.as_of, items)
 
     async def _all_pages(self, page_at: Callable[[str | None], Call[Page[T]]]) -> list[T]:
         page = await self.run(page_at(None))

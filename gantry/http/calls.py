@@ -14,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from gantry.http.errors import GantryProblem, GantryProtocolError, Problem
+from gantry.http.reportresults import LagRows, Report, ReportRun
 from gantry.http.results import (
     AuditEntry,
     BatchResult,
@@ -256,6 +257,44 @@ def create_ticket() -> Call[Ticket]:
 def list_audit(*, kind: str | None, name: str | None, cursor: str | None) -> Call[Page[AuditEntry]]:
     """List changes of metadata."""
     return Call("GET", "/v1/audit", _json(Page[AuditEntry]), _page(cursor, kind=kind, name=name))
+
+
+def list_reports() -> Call[Page[Report]]:
+    """List report jobs."""
+    return Call("GET", "/v1/reports", _json(Page[Report]))
+
+
+def start_report_run(job: str, *, since: str | None, until: str | None) -> Call[ReportRun]:
+    """Have a report job run."""
+    content = msgspec.json.encode({} if since is None and until is None else {"window": {"from": since, "to": until}})
+    return Call(
+        "POST", _path("reports", job, "runs"), _json(ReportRun), content=content, headers={"content-type": JSON}
+    )
+
+
+def list_report_runs(job: str, *, limit: int) -> Call[Page[ReportRun]]:
+    """List a job's runs."""
+    return Call("GET", _path("reports", job, "runs"), _json(Page[ReportRun]), _params(limit=str(limit)))
+
+
+def get_report_run(job: str, run: str) -> Call[ReportRun]:
+    """Show a run of a report job."""
+    return Call("GET", _path("reports", job, "runs", run), _json(ReportRun))
+
+
+def get_report_page(job: str, run: str) -> Call[str]:
+    """Get a run's HTML page."""
+    return Call(
+        "GET", _path("reports", job, "runs", run, "html"), lambda content, _: content.decode("utf-8", "replace")
+    )
+
+
+def read_lag_rows(
+    run: str, *, group: str | None, topic: str | None, level: str | None, cursor: str | None
+) -> Call[LagRows]:
+    """Read rows of a lag report."""
+    params = _page(cursor, run=run, group=group, topic=topic, level=level)
+    return Call("GET", _path("reports", "lag_report", "rows"), _json(LagRows), params)
 
 
 def message_fields(message: OutgoingMessage) -> dict[str, Any]:

@@ -28,6 +28,19 @@ MESSAGE = {
 }  # fmt: skip
 SENT = {"outcome": "stored", "message_id": "M", "queue_id": 1, "queue_offset": "900719925474099300"}
 KEY = {"id": "key-1", "name": "n", "rights": {"publish": ["*"]}, "created_at": ""}
+RUN = {
+    "id": "r-1", "job": "lag_report", "window": {"from": "a", "to": "b"}, "trigger": "manual", "status": "running",
+    "progress": {"percent": 40, "step": "offsets"}, "attempt": 1, "rows": None, "error": None, "created_at": "",
+    "started_at": "", "finished_at": None, "duration_ms": None, "files": None,
+}  # fmt: skip
+LAG_ROW = {
+    "level": "topic", "group": "G", "topic": "T", "broker": None, "queue_id": None, "as_of": "", "lag_messages": None,
+    "lag_seconds": 1.5, "oldest_unconsumed_at": None, "in_rate": 1, "out_rate": None, "drain_eta_s": None,
+    "drain_eta_low_s": None, "drain_eta_high_s": None, "retention_left_s": None, "skew": None,
+    "top_tags": [{"tag": "UA", "messages": 3}], "clients": 0, "verdict": "UNKNOWN", "cause": "why", "next_step": None,
+    "evidence": {"unknown": "why"},
+}  # fmt: skip
+LAG_ROWS = {"run": "r-1", "as_of": "", "items": [LAG_ROW], "next_cursor": None}
 FOUND = {"items": [MESSAGE], "scanned": 1, "truncated": False, "next_cursor": None}
 READ = {"status": "FOUND", "messages": [MESSAGE], "next_offset": 6, "min_offset": 0, "max_offset": 6}
 
@@ -67,6 +80,14 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("create_key", ("n", Rights(admin=True)), {}, "POST /v1/keys", {**KEY, "key": "gk_1"}),
     ("revoke_key", ("key-1",), {}, "DELETE /v1/keys/key-1", None),
     ("create_ticket", (), {}, "POST /v1/tickets", {"ticket": "t", "expires_at": ""}),
+    ("list_reports", (), {}, "GET /v1/reports",
+     {"items": [{"job": "lag_report", "schedule": "* * * * *", "next_run_at": None, "last_run": RUN}]}),
+    ("start_report_run", ("lag_report",), {}, "POST /v1/reports/lag_report/runs", RUN),
+    ("list_report_runs", ("lag_report",), {"limit": 5}, "GET /v1/reports/lag_report/runs?limit=5", page(RUN)),
+    ("get_report_run", ("lag_report", "r-1"), {}, "GET /v1/reports/lag_report/runs/r-1", RUN),
+    ("get_report_page", ("lag_report",), {}, "GET /v1/reports/lag_report/runs/latest/html", "<html>"),
+    ("read_lag_rows", (), {"group": "G", "level": "topic"},
+     "GET /v1/reports/lag_report/rows?limit=1000&run=latest&group=G&level=topic", LAG_ROWS),
     ("list_audit", (), {"kind": "key"}, "GET /v1/audit?limit=1000&kind=key", page()),
 ]  # fmt: skip
 
@@ -244,3 +265,39 @@ def test_an_answer_that_is_not_what_the_contract_says() -> None:
     client = sync_client(lambda _: httpx.Response(200, json={"hello": "world"}))
     with pytest.raises(GantryProtocolError, match="GET /v1/cluster: 200"):
         client.get_cluster()
+
+
+def test_a_report_is_started_on_a_window_or_on_now() -> None:
+    bodies: list[Any] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        bodies.append(msgspec.json.decode(request.content))
+        return answer(request, RUN)
+
+    client = sync_client(handler)
+    run = client.start_report_run("lag_report", since="2026-11-21T00:00:00Z", until="2026-11-22T00:00:00Z")
+    client.start_report_run("lag_report")
+    assert bodies == [{"window": {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}}, {}]
+    assert run.window is not None
+    assert (run.window.since, run.window.until) == ("a", "b")
+    assert not run.is_over
+    assert run.progress is not None
+    assert run.progress.percent == 40
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_lag_rows_are_of_one_run(kind: str) -> None:
+    asked: list[tuple[str, str | None]] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append((request.url.params["run"], request.url.params.get("cursor")))
+        return answer(request, LAG_ROWS | {"next_cursor": "2" if len(asked) == 1 else None})
+
+    rows = await run(kind, handler, "read_lag_rows")
+    assert asked == [("latest", None), ("r-1", "2")]
+    assert (rows.run, len(rows.items)) == ("r-1", 2)
+    assert (rows.items[0].lag_messages, rows.items[0].in_rate, rows.items[0].evidence) == (
+        None,
+        1.0,
+        {"unknown": "why"},
+    )
