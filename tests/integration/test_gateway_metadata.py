@@ -175,6 +175,8 @@ def test_gateways_share_keys_topics_and_duties(http, stack, second_gateway):
         "gantry_gateway_is_mirror 1.0",
         "gantry_gateway_is_reconciler 0.0",
         "gantry_gateway_is_reconciler 1.0",
+        "gantry_gateway_is_sampler 0.0",
+        "gantry_gateway_is_sampler 1.0",
     ]
     assert http.delete(f"/v1/keys/{made['id']}").status_code == 204
     assert ask(first, made["key"]).status_code == 401

@@ -1,0 +1,237 @@
+"""Samples against real brokers and a real Postgres: what is sampled is so, and whoever is away costs nobody anything."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+
+from gantry.client.admin import Admin
+from gantry.client.consumer.rebalance import GroupMember
+from gantry.client.engine import ClientEngine
+from gantry.client.settings import ClientSettings
+from gantry.model.group import parse_tag_expression
+from gantry.remoting.codes import RequestCode
+from gantry.runtime.clock import SystemClock
+from gantry.runtime.rng import Rng
+from tests.support.heartbeats import consumer_beat
+from tests.support.stack import Stack
+
+FAST = {
+    "GANTRY_GATEWAY_SAMPLE_INTERVAL_MS": "300",
+    "GANTRY_GATEWAY_MIRROR_INTERVAL_MS": "300",
+    "GANTRY_GATEWAY_BROKER_TIMEOUT_MS": "1000",
+}
+DEADLINE_S = 40.0
+COLUMNS = "broker, queue_ids, min_offsets, max_offsets, committed_offsets, first_stored_at_ms, sampled_at"
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with Stack(brokers=2, environment=FAST) as running:
+        yield running
+
+
+@pytest.fixture
+def http(stack: Stack) -> Iterator[httpx.Client]:
+    with stack.http() as client:
+        yield client
+
+
+@pytest.fixture
+async def engine(stack: Stack) -> AsyncIterator[ClientEngine]:
+    engine = ClientEngine(ClientSettings(namesrv=tuple(stack.facts["namesrv"])), clock=SystemClock(), rng=Rng())
+    await engine.start()
+    yield engine
+    await engine.stop()
+
+
+def ask(stack: Stack, query: str, *values: object) -> list[tuple[Any, ...]]:
+    with psycopg.connect(stack.facts["postgres"]) as connection:
+        return connection.execute(query, values).fetchall()
+
+
+def newest(stack: Stack, group: str, topic: str) -> dict[str, tuple[Any, ...]]:
+    """Broker → its newest sample of a group and topic, without the broker."""
+    rows = ask(
+        stack,
+        f"SELECT DISTINCT ON (broker) {COLUMNS} FROM lag_samples WHERE group_name = %s AND topic = %s"
+        " ORDER BY broker, sampled_at DESC",
+        group,
+        topic,
+    )
+    return {row[0]: row[1:] for row in rows}
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+async def sampled(stack: Stack, group: str, topic: str, figures: tuple[Any, ...]) -> bool:
+    """Wait until the newest sample at broker-a has these figures."""
+    await asyncio.to_thread(
+        wait_until, lambda: newest(stack, group, topic).get("broker-a", ())[: len(figures)] == figures
+    )
+    return True
+
+
+def send(http: httpx.Client, topic: str, broker: str, queue_id: int, *tags: str) -> list[str]:
+    sent = []
+    for tag in tags:
+        body = {"body": "m", "tag": tag, "queue": {"broker": broker, "id": queue_id}}
+        answer = http.post(f"/v1/topics/{topic}/messages", json=body)
+        assert answer.status_code == 201, answer.text
+        sent.append(answer.json()["stored_id"])
+    return sent
+
+
+def commit(http: httpx.Client, group: str, topic: str, broker: str, queue_id: int, offset: int) -> None:
+    assert http.put(f"/v1/groups/{group}", json={}).is_success
+    facts = {"topic": topic, "broker": broker, "queue_id": queue_id, "offset": str(offset)}
+    answer = http.put(f"/v1/groups/{group}/offsets", json={"offsets": [facts]}).json()
+    assert answer["committed"] == 1, answer
+
+
+def stored_at_ms(http: httpx.Client, stored_id: str) -> int:
+    moment = datetime.fromisoformat(http.get(f"/v1/messages/{stored_id}").json()["stored_at"])
+    return int(moment.timestamp() * 1_000)
+
+
+def test_offsets_and_the_first_unconsumed_message_are_sampled(http, stack):
+    assert http.put("/v1/topics/SAMPLED", json={"read_queues": 2, "write_queues": 2}).status_code == 201
+    sent = send(http, "SAMPLED", "broker-a", 1, "A", "B", "C")
+    commit(http, "READER", "SAMPLED", "broker-a", 1, 1)
+    first = stored_at_ms(http, sent[1])
+    expected = ([0, 1], [0, 0], [0, 3], [None, 1], [None, first])
+    wait_until(lambda: newest(stack, "READER", "SAMPLED").get("broker-a", ())[:5] == expected)
+    # Nothing was committed on the other one, so nobody knows the group there.
+    assert "broker-b" not in newest(stack, "READER", "SAMPLED")
+    commit(http, "READER", "SAMPLED", "broker-a", 1, 3)
+    caught_up = ([0, 1], [0, 0], [0, 3], [None, 3], [None, None])
+    wait_until(lambda: newest(stack, "READER", "SAMPLED")["broker-a"][:5] == caught_up)
+    assert ask(stack, "SELECT count(*) FROM lag_samples WHERE topic = 'TBW102' OR group_name = 'TOOLS_CONSUMER'") == [
+        (0,)
+    ]
+
+
+def test_what_stands_still_is_written_once(http, stack):
+    assert http.put("/v1/topics/QUIET", json={"read_queues": 1, "write_queues": 1}).status_code == 201
+    send(http, "QUIET", "broker-a", 0, "A")
+    commit(http, "QUIET_READER", "QUIET", "broker-a", 0, 0)
+    wait_until(lambda: newest(stack, "QUIET_READER", "QUIET"))
+    rounds = "SELECT count(*) FROM lag_sample_rounds WHERE missing = '{}'"
+    [(before,)] = ask(stack, rounds)
+    wait_until(lambda: ask(stack, rounds)[0][0] >= before + 4)
+    [(count,)] = ask(stack, "SELECT count(*) FROM lag_samples WHERE group_name = 'QUIET_READER'")
+    assert count <= 2, "one more where the commit was seen before the message"
+
+
+async def test_the_groups_filter_says_which_message_is_the_first(http, stack, engine):
+    assert http.put("/v1/topics/FILTERED", json={"read_queues": 1, "write_queues": 1}).status_code == 201
+    sent = send(http, "FILTERED", "broker-a", 0, "A", "A", "B", "A", "B")
+
+    async def changed(assigned, revoked):
+        pass
+
+    wanted = parse_tag_expression("FILTERED", "B", 1)
+    member = GroupMember(engine, "FILTERING", [wanted], client_id="10.0.0.1@test", on_change=changed)
+    await member.start()
+    # It begins at the end.
+    assert await sampled(stack, "FILTERING", "FILTERED", ([0], [0], [5], [5], [None]))
+    for offset, first in ((0, sent[2]), (3, sent[4])):
+        commit(http, "FILTERING", "FILTERED", "broker-a", 0, offset)
+        expected = ([0], [0], [5], [offset], [stored_at_ms(http, first)])
+        assert await sampled(stack, "FILTERING", "FILTERED", expected)
+    await member.close()
+    # Of those who have gone Postgres remembers what they asked for.
+    send(http, "FILTERED", "broker-a", 0, "A")
+    expected = ([0], [0], [6], [3], [stored_at_ms(http, sent[4])])
+    assert await sampled(stack, "FILTERING", "FILTERED", expected)
+
+
+async def test_a_group_that_is_connected_and_never_committed_is_sampled(http, stack, engine):
+    assert http.put("/v1/topics/HEARD", json={"read_queues": 2, "write_queues": 2}).status_code == 201
+    send(http, "HEARD", "broker-a", 1, "A")
+    address = (await Admin(engine).masters(["broker-a"]))["broker-a"]
+    await engine.call(address, RequestCode.HEART_BEAT, body=consumer_beat("1@2", "LISTENING", "HEARD"))
+    assert await sampled(stack, "LISTENING", "HEARD", ([0, 1], [0, 0], [0, 1], [None, None], [None, None]))
+
+
+async def test_a_deleted_topic_is_sampled_no_more(http, stack, engine):
+    assert http.put("/v1/topics/GONE", json={"read_queues": 1, "write_queues": 1}).status_code == 201
+    send(http, "GONE", "broker-a", 0, "A")
+    commit(http, "GONE_READER", "GONE", "broker-a", 0, 0)
+    await asyncio.to_thread(wait_until, lambda: newest(stack, "GONE_READER", "GONE"))
+    assert http.delete("/v1/topics/GONE").status_code == 204
+    assert "GONE" not in await Admin(engine).topic_configs("broker-a")
+    failures = metric(http, "sample_failures_total")
+    [(before,)] = ask(stack, "SELECT count(*) FROM lag_sample_rounds")
+    await asyncio.to_thread(wait_until, lambda: ask(stack, "SELECT count(*) FROM lag_sample_rounds")[0][0] > before + 2)
+    last = newest(stack, "GONE_READER", "GONE")["broker-a"][-1]
+    assert last < ask(stack, "SELECT max(sampled_at) FROM lag_sample_rounds")[0][0]
+    assert metric(http, "sample_failures_total") == failures
+
+
+def metric(http: httpx.Client, name: str) -> float:
+    lines = http.get("/metrics").text.splitlines()
+    return next((float(line.split()[1]) for line in lines if line.startswith(f"gantry_gateway_{name} ")), 0.0)
+
+
+def test_a_broker_that_does_not_answer_is_named_and_the_other_is_sampled(http, stack):
+    assert http.put("/v1/topics/HALF", json={"read_queues": 1, "write_queues": 1}).status_code == 201
+    for broker in ("broker-a", "broker-b"):
+        send(http, "HALF", broker, 0, "A")
+        commit(http, "HALF_READER", "HALF", broker, 0, 0)
+    wait_until(lambda: len(newest(stack, "HALF_READER", "HALF")) == 2)
+    paused = stack.pid_of("broker-b")
+    os.kill(paused, signal.SIGSTOP)
+    try:
+        wait_until(lambda: ask(stack, "SELECT 1 FROM lag_sample_rounds WHERE missing = '{broker-b}' LIMIT 1"))
+        send(http, "HALF", "broker-a", 0, "B")
+        wait_until(lambda: newest(stack, "HALF_READER", "HALF")["broker-a"][2] == [2])
+        assert metric(http, "sample_brokers_missing") == 1.0
+        assert newest(stack, "HALF_READER", "HALF")["broker-b"][2] == [1]
+    finally:
+        os.kill(paused, signal.SIGCONT)
+    commit(http, "HALF_READER", "HALF", "broker-b", 0, 1)
+    wait_until(lambda: newest(stack, "HALF_READER", "HALF")["broker-b"][3] == [1])
+    wait_until(lambda: metric(http, "sample_brokers_missing") == 0.0)
+
+
+def test_days_have_partitions(stack):
+    wait_until(lambda: ask(stack, "SELECT 1 FROM lag_sample_rounds LIMIT 1"))
+    today = datetime.now(UTC).date()
+    names = [f"lag_samples_{today + timedelta(days=days):%Y%m%d}" for days in (0, 1)]
+    found = ask(stack, "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'lag_samples'::regclass")
+    assert {name for (name,) in found} >= set(names)
+
+
+def test_samples_go_on_when_postgres_is_back(http, stack):
+    wait_until(lambda: metric(http, "is_sampler") == 1.0)
+    failures = metric(http, "sample_failures_total")
+    killed = stack.pid_of("postgres")
+    os.kill(killed, signal.SIGKILL)
+    stack.wait_for(
+        lambda: any(p["name"] == "postgres" and p["pid"] != killed for p in stack.facts["processes"]),
+        "to start Postgres again",
+    )
+
+    def sampled_again() -> bool:
+        try:
+            [(age_s,)] = ask(stack, "SELECT extract(epoch FROM now() - max(sampled_at)) FROM lag_sample_rounds")
+        except psycopg.OperationalError:
+            return False
+        return age_s is not None and age_s < 1.5
+
+    wait_until(sampled_again)
+    assert metric(http, "sample_failures_total") >= failures
+    assert http.get("/livez").status_code == 200
