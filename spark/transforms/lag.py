@@ -1,0 +1,263 @@
+"""The lag report: how far behind each group is, since when, why, and when it will be over.
+
+One pass: each queue's row is counted twice, once for itself and once for its topic, and both levels are summed, judged
+and put into words by the same expressions. So a topic's numbers are those of its queues, of the same look at the brokers.
+
+Definitions, formulas, the order of verdicts: docs/internals/lag.md.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+from spark.transforms.evidence import evidence
+from spark.transforms.lagsettings import LagSettings
+from spark.transforms.lagwords import cause, next_step
+from spark.transforms.queuelag import queue_lag
+from spark.transforms.rates import queue_rates
+from spark.transforms.verdict import flags, verdict
+
+QUEUE_LEVEL: Final = "queue"
+TOPIC_LEVEL: Final = "topic"
+TAG_CANDIDATES_MAX: Final = 64
+"""Tags that are added up over a topic's queues: those most frequent in any one of them. More would cost time that grows
+with the square of their number, and could hardly be among the first five."""
+
+LAG_REPORT_COLUMNS: Final = (
+    "level",
+    "group",
+    "topic",
+    "broker",
+    "queue_id",
+    "as_of",
+    "lag_messages",
+    "lag_seconds",
+    "oldest_unconsumed_at",
+    "in_rate",
+    "out_rate",
+    "drain_eta_s",
+    "drain_eta_low_s",
+    "drain_eta_high_s",
+    "retention_left_s",
+    "skew",
+    "top_tags",
+    "clients",
+    "verdict",
+    "cause",
+    "next_step",
+    "evidence",
+)
+
+
+def lag_report(
+    offsets: DataFrame,
+    heads: DataFrame,
+    groups: DataFrame,
+    samples: DataFrame,
+    *,
+    as_of: datetime,
+    settings: LagSettings | None = None,
+) -> DataFrame:
+    """Return a row for each (group, topic, queue) of `offsets` and one for each (group, topic).
+
+    Args:
+        offsets: Kind `offsets` of the data source. Read twice (numbers, and as the last reading for rates): persist it.
+        heads: Kind `heads`.
+        groups: Kind `groups`.
+        samples: sampled_at, group, topic, broker, queue_id, min_offset, max_offset, committed_offset?; what lies outside
+            of the window is left out.
+        as_of: The moment of the report, with a zone.
+        settings: Thresholds; defaults where None.
+
+    Returns:
+        LAG_REPORT_COLUMNS. `broker` and `queue_id` are null at level "topic"; times are timestamps, lengths of time
+        seconds, rates messages a second (doubles); `lag_messages` is long, `clients` int, `top_tags` an
+        array<struct<tag, messages>>, `evidence` a JSON object. What is not known is null.
+
+    Raises:
+        ValueError: `as_of` has no zone, or a setting can't be meant.
+    """
+    settings = LagSettings() if settings is None else settings
+    settings.check()
+    if as_of.tzinfo is None:
+        raise ValueError(f"as_of: {as_of} has no zone")
+    rates = queue_rates(samples, offsets, as_of=as_of, settings=settings)
+    queues = queue_lag(offsets, heads, groups, rates, as_of=as_of, settings=settings)
+    judged = (
+        _drain(_levels(queues, settings), settings)
+        .withColumn("flags", flags(settings))
+        .withColumn("verdict", verdict())
+        .withColumn("evidence", evidence(settings))
+    )
+    return judged.select(
+        "level",
+        "group",
+        "topic",
+        "broker",
+        "queue_id",
+        fn.lit(as_of).alias("as_of"),
+        "lag_messages",
+        "lag_seconds",
+        "oldest_unconsumed_at",
+        "in_rate",
+        "out_rate",
+        "drain_eta_s",
+        "drain_eta_low_s",
+        "drain_eta_high_s",
+        "retention_left_s",
+        "skew",
+        _top_tags(settings.top_tags_max).alias("top_tags"),
+        "clients",
+        "verdict",
+        cause().alias("cause"),
+        next_step().alias("next_step"),
+        "evidence",
+    )
+
+
+def _levels(queues: DataFrame, settings: LagSettings) -> DataFrame:
+    """Sum each queue's row for itself and for its topic. What needs all rows to be known is null where one is not."""
+    is_queue = fn.col("level") == QUEUE_LEVEL
+    both = (
+        queues.withColumn("place", fn.struct("broker", "queue_id"))
+        .withColumn("level", fn.explode(fn.array(fn.lit(QUEUE_LEVEL), fn.lit(TOPIC_LEVEL))))
+        .withColumn("broker", fn.when(is_queue, fn.col("broker")))
+        .withColumn("queue_id", fn.when(is_queue, fn.col("queue_id")))
+    )
+    return both.groupBy("level", "group", "topic", "broker", "queue_id").agg(
+        fn.count(fn.lit(1)).alias("queues"),
+        *_sums(settings),
+        *_counts(),
+        *_maxima(),
+        fn.flatten(fn.collect_list("tags")).alias("tags"),
+        fn.min("unknown").alias("unknown"),
+        fn.max_by("place", "lag_messages").alias("hottest"),
+        _whole("lag_seconds", fn.max("lag_seconds")).alias("lag_seconds"),
+        fn.when(fn.count("unknown") == 0, fn.min("oldest_unconsumed_at")).alias("oldest_unconsumed_at"),
+        fn.when(
+            (fn.count("unknown") == 0) & (fn.count("retention_left_s") == _count_true("has_head")),
+            fn.min_by(fn.struct("retention_left_s", "expires_at", "expires_at_is_earliest"), "retention_left_s"),
+        ).alias("retention"),
+        # Clients connect to every broker of a topic, so brokers' numbers are not added up. 0 is only certain where all
+        # of them say so.
+        fn.when(fn.max("clients") > 0, fn.max("clients"))
+        .when(fn.count("clients") == fn.count(fn.lit(1)), fn.max("clients"))
+        .alias("clients"),
+        fn.min("stood_s").alias("stood_s"),
+        fn.min("readings").alias("readings"),
+        fn.min("covered_s").alias("covered_s"),
+    )
+
+
+def _sums(settings: LagSettings) -> list[Column]:
+    return [
+        *[_whole(name, fn.sum(name)).alias(name) for name in ("lag_messages", "in_rate", "out_rate")],
+        fn.array(
+            *[
+                _whole(fn.col("net_rates")[piece], fn.sum(fn.col("net_rates")[piece]))
+                for piece in range(settings.pieces)
+            ]
+        ).alias("net_rates"),
+        fn.sum("lag_messages").alias("known_lag_messages"),
+        fn.sum("trimmed").alias("trimmed"),
+        fn.coalesce(fn.sum("back_messages"), fn.lit(0)).alias("back_messages"),
+        fn.sum("tags_examined").alias("tags_examined"),
+    ]
+
+
+def _counts() -> list[Column]:
+    return [
+        fn.count("unknown").alias("unknown_queues"),
+        *[
+            _count_true(name).alias(f"{name}_queues")
+            for name in (
+                "never_committed",
+                "has_head",
+                "stands",
+                "is_paused",
+                "is_unserved",
+                "is_stalled",
+                "is_rewound",
+                "is_at_risk",
+                "is_broker_clock",
+                "recreated",
+            )
+        ],
+    ]
+
+
+def _maxima() -> list[Column]:
+    """Say what is the same in all rows of a group or topic, or matters in the worst of them."""
+    same = (
+        "is_retry",
+        "was_consumed",
+        "retry_messages",
+        "retry_rate",
+        "consumed_rate",
+        "topic_queues",
+        "topic_lag",
+        "filter",
+        "consume_enabled",
+        "ever_seen",
+        "group_error",
+    )
+    single = ("min_offset", "max_offset", "committed_offset", "first_offset", "broker_now", "back_from")
+    is_queue = fn.first("level") == QUEUE_LEVEL
+    return [
+        *[fn.max(name).alias(name) for name in same],
+        *[fn.when(is_queue, fn.max(name)).alias(name) for name in single],
+        fn.max("lag_messages").alias("lag_messages_max"),
+        fn.max("lag_seconds").alias("known_lag_seconds"),
+        fn.max(fn.when(fn.col("is_stalled"), fn.col("stood_s"))).alias("stalled_s"),
+        fn.min_by(
+            fn.when(fn.col("is_at_risk"), fn.struct("through_s", "retention_left_s", "lag_messages")),
+            fn.when(fn.col("is_at_risk"), fn.col("retention_left_s")),
+        ).alias("risk"),
+    ]
+
+
+def _drain(levels: DataFrame, settings: LagSettings) -> DataFrame:
+    """Add the drain ETA with its interval, retention_left_s and skew."""
+    known = fn.filter("net_rates", lambda rate: rate.isNotNull())
+    lag, net = fn.col("lag_messages"), fn.col("out_rate") - fn.col("in_rate")
+    eta = fn.when((lag > 0) & (fn.col("stands_queues") == 0) & (net > 0), lag / net)
+    fastest, slowest = fn.array_max("net_rates"), fn.array_min("net_rates")
+    has_spread = fn.col("drain_eta_s").isNotNull() & (fn.size("net_rates") >= 2)
+    mean = fn.col("topic_lag") / fn.col("topic_queues")
+    return (
+        levels.withColumn("net_rates", known)
+        .withColumn("drain_eta_s", eta)
+        .withColumn("drain_eta_low_s", fn.when(has_spread & (fastest > 0), fn.least("drain_eta_s", lag / fastest)))
+        .withColumn("drain_eta_high_s", fn.when(has_spread & (slowest > 0), fn.greatest("drain_eta_s", lag / slowest)))
+        .withColumn("retention_left_s", fn.col("retention.retention_left_s"))
+        .withColumn("skew", fn.when(fn.col("topic_lag") > 0, fn.col("lag_messages_max") / mean))
+        .withColumn("hot_share", fn.when(fn.col("topic_lag") > 0, fn.col("lag_messages_max") / fn.col("topic_lag")))
+    )
+
+
+def _top_tags(count: int) -> Column:
+    """Return the most frequent tags of those examined, by name where they are equally frequent; null where none was."""
+    by_count = fn.array_sort(
+        fn.transform("tags", lambda entry: fn.struct((-entry["messages"]).alias("n"), entry["tag"]))
+    )
+    names = fn.slice(fn.array_distinct(fn.transform(by_count, lambda entry: entry["tag"])), 1, TAG_CANDIDATES_MAX)
+
+    def messages_of(name: Column) -> Column:
+        same = fn.filter("tags", lambda entry: entry["tag"].eqNullSafe(name))
+        return fn.aggregate(same, fn.lit(0).cast("long"), lambda total, entry: total + entry["messages"])
+
+    added = fn.transform(names, lambda name: fn.struct((-messages_of(name)).alias("n"), name.alias("tag")))
+    first = fn.slice(fn.array_sort(added), 1, count)
+    shown = fn.transform(first, lambda entry: fn.struct(entry["tag"].alias("tag"), (-entry["n"]).alias("messages")))
+    return fn.when(fn.col("tags_examined").isNotNull(), shown)
+
+
+def _whole(name: str | Column, total: Column) -> Column:
+    """Return the total if every row has a value."""
+    return fn.when(fn.count(name) == fn.count(fn.lit(1)), total)
+
+
+def _count_true(name: str) -> Column:
+    return fn.count(fn.when(fn.col(name), 1))

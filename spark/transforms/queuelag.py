@@ -1,0 +1,213 @@
+"""What is known of each group in each queue: how far behind, how old, for how long still, and what it can't say.
+
+Unknown is null, and `unknown` says why. A queue without anything to consume is known even where nobody ever committed
+and where its head could not be asked for.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as fn
+
+from gantry.model.names import RETRY_PREFIX
+from spark.transforms.lagsettings import LagSettings
+from spark.transforms.rates import QUEUE_KEYS, SECOND_US
+
+NEVER_COMMITTED: Final = "the group has never committed an offset here, so where it would begin is not known"
+
+
+def queue_lag(
+    offsets: DataFrame, heads: DataFrame, groups: DataFrame, rates: DataFrame, *, as_of: datetime, settings: LagSettings
+) -> DataFrame:
+    """Return a row for each row of `offsets`.
+
+    Args:
+        offsets: Kind `offsets`.
+        heads: Kind `heads`; a queue that is missing there counts as not looked at.
+        groups: Kind `groups`.
+        rates: What `queue_rates` returns.
+        as_of: With a zone.
+        settings: Thresholds.
+    """
+    joined = (
+        offsets.select(
+            *QUEUE_KEYS, "min_offset", "max_offset", "committed_offset", fn.col("error").alias("offsets_error")
+        )
+        .join(_heads(heads), on=list(QUEUE_KEYS), how="left")
+        .join(rates, on=list(QUEUE_KEYS), how="left")
+        .join(_groups(groups), on=["group", "broker"], how="left")
+    )
+    return _flags(_surroundings(_ages(_numbers(joined), as_of, settings)), settings)
+
+
+def _heads(heads: DataFrame) -> DataFrame:
+    return heads.select(
+        *QUEUE_KEYS,
+        "filter",
+        "first_offset",
+        "first_stored_at",
+        "expires_at",
+        "expires_at_is_earliest",
+        "broker_now",
+        "tags",
+        "tags_examined",
+        fn.col("error").alias("head_error"),
+        fn.lit(True).alias("is_looked_at"),
+    )
+
+
+def _groups(groups: DataFrame) -> DataFrame:
+    """Return clients and switches per broker; whether there ever was a consumer is the same on all of them."""
+    whole = Window.partitionBy("group").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    rows = fn.count(fn.lit(1)).over(whole)
+    no = fn.count(fn.when(~fn.col("ever_seen"), 1)).over(whole)
+    ever = fn.when(fn.max("ever_seen").over(whole), fn.lit(True)).when(no == rows, fn.lit(False))
+    return groups.select(
+        "group",
+        "broker",
+        "clients",
+        "consume_enabled",
+        ever.alias("ever_seen"),
+        fn.col("error").alias("group_error"),
+    )
+
+
+def _numbers(joined: DataFrame) -> DataFrame:
+    """Add lag_messages, trimmed, has_head, never_committed."""
+    low, high, committed = fn.col("min_offset"), fn.col("max_offset"), fn.col("committed_offset")
+    is_empty = low == high
+    lag = (
+        fn.when(committed.isNull() & is_empty, fn.lit(0))
+        # A commit beyond the end is of a queue that is no more; what is consumed of this one nobody knows.
+        .when(committed <= high, high - fn.greatest(committed, low))
+        .cast("long")
+    )
+    head = (
+        fn.when(fn.col("lag_messages") == 0, fn.lit(False))
+        .when(fn.col("lag_messages").isNull() | fn.col("is_looked_at").isNull(), fn.lit(None))
+        .when(fn.col("head_error").isNull(), fn.col("first_offset").isNotNull())
+    )
+    never = low.isNotNull() & high.isNotNull() & committed.isNull() & ~is_empty
+    return (
+        joined.withColumn("lag_messages", lag)
+        .withColumn("trimmed", fn.when(committed < low, low - committed).otherwise(fn.lit(0)))
+        .withColumn("has_head", head)
+        .withColumn("never_committed", fn.coalesce(never, fn.lit(False)))
+    )
+
+
+def _ages(queues: DataFrame, as_of: datetime, settings: LagSettings) -> DataFrame:
+    """Add lag_seconds, retention_left_s, is_broker_clock and unknown."""
+    as_of_us = fn.lit(round(as_of.timestamp() * SECOND_US))
+    broker_us, stored_us = fn.unix_micros("broker_now"), fn.unix_micros("first_stored_at")
+    is_off = fn.abs(broker_us - as_of_us) > settings.clock_skew_max_s * SECOND_US
+    is_broker_clock = fn.coalesce(is_off | ((stored_us > as_of_us) & broker_us.isNotNull()), fn.lit(False))
+    now_us = fn.when(fn.col("is_broker_clock"), broker_us).otherwise(as_of_us)
+    # Stored while the report was made, or on a broker that can't say its time.
+    age_us = fn.when(fn.col("is_broker_clock"), fn.greatest(fn.lit(0), now_us - stored_us)).when(
+        stored_us <= as_of_us, as_of_us - stored_us
+    )
+    lag_seconds = fn.when(~fn.col("has_head"), fn.lit(0.0)).when(fn.col("has_head"), age_us / SECOND_US)
+    left = fn.greatest(fn.lit(0.0), (fn.unix_micros("expires_at") - now_us) / SECOND_US)
+    return (
+        queues.withColumn("is_broker_clock", fn.col("has_head") & is_broker_clock)
+        .withColumn("lag_seconds", lag_seconds)
+        .withColumn("oldest_unconsumed_at", fn.when(fn.col("has_head"), fn.col("first_stored_at")))
+        .withColumn("retention_left_s", fn.when(fn.col("has_head"), left))
+        .withColumn("unknown", _unknown())
+    )
+
+
+def _unknown() -> Column:
+    """Return why numbers are missing; null where none is."""
+    beyond = fn.concat(
+        fn.lit("the committed offset "),
+        fn.col("committed_offset"),
+        fn.lit(" is beyond the end of the queue, "),
+        fn.col("max_offset"),
+        fn.lit(": the topic was probably deleted and made anew"),
+    )
+    return (
+        fn.when(
+            fn.col("min_offset").isNull() | fn.col("max_offset").isNull(),
+            fn.coalesce("offsets_error", fn.lit("the broker gave no offsets")),
+        )
+        .when(fn.col("never_committed"), fn.lit(NEVER_COMMITTED))
+        .when(fn.col("lag_messages").isNull(), beyond)
+        .when(
+            fn.col("has_head").isNull(),
+            fn.coalesce("head_error", fn.lit("the first message that is not consumed was not looked up")),
+        )
+        .when(fn.col("has_head") & fn.col("first_stored_at").isNull(), fn.lit("the first message can't be read"))
+        .when(
+            fn.col("has_head") & fn.col("lag_seconds").isNull(),
+            fn.lit("the first message was stored after the moment of this report, and the broker's time is not known"),
+        )
+    )
+
+
+def _surroundings(queues: DataFrame) -> DataFrame:
+    """Add what the topic's other queues and the group's other topics say."""
+    of_group = Window.partitionBy("group").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    of_topic = Window.partitionBy("group", "topic").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    is_retry = fn.col("topic") == fn.concat(fn.lit(RETRY_PREFIX), fn.col("group"))
+    rows = fn.count(fn.lit(1)).over(of_topic)
+    return (
+        queues.withColumn("is_retry", is_retry)
+        .withColumn("has_committed", fn.max(fn.col("committed_offset").isNotNull()).over(of_group))
+        .withColumn("retry_messages", fn.sum(fn.when(fn.col("is_retry"), fn.col("in_messages"))).over(of_group))
+        .withColumn("retry_rate", fn.sum(fn.when(fn.col("is_retry"), fn.col("in_rate"))).over(of_group))
+        .withColumn("consumed_rate", fn.sum(fn.when(~fn.col("is_retry"), fn.col("out_rate"))).over(of_group))
+        .withColumn("topic_queues", rows)
+        .withColumn(
+            "topic_lag",
+            fn.when(fn.count("lag_messages").over(of_topic) == rows, fn.sum("lag_messages").over(of_topic)),
+        )
+        .withColumn(
+            "was_consumed",
+            fn.when(fn.col("has_committed") | fn.col("ever_seen"), fn.lit(True)).when(
+                ~fn.col("ever_seen"), fn.lit(False)
+            ),
+        )
+    )
+
+
+def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
+    """Add what speaks for a verdict in this queue alone; every flag is true or false."""
+    has_head = fn.coalesce("has_head", fn.lit(False))
+    waits = has_head | fn.col("never_committed")
+    nobody = waits & (fn.col("clients") == 0)
+    paused = has_head & ~fn.col("consume_enabled")
+    stalled = (
+        has_head
+        & (fn.col("clients") > 0)
+        & fn.coalesce("consume_enabled", fn.lit(True))
+        & (fn.col("lag_seconds") >= settings.stall_min_s)
+        & (fn.col("stood_s") >= settings.stall_min_s)
+    )
+    rewound = has_head & (fn.col("back_messages") > 0) & (fn.col("committed_offset") < fn.col("back_from"))
+    flagged = (
+        queues.withColumn("is_paused", _certainly(paused))
+        .withColumn("is_unserved", _certainly(nobody))
+        .withColumn("is_stalled", _certainly(stalled))
+        .withColumn("is_rewound", _certainly(rewound))
+    )
+    stands = fn.col("is_paused") | fn.col("is_unserved") | fn.col("is_stalled")
+    through_s = fn.when(~stands & (fn.col("out_rate") > 0), fn.col("lag_messages") / fn.col("out_rate"))
+    left = fn.col("retention_left_s")
+    is_late = (left < settings.retention_soon_s) & (left < fn.col("lag_seconds"))
+    return (
+        flagged.withColumn("stands", stands)
+        .withColumn("through_s", through_s)
+        .withColumn(
+            "is_at_risk",
+            _certainly(
+                has_head & fn.when(fn.col("through_s").isNotNull(), fn.col("through_s") > left).otherwise(is_late)
+            ),
+        )
+    )
+
+
+def _certainly(claim: Column) -> Column:
+    return fn.coalesce(claim, fn.lit(False))
