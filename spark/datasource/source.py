@@ -1,0 +1,79 @@
+"""`spark.read.format("gantry")`: what brokers know, as rows.
+
+    spark.dataSource.register(GantryDataSource)
+    spark.read.format("gantry").option("kind", "offsets").option("namesrv", "127.0.0.1:9876").load()
+
+Options, schemas and their versions: docs/formats/spark.md. Spark pickles this class and its readers by name, so the
+package has to be importable in its Python workers.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.types import StructType
+
+from spark.datasource.backlog import BacklogReader
+from spark.datasource.groups import GroupsReader
+from spark.datasource.heads import HeadsReader
+from spark.datasource.messages import MessagesReader
+from spark.datasource.offsets import OffsetsReader
+from spark.datasource.options import BACKLOG, GROUPS, HEADS, MESSAGES, OFFSETS, OptionError, Options, read_options
+from spark.datasource.schema import BY_KIND
+from spark.datasource.storedir import StoreDirReader
+from spark.datasource.streamreader import MessageStreamReader
+
+NAME: Final = "gantry"
+
+_READERS: Final[Mapping[str, Callable[[Options, StructType], DataSourceReader]]] = {
+    OFFSETS: OffsetsReader,
+    HEADS: HeadsReader,
+    GROUPS: GroupsReader,
+    BACKLOG: BacklogReader,
+    MESSAGES: MessagesReader,
+}
+
+
+class GantryDataSource(DataSource):
+    """Offsets, heads, groups, backlogs and messages."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return what `format` is called with."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Return the kind's schema. Raises OptionError."""
+        return BY_KIND[self._read_options().kind]
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what plans and reads. Raises OptionError."""
+        options = self._read_options()
+        _check_schema(options, schema)
+        if options.max_messages_per_trigger is not None:
+            raise OptionError(
+                "maxMessagesPerTrigger", options.max_messages_per_trigger, "means nothing outside of readStream"
+            )
+        if options.path is not None:
+            return StoreDirReader(options.kind, options, schema)
+        return _READERS[options.kind](options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name.
+        """Return what follows the messages of topics. Raises OptionError."""
+        options = self._read_options()
+        _check_schema(options, schema)
+        if options.kind != MESSAGES:
+            raise OptionError("kind", options.kind, "can't be followed; only messages can")
+        if options.path is not None:
+            raise OptionError("path", options.path, "can't be followed; only brokers can")
+        return MessageStreamReader(options, schema)
+
+    def _read_options(self) -> Options:
+        return read_options(dict(self.options))
+
+
+def _check_schema(options: Options, schema: StructType) -> None:
+    """Refuse a schema of the user's own: what it left out or renamed would be read as something else."""
+    wanted = [(field.name, field.dataType.simpleString()) for field in BY_KIND[options.kind]]
+    if [(field.name, field.dataType.simpleString()) for field in schema] != wanted:
+        raise OptionError("schema", schema.simpleString(), f"can't be chosen: kind {options.kind} has its own")
