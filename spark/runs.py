@@ -194,6 +194,15 @@ class Runs:
         )
         return done.rowcount == 1
 
+    def ask_again(self, run_id: UUID) -> bool:
+        """Queue a run again that failed for good, without a pause; its attempts count on, since they are the fence."""
+        done = self._connection.execute(
+            "UPDATE report_runs SET status = 'queued', finished_at = NULL"
+            " WHERE id = %s AND status IN ('failed', 'timed_out')",
+            (run_id,),
+        )
+        return done.rowcount == 1
+
     def release(self, run_id: UUID, attempt: int) -> bool:
         """Give a running attempt back that could not help its end: it does not count."""
         done = self._connection.execute(

@@ -1,0 +1,1 @@
+"""The jobs: `python -m spark.jobs.lag_report`, `throughput_rollup`, `backlog_profile`."""

@@ -1,0 +1,133 @@
+"""The command line that all jobs share."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+from gantry.http.errors import NoStackError
+from gantry.http.stack import read_stack
+from gantry.runtime.errors import StartupError
+from gantry.runtime.settings import refuse_unknown_environment
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time, from inclusive to exclusive."""
+
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a job was told, with what the stack's file says filled in."""
+
+    namesrv: tuple[str, ...]
+    output: str
+    master: str
+    database: str | None = field(default=None, repr=False)
+    run_id: UUID | None = None
+    attempt: int | None = None
+    """Said by the scheduler, which has claimed the run; a person's `--run` claims it itself."""
+    groups: tuple[str, ...] = ()
+    window: Window | None = None
+    access: str | None = field(default=None, repr=False)
+    as_json: bool = False
+
+
+def make_parser(job: str, description: str) -> argparse.ArgumentParser:
+    """Return the parser of a job's command line."""
+    parser = argparse.ArgumentParser(prog=f"python -m spark.jobs.{job}", description=description)
+    parser.add_argument(
+        "--data", metavar="DIR", help="folder of a stack of `gantry up`, which says all of the following"
+    )
+    parser.add_argument("--namesrv", metavar="A;B", help="addresses of the name servers; default 127.0.0.1:9876")
+    parser.add_argument(
+        "--database", metavar="URL", help="postgresql://…; or GANTRY_DATABASE_URL; without one no history"
+    )
+    parser.add_argument(
+        "--master", metavar="MASTER", default="local[*]", help="Spark's: local[*], spark://HOST:7077, …"
+    )
+    parser.add_argument("--output", metavar="DIR", help="folder of pages and Parquet files; default DATA/reports")
+    parser.add_argument("--run", metavar="ID", type=UUID, help="a queued run to do; default: a new one")
+    parser.add_argument("--attempt", metavar="N", type=int, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--group",
+        metavar="G",
+        action="append",
+        default=[],
+        help="only this group (again for more); not kept in Postgres",
+    )
+    parser.add_argument("--from", metavar="T", dest="start", type=moment, help="ISO 8601, such as 2026-11-21T09:30:00Z")
+    parser.add_argument("--to", metavar="T", dest="end", type=moment, help="where the stretch of time ends")
+    parser.add_argument("--access-file", metavar="FILE", help="credentials for brokers that ask for them, KEY:SECRET")
+    parser.add_argument("--json", action="store_true", help="print the rows")
+    return parser
+
+
+def moment(text: str) -> datetime:
+    """Read a time with its zone. Raises ValueError."""
+    parsed = datetime.fromisoformat(text)
+    if parsed.tzinfo is None:
+        raise ValueError(f"{text} has no time zone; UTC is written with a Z at the end")
+    return parsed.astimezone(UTC)
+
+
+def read_arguments(
+    parser: argparse.ArgumentParser, given: Sequence[str] | None, environment: Mapping[str, str]
+) -> Arguments:
+    """Read a command line; what it does not say, the stack's file or the environment does.
+
+    Raises:
+        SystemExit: Code 2: it can't be read.
+        StartupError: There is no such stack, or the environment has a setting that nobody knows.
+    """
+    options = parser.parse_args(given)
+    if (options.start is None) != (options.end is None):
+        parser.error("--from and --to go together")
+    if options.start is not None and options.start >= options.end:
+        parser.error("--to: is not after --from")
+    if options.attempt is not None and options.run is None:
+        parser.error("--attempt: says which attempt of --run")
+    if options.run is not None and options.group:
+        parser.error("--group: a run is about all groups; leave --run or --group away")
+    refuse_unknown_environment(environment)
+    data = options.data or environment.get("GANTRY_DATA")
+    namesrv, database = options.namesrv, options.database or environment.get("GANTRY_DATABASE_URL")
+    if data is not None and (namesrv is None or not database):
+        stack_namesrv, stack_database = _stack(data)
+        namesrv, database = namesrv or stack_namesrv, database or stack_database
+    if options.run is not None and not database:
+        parser.error("--run: runs are kept in a database; say where: --database URL or --data DIR")
+    return Arguments(
+        namesrv=tuple(
+            part.strip() for part in (namesrv or "127.0.0.1:9876").replace(";", ",").split(",") if part.strip()
+        ),
+        output=options.output or str(Path(data or ".gantry") / "reports"),
+        master=options.master,
+        database=database or None,
+        run_id=options.run,
+        attempt=options.attempt,
+        groups=tuple(options.group),
+        window=None if options.start is None else Window(options.start, options.end),
+        access=None if options.access_file is None else _read_secret(options.access_file),
+        as_json=options.json,
+    )
+
+
+def _stack(data: str) -> tuple[str, str]:
+    try:
+        stack = read_stack(data)
+    except NoStackError as error:
+        raise StartupError(str(error)) from None
+    return ";".join(stack.namesrv), stack.postgres
+
+
+def _read_secret(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StartupError(f"--access-file {file}: can't be read: {error}") from None

@@ -1,0 +1,67 @@
+"""What a job's errors mean for people, in one line, and whether trying again may help."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+import psycopg
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import AnalysisException, PySparkException
+
+from gantry.runtime.errors import StartupError
+from spark.datasource.options import OptionError
+from spark.jobs.ledger import RunRefusedError
+from spark.postgres import reason as postgres_reason
+from spark.results import TakenAwayError
+
+FAILED: Final = 1
+USAGE: Final = 2
+HOPELESS: Final = 3
+"""Failed, and another attempt would fail as well until something is changed: there is no Java, a setting is wrong."""
+
+REASON_CHARACTERS_MAX: Final = 500
+# The last line of a Python traceback, which Spark hands over within a long text of frames of Python and of the JVM.
+_RAISED: Final = re.compile(
+    r"^(?:pyspark\.\S*: )?(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (?P<text>\S.*)$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a job failed, and its exit code."""
+
+    reason: str
+    code: int
+
+
+def failure_of(error: Exception) -> Failure | None:
+    """Return what an error means, None for one that should not happen."""
+    if isinstance(error, (StartupError, OptionError, RunRefusedError, AnalysisException)):
+        return Failure(first_line(str(error)), HOPELESS)
+    if isinstance(error, TakenAwayError):
+        return Failure(str(error), HOPELESS)
+    if isinstance(error, psycopg.Error):
+        return Failure(postgres_reason(error), FAILED)
+    if isinstance(error, (PySparkException, Py4JError)):
+        return Failure(raised_in(str(error)), FAILED)
+    if isinstance(error, OSError):
+        where = f"{error.filename}: " if error.filename else ""
+        return Failure(f"{where}{error.strerror or error}", FAILED)
+    return None
+
+
+def raised_in(text: str) -> str:
+    """Return the error at the bottom of a text that Spark hands over, else its first line."""
+    found = [match for line in text.splitlines() if (match := _RAISED.match(line.strip()))]
+    # Frames of the JVM come after those of Python, and speak of Spark's own machinery.
+    ours = [match for match in found if not match["name"].startswith(("org.", "java.", "py4j."))]
+    if not ours:
+        return first_line(text)
+    said = ours[-1]
+    return f"{said['name'].rpartition('.')[2]}: {said['text']}"[:REASON_CHARACTERS_MAX]
+
+
+def first_line(text: str) -> str:
+    """Return the first line that says something."""
+    lines = (line.strip() for line in text.splitlines())
+    return next((line for line in lines if line), "it said nothing")[:REASON_CHARACTERS_MAX]

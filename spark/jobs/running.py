@@ -1,0 +1,232 @@
+"""What all jobs have in common: from the command line to rows, Parquet, page and exit code.
+
+Exit codes: 0 done; 1 failed (the reason in one line, the last on stderr); 2 the command line can't be read; 3 failed,
+and trying again is of no use until something is changed.
+"""
+
+import json
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from uuid import UUID
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from gantry.runtime.clock import Clock, SystemClock
+from gantry.runtime.environment import process_environment
+from gantry.runtime.errors import StartupError
+from gantry.runtime.telemetry import configure_logging, logger
+from spark.jobs.arguments import Arguments, make_parser, read_arguments
+from spark.jobs.failures import FAILED, failure_of
+from spark.jobs.ledger import DoneAlreadyError, Ledger, NoLedger, RunLedger, utc_of
+from spark.lagsamples import SCHEMA, read_history, read_samples, samples_frame
+from spark.page import render
+from spark.parquet import write_parquet
+from spark.postgres import connect
+from spark.reportfiles import page_file, parquet_folder, remove_run, write_page
+from spark.results import TABLES, Row
+from spark.runs import Run
+from spark.session import open_session
+
+log = logger("spark.jobs")
+
+HISTORY: Final = timedelta(hours=24)
+HISTORY_PAIRS_MAX: Final = 20
+"""Of how many (group, topic) a page is given the past; it draws fewer."""
+WINDOW_DEFAULT: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a job's computation is given."""
+
+    spark: SparkSession
+    arguments: Arguments
+    run: Run
+    now: datetime
+    step: Callable[[int, str], None]
+
+    def read(self, kind: str, **options: str) -> DataFrame:
+        """Return a kind of the data source, of the stack and the groups that the job was told."""
+        reader = (
+            self.spark.read.format("gantry").option("kind", kind).option("namesrv", ";".join(self.arguments.namesrv))
+        )
+        if self.arguments.database is not None:
+            reader = reader.option("database", self.arguments.database)
+        if self.arguments.access is not None:
+            reader = reader.option("access", self.arguments.access)
+        if self.arguments.groups:
+            reader = reader.option("groups", ",".join(self.arguments.groups))
+        return reader.options(**options).load()
+
+    def samples(self, since: datetime, until: datetime) -> DataFrame:
+        """Return the samples of a stretch of time; none where there is no database."""
+        if self.arguments.database is None:
+            return samples_frame(self.spark, SCHEMA.empty_table())
+        with connect(self.arguments.database, application="gantry-samples") as connection:
+            groups = list(self.arguments.groups) or None
+            return samples_frame(self.spark, read_samples(connection, since=since, until=until, groups=groups))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job: its name, and what makes its rows."""
+
+    name: str
+    description: str
+    compute: Callable[[Work], DataFrame]
+    needs_database: bool = False
+    is_windowed: bool = False
+    """Whether a run without a window is about the hour before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a job has made."""
+
+    run_id: UUID
+    rows: Sequence[Row] = field(repr=False)
+    files: Mapping[str, str]
+
+
+def main(job: Job, given: Sequence[str] | None = None, *, clock: Clock | None = None) -> int:
+    """Run a job's command line; return the exit code."""
+    configure_logging(service=job.name)
+    clock = clock or SystemClock()
+    try:
+        arguments = read_arguments(make_parser(job.name, job.description), given, process_environment())
+        ledger = _begin(job, arguments, _now(clock))
+    except DoneAlreadyError as already:
+        print(f"{job.name}: {already}")  # noqa: T201 - what whoever typed it waits for.
+        return 0
+    except Exception as error:  # noqa: BLE001 # boundary: a job ends with one line whatever happens.
+        return _say(job, error)
+    try:
+        done = run_job(job, arguments, ledger, clock)
+    except KeyboardInterrupt:
+        ledger.fail("interrupted")
+        return 130
+    except Exception as error:  # noqa: BLE001 # boundary: a job ends with one line whatever happens.
+        failure = failure_of(error)
+        ledger.fail(failure.reason if failure else _bug(error))
+        return _say(job, error)
+    finally:
+        ledger.close()
+    _print(job, arguments, done)
+    return 0
+
+
+def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock) -> Done:
+    """Compute, write the files, and make it all the latest report in one step.
+
+    Raises whatever goes wrong; then there is nothing of it but lines in a log.
+    """
+    run = ledger.run
+    ledger.step(5, "starting Spark")
+    spark = open_session(f"gantry {job.name}", master=arguments.master)
+    try:
+        now = _now(clock)
+        ledger.step(20, "reading")
+        table = job.compute(Work(spark, arguments, run, now, ledger.step)).toArrow()
+    finally:
+        spark.stop()
+    ledger.step(80, "writing results")
+    rows = to_rows(job.name, table)
+    history = _history(job, arguments, rows, now)
+    ended = _now(clock)
+    page = render(job.name, rows, history=history, generated_at=ended, run=run_view(run, ended))
+    html = page_file(arguments.output, job.name, run.id)
+    parquet = parquet_folder(arguments.output, job.name, run.id, now)
+    files = {"html": str(html.absolute()), "parquet": str(parquet.absolute())}
+    try:
+        write_parquet(parquet, table)
+        write_page(html, page)
+        ledger.succeed(rows, page=page, files=files)
+    except BaseException:
+        remove_run(arguments.output, job.name, run.id, with_log=False)
+        raise
+    return Done(run.id, rows, files)
+
+
+def to_rows(job: str, table: pa.Table) -> list[dict[str, Any]]:
+    """Return a table's rows by name; maps are dicts, and JSON texts what they stand for."""
+    maps = {column.name for column in table.schema if pa.types.is_map(column.type)}
+    texts = {column.name for column in table.schema if pa.types.is_string(column.type)} & TABLES[job].json
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for row in rows if maps or texts else ():
+        for name in maps:
+            row[name] = None if row[name] is None else dict(row[name])
+        for name in texts:
+            row[name] = None if row[name] is None else json.loads(row[name])
+    return rows
+
+
+def run_view(run: Run, ended: datetime) -> dict[str, Any]:
+    """Return a run as the REST API shows it, at its end."""
+    started = run.started_at or run.created_at
+    window = None if run.window_start is None else {"from": utc_of(run.window_start), "to": utc_of(run.window_end)}
+    return {
+        "id": str(run.id),
+        "job": run.job,
+        "window": window,
+        "trigger": run.trigger,
+        "attempt": run.attempt,
+        "created_at": utc_of(run.created_at),
+        "started_at": utc_of(started),
+        "finished_at": utc_of(ended),
+        "duration_ms": max(0, (ended - started) // timedelta(milliseconds=1)),
+    }
+
+
+def _begin(job: Job, arguments: Arguments, now: datetime) -> Ledger:
+    if job.needs_database and arguments.database is None:
+        raise StartupError(f"{job.name} is made from samples in Postgres: say where with --database URL or --data DIR")
+    # A report on some groups would be taken for the cluster's, if it were the latest one.
+    if arguments.database is None or arguments.groups:
+        return NoLedger(job.name, arguments, now)
+    return RunLedger.begin(job.name, arguments, now)
+
+
+def _history(job: Job, arguments: Arguments, rows: Sequence[Row], now: datetime) -> list[dict[str, Any]]:
+    if job.name != "lag_report" or arguments.database is None:
+        return []
+    behind = sorted(
+        (row for row in rows if row["level"] == "topic" and row["lag_messages"]),
+        key=lambda row: (row["lag_seconds"] or 0.0, row["lag_messages"]),
+        reverse=True,
+    )
+    pairs = [(row["group"], row["topic"]) for row in behind[:HISTORY_PAIRS_MAX]]
+    with connect(arguments.database, application="gantry-history") as connection:
+        return list(read_history(connection, since=now - HISTORY, until=now, pairs=pairs))
+
+
+def _say(job: Job, error: Exception) -> int:
+    failure = failure_of(error)
+    if failure is None:
+        traceback.print_exception(error)
+    print(f"{job.name}: {failure.reason if failure else _bug(error)}", file=sys.stderr)  # noqa: T201
+    return failure.code if failure else FAILED
+
+
+def _bug(error: Exception) -> str:
+    return f"a fault of the job's own: {type(error).__name__}: {error}"
+
+
+def _print(job: Job, arguments: Arguments, done: Done) -> None:
+    if arguments.as_json:
+        content = {"run": str(done.run_id), "job": job.name, "files": done.files, "items": done.rows}
+        print(json.dumps(content, default=_plain, ensure_ascii=False))  # noqa: T201
+    else:
+        print(f"{job.name}: {len(done.rows)} rows; {done.files['html']}")  # noqa: T201
+
+
+def _plain(value: Any) -> Any:
+    return utc_of(value) if isinstance(value, datetime) else str(value)
+
+
+def _now(clock: Clock) -> datetime:
+    return datetime.fromtimestamp(clock.now_ms() / 1_000, UTC)
