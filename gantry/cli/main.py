@@ -27,6 +27,7 @@ NOUNS = {
     "message": "gantry.cli.message",
     "offset": "gantry.cli.offset",
     "key": "gantry.cli.key",
+    "report": "gantry.cli.report",
     "store": "gantry.cli.store",
 }
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -21,6 +21,8 @@ DataOption = Annotated[
 UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help="A gateway elsewhere; needs --key.")]
 KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="An API key, or @FILE to read it from.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+T = TypeVar("T")
 
 DATA_DEFAULT = Path(".gantry")
 
@@ -56,6 +58,10 @@ class Remote:
             headers={**({"content-type": JSON} if has_body else {}), **(headers or {})},
             wait_ms=wait_ms,
         )
+        return self.run(call)
+
+    def run(self, call: Call[T]) -> T:
+        """Run a call of `gantry.http.calls`."""
         try:
             return self._client.run(call)
         except GantryProblem as error:

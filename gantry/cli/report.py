@@ -1,0 +1,267 @@
+"""`gantry report`: backlog and lag reports: jobs, runs, rows, pages."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from gantry.cli.outcome import fail
+from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, Remote, UrlOption, connect, segment
+from gantry.cli.reportwait import wait_for_run
+from gantry.cli.shown import cell, print_facts, print_json, print_table
+from gantry.http.calls import get_report_page
+from gantry.model.lag import brief_duration, severity
+
+app = typer.Typer(name="report", help="Backlog and lag reports.", no_args_is_help=True)
+
+LAG_REPORT: Final = "lag_report"
+LATEST: Final = "latest"
+WAIT_MAX_S: Final = 3_600
+REASONS_MAX: Final = 10
+"""Causes and next steps under the table: of the worst."""
+
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="lag_report, backlog_profile or throughput_rollup.")]
+RunOption = Annotated[str, typer.Option("--run", metavar="ID", help="A run; default: the latest that succeeded.")]
+
+
+class Level(StrEnum):
+    """Which rows of a lag report."""
+
+    TOPIC = "topic"
+    QUEUE = "queue"
+
+
+@app.command("list")
+def list_jobs(
+    *,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the report jobs: when they run, and how the last run went."""
+    items = connect(data, url, key).call("GET", "/v1/reports")["items"]
+    if as_json:
+        print_json(items)
+        return
+    rows = []
+    for item in items:
+        last = item["last_run"] or {}
+        rows.append(
+            [
+                item["job"],
+                item["schedule"],
+                item["next_run_at"],
+                last.get("status"),
+                last.get("finished_at"),
+                last.get("error"),
+            ]
+        )
+    columns = ["job", "schedule", "next_run_at", "last_status", "last_finished_at", "last_error"]
+    print_table(columns, rows, empty="there are no report jobs")
+
+
+@app.command()
+def run(
+    job: JobArgument,
+    *,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end, and show what it found.")] = False,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Report on a time, such as 2026-11-21T09:30:00Z.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Where that time ends.")] = None,
+    timeout: Annotated[int, typer.Option(metavar="SECONDS", min=1, help="How long --wait waits.")] = WAIT_MAX_S,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a report job run now; without --wait, say which run it is and go.
+
+    With --wait it prints the groups, the worst first, and where the HTML page is; with --json the rows instead. It ends
+    0 only if the run succeeded.
+    """
+    if (since is None) != (until is None):
+        raise typer.BadParameter("--from and --to belong together")
+    remote = connect(data, url, key)
+    body = {} if since is None else {"window": {"from": since, "to": until}}
+    started = remote.call("POST", f"/v1/reports/{segment(job)}/runs", body=body)
+    if not wait:
+        if as_json:
+            print_json(started)
+        else:
+            print_facts({name: started[name] for name in ("id", "job", "status", "window", "created_at")})
+        return
+    ended = wait_for_run(remote, started, timeout_s=timeout)
+    if ended["status"] != "succeeded":
+        fail(f"run {ended['id']} of {job}: {ended['status']}: {ended['error'] or 'no reason was given'}")
+    rows = list(_rows(remote, ended["id"])) if job == LAG_REPORT else []
+    if as_json:
+        print_json(rows if job == LAG_REPORT else ended)
+        return
+    if job == LAG_REPORT:
+        _print_lag([row for row in rows if row["level"] == Level.TOPIC])
+        print()
+    print_facts(
+        {"run": ended["id"], "rows": ended["rows"], "took": _took(ended), "page": (ended["files"] or {}).get("html")}
+    )
+
+
+@app.command()
+def runs(
+    job: JobArgument,
+    *,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="The most to show.")] = 20,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List a job's runs, the newest first."""
+    items = connect(data, url, key).call("GET", f"/v1/reports/{segment(job)}/runs", query={"limit": limit})["items"]
+    if as_json:
+        print_json(items)
+        return
+    rows = [
+        [
+            item["id"],
+            item["status"],
+            item["trigger"],
+            None if item["window"] is None else f"{item['window']['from']} to {item['window']['to']}",
+            item["created_at"],
+            _took(item),
+            item["rows"],
+            item["error"],
+        ]
+        for item in items
+    ]
+    columns = ["id", "status", "trigger", "window", "created_at", "took", "rows", "error"]
+    print_table(columns, rows, empty=f"{job} has never run")
+
+
+@app.command()
+def show(
+    job: JobArgument,
+    *,
+    run_id: RunOption = LATEST,
+    group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group.")] = None,
+    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Only this topic.")] = None,
+    level: Annotated[
+        Level | None, typer.Option(help="Only such rows; a table has those of topics where this is not said.")
+    ] = None,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a lag report says: who is behind, since when, why, and what to do; the worst first."""
+    wanted = level if level is not None or as_json else Level.TOPIC
+    rows = list(_rows(connect(data, url, key), run_id, job=job, group=group, topic=topic, level=wanted))
+    if as_json:
+        print_json(rows)
+        return
+    _print_lag(rows)
+
+
+@app.command()
+def page(
+    job: JobArgument,
+    *,
+    run_id: RunOption = LATEST,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Get it from the gateway, and write it to a file here.")
+    ] = None,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+) -> None:
+    """Print where a run's HTML page is, on the machine that made it; with --save, get it from anywhere."""
+    remote = connect(data, url, key)
+    if save is not None:
+        content = remote.run(get_report_page(job, run_id))
+        try:
+            save.write_text(content, encoding="utf-8")
+        except OSError as error:
+            fail(f"{save}: {error.strerror}")
+        print(save)
+        return
+    found = remote.call("GET", f"/v1/reports/{segment(job)}/runs/{segment(run_id)}")
+    where = (found["files"] or {}).get("html")
+    if where is None:
+        fail(f"run {found['id']} of {job} is {found['status']} and has no page")
+    print(where)
+
+
+app.command("open", hidden=True)(page)
+
+
+def _rows(remote: Remote, run_id: str, *, job: str = LAG_REPORT, **wanted: str | None) -> Sequence[dict[str, Any]]:
+    """Return all rows of one run: `latest` may be another one by the second page."""
+    path = f"/v1/reports/{segment(job)}/rows"
+    first = remote.call("GET", path, query={"run": run_id, "limit": 1_000, **wanted})
+    rows: list[dict[str, Any]] = first["items"]
+    cursor = first["next_cursor"]
+    while cursor is not None:
+        more = remote.call("GET", path, query={"run": first["run"], "limit": 1_000, "cursor": cursor, **wanted})
+        rows += more["items"]
+        cursor = more["next_cursor"]
+    return rows
+
+
+def _print_lag(rows: Sequence[dict[str, Any]]) -> None:
+    ordered = sorted(
+        rows,
+        key=lambda row: (
+            severity(row["verdict"]),
+            -(row["lag_seconds"] or 0),
+            -(row["lag_messages"] or 0),
+            row["group"],
+            row["topic"],
+        ),
+    )
+    has_queues = any(row["queue_id"] is not None for row in rows)
+    place = ["queue"] if has_queues else []
+    columns = ["verdict", "group", "topic", *place, "messages", "behind", "gone_in", "deleted_in"]
+    print_table(
+        columns, [_lag_cells(row, has_queues=has_queues) for row in ordered], empty="there are no groups to report on"
+    )
+    said = [row for row in ordered if row["verdict"] != "OK" and row["level"] == Level.TOPIC]
+    for row in said[:REASONS_MAX]:
+        print(f"\n{cell(row['verdict'])} {cell(row['group'])} on {cell(row['topic'])}: {cell(row['cause'])}")
+        if row["next_step"]:
+            print(f"  next step: {cell(row['next_step'])}")
+    if len(said) > REASONS_MAX:
+        print(f"\n{len(said) - REASONS_MAX:,} more are not OK: the page has all, and --json")
+
+
+def _lag_cells(row: dict[str, Any], *, has_queues: bool) -> list[object]:
+    waits = row["lag_messages"] != 0
+    place = None if row["queue_id"] is None else f"{row['broker']}/{row['queue_id']}"
+    return [
+        row["verdict"],
+        row["group"],
+        row["topic"],
+        *([place] if has_queues else []),
+        "unknown" if row["lag_messages"] is None else f"{row['lag_messages']:,}",
+        _length(row["lag_seconds"]) if waits else None,
+        _gone(row) if waits else None,
+        _length(row["retention_left_s"]) if waits else None,
+    ]
+
+
+def _length(seconds: float | None) -> str:
+    return "unknown" if seconds is None else brief_duration(seconds)
+
+
+def _gone(row: dict[str, Any]) -> str | None:
+    if row["drain_eta_s"] is not None:
+        return brief_duration(row["drain_eta_s"])
+    if row["verdict"] == "OK":  # It keeps up: a little is always on its way.
+        return None
+    return "unknown" if row["in_rate"] is None or row["out_rate"] is None else "never"
+
+
+def _took(found: dict[str, Any]) -> str | None:
+    return None if found["duration_ms"] is None else brief_duration(found["duration_ms"] / 1_000)

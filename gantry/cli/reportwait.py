@@ -1,0 +1,98 @@
+"""Waiting for a run of a report: its progress on stderr, so that stdout has nothing but the result."""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from rich.console import Console
+
+from gantry.cli.outcome import fail
+from gantry.cli.remote import Remote, segment
+from gantry.cli.shown import cell
+
+POLL_S: Final = 0.5
+# A scheduler looks for queued runs every second or so.
+QUEUED_HINT_S: Final = 15
+# A failed run may be queued again a moment later, to be tried again.
+SECOND_LOOK_S: Final = 1.5
+
+ENDED: Final = frozenset({"succeeded", "failed", "timed_out"})
+
+
+def wait_for_run(remote: Remote, started: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
+    """Return the run once it has ended, well or not.
+
+    Raises:
+        SystemExit: It has not ended in time, or the gateway refused; the reason has been said.
+    """
+    path = f"/v1/reports/{segment(started['job'])}/runs/{segment(started['id'])}"
+    deadline = time.monotonic() + timeout_s
+    hint_at = time.monotonic() + QUEUED_HINT_S
+    teller = _Teller()
+    found = started
+    try:
+        while True:
+            if found["status"] in ENDED:
+                if found["status"] == "succeeded":
+                    return found
+                time.sleep(SECOND_LOOK_S)
+                found = _look(remote, path)
+                if found["status"] in ENDED:
+                    return found
+            if time.monotonic() >= deadline:
+                fail(
+                    f"run {found['id']} is still {found['status']} after {timeout_s:g} s; it goes on: gantry report runs {found['job']}"
+                )
+            hint = found["status"] == "queued" and found["attempt"] == 0 and time.monotonic() >= hint_at
+            teller.tell(_progress(found, is_late=hint))
+            time.sleep(POLL_S)
+            found = _look(remote, path)
+    finally:
+        teller.close()
+
+
+def _look(remote: Remote, path: str) -> dict[str, Any]:
+    found: dict[str, Any] = remote.call("GET", path)
+    return found
+
+
+def _progress(found: dict[str, Any], *, is_late: bool) -> str:
+    return " ".join(_parts(found, is_late=is_late))
+
+
+def _parts(found: dict[str, Any], *, is_late: bool) -> Iterator[str]:
+    yield f"{found['job']}: {found['status']}"
+    progress = found["progress"] or {}
+    if progress.get("percent") is not None:
+        yield f"{progress['percent']} %"
+    if progress.get("step"):
+        yield cell(progress["step"])
+    if found["status"] == "queued" and found["attempt"]:
+        yield f"after attempt {found['attempt']}: {' '.join(cell(found['error'] or 'no reason was given').split())}"
+    if is_late:
+        yield "(nobody has taken it yet: is a scheduler running? `gantry up` starts one, and so does `gantry scheduler`)"
+
+
+class _Teller:
+    """Says how far a run is: one line that changes on a terminal, else a line a change."""
+
+    def __init__(self) -> None:
+        console = Console(stderr=True, highlight=False)
+        self._status = console.status("", spinner="line") if sys.stderr.isatty() else None
+        self._last = ""
+        if self._status is not None:
+            self._status.start()
+
+    def tell(self, line: str) -> None:
+        if line == self._last:
+            return
+        self._last = line
+        if self._status is not None:
+            self._status.update(line.replace("[", "\\["))
+        else:
+            print(line, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        if self._status is not None:
+            self._status.stop()

@@ -1,0 +1,208 @@
+"""`gantry report`: what it asks of the gateway, what it prints while it waits, and how it ends."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gantry.cli import reportwait
+from tests.unit.gantry.cli.conftest import Answers, problem
+
+Gantry = Callable[..., Any]
+
+RUNS = "/v1/reports/lag_report/runs"
+ROWS = "GET /v1/reports/lag_report/rows"
+RUN = {
+    "id": "r-1", "job": "lag_report", "window": None, "trigger": "manual", "status": "queued", "progress": None,
+    "attempt": 0, "rows": None, "error": None, "created_at": "2026-11-22T09:30:00.000Z", "started_at": None,
+    "finished_at": None, "duration_ms": None, "files": None,
+}  # fmt: skip
+RUNNING = {**RUN, "status": "running", "attempt": 1, "progress": {"percent": 40, "step": "reads offsets"}}
+DONE = {
+    **RUN, "status": "succeeded", "attempt": 1, "rows": 3, "duration_ms": 4_210,
+    "files": {"html": "DIR/reports/lag_report/r-1.html", "parquet": None},
+}  # fmt: skip
+FAILED = {**RUN, "status": "failed", "attempt": 1, "error": "no Java:\ninstall Java 17"}
+
+
+def row(group: str, verdict: str, **more: Any) -> dict[str, Any]:
+    return {
+        "level": "topic", "group": group, "topic": "T", "broker": None, "queue_id": None, "as_of": "", "lag_messages": 0,
+        "lag_seconds": 0.0, "oldest_unconsumed_at": None, "in_rate": 1.0, "out_rate": 1.0, "drain_eta_s": None,
+        "drain_eta_low_s": None, "drain_eta_high_s": None, "retention_left_s": None, "skew": None, "top_tags": None,
+        "clients": 1, "verdict": verdict, "cause": "because", "next_step": "do it", "evidence": {}, **more,
+    }  # fmt: skip
+
+
+LAG = [
+    row("fine", "OK"),
+    row("slow", "LAGGING", lag_messages=1_234, lag_seconds=31.0, drain_eta_s=75.0, retention_left_s=7_200.0),
+    row("lost", "UNKNOWN", lag_messages=None, lag_seconds=None, in_rate=None, out_rate=None, clients=None),
+    row("dead", "STOPPED", lag_messages=9, lag_seconds=3_600.0, out_rate=0.0, clients=0),
+    row("dead", "STOPPED", level="queue", broker="broker-a", queue_id=3, lag_messages=9, lag_seconds=3_600.0),
+]
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reportwait, "POLL_S", 0)
+    monkeypatch.setattr(reportwait, "SECOND_LOOK_S", 0)
+
+
+def in_turn(*given: Any) -> Callable[[httpx.Request], Any]:
+    left = list(given)
+    return lambda _: left.pop(0) if len(left) > 1 else left[0]
+
+
+def lag_rows(request: httpx.Request) -> Any:
+    level = request.url.params.get("level")
+    return {
+        "run": "r-1",
+        "as_of": "",
+        "items": [item for item in LAG if level in (None, item["level"])],
+        "next_cursor": None,
+    }
+
+
+def test_a_run_is_started_and_named(answers: Answers, gantry: Gantry) -> None:
+    answers.by_call[f"POST {RUNS}"] = httpx.Response(202, json=RUN)
+    done = gantry("report", "run", "lag_report")
+    assert done.exit_code == 0, done.output
+    assert answers.body() == {}
+    assert "r-1" in done.stdout
+    gantry("report", "run", "lag_report", "--from", "2026-11-21T00:00:00Z", "--to", "2026-11-22T00:00:00Z")
+    assert answers.body() == {"window": {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}}
+    assert json.loads(gantry("report", "run", "lag_report", "--json").stdout) == RUN
+
+
+def test_waiting_shows_progress_then_the_worst_first_and_the_page(answers: Answers, gantry: Gantry) -> None:
+    answers.by_call[f"POST {RUNS}"] = httpx.Response(202, json=RUN)
+    answers.by_call[f"GET {RUNS}/r-1"] = in_turn(RUN, RUNNING, RUNNING, DONE)
+    answers.by_call[ROWS] = lag_rows
+    done = gantry("report", "run", "lag_report", "--wait")
+    assert done.exit_code == 0, done.output
+    assert done.stderr.splitlines() == ["lag_report: queued", "lag_report: running 40 % reads offsets"]
+    lines = done.stdout.splitlines()
+    assert [line.split()[1] for line in lines[1:5]] == ["dead", "slow", "lost", "fine"]
+    assert lines[2].split() == [
+        "LAGGING", "slow", "T", "1,234", "31", "s", "1", "min", "15", "s", "2", "h",
+    ]  # fmt: skip
+    assert lines[3].split()[3:] == ["unknown"] * 4
+    assert "STOPPED dead on T: because" in lines
+    assert lines[-1].split() == ["page", "DIR/reports/lag_report/r-1.html"]
+    assert answers.asked[-1].url.params["run"] == "r-1"
+
+
+def test_json_is_the_rows_of_both_levels(answers: Answers, gantry: Gantry) -> None:
+    answers.by_call[f"POST {RUNS}"] = DONE
+    answers.by_call[ROWS] = lag_rows
+    assert json.loads(gantry("report", "run", "lag_report", "--wait", "--json").stdout) == LAG
+
+
+def test_other_jobs_have_a_page_only(answers: Answers, gantry: Gantry) -> None:
+    answers.by_call["POST /v1/reports/backlog_profile/runs"] = {**DONE, "job": "backlog_profile"}
+    done = gantry("report", "run", "backlog_profile", "--wait")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1].split() == ["page", "DIR/reports/lag_report/r-1.html"]
+
+
+def test_a_run_that_failed_ends_with_1_and_its_reason(answers: Answers, gantry: Gantry) -> None:
+    answers.by_call[f"POST {RUNS}"] = RUN
+    answers.by_call[f"GET {RUNS}/r-1"] = FAILED
+    done = gantry("report", "run", "lag_report", "--wait")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.splitlines()[-1] == "gantry: run r-1 of lag_report: failed: no Java: install Java 17"
+
+
+def test_a_run_that_is_tried_again_is_waited_for(answers: Answers, gantry: Gantry) -> None:
+    again = {**FAILED, "status": "queued"}
+    answers.by_call[f"POST {RUNS}"] = RUN
+    answers.by_call[f"GET {RUNS}/r-1"] = in_turn(FAILED, again, again, DONE)
+    answers.by_call[ROWS] = lag_rows
+    done = gantry("report", "run", "lag_report", "--wait")
+    assert done.exit_code == 0, done.stderr
+    assert "lag_report: queued after attempt 1: no Java: install Java 17" in done.stderr
+
+
+def test_waiting_has_an_end(answers: Answers, gantry: Gantry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reportwait, "QUEUED_HINT_S", 0)
+    moments = iter(range(1_000))
+    monkeypatch.setattr(reportwait.time, "monotonic", lambda: next(moments))
+    answers.by_call[f"POST {RUNS}"] = RUN
+    answers.by_call[f"GET {RUNS}/r-1"] = RUN
+    done = gantry("report", "run", "lag_report", "--wait", "--timeout", "30")
+    assert done.exit_code == 1
+    assert "is a scheduler running?" in done.stderr
+    assert "run r-1 is still queued after 30 s" in done.stderr
+
+
+def test_jobs_and_runs_are_listed(answers: Answers, gantry: Gantry) -> None:
+    jobs = [
+        {"job": "lag_report", "schedule": "*/5 * * * *", "next_run_at": "2026-11-22T09:35:00.000Z", "last_run": DONE},
+        {"job": "throughput_rollup", "schedule": None, "next_run_at": None, "last_run": None},
+    ]
+    answers.by_call["GET /v1/reports"] = {"items": jobs}
+    assert json.loads(gantry("report", "list", "--json").stdout) == jobs
+    assert "succeeded" in gantry("report", "list").stdout
+    window = {"from": "2026-11-21T00:00:00.000Z", "to": "2026-11-22T00:00:00.000Z"}
+    answers.by_call[f"GET {RUNS}"] = {"items": [{**FAILED, "window": window}, DONE], "next_cursor": "more"}
+    shown = gantry("report", "runs", "lag_report", "--limit", "2").stdout
+    assert answers.asked[-1].url.params["limit"] == "2"
+    assert "2026-11-21T00:00:00.000Z to 2026-11-22T00:00:00.000Z" in shown
+    assert "4.2 s" in shown
+
+
+def test_rows_are_shown_as_they_are_asked_for(answers: Answers, gantry: Gantry) -> None:
+    answers.by_call[ROWS] = lag_rows
+    shown = gantry("report", "show", "lag_report", "--group", "dead").stdout
+    assert dict(answers.asked[-1].url.params) == {"run": "latest", "limit": "1000", "group": "dead", "level": "topic"}
+    assert "broker-a/3" not in shown
+    assert "broker-a/3" in gantry("report", "show", "lag_report", "--level", "queue", "--run", "r-1").stdout
+    assert json.loads(gantry("report", "show", "lag_report", "--json").stdout) == LAG
+    assert gantry("report", "show", "lag_report", "--level", "broker").exit_code == 2
+
+
+def test_later_pages_are_of_the_same_run(answers: Answers, gantry: Gantry) -> None:
+    answers.by_call[ROWS] = in_turn(
+        {"run": "r-1", "as_of": "", "items": LAG[:1], "next_cursor": "2"},
+        {"run": "r-1", "as_of": "", "items": LAG[1:], "next_cursor": None},
+    )
+    assert json.loads(gantry("report", "show", "lag_report", "--json").stdout) == LAG
+    assert [request.url.params["run"] for request in answers.asked] == ["latest", "r-1"]
+
+
+def test_the_page_is_named_or_fetched(answers: Answers, gantry: Gantry, tmp_path: Path) -> None:
+    answers.by_call[f"GET {RUNS}/latest"] = DONE
+    assert gantry("report", "page", "lag_report").stdout == "DIR/reports/lag_report/r-1.html\n"
+    assert gantry("report", "open", "lag_report").stdout == "DIR/reports/lag_report/r-1.html\n"
+    answers.by_call[f"GET {RUNS}/latest/html"] = httpx.Response(200, text="<!DOCTYPE html>é")
+    target = tmp_path / "page.html"
+    assert gantry("report", "page", "lag_report", "--save", str(target)).exit_code == 0
+    assert target.read_text(encoding="utf-8") == "<!DOCTYPE html>é"
+    assert gantry("report", "page", "lag_report", "--save", str(tmp_path)).exit_code == 1
+    answers.by_call[f"GET {RUNS}/r-1"] = RUNNING
+    done = gantry("report", "page", "lag_report", "--run", "r-1")
+    assert (done.exit_code, done.stderr) == (1, "gantry: run r-1 of lag_report is running and has no page\n")
+
+
+def test_refusals_and_wrong_usage(answers: Answers, gantry: Gantry) -> None:
+    answers.by_call["POST /v1/reports/no/runs"] = problem(
+        404, "There is no such report", "job: 'no' is not one of them"
+    )
+    done = gantry("report", "run", "no")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "gantry: There is no such report: job: 'no' is not one of them\n"
+    assert gantry("report", "run", "lag_report", "--from", "2026-11-21T00:00:00Z").exit_code == 2
+    assert gantry("report", "run").exit_code == 2
+    assert len(answers.asked) == 1
+
+
+def test_what_a_row_brings_does_not_steer_the_terminal(answers: Answers, gantry: Gantry) -> None:
+    evil = row("g", "LAGGING", cause="\x1b[31mred", next_step="[bold]x")
+    answers.by_call[ROWS] = {"run": "r-1", "as_of": "", "items": [evil], "next_cursor": None}
+    shown = gantry("report", "show", "lag_report").stdout
+    assert "\x1b" not in shown
+    assert "\\x1b[31mred" in shown
