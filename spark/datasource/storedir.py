@@ -1,24 +1,312 @@
-"""Kinds `messages`, `backlog` and `offsets` from a store's folder, read without a broker."""
+"""Kinds `messages`, `backlog` and `offsets` from a store's folder or an archive of one, read without a broker.
 
-from collections.abc import Iterator
+It is a store that no broker runs on: Gantry's or Apache RocketMQ's, stopped in order or not. Damaged records are left
+out and said in the log, as everywhere. What only brokers know is not there: subscriptions, and who is connected.
+"""
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from spark.datasource.options import OptionError, Options
+from gantry.model.javahash import java_hash
+from gantry.model.names import SCHEDULE_TOPIC, is_system_group, is_system_topic
+from gantry.runtime.telemetry import logger
+from gantry.storeformat.scan import StoreReader
+from spark.datasource import backlog, offsets
+from spark.datasource.backlog import region_of, units_batch
+from spark.datasource.batches import ROWS_PER_BATCH, arrow_schema, plan_rows, unpack_rows
+from spark.datasource.messages import EXACT, NARROWING, merged, offset_bounds, row_filter
+from spark.datasource.offsets import offsets_row
+from spark.datasource.options import BACKLOG, MESSAGES, OFFSETS, OptionError, Options, Position, Where
+from spark.datasource.partitions import Region, RegionsPartition, RowsPartition, plan_regions
+from spark.datasource.places import Place
+from spark.datasource.pushdown import Pushed, Wanted, push_down
+from spark.datasource.recordbounds import Bounds, Damage
+from spark.datasource.records import RecordDecoder
+from spark.datasource.storefiles import open_store, store_name
+from spark.datasource.storequeues import (
+    UNIT,
+    StoreQueue,
+    StoreQueues,
+    Units,
+    broker_name,
+    committed_offsets,
+    find_time,
+    read_units,
+    topic_queues,
+)
+from spark.datasource.topicqueues import CLOCK_SLACK_MS
+
+log = logger("spark.store")
+
+_PUSHED: Final = {
+    MESSAGES: (EXACT, NARROWING),
+    BACKLOG: (backlog.EXACT, ()),
+    OFFSETS: (offsets.EXACT, ()),
+}
+BLOCK_BYTES: Final = 16 << 20
+"""Of records decoded at once."""
+# As brokers give a unit that stands for no message.
+_UNKNOWN: Final = np.array((0, -1, 0, -1), backlog.UNIT)
+
+
+@dataclass(frozen=True, repr=False)
+class UnitsPartition(RegionsPartition):
+    """Regions with their units, of a store whose files do not have them all."""
+
+    units: tuple[bytes, ...] = ()
 
 
 class StoreDirReader(DataSourceReader):
     """Reads a store that is not running."""
 
     def __init__(self, kind: str, options: Options, schema: StructType) -> None:
-        self._kind, self._options, self._schema = kind, options, schema
+        """Make a reader. Raises OptionError for kinds that only brokers can answer."""
+        if kind not in _PUSHED:
+            raise OptionError("path", options.path, f"means nothing for kind {kind}, which only brokers can answer")
+        assert options.path is not None
+        self._kind, self._options, self._schema, self._path = kind, options, schema, options.path
+        self._pushed = _asked_by_options(options) if kind == BACKLOG else Pushed()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name.
+        """Take what the kind can decide; return the rest."""
+        exact, narrowing = _PUSHED[self._kind]
+        pushed, left = push_down(filters, exact=exact, narrowing=narrowing)
+        for column, wanted in pushed.columns.items():
+            self._pushed = self._pushed.also(column, wanted)
+        return left
 
     def partitions(self) -> list[InputPartition]:
-        """Look at the store. Raises OptionError."""
-        raise OptionError("path", self._options.path, "can't be read yet")
+        """Look at the store. Raises StoreFileError, OptionError."""
+        with open_store(self._path) as reader:
+            queues = StoreQueues(reader)
+            if self._kind == MESSAGES:
+                return self._tasks(queues, self._message_regions(reader, queues))
+            places = list(self._places(reader, queues))
+            if self._kind == OFFSETS:
+                rows = [offsets_row(place) for place in places]
+                return plan_rows(self._schema, rows, self._options.max_rows_per_partition)
+            found = [region_of(place, self._options, self._pushed) for place in places]
+            return self._tasks(queues, [region for region in found if region is not None])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield nothing."""
-        yield from ()
+        """Yield a task's rows. Raises StoreFileError."""
+        if isinstance(partition, RowsPartition):
+            yield from unpack_rows(partition.data)
+        elif isinstance(partition, RegionsPartition):
+            with open_store(self._path) as reader:
+                packed = partition.units if isinstance(partition, UnitsPartition) else ()
+                batches = self._messages if self._kind == MESSAGES else self._backlog
+                yield from merged(batches(reader, partition.regions, packed))
+
+    # Planning
+
+    def _tasks(self, queues: StoreQueues, regions: Iterable[Region]) -> list[InputPartition]:
+        planned = plan_regions(regions, self._options.max_rows_per_partition)
+        if not queues.is_from_log:
+            return list(planned)
+        return [
+            UnitsPartition(
+                one.regions,
+                tuple(
+                    queues.queue(region.topic, region.queue_id).slice(region.start, region.end).tobytes()
+                    for region in one.regions
+                ),
+            )
+            for one in planned
+        ]
+
+    def _message_regions(self, reader: StoreReader, queues: StoreQueues) -> list[Region]:
+        configured = topic_queues(reader) or {}
+        broker = broker_name(configured, store_name(self._path))
+        known = {topic for topic, _ in queues.places} | configured.keys()
+        for topic in self._options.topics or ():
+            if topic not in known:
+                raise OptionError("topics", topic, f"is no topic of the store {self._path}")
+        first, end = offset_bounds(self._pushed)
+        regions = []
+        for topic, queue_id in queues.places:
+            if not self._is_wanted_topic(topic, broker) or not self._pushed.passes("queue_id", queue_id):
+                continue
+            if not self._pushed.passes("broker", broker):
+                continue
+            queue = queues.queue(topic, queue_id)
+            start, stop = self._bounds(reader, queue)
+            start = start if first is None else max(start, first)
+            stop = stop if end is None else min(stop, end)
+            if start < stop:
+                regions.append(Region(topic, broker, queue_id, start, stop))
+        return regions
+
+    def _bounds(self, reader: StoreReader, queue: StoreQueue) -> tuple[int, int]:
+        """Return from where to where a queue is read, by options and store times."""
+        wanted = row_filter(self._options, self._pushed)
+
+        def place(given: Position | None, at_ms: int | None, otherwise: int) -> int:
+            if given is not None and given.where is not Where.TIME:
+                words = {Where.EARLIEST: queue.min_offset, Where.LATEST: queue.max_offset}
+                return min(max(words.get(given.where, given.value), queue.min_offset), queue.max_offset)
+            return otherwise if at_ms is None else find_time(reader, queue, at_ms)
+
+        from_ms, to_ms = wanted.stored_from_ms, wanted.stored_to_ms
+        start = place(self._options.start, None if from_ms is None else from_ms - CLOCK_SLACK_MS, queue.min_offset)
+        return start, place(self._options.end, None if to_ms is None else to_ms + CLOCK_SLACK_MS, queue.max_offset)
+
+    def _places(self, reader: StoreReader, queues: StoreQueues) -> Iterator[Place]:
+        """Yield each group in each queue it has committed to, and those beside them in the same topics."""
+        configured = topic_queues(reader)
+        broker = broker_name(configured or (), store_name(self._path))
+        options, pushed = self._options, self._pushed
+        if not pushed.passes("broker", broker):
+            return
+        for group, topics in sorted(committed_offsets(reader).items()):
+            is_named = group in (options.groups or ())
+            if (options.groups is not None and not is_named) or not pushed.passes("group", group):
+                continue
+            if is_system_group(group) and not (options.include_system or is_named):
+                continue
+            for topic, committed in sorted(topics.items()):
+                if not self._is_wanted_topic(topic, broker):
+                    continue
+                count = None if configured is None else configured.get(topic)
+                ids = committed.keys() | set(range(count or 0))
+                error = f"the store has no topic {topic}" if configured is not None and count is None else None
+                for queue_id in sorted(ids):
+                    if not pushed.passes("queue_id", queue_id):
+                        continue
+                    queue = queues.queue(topic, queue_id)
+                    first = queue.min_offset if error is None else None
+                    end = queue.max_offset if error is None else None
+                    yield Place(group, topic, broker, queue_id, first, end, committed.get(queue_id), error)
+
+    def _is_wanted_topic(self, topic: str, broker: str) -> bool:
+        if not self._pushed.passes("topic", topic):
+            return False
+        if self._options.topics is not None:
+            return topic in self._options.topics
+        return self._options.include_system or not is_system_topic(topic, None, broker)
+
+    # Reading
+
+    def _messages(
+        self, reader: StoreReader, regions: Sequence[Region], packed: Sequence[bytes]
+    ) -> Iterator[pa.RecordBatch]:
+        arrow = arrow_schema(self._schema)
+        wanted = row_filter(self._options, self._pushed)
+        codes = self._tags_codes()
+        for number, region in enumerate(regions):
+            decoder = RecordDecoder(region.topic, region.broker, region.queue_id, arrow, mark=reader.mark)
+            damaged: list[Damage] = []
+            units = _units_of(reader, region, packed[number] if packed else None)
+            rows = np.flatnonzero(StoreQueue.is_message(units))
+            if codes is not None and region.topic != SCHEDULE_TOPIC:
+                rows = rows[np.isin(units["tags_code"][rows], codes)]
+            for path, bounds, _ in _blocks(reader, region, units, rows):
+                batch, damages = decoder.decode(reader.memory(path), bounds, wanted)
+                damaged += damages
+                if batch is not None:
+                    yield batch
+            _log_damaged(region, damaged)
+
+    def _backlog(
+        self, reader: StoreReader, regions: Sequence[Region], packed: Sequence[bytes]
+    ) -> Iterator[pa.RecordBatch]:
+        arrow = arrow_schema(self._schema)
+        for number, region in enumerate(regions):
+            decoder = RecordDecoder(region.topic, region.broker, region.queue_id, arrow, mark=reader.mark)
+            units = _units_of(reader, region, packed[number] if packed else None)
+            is_message = StoreQueue.is_message(units)
+            given = np.full(len(units), _UNKNOWN, backlog.UNIT)
+            for name in UNIT.names or ():
+                given[name][is_message] = units[name][is_message]
+            for path, bounds, rows in _blocks(reader, region, units, np.flatnonzero(is_message)):
+                given["stored_at_ms"][rows] = decoder.stored_at(reader.memory(path), bounds)
+            for at in range(0, len(units), ROWS_PER_BATCH):
+                piece = given[at : at + ROWS_PER_BATCH]
+                part = Region(
+                    region.topic,
+                    region.broker,
+                    region.queue_id,
+                    region.start + at,
+                    region.start + at + len(piece),
+                    region.group,
+                )
+                batch = units_batch(self._schema, [(part, piece)], self._pushed)
+                if batch.num_rows:
+                    yield batch
+
+    def _tags_codes(self) -> npt.NDArray[np.int64] | None:
+        """Return the hashes of the tags that are asked for; None: all."""
+        values = self._pushed.wanted("tag").values
+        if values is None:
+            return None
+        return np.array([java_hash(tag) for tag in values if isinstance(tag, str)], np.int64)
+
+
+def _asked_by_options(options: Options) -> Pushed:
+    """Return what `from` and `to` ask of store times."""
+    asked, pushed = row_filter(options, Pushed()), Pushed()
+    if asked.stored_from_ms is not None:
+        pushed = pushed.also("stored_at", Wanted(at_least=asked.stored_from_ms * 1_000))
+    if asked.stored_to_ms is not None:
+        pushed = pushed.also("stored_at", Wanted(at_most=asked.stored_to_ms * 1_000 - 1))
+    return pushed
+
+
+def _units_of(reader: StoreReader, region: Region, packed: bytes | None) -> Units:
+    """Return a region's units: those that travelled with the task, or those of the files; as many as it has offsets."""
+    if packed is not None:
+        return np.frombuffer(packed, UNIT)
+    first, units = read_units(reader, region.topic, region.queue_id, start=region.start, end=region.end)
+    if first != region.start or len(units) != region.rows:
+        # The store was changed since: what is not there any more is not given.
+        whole = np.zeros(region.rows, UNIT)
+        whole[first - region.start : first - region.start + len(units)] = units
+        return whole
+    return units
+
+
+def _blocks(
+    reader: StoreReader, region: Region, units: Units, rows: npt.NDArray[np.intp]
+) -> Iterator[tuple[str, Bounds, npt.NDArray[np.intp]]]:
+    """Yield the records of units, some thousands of one file at a time: the file, where they lie, which rows."""
+    physical = units["physical_offset"][rows].astype(np.int64)
+    sizes = units["size"][rows].astype(np.int64)
+    starts = np.array([file.start for file in reader.log_files], np.int64)
+    number = np.searchsorted(starts, physical, side="right") - 1
+    there = (physical >= reader.log_start) & (number >= 0)
+    rows, physical, sizes, number = rows[there], physical[there], sizes[there], number[there]
+    bytes_before = np.cumsum(sizes) - sizes
+    at = 0
+    while at < len(rows):
+        same_file = int(np.searchsorted(number[at:], number[at], side="right")) if _is_sorted(number[at:]) else 1
+        full = int(np.searchsorted(bytes_before[at:], bytes_before[at] + BLOCK_BYTES, side="left"))
+        end = at + max(1, min(same_file, full, ROWS_PER_BATCH))
+        file = reader.log_files[int(number[at])]
+        chosen = slice(at, end)
+        bounds = Bounds(
+            physical[chosen] - file.start, sizes[chosen], region.start + rows[chosen].astype(np.int64), physical[chosen]
+        )
+        yield file.path, bounds, rows[chosen]
+        at = end
+
+
+def _is_sorted(numbers: npt.NDArray[np.intp]) -> bool:
+    return bool((np.diff(numbers) >= 0).all())
+
+
+def _log_damaged(region: Region, damaged: Sequence[Damage]) -> None:
+    if damaged:
+        log.warning(
+            "damaged records are left out",
+            topic=region.topic, queue_id=region.queue_id, records=len(damaged),
+            offsets=[damage.queue_offset for damage in damaged[:20]],
+            reasons=dict(Counter(damage.reason for damage in damaged).most_common(5)),
+        )  # fmt: skip
