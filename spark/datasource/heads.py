@@ -17,12 +17,12 @@ from pyspark.sql.types import StructType
 from gantry.client.answers import read_body
 from gantry.client.backlog import UNIT_ROW, Backlog, Head, HeadQuery
 from gantry.client.engine import ClientEngine
-from gantry.client.errors import BrokerError, ClientError, NotServedError
+from gantry.client.errors import BrokerError, ClientError, NoAnswerError, NotServedError
 from gantry.model.errors import RecordError
 from gantry.model.javahash import tags_code
 from gantry.model.message import MessageQueue
 from gantry.model.record import decode_record
-from gantry.remoting.bodies.backlog import TAGS_CODES_MAX
+from gantry.remoting.bodies.backlog import HEAD_QUERIES_MAX, TAGS_CODES_MAX
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.query import ViewMessageHeader
 from spark.datasource import live
@@ -37,6 +37,9 @@ from spark.datasource.survey import REQUESTS_MAX
 EXACT = ("group", "topic", "broker", "queue_id")
 
 HEADS_PER_TASK: Final = 1_024
+HEADS_TIMEOUT_MS: Final = 120_000
+"""For all heads of a task."""
+assert HEADS_TIMEOUT_MS < live.PLAN_TIMEOUT_MS
 UNITS_EXAMINED_MAX: Final = 256
 """Whose tags are counted, of each queue; a request has as many rows, 7 kB."""
 NAMES_LOOKED_UP_MAX: Final = 256
@@ -153,24 +156,36 @@ async def ask(engine: ClientEngine, broker: str, questions: Sequence[Question]) 
     """Return the rows of questions about one broker, in their order; what can't be answered is told in `error`."""
     backlog = Backlog(engine)
     queries = list(dict.fromkeys(question.query() for question in questions if question.error is None))
+    heads, failure = await _ask_heads(backlog, broker, queries)
+    tags = {} if failure is not None else await _count_tags(engine, backlog, questions)
+    return [_answered_row(question, heads, failure, tags) for question in questions]
+
+
+def _answered_row(
+    question: Question, heads: Mapping[HeadQuery, Head], failure: str | None, tags: Mapping[Region, Tags]
+) -> tuple[Any, ...]:
+    head = None if question.error is not None else heads.get(question.query())
+    error = question.error or (failure if head is None else None)
+    return head_row(question, head, error=error, tags=tags.get(question.place.region))
+
+
+async def _ask_heads(
+    backlog: Backlog, broker: str, queries: Sequence[HeadQuery]
+) -> tuple[dict[HeadQuery, Head], str | None]:
+    """Return what was answered, and why the rest was not."""
     heads: dict[HeadQuery, Head] = {}
-    failure: str | None = None
     try:
-        heads = dict(zip(queries, await backlog.heads(broker, queries), strict=True))
+        async with asyncio.timeout(HEADS_TIMEOUT_MS / 1_000):
+            for part in chunks(queries, HEAD_QUERIES_MAX):
+                heads.update(zip(part, await backlog.heads(broker, part), strict=True))
     except NotServedError:
-        failure = f"broker {broker} does not know request {int(RequestCode.GANTRY_HEADS)}, so it can't say"
+        return heads, f"broker {broker} does not know request {int(RequestCode.GANTRY_HEADS)}, so it can't say"
     except ClientError as error:
-        failure = f"broker {broker}: {error}"
-    tags = await _count_tags(engine, backlog, questions)
-    return [
-        head_row(
-            question,
-            None if question.error is not None else heads.get(question.query()),
-            error=question.error or failure,
-            tags=tags.get(question.place.region),
-        )
-        for question in questions
-    ]
+        return heads, f"broker {broker}: {error}"
+    except TimeoutError:
+        # A filter that lets nothing pass has the broker look at millions of units.
+        return heads, f"broker {broker}: no answer within {HEADS_TIMEOUT_MS} ms"
+    return heads, None
 
 
 def head_row(
@@ -213,7 +228,9 @@ async def _count_tags(engine: ClientEngine, backlog: Backlog, questions: Sequenc
             queue = MessageQueue(region.topic, region.broker, region.queue_id)
             try:
                 units = await backlog.units(queue, region.start, count=min(UNITS_EXAMINED_MAX, region.rows))
-            except NotServedError:
+            except (NotServedError, NoAnswerError):
+                for _ in waiting:  # Nobody is to wait for such a broker again and again.
+                    pass
                 return
             except ClientError:
                 continue
@@ -256,6 +273,8 @@ async def _name_tags(
             queue, physical_offset = samples[key]
             try:
                 tag = await _view_tag(engine, queue, physical_offset)
+            except NoAnswerError:
+                return
             except (ClientError, RecordError):
                 continue
             if tags_code(tag) == key[1]:

@@ -151,3 +151,10 @@ def test_only_what_is_not_known_yet_is_asked():
 def test_a_filter_of_too_many_tags_is_not_asked():
     wanted = TagFilter("…", tuple(range(heads.TAGS_CODES_MAX + 1)))
     assert "at most" in (Question(place(), wanted, is_filter_known=True).error or "")
+
+
+async def test_a_broker_that_takes_too_long_is_told(engine, broker, transport, monkeypatch):
+    monkeypatch.setattr(heads, "HEADS_TIMEOUT_MS", 500)
+    transport.latency_s["a:10911"] = 1.0
+    rows = [as_dict(row) for row in await ask(engine, "a", [Question(place(), ALL, is_filter_known=False)])]
+    assert [row["error"] for row in rows] == ["broker a: no answer within 500 ms"]
