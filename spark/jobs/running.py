@@ -142,13 +142,15 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock) -> Don
     html = page_file(arguments.output, job.name, run.id)
     parquet = parquet_folder(arguments.output, job.name, run.id, now)
     files = {"html": str(html.absolute()), "parquet": str(parquet.absolute())}
+    is_kept = False
     try:
         write_parquet(parquet, table)
         write_page(html, page)
         ledger.succeed(rows, page=page, files=files)
-    except BaseException:
-        remove_run(arguments.output, job.name, run.id, with_log=False)
-        raise
+        is_kept = True
+    finally:
+        if not is_kept:
+            remove_run(arguments.output, job.name, run.id, with_log=False)
     return Done(run.id, rows, files)
 
 

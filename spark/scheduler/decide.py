@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from spark.runs import QueuedRun, Run
 
+HOPELESS_CODES = frozenset({2, 3})
+"""Of jobs: the command line can't be read; nothing that another attempt would mend."""
+
 
 class Ending(enum.Enum):
     """How a job's process ended."""
@@ -38,10 +41,10 @@ class Verdict:
 
 
 def ending_of(exit_code: int) -> Ending:
-    """Return what an exit code of a job means (2: nothing that another attempt would mend)."""
+    """Return what an exit code of a job means."""
     if exit_code == 0:
         return Ending.DONE
-    return Ending.HOPELESS if exit_code == 2 else Ending.FAILED
+    return Ending.HOPELESS if exit_code in HOPELESS_CODES else Ending.FAILED
 
 
 def decide_after(ended: Ended, *, attempts_max: int) -> Verdict:

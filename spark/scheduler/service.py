@@ -60,7 +60,13 @@ class Scheduler:
             self._wake.set()
             self._children.stop()
             # It ends by itself, and a failure of it is what wait_for_stop raises.
-            await asyncio.wait({turning, *self._tending})
+            _, waiting = await asyncio.wait({turning}, timeout=LAST_TURN_TIMEOUT_S)
+            if waiting:
+                self._duty.cut()
+                await asyncio.wait({turning})
+            # Its last turn may have claimed something.
+            while self._tending:
+                await asyncio.wait(self._tending)
             if self._ended:
                 await self._turn(LAST_TURN_TIMEOUT_S)
             self._duty.drop()

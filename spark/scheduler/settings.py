@@ -43,7 +43,7 @@ class SchedulerSettings:
     """A run that said nothing for so long has lost its process; jobs say something every 5 s."""
     keep_days: int = 30
     """How long runs, their rows and their files are kept; the last success of each job stays."""
-    stop_timeout_ms: int = 2_000
+    stop_timeout_ms: int = 1_000
     """How long jobs may go on after SIGTERM; then they are ended, and run again at the next start."""
 
     def check(self) -> None:

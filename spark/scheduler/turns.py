@@ -187,8 +187,7 @@ def settle(runs: Runs, ended: Ended, *, attempts_max: int) -> None:
     run = ended.run
     if ended.ending is Ending.DONE:
         # It has said so itself, together with its rows. One that has not is as good as lost.
-        runs.fail(run.id, run.attempt, "it ended without an error and without a result")
-        return
+        ended = Ended(run, Ending.FAILED, "it ended without an error and without a result")
     if ended.ending is Ending.STOPPED:
         runs.release(run.id, run.attempt)
         return

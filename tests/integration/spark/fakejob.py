@@ -1,0 +1,49 @@
+"""A job of a second, for tests of the scheduler: does what the file `OUTPUT/orders.json` says of the attempt.
+
+    {"1": "fail", "2": "succeed"}
+
+succeed: publishes one page; fail: exits 1 with a reason; hopeless: writes the reason itself and exits 3; hang: waits, with
+a child of its own, until it is killed; silent: exits 0 without a result.
+"""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from uuid import UUID
+
+from spark.postgres import connect
+from spark.results import publish
+from spark.runs import Runs
+
+
+def main(url: str, output: str, job: str, run_text: str, attempt_text: str) -> int:
+    run_id, attempt = UUID(run_text), int(attempt_text)
+    orders = json.loads((Path(output) / "orders.json").read_text())
+    order = orders.get(attempt_text, "succeed")
+    if order == "fail":
+        print(f"{job}: no broker answers in attempt {attempt}", file=sys.stderr)
+        return 1
+    if order == "hopeless":
+        with connect(url, application="fake-job") as connection:
+            Runs(connection).fail(run_id, attempt, "there is no Java")
+        print(f"{job}: there is no Java", file=sys.stderr)
+        return 3
+    if order == "hang":
+        child = subprocess.Popen(["sleep", "600"])
+        (Path(output) / "child.pid").write_text(str(child.pid))
+        with connect(url, application="fake-job") as connection:
+            while Runs(connection).beat(run_id, attempt, percent=50, step="hanging"):
+                time.sleep(0.2)
+            time.sleep(600)
+    if order == "succeed":
+        with connect(url, application="fake-job") as connection:
+            publish(
+                connection, job, run_id=run_id, attempt=attempt, rows=[], page=f"{job} {attempt}", files={"html": "x"}
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,112 @@
+"""Cron expressions as crontab means them, and what is due when nobody looked for a while."""
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from spark.scheduler.cron import Due, check_cron, check_timezone, decide_due, last_before, next_after, parse_cron
+
+# A Saturday.
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def following(text: str, count: int = 3, *, start: datetime = NOON, timezone: str = "UTC") -> list[str]:
+    cron = parse_cron(text, timezone)
+    found: list[str] = []
+    moment = start
+    for _ in range(count):
+        after = next_after(cron, moment)
+        assert after is not None
+        moment = after
+        found.append(f"{moment.astimezone(UTC):%a %d %H:%M}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("*/15 * * * *", ["Sat 21 12:15", "Sat 21 12:30", "Sat 21 12:45"]),
+        ("0 3 * * *", ["Sun 22 03:00", "Mon 23 03:00", "Tue 24 03:00"]),
+        ("0 3 * * 0", ["Sun 22 03:00", "Sun 29 03:00", "Sun 06 03:00"]),
+        ("0 3 * * 7", ["Sun 22 03:00", "Sun 29 03:00", "Sun 06 03:00"]),
+        ("0 3 * * 1-5", ["Mon 23 03:00", "Tue 24 03:00", "Wed 25 03:00"]),
+        ("0 3 * * 5-7", ["Sun 22 03:00", "Fri 27 03:00", "Sat 28 03:00"]),
+        ("0 3 * * 0-2", ["Sun 22 03:00", "Mon 23 03:00", "Tue 24 03:00"]),
+        ("0 3 * * */3", ["Sun 22 03:00", "Wed 25 03:00", "Sat 28 03:00"]),
+        ("0 3 * * 2,4", ["Tue 24 03:00", "Thu 26 03:00", "Tue 01 03:00"]),
+        ("0 3 * * mon", ["Mon 23 03:00", "Mon 30 03:00", "Mon 07 03:00"]),
+        ("0 3 1 * *", ["Tue 01 03:00", "Fri 01 03:00", "Mon 01 03:00"]),
+    ],
+)
+def test_fields_mean_what_crontab_says(text: str, expected: list[str]) -> None:
+    assert following(text) == expected
+
+
+def test_hours_are_those_of_the_zone() -> None:
+    assert following("0 3 * * *", 1, timezone="Asia/Shanghai") == ["Sat 21 19:00"]
+
+
+def test_a_night_without_that_hour_does_not_stop_anything() -> None:
+    # Clocks go from 02:00 to 03:00 on 28 March 2027 in Berlin.
+    start = datetime(2027, 3, 27, 12, tzinfo=ZoneInfo("Europe/Berlin"))
+    assert following("30 2 * * *", 2, start=start, timezone="Europe/Berlin")[1].startswith("Mon 29")
+
+
+@pytest.mark.parametrize("text", ["", "* * * *", "* * * * * *", "61 * * * *", "x * * * *", "0 3 * * 8", "0 3 * * 5-2"])
+def test_what_is_no_cron_expression_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^lag_report_cron: "):
+        check_cron(text, "lag_report_cron")
+
+
+def test_what_never_comes_is_refused() -> None:
+    with pytest.raises(ValueError, match="never comes"):
+        check_cron("0 0 31 2 *", "lag_report_cron")
+
+
+@pytest.mark.parametrize("text", ["", "Nowhere/City", "../etc/passwd"])
+def test_what_is_no_time_zone_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^timezone: "):
+        check_timezone(text, "timezone")
+    check_timezone("Europe/Berlin", "timezone")
+
+
+@pytest.mark.parametrize(
+    ("text", "before"),
+    [
+        ("* * * * *", NOON - timedelta(minutes=1)),
+        ("0 * * * *", NOON - timedelta(hours=1)),
+        ("0 3 * * *", NOON - timedelta(hours=9)),
+        ("0 3 * * 5", NOON - timedelta(days=1, hours=9)),
+        ("0 12 21 * *", datetime(2026, 10, 21, 12, tzinfo=UTC)),
+        ("0 0 29 2 *", datetime(2024, 2, 29, tzinfo=UTC)),
+    ],
+)
+def test_the_time_before(text: str, before: datetime) -> None:
+    assert last_before(parse_cron(text, "UTC"), NOON) == before
+
+
+def test_nothing_is_due_before_its_time() -> None:
+    cron = parse_cron("*/15 * * * *", "UTC")
+    quarter = NOON + timedelta(minutes=15)
+    assert decide_due(cron, next_at=quarter, now=NOON) == Due(None, quarter)
+    assert decide_due(cron, next_at=None, now=NOON) == Due(None, quarter)
+
+
+def test_what_is_due_is_due_once() -> None:
+    cron = parse_cron("*/15 * * * *", "UTC")
+    due = decide_due(cron, next_at=NOON, now=NOON + timedelta(seconds=1))
+    assert due == Due(NOON, NOON + timedelta(minutes=15))
+    assert decide_due(cron, next_at=due.next_at, now=NOON + timedelta(seconds=2)).fire_at is None
+
+
+def test_what_was_missed_is_due_once_as_its_last_time() -> None:
+    cron = parse_cron("*/15 * * * *", "UTC")
+    due = decide_due(cron, next_at=NOON - timedelta(days=3), now=NOON + timedelta(minutes=5))
+    assert due == Due(NOON, NOON + timedelta(minutes=15))
+
+
+def test_what_was_written_down_is_due_though_the_zone_has_changed() -> None:
+    cron = parse_cron("30 3 * * *", "UTC")
+    written = NOON - timedelta(hours=1)
+    assert decide_due(cron, next_at=written, now=NOON).fire_at == written

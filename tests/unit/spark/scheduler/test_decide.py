@@ -1,0 +1,98 @@
+"""What is started next, and what becomes of a run that failed."""
+
+from datetime import UTC, datetime
+from uuid import UUID
+
+import pytest
+
+from spark.runs import QueuedRun, Run
+from spark.scheduler.decide import Ended, Ending, Verdict, choose, decide_after, ending_of, is_due, retry_pause_ms
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def run(number: int, job: str = "lag_report", *, attempt: int = 0) -> Run:
+    return Run(
+        id=UUID(int=number),
+        job=job,
+        window_start=None,
+        window_end=NOON,
+        trigger="schedule",
+        requested_by=None,
+        status="queued",
+        attempt=attempt,
+        error=None,
+        created_at=NOON,
+        started_at=None,
+    )
+
+
+def waiting(
+    number: int, job: str = "lag_report", *, attempt: int = 0, since_failure_ms: int | None = None
+) -> QueuedRun:
+    return QueuedRun(run(number, job, attempt=attempt), since_failure_ms)
+
+
+def chosen(*queued: QueuedRun, busy: tuple[str, ...] = (), slots: int = 2) -> list[int]:
+    return [found.id.int for found in choose(queued, busy=busy, slots=slots, first_ms=1_000, max_ms=60_000)]
+
+
+def test_one_run_a_job_in_the_order_of_the_queue() -> None:
+    assert chosen(waiting(1), waiting(2), waiting(3, "backlog_profile")) == [1, 3]
+
+
+def test_no_more_than_there_is_room_for() -> None:
+    many = [waiting(number, f"job-{number}") for number in range(5)]
+    assert chosen(*many, slots=3) == [0, 1, 2]
+    assert chosen(*many, slots=0) == []
+    assert chosen(*many, slots=-1) == []
+
+
+def test_a_job_that_runs_is_left_alone() -> None:
+    assert chosen(waiting(1), waiting(2, "backlog_profile"), busy=("lag_report",)) == [2]
+
+
+def test_a_pause_after_a_failure_holds_up_nobody_else() -> None:
+    assert chosen(waiting(1, attempt=1, since_failure_ms=999), waiting(2)) == [2]
+    assert chosen(waiting(1, attempt=1, since_failure_ms=1_000), waiting(2)) == [1]
+
+
+def test_pauses_double_up_to_a_limit() -> None:
+    pauses = [retry_pause_ms(attempt, first_ms=1_000, max_ms=5_000) for attempt in (1, 2, 3, 4, 500)]
+    assert pauses == [1_000, 2_000, 4_000, 5_000, 5_000]
+
+
+def test_what_never_failed_never_waits() -> None:
+    # A failed run that somebody asked for again has attempts behind it, and no failure it has to wait for.
+    assert is_due(waiting(1, attempt=7), first_ms=1_000, max_ms=5_000)
+    assert is_due(waiting(1, attempt=0, since_failure_ms=0), first_ms=1_000, max_ms=5_000)
+
+
+@pytest.mark.parametrize(
+    ("code", "ending"),
+    [
+        (0, Ending.DONE),
+        (1, Ending.FAILED),
+        (-9, Ending.FAILED),
+        (137, Ending.FAILED),
+        (2, Ending.HOPELESS),
+        (3, Ending.HOPELESS),
+    ],
+)
+def test_exit_codes(code: int, ending: Ending) -> None:
+    assert ending_of(code) is ending
+
+
+@pytest.mark.parametrize(
+    ("ending", "attempt", "verdict"),
+    [
+        (Ending.FAILED, 1, Verdict("failed", requeue=True)),
+        (Ending.FAILED, 3, Verdict("failed", requeue=False)),
+        (Ending.FAILED, 9, Verdict("failed", requeue=False)),
+        (Ending.TIMED_OUT, 2, Verdict("timed_out", requeue=True)),
+        (Ending.TIMED_OUT, 3, Verdict("timed_out", requeue=False)),
+        (Ending.HOPELESS, 1, Verdict("failed", requeue=False)),
+    ],
+)
+def test_another_attempt_only_where_it_may_help(ending: Ending, attempt: int, verdict: Verdict) -> None:
+    assert decide_after(Ended(run(1, attempt=attempt), ending, "why"), attempts_max=3) == verdict

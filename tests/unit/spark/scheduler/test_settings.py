@@ -1,0 +1,74 @@
+"""Settings of the scheduler: from a file and the environment, wrong ones refused by name."""
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from gantry.runtime.errors import SettingsError
+from gantry.runtime.settings import load_settings
+from spark.scheduler.bootstrap import job_command
+from spark.scheduler.settings import JOBS, SchedulerSettings
+from tests.unit.spark.scheduler.test_decide import run
+
+
+def load(file: str | None = None, **environment: str) -> SchedulerSettings:
+    prefixed = {f"GANTRY_SCHEDULER_{name.upper()}": value for name, value in environment.items()}
+    return load_settings(SchedulerSettings, service="scheduler", environment=prefixed, file=file)
+
+
+def test_the_defaults_are_whole() -> None:
+    settings = load()
+    settings.check()
+    assert all(settings.cron_of(job) and settings.timeout_ms_of(job) for job in JOBS)
+
+
+def test_a_file_and_the_environment_over_it(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.toml"
+    file.write_text('lag_report_cron = "0 * * * *"\nkeep_days = 7\nnamesrv = ["a:9876", "b:9876"]\n')
+    settings = load(str(file), keep_days="3")
+    assert (settings.cron_of("lag_report"), settings.keep_days, settings.namesrv) == (
+        "0 * * * *",
+        3,
+        ("a:9876", "b:9876"),
+    )
+
+
+def test_an_empty_cron_is_on_demand_only() -> None:
+    assert load(lag_report_cron="").cron_of("lag_report") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lag_report_cron", "every day"),
+        ("backlog_profile_timeout_ms", "0"),
+        ("attempts_max", "0"),
+        ("runs_max", "-1"),
+        ("stale_after_ms", "19999"),
+        ("stop_timeout_ms", "-1"),
+        ("timezone", "Mars/Base"),
+        ("namesrv", ","),
+        ("keep_days", "some"),
+    ],
+)
+def test_what_can_not_be_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=f"(?i){name}"):
+        load(**{name: value})
+
+
+def test_a_setting_nobody_knows_is_refused() -> None:
+    with pytest.raises(SettingsError, match="NO_SUCH"):
+        load(no_such="1")
+
+
+def test_a_job_is_told_where_everything_is_but_no_secret() -> None:
+    settings = SchedulerSettings(
+        namesrv=("a:1", "b:2"), database_url="postgresql://u:secret@db/g", output="/out", master="spark://m:7077"
+    )
+    command = job_command(settings, run(5, "backlog_profile", attempt=2))
+    assert command[1:] == (
+        *("-P", "-m", "spark.jobs.backlog_profile", "--run", str(UUID(int=5)), "--attempt", "2"),
+        *("--namesrv", "a:1;b:2", "--master", "spark://m:7077", "--output", "/out"),
+    )
+    assert "secret" not in " ".join(command)
