@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 
 import msgspec
+import psycopg
 import pytest
 import requests
 import schemathesis
@@ -112,7 +113,30 @@ def stack() -> Iterator[Stack]:
             for number in range(3):
                 body = {"body": f"message {number}", "tag": "AA", "keys": ["UA1545"]}
                 assert http.post("/v1/topics/FLIGHTS/messages", json=body).status_code == 201
+        make_report(running.facts["postgres"])
         yield running
+
+
+def make_report(postgres: str) -> None:
+    """Write a run of each job as its job does; no scheduler runs here."""
+    with psycopg.connect(postgres) as connection:
+        for job in ("backlog_profile", "lag_report", "throughput_rollup"):
+            [[run]] = connection.execute(
+                "INSERT INTO report_runs (job, trigger, status, attempt, rows, files, started_at, finished_at)"
+                """ VALUES (%s, 'schedule', 'succeeded', 1, 2, '{"html": "x.html", "parquet": "x"}', now(), now())"""
+                " RETURNING id",
+                (job,),
+            ).fetchall()
+            connection.execute("INSERT INTO report_pages VALUES (%s, '<!doctype html><title>a page</title>')", (run,))
+            connection.execute("INSERT INTO report_schedules VALUES (%s, '*/5 * * * *', now())", (job,))
+            if job == "lag_report":
+                rows = (("topic", None, None, None), ("queue", "broker-a", 0, 7))
+                connection.cursor().executemany(
+                    "INSERT INTO report_lag_rows (run_id, level, group_name, topic, broker, queue_id, as_of, lag_messages,"
+                    " lag_seconds, top_tags, verdict, evidence) VALUES (%s, %s, 'PRICING', 'FLIGHTS', %s, %s, now(), %s, 1.5,"
+                    """ '[{"tag": "AA", "messages": 7}]', 'LAGGING', '{"samples": 4}')""",
+                    [(run, *row) for row in rows],
+                )
 
 
 @pytest.fixture(scope="module")
@@ -130,6 +154,23 @@ def test_the_gateway_does_what_the_contract_says(case, stack, session):
     facts = stack.facts
     headers = {"Authorization": f"Bearer {facts['api_key']}"}
     case.call_and_validate(base_url=facts["http"], headers=headers, session=session)
+
+
+@pytest.mark.parametrize(
+    ("path", "query"),
+    [
+        ("/v1/reports", {}),
+        ("/v1/reports/{job}/runs", {"limit": 1}),
+        ("/v1/reports/{job}/runs/{run}", {}),
+        ("/v1/reports/{job}/runs/{run}/html", {}),
+        ("/v1/reports/{job}/rows", {"group": "PRICING", "limit": 1}),
+    ],
+)
+def test_reports_are_shown_as_the_contract_says(path, query, stack, session):
+    case = schema[path]["GET"].Case(path_parameters={"job": "lag_report", "run": "latest"}, query=query)
+    headers = {"Authorization": f"Bearer {stack.facts['api_key']}"}
+    answer = case.call_and_validate(base_url=stack.facts["http"], headers=headers, session=session)
+    assert answer.status_code == 200
 
 
 def test_every_route_is_in_the_contract_and_the_other_way_round():

@@ -1,0 +1,27 @@
+"""Settings of the gateway that are more than a number above 0."""
+
+import pytest
+
+from services.gateway.settings import GatewaySettings
+
+
+@pytest.mark.parametrize("interval_ms", [0, 100, 15_000, 120_000])
+def test_samples_may_be_off(interval_ms):
+    GatewaySettings(sample_interval_ms=interval_ms).check()
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"sample_interval_ms": 1}, "sample_interval_ms"),
+        ({"sample_interval_ms": -1}, "sample_interval_ms"),
+        ({"sample_interval_ms": 300_000}, "sample_interval_ms"),
+        ({"sample_keep_days": 0}, "sample_keep_days"),
+        ({"mirror_interval_ms": 0}, "mirror_interval_ms"),
+        ({"listen": "8080"}, "listen"),
+        ({"namesrv": ()}, "namesrv"),
+    ],
+)
+def test_what_can_not_be_is_named(settings, named):
+    with pytest.raises(ValueError, match=f"^{named}: "):
+        GatewaySettings(**settings).check()
