@@ -81,7 +81,7 @@ def _told(items: Sequence[Bar]) -> str:
 
 def age_figure(drawer: Drawer, queues: Sequence[LagRow]) -> Html:
     """Return how many queues have waited how long, by the age of their first waiting message."""
-    waiting = [row for row in queues if row.lag_messages != 0]
+    waiting = [row for row in queues if row.waits]
     known = [row.lag_seconds for row in waiting if row.lag_seconds is not None]
     tally = dict.fromkeys((name for _, name in _AGES), 0)
     for age in known:
@@ -163,7 +163,7 @@ def _foretold(made: Forecast | None, points: Sequence[Point]) -> str:
 
 def drained_text(row: LagRow) -> Content:
     """Return when the backlog will be gone, in words."""
-    if row.lag_messages == 0:
+    if not row.waits:
         return "Nothing waits."
     if row.drain_eta_s is not None:
         between = drained_between(row)

@@ -101,6 +101,10 @@ def _topic(topic: LagTopic) -> Html:
     )
 
 
+def _left(seconds: float) -> str:
+    return duration(seconds) if seconds else "now: at any moment"
+
+
 # What a fact is called, its column, how it is shown, and whether it means something where nothing waits.
 _FACTS: Final[tuple[tuple[str, str, Callable[[Any], str], bool], ...]] = (
     ("Messages behind", "lag_messages", count, True),
@@ -112,7 +116,7 @@ _FACTS: Final[tuple[tuple[str, str, Callable[[Any], str], bool], ...]] = (
     (
         "Deletion of the first in",
         "retention_left_s",
-        lambda left: duration(left) if left else "now: at any moment",
+        _left,
         False,
     ),
     ("Skew over the queues", "skew", "{:.2f}".format, False),
@@ -124,7 +128,7 @@ TIMES: Final = "\N{MULTIPLICATION SIGN}"
 
 
 def _facts(row: LagRow) -> Html:
-    waits = row.lag_messages != 0
+    waits = row.waits
     shown: list[tuple[str, Content]] = []
     unknowns: dict[str, list[str]] = {}
     for name, column, show, always in _FACTS:
@@ -133,6 +137,8 @@ def _facts(row: LagRow) -> Html:
         value = getattr(row, column)
         if value is not None:
             said = drained_between(row) if column == "drain_eta_s" else ""
+            if column == "retention_left_s" and value and row.evidence.get("retention_is_lower_bound"):
+                said = "or later: its file is still being written"
             shown.append((name, [show(value), el("span", f" ({said})", class_="why") if said else None]))
         elif column == "drain_eta_s" and row.drains is False:
             shown.append((name, "never, at these rates"))
@@ -185,8 +191,8 @@ def _queues(topic: LagTopic) -> Content:
 
 def _queue(row: LagRow) -> Html:
     missing = [column for column in ("lag_messages", "lag_seconds") if getattr(row, column) is None]
-    note = row.cause or (row.reason(missing[0]) if missing and row.lag_messages != 0 else "")
-    waits = row.lag_messages != 0
+    note = row.cause or (row.reason(missing[0]) if missing and row.waits else "")
+    waits = row.waits
     cells: list[Content] = [
         _cell(row.lag_messages, count),
         _cell(row.lag_seconds, duration) if waits else NOTHING,

@@ -47,7 +47,7 @@ def _tiles(groups: Sequence[LagGroup], topics: Sequence[LagRow]) -> Html:
     unjudged = sum(any(topic.row.verdict == "UNKNOWN" for topic in group.topics) for group in groups)
     lags = [row.lag_messages for row in topics if row.lag_messages is not None]
     ages = [row.lag_seconds for row in topics if row.lag_seconds]
-    lefts = [row.retention_left_s for row in topics if row.retention_left_s is not None and row.lag_messages != 0]
+    lefts = [row.retention_left_s for row in topics if row.retention_left_s is not None and row.waits]
     lost = sum(row.lag_messages is None for row in topics)
     tiles: list[tuple[str, str, str]] = [
         ("Groups behind", f"{behind:,}", f"of {len(groups):,}"),
@@ -70,12 +70,12 @@ def _tiles(groups: Sequence[LagGroup], topics: Sequence[LagRow]) -> Html:
 
 
 def _charts(drawer: Drawer, groups: Sequence[LagGroup], attention: Sequence[LagRow]) -> Content:
-    behind = [row for row in attention if row.lag_messages != 0]
+    behind = [row for row in attention if row.waits]
     if not behind:
         return None
     queues = [queue for group in groups for topic in group.topics for queue in topic.queues]
     figures = worst_figures(drawer, behind)
-    if any(queue.lag_messages != 0 for queue in queues):
+    if any(queue.waits for queue in queues):
         figures.append(age_figure(drawer, queues))
     return el("section", el("h2", "The worst groups"), el("div", *figures, class_="figures three"))
 
@@ -134,9 +134,10 @@ def _counts(topics: Sequence[LagRow]) -> Html:
 
 def _overview_row(row: LagRow, anchor: str | None) -> Html:
     name, topic = el("bdi", row.group), el("span", el("bdi", row.topic), class_="topicname")
-    why = el("span", row.cause, class_="cause") if row.verdict != "OK" and row.cause else None
+    is_told = row.verdict != "OK" or (row.lag_messages != 0 and not row.waits)
+    why = el("span", row.cause, class_="cause") if is_told and row.cause else None
     names = el("div", el("a", name, href=f"#{anchor}") if anchor else name, " ", topic, why, class_="names")
-    waits = row.lag_messages != 0
+    waits = row.waits
     if row.drains is False and row.matters:
         gone: Content = "never"
     else:

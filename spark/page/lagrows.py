@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from gantry.model.lag import severity
-from spark.page.shown import moment, number
+from spark.page.shown import count, moment, number
 
 # Why a number may be missing, where the row does not say it itself.
 _REASONS: Final = {
@@ -23,6 +23,9 @@ _REASONS: Final = {
     "skew": "not every queue is known",
     "clients": "no broker could be asked who is connected",
 }
+
+
+_RATES: Final = frozenset({"in_rate", "out_rate"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +56,18 @@ class LagRow:
 
     @property
     def is_behind(self) -> bool:
-        """Whether it waits for somebody: judged, not OK, and with messages waiting, as far as that is known."""
-        return self.verdict not in {"OK", "UNKNOWN"} and self.lag_messages != 0
+        """Whether something is wrong that is known: judged, and not OK."""
+        return self.verdict not in {"OK", "UNKNOWN"}
+
+    @property
+    def waits(self) -> bool:
+        """Whether a message waits, as far as is known: not where the filter lets none of what is behind through."""
+        return self.lag_messages != 0 and self.lag_seconds != 0
 
     @property
     def matters(self) -> bool:
         """Whether it makes sense to ask when it is over: of a group that keeps up, a little is always on its way."""
-        return self.lag_messages != 0 and (self.verdict != "OK" or self.drain_eta_s is not None)
+        return self.waits and (self.verdict != "OK" or self.drain_eta_s is not None)
 
     @property
     def drains(self) -> bool | None:
@@ -70,14 +78,19 @@ class LagRow:
 
     def reason(self, column: str) -> str:
         """Return why a column is not known."""
-        said = self.evidence.get("unknown")
-        if isinstance(said, Mapping) and said.get(column):
-            return str(said[column])
-        if self.evidence.get("error"):
-            return str(self.evidence["error"])
-        if self.verdict == "UNKNOWN" and self.cause:
-            return self.cause
+        if column == "clients":
+            return str(self.evidence.get("clients_unknown") or _REASONS[column])
+        # Of rates only where offsets are missing too: else there were too few samples.
+        if column not in _RATES or self.lag_messages is None:
+            if self.evidence.get("unknown"):
+                return str(self.evidence["unknown"]) + self._at_least(column)
+            if self.verdict == "UNKNOWN" and self.cause:
+                return self.cause
         return _REASONS.get(column, "not known")
+
+    def _at_least(self, column: str) -> str:
+        known = number(self.evidence.get("known_lag_messages") if column == "lag_messages" else None)
+        return f"; at least {count(known)} in the other queues" if known else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,11 +59,16 @@ def sentence(text: str) -> str:
 
 
 def _worst(row: LagRow) -> str:
+    """Return which one it is, with the numbers that its cause does not say."""
     messages = (
         "an unknown number of messages" if row.lag_messages is None else plural(round(row.lag_messages), "message")
     )
-    time = f", {duration(row.lag_seconds)} behind" if row.lag_seconds else " behind"
-    return f"{row.group} on {row.topic}: {verdict_look(row.verdict)[2]}, {messages}{time}."
+    words = [f"{row.group} on {row.topic}: {verdict_look(row.verdict)[2]}"]
+    if row.lag_messages is None or count(row.lag_messages) not in row.cause:
+        words.append(messages)
+    if row.lag_seconds and duration(row.lag_seconds) not in row.cause:
+        words.append(f"{duration(row.lag_seconds)} behind")
+    return f"{', '.join(words)}."
 
 
 def _more(unknown: Sequence[LagRow], behind: Sequence[LagRow]) -> str:
@@ -74,8 +79,8 @@ def _more(unknown: Sequence[LagRow], behind: Sequence[LagRow]) -> str:
 def _calm(groups: Sequence[LagGroup], rows: Sequence[LagRow]) -> str:
     waiting = sum(row.lag_messages or 0 for row in rows)
     whole = "The one group has" if len(groups) == 1 else f"All {len(groups):,} groups have"
-    odd = sorted({f"{row.group} is {verdict_look(row.verdict)[2]}" for row in rows if row.verdict != "OK"})
-    noted = f" {sentence('; '.join(odd[:3]) + (f'; and {len(odd) - 3:,} more' if len(odd) > 3 else ''))}" if odd else ""
     if waiting:
-        return f"{whole.replace('have', 'keep').replace('has', 'keeps')} up: {count(waiting)} messages are on their way.{noted}"
-    return f"{whole} consumed everything.{noted}"
+        return (
+            f"{whole.replace('have', 'keep').replace('has', 'keeps')} up: {count(waiting)} messages are on their way."
+        )
+    return f"{whole} consumed everything."

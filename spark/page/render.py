@@ -13,11 +13,12 @@ from spark.page.throughputpage import throughput_body
 
 Rows: TypeAlias = Iterable[Mapping[str, Any]]
 
-FOOT: Final = el(
-    "p",
-    "Times are UTC. Time behind is the age of the first message that a group has not consumed and its filter lets through."
-    " Unknown means that it could not be found out, never that it is zero.",
-)
+_UNKNOWN_MEANS: Final = "Times are UTC. Unknown means that it could not be found out, never that it is zero."
+_FEET: Final = {
+    "lag_report": "Time behind is the age of the first message that a group has not consumed and its filter lets through. ",
+    "backlog_profile": "A message waits for a group that has not consumed it and whose filter, where it is known, lets it through. ",
+    "throughput_rollup": "In is what was stored in a topic, out is how far the groups' committed offsets moved. ",
+}
 TITLES: Final = {"lag_report": "Lag report", "backlog_profile": "Backlog profile", "throughput_rollup": "Throughput"}
 
 
@@ -48,10 +49,10 @@ def render(job: str, rows: Rows, *, history: Rows, generated_at: datetime, run: 
         head, main = backlog_body(rows)
     else:
         head, main = throughput_body(rows)
-    return "<!DOCTYPE html>\n" + _page(TITLES[job], head, main, about=_about(rows, made_at, run))
+    return "<!DOCTYPE html>\n" + _page(TITLES[job], head, main, about=_about(rows, made_at, run), foot=_FEET[job])
 
 
-def _page(title: str, head: Html, main: Html, *, about: Content) -> Html:
+def _page(title: str, head: Html, main: Html, *, about: Content, foot: str) -> Html:
     return el(
         "html",
         el(
@@ -66,7 +67,7 @@ def _page(title: str, head: Html, main: Html, *, about: Content) -> Html:
             "body",
             el("header", el("h1", title), head, el("p", about, class_="about")),
             el("main", main),
-            el("footer", FOOT),
+            el("footer", el("p", foot, _UNKNOWN_MEANS)),
         ),
         lang="en",
     )

@@ -1,0 +1,98 @@
+"""Rows, samples and runs for pages, and a strict reader of what comes out."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from spark.page import render
+
+NOW = datetime(2026, 11, 22, 9, 30, 0, 123_000, UTC)
+RUN = {"id": "0199aa10-7c1e-7f55-9a55-0c5a1d2e3f40", "job": "lag_report", "window": None, "duration_ms": 4_210}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def lag(group: str = "billing", topic: str = "ORDERS", **more: Any) -> dict[str, Any]:
+    return {
+        "level": "topic", "group": group, "topic": topic, "broker": None, "queue_id": None,
+        "as_of": "2026-11-22T09:30:00.123Z", "lag_messages": 0, "lag_seconds": 0.0, "oldest_unconsumed_at": None,
+        "in_rate": 1.0, "out_rate": 1.0, "drain_eta_s": None, "drain_eta_low_s": None, "drain_eta_high_s": None,
+        "retention_left_s": None, "skew": None, "top_tags": None, "clients": 2, "verdict": "OK", "cause": "",
+        "next_step": "", "evidence": {}, **more,
+    }  # fmt: skip
+
+
+def stopped(group: str = "billing", **more: Any) -> dict[str, Any]:
+    return lag(
+        group,
+        **{
+            "verdict": "STOPPED",
+            "lag_messages": 1_204,
+            "lag_seconds": 7_500.0,
+            "retention_left_s": 93_600.0,
+            "cause": "No consumer is connected, though there was one; 1,204 messages wait, the oldest for 2 h.",
+            "next_step": "Start the group's consumers again.",
+            **more,
+        },
+    )
+
+
+def unknown(group: str = "lost", **more: Any) -> dict[str, Any]:
+    nothing = dict.fromkeys(("lag_messages", "lag_seconds", "in_rate", "out_rate", "clients"))
+    reason = {"unknown": "broker-b can't be reached", "clients_unknown": "no broker said who is connected"}
+    said = {"verdict": "UNKNOWN", "cause": "broker-b can't be reached.", "evidence": reason}
+    return lag(group, **{**nothing, **said, **more})
+
+
+def queue(row: dict[str, Any], broker: str, queue_id: int, **more: Any) -> dict[str, Any]:
+    return {**row, "level": "queue", "broker": broker, "queue_id": queue_id, **more}
+
+
+def samples(group: str, lags: list[int | None], *, topic: str = "ORDERS", every_s: int = 15) -> list[dict[str, Any]]:
+    start = NOW - timedelta(seconds=every_s * (len(lags) - 1))
+    return [
+        {"sampled_at": start + timedelta(seconds=every_s * index), "group": group, "topic": topic, "lag": value}
+        for index, value in enumerate(lags)
+    ]
+
+
+def page(rows: list[dict[str, Any]], *, job: str = "lag_report", history: Any = (), run: Any = RUN) -> str:
+    return render(job, rows, history=history, generated_at=NOW, run=run)
+
+
+def read(html: str) -> ET.Element:
+    """Read a page as the XML that it is too: every element closed, every attribute quoted."""
+    kind, _, rest = html.partition("\n")
+    assert kind == "<!DOCTYPE html>"
+    root = ET.fromstring(rest)
+    ids = [found for element in root.iter() if (found := element.get("id")) is not None]
+    assert len(ids) == len(set(ids))
+    return root
+
+
+def text(html: str) -> str:
+    """Return what is read on a page, outside of charts: spaces as one."""
+    return " ".join(" ".join(_words(read(html).find("body"))).split())
+
+
+def _words(element: ET.Element | None) -> Iterator[str]:
+    assert element is not None
+    if element.tag == f"{SVG}svg":
+        return
+    yield element.text or ""
+    for child in element:
+        yield from _words(child)
+        yield child.tail or ""
+
+
+class Seen(HTMLParser):
+    """What a browser's parser sees: elements with their attributes."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))

@@ -1,0 +1,103 @@
+"""The pages of the backlog profile and of the throughput."""
+
+from typing import Any
+
+from spark.page.shown import NOTHING
+from tests.unit.spark.page.reportrows import page, read, text
+
+
+def bucket(section: str, name: str, messages: int | None, *, lower: float | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "group": "billing", "topic": "ORDERS", "section": section, "bucket": name, "lower_bound": lower,
+        "upper_bound": None, "messages": messages, "bytes": None if messages is None else messages * 1_024, **more,
+    }  # fmt: skip
+
+
+def backlog(rows: list[dict[str, Any]]) -> str:
+    return page(rows, job="backlog_profile")
+
+
+def flow(hour: int, topic: str, messages: int | None, group: str | None = None, unit: str = "hour") -> dict[str, Any]:
+    return {
+        "unit": unit, "bucket_at": f"2026-11-22T{hour:02}:00:00.000Z", "topic": topic, "group_name": group,
+        "messages": messages,
+    }  # fmt: skip
+
+
+def cells(html: str) -> list[list[str]]:
+    rows = read(html).findall(".//table[@class='overview']/tbody/tr")
+    return [["".join(cell.itertext()) for cell in row] for row in rows]
+
+
+def test_a_backlog_by_age_tag_key_size_and_queue() -> None:
+    rows = [
+        bucket("age", "1 h to 6 h", 100, lower=3_600.0), bucket("age", "under 1 min", 900, lower=0.0),
+        bucket("age", "over 7 d", 0, lower=604_800.0), bucket("tag", "UA", 700), bucket("tag", "AA", 300),
+        *[bucket("key", f"N{number:02}", number) for number in range(1, 26)], bucket("size", "under 1 KiB", 1_000, lower=0.0),
+        bucket("queue", "broker-a/0", 250), bucket("queue", "broker-a/1", 750),
+    ]  # fmt: skip
+    html = backlog(rows)
+    said = text(html)
+    assert "1,000 messages wait for 1 group." in said
+    assert "Its oldest are 1 h to 6 h old." in said
+    assert cells(html) == [["billing ORDERS", "1,000", "1000 KiB", "1 h to 6 h", "75%"]]
+    figures = {figure.findtext("figcaption/b"): figure for figure in read(html).findall(".//figure")}
+    assert list(figures) == ["How old", "Tags", "Keys", "Body sizes", "Queues"]
+    assert "".join(figures["How old"].itertext()).index("under 1 min") < "".join(figures["How old"].itertext()).index(
+        "1 h to"
+    )
+    assert "The 10 largest of 25." in said
+    assert len(figures["Keys"].findall(".//tbody/tr")) == 10
+    assert "The fullest has 1.5 times the mean." in said
+
+
+def test_an_unknown_backlog_is_no_number() -> None:
+    html = backlog([bucket("queue", "broker-a/0", 5), bucket("queue", "broker-b/0", None)])
+    assert cells(html)[0][1:3] == ["unknown", "unknown"]
+    assert "not every queue could be read" in text(html)
+    assert "unknown number of messages" in text(html)
+
+
+def test_no_backlog_is_said() -> None:
+    assert "Nothing is waiting." in text(backlog([]))
+    assert "Nothing is waiting." in text(backlog([bucket("queue", "broker-a/0", 0)]))
+
+
+def test_many_backlogs_are_all_in_the_table() -> None:
+    rows = [bucket("queue", "broker-a/0", 1_000 - index, group=f"g{index}") for index in range(300)]
+    html = backlog(rows)
+    assert len(cells(html)) == 300
+    assert "The 288 smaller ones are in the table only." in text(html)
+    assert len(html.encode()) < 2_000_000
+
+
+def throughput(rows: list[dict[str, Any]]) -> str:
+    return page(rows, job="throughput_rollup")
+
+
+def test_in_and_out_by_topic_and_group() -> None:
+    html = throughput([
+        flow(7, "A", 100), flow(8, "A", 50), flow(7, "A", 90, "g"), flow(8, "A", 60, "g"), flow(8, "A", 7, "h"),
+        flow(8, "B", 1_000),
+    ])  # fmt: skip
+    said = text(html)
+    assert "1,150 messages came in to 2 topics." in said
+    assert "157 went out to 2 groups" in said
+    assert cells(html) == [
+        ["B", "1,000", NOTHING], ["A", "150", "157"], ["↳ g", "", "150"], ["↳ h", "", "7"],
+    ]  # fmt: skip
+
+
+def test_what_was_not_sampled_is_at_least() -> None:
+    html = throughput([flow(7, "A", 100), flow(8, "A", None), flow(7, "A", None, "g")])
+    assert "At least 100 messages came in to 1 topic." in text(html)
+    assert cells(html) == [["A", "≥ 100", "unknown: no samples"], ["↳ g", "", "unknown: no samples"]]
+
+
+def test_the_finest_unit_that_can_be_seen_is_shown() -> None:
+    hours = [flow(hour, "A", 1) for hour in range(24)]
+    minutes = [{**flow(hour, "A", 1, unit="minute"), "bucket_at": f"2026-11-22T{hour:02}:{minute:02}:00Z"}
+               for hour in range(24) for minute in range(60)]  # fmt: skip
+    assert "By the hour" in text(throughput([*hours, *minutes]))
+    assert "By the minute" in text(throughput([*hours, *minutes[:60]]))
+    assert "There is nothing to show." in text(throughput([]))

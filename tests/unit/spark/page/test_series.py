@@ -1,0 +1,57 @@
+"""Samples brought down to a picture, and forecasts of them."""
+
+from datetime import datetime, timedelta
+
+from spark.page.series import Point, drain_band, forecast, read_history, thinned
+from tests.unit.spark.page.reportrows import NOW, samples
+
+
+def points(lags: list[float | None]) -> list[Point]:
+    return [(NOW + timedelta(seconds=15 * index), lag) for index, lag in enumerate(lags)]
+
+
+def test_samples_are_sorted_and_by_group_and_topic() -> None:
+    found = read_history([*reversed(samples("a", [1, 2, -1])), *samples("b", [5])])
+    assert [lag for _, lag in found["a", "ORDERS"]] == [1, 2, None]
+    assert list(found) == [("a", "ORDERS"), ("b", "ORDERS")]
+
+
+def test_thinning_keeps_peaks_holes_and_the_end() -> None:
+    lags: list[float | None] = [1.0] * 10_000
+    lags[4_321], lags[7_000], lags[-1] = 99.0, None, 5.0
+    kept = [lag for _, lag in thinned(points(lags))]
+    assert len(kept) == 120
+    assert 99.0 in kept
+    assert None in kept
+    assert kept[-1] == 5.0
+    assert thinned(points([1.0, 2.0])) == points([1.0, 2.0])
+
+
+def test_a_forecast_is_a_line_through_the_first_half() -> None:
+    made = forecast(points([float(index) for index in range(21)]))
+    assert made is not None
+    assert (made.start, made.expected, made.actual) == (10.0, 20.0, 20.0)
+    sinking = forecast(points([*[100.0 - 9 * index for index in range(11)], *[50.0] * 10]))
+    assert sinking is not None
+    assert sinking.expected == 0.0  # There is no lag below none.
+
+
+def test_no_forecast_of_too_little() -> None:
+    assert forecast([]) is None
+    assert forecast(points([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])) is None
+    assert forecast(points([*[1.0] * 20, None])) is None
+    assert forecast(points([*[None] * 20, *[1.0] * 20])) is None
+
+
+def test_a_band_goes_from_the_lag_to_none_or_to_the_horizon() -> None:
+    def band(low: float, high: float, horizon: float) -> list[tuple[float, float, float]]:
+        def after(moment: datetime) -> float:
+            return (moment - NOW).total_seconds()
+
+        found = drain_band(100.0, NOW, low, high, horizon=timedelta(seconds=horizon))
+        return [(after(moment), least, most) for moment, least, most in found]
+
+    assert band(50, 100, 1_000) == [(0, 100, 100), (50, 0, 50), (100, 0, 0)]
+    assert band(50, 100, 50) == [(0, 100, 100), (50, 0, 50)]
+    assert band(200, 400, 100) == [(0, 100, 100), (100, 50, 75)]
+    assert band(0, 0, 10) == []
