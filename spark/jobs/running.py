@@ -20,6 +20,7 @@ from gantry.runtime.clock import Clock, SystemClock
 from gantry.runtime.environment import process_environment
 from gantry.runtime.errors import StartupError
 from gantry.runtime.telemetry import configure_logging, logger
+from spark.datasource.options import MESSAGES
 from spark.jobs.arguments import Arguments, make_parser, read_arguments
 from spark.jobs.failures import FAILED, failure_of
 from spark.jobs.ledger import DoneAlreadyError, Ledger, NoLedger, RunLedger, utc_of
@@ -37,7 +38,6 @@ log = logger("spark.jobs")
 HISTORY: Final = timedelta(hours=24)
 HISTORY_PAIRS_MAX: Final = 20
 """Of how many (group, topic) a page is given the past; it draws fewer."""
-WINDOW_DEFAULT: Final = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Work:
             reader = reader.option("database", self.arguments.database)
         if self.arguments.access is not None:
             reader = reader.option("access", self.arguments.access)
-        if self.arguments.groups:
+        if self.arguments.groups and kind != MESSAGES:
             reader = reader.option("groups", ",".join(self.arguments.groups))
         return reader.options(**options).load()
 
@@ -80,8 +80,6 @@ class Job:
     description: str
     compute: Callable[[Work], DataFrame]
     needs_database: bool = False
-    is_windowed: bool = False
-    """Whether a run without a window is about the hour before."""
 
 
 @dataclass(frozen=True, slots=True)

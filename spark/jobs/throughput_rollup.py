@@ -1,0 +1,60 @@
+"""`python -m spark.jobs.throughput_rollup`: what came into each topic and what groups consumed, by minute, hour and day.
+
+Made from samples of offsets, so that it costs brokers nothing. A run is about a stretch of time, and makes every bucket
+anew that the stretch touches: the hour and the day around it, too.
+"""
+
+import sys
+from datetime import datetime, timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from spark.jobs.arguments import Window
+from spark.jobs.running import Job, Work, main
+from spark.transforms.throughput_rollup import GAP_MAX_S, throughput_rollup
+
+WINDOW_DEFAULT = timedelta(hours=1)
+
+
+def compute(work: Work) -> DataFrame:
+    """Return a row for each bucket and topic, and one for each of its groups."""
+    window = window_of(work)
+    hour, day = hour_of(window.start), day_of(window.start)
+    minutes_and_hours = _rollup(work, hour, window.end).where(fn.col("unit") != "day")
+    # By itself: a day of a large cluster has more samples than fit, and needs fewer of them.
+    return minutes_and_hours.unionByName(_rollup(work, day, window.end).where(fn.col("unit") == "day"))
+
+
+def window_of(work: Work) -> Window:
+    """Return the stretch of time that a run is about: what it was asked for, or the hour before."""
+    if work.run.window_start is not None:
+        return Window(work.run.window_start, work.run.window_end)
+    return work.arguments.window or Window(work.now - WINDOW_DEFAULT, work.now)
+
+
+def hour_of(moment: datetime) -> datetime:
+    """Return the beginning of a moment's hour."""
+    return moment.replace(minute=0, second=0, microsecond=0)
+
+
+def day_of(moment: datetime) -> datetime:
+    """Return the beginning of a moment's day; the moment is in UTC, as buckets are."""
+    return hour_of(moment).replace(hour=0)
+
+
+def _rollup(work: Work, start: datetime, end: datetime) -> DataFrame:
+    # A sample beyond each end: in between, offsets are taken to grow evenly.
+    beyond = timedelta(seconds=GAP_MAX_S)
+    return throughput_rollup(work.samples(start - beyond, end + beyond), start=start, end=end)
+
+
+JOB = Job(
+    "throughput_rollup",
+    "Sum up what came into topics and what groups consumed, by minute, hour and day.",
+    compute,
+    needs_database=True,
+)
+
+if __name__ == "__main__":
+    sys.exit(main(JOB))
