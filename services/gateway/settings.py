@@ -84,8 +84,8 @@ class GatewaySettings:
 
 _KEY_POLL_MS_MAX = 20_000
 _SAMPLE_MS_MIN = 100
-# Rates need two samples within the five minutes after which rows are written again.
-_SAMPLE_MS_MAX = 120_000
+# Readers look five minutes back for the last row of what does not change (usecases/sampling.py).
+_SAMPLE_MS_MAX = 45_000
 _SAMPLE_DAYS_MAX = 3_650
 _POSITIVE = (
     "send_timeout_ms",

@@ -24,8 +24,9 @@ from gantry.model.group import TAG_EXPRESSION, parse_tag_expression
 
 HEAD_KEPT_MS: Final = 300_000
 """What was found is asked for again after this long, whatever happened: a topic may have been deleted and made anew."""
-WRITTEN_AGAIN_MS: Final = 300_000
-"""A row is written at least this often, so that nobody has to look back further."""
+WRITTEN_AGAIN_MS: Final = 240_000
+"""A row is written again in the first round after this long. With the longest interval, and a round that takes its time,
+that is within the five minutes that readers look back."""
 
 # As the wire takes them; a filter of more tags is not searched for.
 _CODES_MAX: Final = 1_024

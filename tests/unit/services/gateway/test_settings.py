@@ -5,7 +5,7 @@ import pytest
 from services.gateway.settings import GatewaySettings
 
 
-@pytest.mark.parametrize("interval_ms", [0, 100, 15_000, 120_000])
+@pytest.mark.parametrize("interval_ms", [0, 100, 15_000, 45_000])
 def test_samples_may_be_off(interval_ms):
     GatewaySettings(sample_interval_ms=interval_ms).check()
 
@@ -15,7 +15,7 @@ def test_samples_may_be_off(interval_ms):
     [
         ({"sample_interval_ms": 1}, "sample_interval_ms"),
         ({"sample_interval_ms": -1}, "sample_interval_ms"),
-        ({"sample_interval_ms": 300_000}, "sample_interval_ms"),
+        ({"sample_interval_ms": 60_000}, "sample_interval_ms"),
         ({"sample_keep_days": 0}, "sample_keep_days"),
         ({"mirror_interval_ms": 0}, "mirror_interval_ms"),
         ({"listen": "8080"}, "listen"),

@@ -105,7 +105,7 @@ def test_a_sample_stands_in_the_order_of_its_queues():
     }
 
 
-def test_a_row_is_due_when_something_changed_and_every_five_minutes():
+def test_a_row_is_due_when_something_changed_and_every_few_minutes():
     states = {PAIR: PairState()}
 
     def due(extent: Extent, committed: dict[int, int], now_ms: int) -> bool:
