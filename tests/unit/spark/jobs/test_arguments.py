@@ -1,0 +1,93 @@
+"""What a job is told, and what it finds out itself."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from gantry.runtime.errors import SettingsError, StartupError
+from spark.jobs.arguments import Arguments, Window, make_parser, read_arguments
+
+RUN = "00000000-0000-0000-0000-000000000005"
+
+
+def read(*given: str, **environment: str) -> Arguments:
+    return read_arguments(make_parser("lag_report", "Report."), given, environment)
+
+
+@pytest.fixture
+def stack(tmp_path: Path) -> Path:
+    content = {"http": "http://h:1", "api_key": "k", "namesrv": ["h:9876", "i:9876"], "postgres": "postgresql://db/g"}
+    (tmp_path / "stack.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def test_nothing_said_is_this_machine_without_history() -> None:
+    assert read() == Arguments(namesrv=("127.0.0.1:9876",), output=".gantry/reports", master="local[*]")
+
+
+def test_a_stack_says_everything(stack: Path) -> None:
+    found = read("--data", str(stack))
+    assert (found.namesrv, found.database) == (("h:9876", "i:9876"), "postgresql://db/g")
+    assert found.output == f"{stack}/reports"
+    assert read(GANTRY_DATA=str(stack)) == found
+
+
+def test_what_is_said_goes_over_the_stack(stack: Path) -> None:
+    found = read("--data", str(stack), "--namesrv", "a:1;b:2", "--output", "/out", GANTRY_DATABASE_URL="postgresql://x")
+    assert (found.namesrv, found.database, found.output) == (("a:1", "b:2"), "postgresql://x", "/out")
+    # A stack that is not needed need not run.
+    assert read("--data", "/nowhere", "--namesrv", "a:1", "--database", "postgresql://x").namesrv == ("a:1",)
+
+
+def test_a_stack_that_does_not_run_is_said(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match="no stack runs in"):
+        read("--data", str(tmp_path))
+
+
+def test_a_window_has_two_ends() -> None:
+    found = read("--from", "2026-11-21T09:00:00Z", "--to", "2026-11-21T11:00:00+01:00")
+    assert found.window == Window(datetime(2026, 11, 21, 9, tzinfo=UTC), datetime(2026, 11, 21, 10, tzinfo=UTC))
+
+
+def test_groups_and_runs() -> None:
+    assert read("--group", "a", "--group", "b").groups == ("a", "b")
+    found = read("--run", RUN, "--attempt", "2", "--database", "postgresql://x")
+    assert (found.run_id, found.attempt) == (UUID(RUN), 2)
+
+
+def test_secrets_do_not_show(tmp_path: Path) -> None:
+    (tmp_path / "access").write_text("KEY:SECRET\n")
+    found = read("--access-file", str(tmp_path / "access"), "--database", "postgresql://u:hidden@db/g")
+    assert found.access == "KEY:SECRET"
+    assert "SECRET" not in repr(found)
+    assert "hidden" not in repr(found)
+    with pytest.raises(StartupError, match="--access-file"):
+        read("--access-file", str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--no-such",),
+        ("--from", "2026-11-21T09:00:00Z"),
+        ("--from", "2026-11-21T09:00:00", "--to", "2026-11-21T10:00:00"),
+        ("--from", "2026-11-21T09:00:00Z", "--to", "2026-11-21T09:00:00Z"),
+        ("--run", "5"),
+        ("--run", RUN),
+        ("--attempt", "1"),
+        ("--run", RUN, "--group", "a", "--database", "postgresql://x"),
+    ],
+)
+def test_what_can_not_be_meant_is_a_usage_error(given: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        read(*given)
+    assert caught.value.code == 2
+    assert "error: " in capsys.readouterr().err
+
+
+def test_settings_that_nobody_knows_are_refused() -> None:
+    with pytest.raises(SettingsError, match="GANTRY_NO_SUCH"):
+        read(GANTRY_NO_SUCH="1")

@@ -1,0 +1,67 @@
+"""A job's errors, in one line each."""
+
+from uuid import UUID
+
+import psycopg
+import pytest
+from pyspark.errors import AnalysisException, PySparkRuntimeError
+
+from gantry.runtime.errors import StartupError
+from spark.jobs.failures import FAILED, HOPELESS, Failure, failure_of, raised_in
+from spark.jobs.ledger import RunRefusedError
+from spark.results import TakenAwayError
+
+WORKER = """
+  An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "spark/datasource/offsets.py", line 61, in partitions
+    found = run(self._options, survey)
+gantry.client.errors.NoNameServerError: no name server answers: 127.0.0.1:39876: connection refused
+
+	at org.apache.spark.sql.execution.python.PythonPlannerRunner.runInPython(PythonPlannerRunner.scala:136)
+Caused by: org.apache.spark.SparkException: Job aborted: Something
+"""
+
+
+def test_the_error_of_a_worker_is_found_among_all_frames() -> None:
+    assert raised_in(WORKER) == "NoNameServerError: no name server answers: 127.0.0.1:39876: connection refused"
+
+
+def test_a_text_without_one_gives_its_first_line() -> None:
+    assert raised_in("\n\n Java heap space \n\tat java.lang.X") == "Java heap space"
+    assert raised_in("") == "it said nothing"
+
+
+def test_an_error_of_the_jvm_alone() -> None:
+    assert (
+        raised_in("org.apache.spark.SparkException: Job aborted\n\tat x")
+        == "org.apache.spark.SparkException: Job aborted"
+    )
+
+
+def test_a_line_is_never_a_novel() -> None:
+    assert len(raised_in("a.BError: " + "x" * 10_000)) == 500
+
+
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (StartupError("Spark needs Java: install one"), Failure("Spark needs Java: install one", HOPELESS)),
+        (RunRefusedError("run x is queued"), Failure("run x is queued", HOPELESS)),
+        (AnalysisException("no column x"), Failure("no column x", HOPELESS)),
+        (TakenAwayError(f"run {UUID(int=1)}"), Failure(f"run {UUID(int=1)}", HOPELESS)),
+        (PySparkRuntimeError("first\nsecond"), Failure("first", FAILED)),
+        (OSError(28, "No space left on device", "/out/x"), Failure("/out/x: No space left on device", FAILED)),
+    ],
+)
+def test_what_another_attempt_may_mend_and_what_not(error: Exception, failure: Failure) -> None:
+    assert failure_of(error) == failure
+
+
+def test_postgres_is_worth_another_attempt() -> None:
+    found = failure_of(psycopg.OperationalError("connection refused\nIs the server running?"))
+    assert found == Failure("Postgres can't be reached: connection refused", FAILED)
+
+
+def test_a_fault_of_our_own_is_none_of_these() -> None:
+    assert failure_of(KeyError("x")) is None

@@ -1,0 +1,74 @@
+"""Rows and runs as others are given them, and what a rollup is about."""
+
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+
+from spark.jobs.arguments import Window
+from spark.jobs.running import run_view, to_rows
+from spark.jobs.throughput_rollup import day_of, hour_of, window_of
+from spark.runs import Run
+
+NOON = datetime(2026, 11, 21, 12, 34, 56, 789_000, tzinfo=UTC)
+
+
+def run(**changed: Any) -> Run:
+    values: dict[str, Any] = {
+        "id": UUID(int=1), "job": "lag_report", "window_start": None, "window_end": NOON, "trigger": "manual",
+        "requested_by": None, "status": "running", "attempt": 2, "error": None, "created_at": NOON, "started_at": None,
+    }  # fmt: skip
+    return Run(**(values | changed))
+
+
+def test_rows_are_plain_values() -> None:
+    table = pa.table(
+        {
+            "group": ["a"],
+            "evidence": ['{"lag": 3}'],
+            "top_tags": pa.array([[("AA", 2)]], pa.map_(pa.string(), pa.int64())),
+            "cause": ['{"not": "json by name"}'],
+        }
+    )
+    assert to_rows("lag_report", table) == [
+        {"group": "a", "evidence": {"lag": 3}, "top_tags": {"AA": 2}, "cause": '{"not": "json by name"}'}
+    ]
+    assert to_rows("lag_report", table.slice(0, 0)) == []
+
+
+def test_what_is_not_known_stays_so() -> None:
+    table = pa.table({"evidence": pa.array([None], pa.string()), "top_tags": pa.array([None], pa.list_(pa.int64()))})
+    assert to_rows("lag_report", table) == [{"evidence": None, "top_tags": None}]
+
+
+def test_a_run_is_shown_as_the_rest_api_does() -> None:
+    view = run_view(run(started_at=NOON + timedelta(seconds=1)), NOON + timedelta(seconds=3))
+    assert (view["id"], view["window"], view["duration_ms"], view["attempt"]) == (str(UUID(int=1)), None, 2_000, 2)
+    assert view["started_at"] == "2026-11-21T12:34:57.789Z"
+    windowed = run_view(run(window_start=NOON - timedelta(hours=1)), NOON)
+    assert windowed["window"] == {"from": "2026-11-21T11:34:56.789Z", "to": "2026-11-21T12:34:56.789Z"}
+    # A clock that was set back is no negative time.
+    assert run_view(run(), NOON - timedelta(seconds=9))["duration_ms"] == 0
+
+
+@pytest.mark.parametrize(
+    ("of_run", "of_arguments", "expected"),
+    [
+        (NOON - timedelta(hours=3), None, Window(NOON - timedelta(hours=3), NOON)),
+        (None, Window(NOON - timedelta(days=1), NOON), Window(NOON - timedelta(days=1), NOON)),
+        (None, None, Window(NOON - timedelta(hours=1), NOON)),
+    ],
+)
+def test_a_rollup_is_about_what_it_was_asked_for(
+    of_run: datetime | None, of_arguments: Window | None, expected: Window
+) -> None:
+    work: Any = SimpleNamespace(run=run(window_start=of_run), arguments=SimpleNamespace(window=of_arguments), now=NOON)
+    assert window_of(work) == expected
+
+
+def test_a_rollup_begins_where_its_hour_and_day_do() -> None:
+    assert hour_of(NOON) == datetime(2026, 11, 21, 12, tzinfo=UTC)
+    assert day_of(NOON) == datetime(2026, 11, 21, tzinfo=UTC)

@@ -1,0 +1,40 @@
+"""Samples on their way from Postgres into Spark."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from spark.lagsamples import ROWS_MAX, SCHEMA, choose_step, parse_csv
+
+HOUR = timedelta(hours=1)
+
+
+def test_copy_becomes_a_table() -> None:
+    table = parse_csv(
+        [b'1700000000123456,"a,""b",T,broker-a,0,1,9,\n17000000', memoryview(b"00000000,G,T,broker-a,3,0,9,4\n")]
+    )
+    assert table.schema == SCHEMA
+    first, second = table.to_pylist()
+    assert first["sampled_at"] == datetime(2023, 11, 14, 22, 13, 20, 123_456, tzinfo=UTC)
+    assert (first["group"], first["committed_offset"]) == ('a,"b', None)
+    assert (second["queue_id"], second["committed_offset"]) == (3, 4)
+
+
+def test_nothing_is_an_empty_table() -> None:
+    assert parse_csv([]) == SCHEMA.empty_table()
+
+
+@pytest.mark.parametrize(
+    ("rows", "span", "step"),
+    [
+        (0, HOUR, None),
+        (ROWS_MAX, HOUR, None),
+        (ROWS_MAX + 1, HOUR, timedelta(seconds=30)),
+        (4 * ROWS_MAX, HOUR, timedelta(seconds=60)),
+        (20 * ROWS_MAX, HOUR, timedelta(seconds=300)),
+        (10_000 * ROWS_MAX, HOUR, timedelta(hours=1)),
+        (ROWS_MAX + 1, timedelta(0), timedelta(seconds=30)),
+    ],
+)
+def test_many_samples_are_further_apart(rows: int, span: timedelta, step: timedelta | None) -> None:
+    assert choose_step(rows, span) == step
