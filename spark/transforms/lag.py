@@ -86,7 +86,7 @@ def lag_report(
     rates = queue_rates(samples, offsets, as_of=as_of, settings=settings)
     queues = queue_lag(offsets, heads, groups, rates, as_of=as_of, settings=settings)
     judged = (
-        _drain(_levels(queues, settings), settings)
+        _drain(_levels(queues, settings))
         .withColumn("flags", flags(settings))
         .withColumn("verdict", verdict())
         .withColumn("evidence", evidence(settings))
@@ -218,7 +218,7 @@ def _maxima() -> list[Column]:
     ]
 
 
-def _drain(levels: DataFrame, settings: LagSettings) -> DataFrame:
+def _drain(levels: DataFrame) -> DataFrame:
     """Add the drain ETA with its interval, retention_left_s and skew."""
     known = fn.filter("net_rates", lambda rate: rate.isNotNull())
     lag, net = fn.col("lag_messages"), fn.col("out_rate") - fn.col("in_rate")
@@ -226,14 +226,20 @@ def _drain(levels: DataFrame, settings: LagSettings) -> DataFrame:
     fastest, slowest = fn.array_max("net_rates"), fn.array_min("net_rates")
     has_spread = fn.col("drain_eta_s").isNotNull() & (fn.size("net_rates") >= 2)
     mean = fn.col("topic_lag") / fn.col("topic_queues")
-    return (
-        levels.withColumn("net_rates", known)
-        .withColumn("drain_eta_s", eta)
-        .withColumn("drain_eta_low_s", fn.when(has_spread & (fastest > 0), fn.least("drain_eta_s", lag / fastest)))
-        .withColumn("drain_eta_high_s", fn.when(has_spread & (slowest > 0), fn.greatest("drain_eta_s", lag / slowest)))
-        .withColumn("retention_left_s", fn.col("retention.retention_left_s"))
-        .withColumn("skew", fn.when(fn.col("topic_lag") > 0, fn.col("lag_messages_max") / mean))
-        .withColumn("hot_share", fn.when(fn.col("topic_lag") > 0, fn.col("lag_messages_max") / fn.col("topic_lag")))
+    topic_lag, largest = fn.col("topic_lag"), fn.col("lag_messages_max")
+    return levels.withColumns(
+        {
+            "net_rates": known,
+            "drain_eta_s": eta,
+            "retention_left_s": fn.col("retention.retention_left_s"),
+            "skew": fn.when(topic_lag > 0, largest / mean),
+            "hot_share": fn.when(topic_lag > 0, largest / topic_lag),
+        }
+    ).withColumns(
+        {
+            "drain_eta_low_s": fn.when(has_spread & (fastest > 0), fn.least("drain_eta_s", lag / fastest)),
+            "drain_eta_high_s": fn.when(has_spread & (slowest > 0), fn.greatest("drain_eta_s", lag / slowest)),
+        }
     )
 
 

@@ -230,7 +230,8 @@ def _per_second(name: str) -> Column:
 def _spoken(seconds: Column) -> Column:
     """Return a length of time by its largest unit: "48 s", "3 min", "5 h", "2 days"."""
     return (
-        fn.when(seconds < 2 * MINUTE_S, _text(fn.format_number(fn.floor(seconds), 0), " s"))
+        fn.when(seconds < 1, fn.lit("less than 1 s"))
+        .when(seconds < 2 * MINUTE_S, _text(fn.format_number(fn.floor(seconds), 0), " s"))
         .when(seconds < 2 * HOUR_S, _text(fn.format_number(fn.floor(seconds / MINUTE_S), 0), " min"))
         .when(seconds < 2 * DAY_S, _text(fn.format_number(fn.floor(seconds / HOUR_S), 0), " h"))
         .otherwise(_text(fn.format_number(fn.floor(seconds / DAY_S), 0), " days"))

@@ -89,12 +89,13 @@ def _numbers(joined: DataFrame) -> DataFrame:
         .when(fn.col("head_error").isNull(), fn.col("first_offset").isNotNull())
     )
     never = low.isNotNull() & high.isNotNull() & committed.isNull() & ~is_empty
-    return (
-        joined.withColumn("lag_messages", lag)
-        .withColumn("trimmed", fn.when(committed < low, low - committed).otherwise(fn.lit(0)))
-        .withColumn("has_head", head)
-        .withColumn("never_committed", fn.coalesce(never, fn.lit(False)))
-    )
+    return joined.withColumns(
+        {
+            "lag_messages": lag,
+            "trimmed": fn.when(committed < low, low - committed).otherwise(fn.lit(0)),
+            "never_committed": _certainly(never),
+        }
+    ).withColumn("has_head", head)
 
 
 def _ages(queues: DataFrame, as_of: datetime, settings: LagSettings) -> DataFrame:
@@ -112,9 +113,13 @@ def _ages(queues: DataFrame, as_of: datetime, settings: LagSettings) -> DataFram
     left = fn.greatest(fn.lit(0.0), (fn.unix_micros("expires_at") - now_us) / SECOND_US)
     return (
         queues.withColumn("is_broker_clock", fn.col("has_head") & is_broker_clock)
-        .withColumn("lag_seconds", lag_seconds)
-        .withColumn("oldest_unconsumed_at", fn.when(fn.col("has_head"), fn.col("first_stored_at")))
-        .withColumn("retention_left_s", fn.when(fn.col("has_head"), left))
+        .withColumns(
+            {
+                "lag_seconds": lag_seconds,
+                "oldest_unconsumed_at": fn.when(fn.col("has_head"), fn.col("first_stored_at")),
+                "retention_left_s": fn.when(fn.col("has_head"), left),
+            }
+        )
         .withColumn("unknown", _unknown())
     )
 
@@ -151,34 +156,31 @@ def _surroundings(queues: DataFrame) -> DataFrame:
     """Add what the topic's other queues and the group's other topics say."""
     of_group = Window.partitionBy("group").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     of_topic = Window.partitionBy("group", "topic").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    is_retry = fn.col("topic") == fn.concat(fn.lit(RETRY_PREFIX), fn.col("group"))
+    is_retry = fn.col("is_retry")
     rows = fn.count(fn.lit(1)).over(of_topic)
+    is_whole = fn.count("lag_messages").over(of_topic) == rows
+    was_consumed = fn.when(fn.col("has_committed") | fn.col("ever_seen"), fn.lit(True)).when(
+        ~fn.col("ever_seen"), fn.lit(False)
+    )
     return (
-        queues.withColumn("is_retry", is_retry)
-        .withColumn("has_committed", fn.max(fn.col("committed_offset").isNotNull()).over(of_group))
-        .withColumn("retry_messages", fn.sum(fn.when(fn.col("is_retry"), fn.col("in_messages"))).over(of_group))
-        .withColumn("retry_rate", fn.sum(fn.when(fn.col("is_retry"), fn.col("in_rate"))).over(of_group))
-        .withColumn("consumed_rate", fn.sum(fn.when(~fn.col("is_retry"), fn.col("out_rate"))).over(of_group))
-        .withColumn("topic_queues", rows)
-        .withColumn(
-            "topic_lag",
-            fn.when(fn.count("lag_messages").over(of_topic) == rows, fn.sum("lag_messages").over(of_topic)),
+        queues.withColumn("is_retry", fn.col("topic") == fn.concat(fn.lit(RETRY_PREFIX), fn.col("group")))
+        .withColumns(
+            {
+                "has_committed": fn.max(fn.col("committed_offset").isNotNull()).over(of_group),
+                "retry_messages": fn.sum(fn.when(is_retry, fn.col("in_messages"))).over(of_group),
+                "retry_rate": fn.sum(fn.when(is_retry, fn.col("in_rate"))).over(of_group),
+                "consumed_rate": fn.sum(fn.when(~is_retry, fn.col("out_rate"))).over(of_group),
+                "topic_queues": rows,
+                "topic_lag": fn.when(is_whole, fn.sum("lag_messages").over(of_topic)),
+            }
         )
-        .withColumn(
-            "was_consumed",
-            fn.when(fn.col("has_committed") | fn.col("ever_seen"), fn.lit(True)).when(
-                ~fn.col("ever_seen"), fn.lit(False)
-            ),
-        )
+        .withColumn("was_consumed", was_consumed)
     )
 
 
 def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
     """Add what speaks for a verdict in this queue alone; every flag is true or false."""
-    has_head = fn.coalesce("has_head", fn.lit(False))
-    waits = has_head | fn.col("never_committed")
-    nobody = waits & (fn.col("clients") == 0)
-    paused = has_head & ~fn.col("consume_enabled")
+    has_head = _certainly(fn.col("has_head"))
     stalled = (
         has_head
         & (fn.col("clients") > 0)
@@ -187,27 +189,31 @@ def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
         & (fn.col("stood_s") >= settings.stall_min_s)
     )
     rewound = has_head & (fn.col("back_messages") > 0) & (fn.col("committed_offset") < fn.col("back_from"))
-    flagged = (
-        queues.withColumn("is_paused", _certainly(paused))
-        .withColumn("is_unserved", _certainly(nobody))
-        .withColumn("is_stalled", _certainly(stalled))
-        .withColumn("is_rewound", _certainly(rewound))
-    )
     stands = fn.col("is_paused") | fn.col("is_unserved") | fn.col("is_stalled")
-    through_s = fn.when(~stands & (fn.col("out_rate") > 0), fn.col("lag_messages") / fn.col("out_rate"))
     left = fn.col("retention_left_s")
     is_late = (left < settings.retention_soon_s) & (left < fn.col("lag_seconds"))
+    is_too_slow = fn.col("through_s") > left
     return (
-        flagged.withColumn("stands", stands)
-        .withColumn("through_s", through_s)
+        queues.withColumns(
+            {
+                "is_paused": _certainly(has_head & ~fn.col("consume_enabled")),
+                "is_unserved": _certainly((has_head | fn.col("never_committed")) & (fn.col("clients") == 0)),
+                "is_stalled": _certainly(stalled),
+                "is_rewound": _certainly(rewound),
+            }
+        )
+        .withColumn("stands", stands)
+        .withColumn(
+            "through_s",
+            fn.when(~fn.col("stands") & (fn.col("out_rate") > 0), fn.col("lag_messages") / fn.col("out_rate")),
+        )
         .withColumn(
             "is_at_risk",
-            _certainly(
-                has_head & fn.when(fn.col("through_s").isNotNull(), fn.col("through_s") > left).otherwise(is_late)
-            ),
+            _certainly(has_head & fn.when(fn.col("through_s").isNotNull(), is_too_slow).otherwise(is_late)),
         )
     )
 
 
 def _certainly(claim: Column) -> Column:
+    """Return whether it is known to hold."""
     return fn.coalesce(claim, fn.lit(False))

@@ -117,20 +117,27 @@ def _intervals(readings: DataFrame, as_of: datetime, settings: LagSettings) -> D
     is_long_enough = fn.when(fn.col("is_own"), fn.col("length_us") >= settings.reading_gap_min_s * SECOND_US).otherwise(
         fn.col("length_us") > 0
     )
-    counts = fn.col("last").isNotNull() & ~fn.col("is_recreated") & ~fn.coalesce("is_back", fn.lit(False))
+    counts = fn.col("last").isNotNull() & ~fn.col("is_recreated") & ~fn.col("is_back")
     return (
-        readings.withColumn("start_us", fn.min("at_us").over(whole))
-        .withColumn("last", last)
-        .withColumn("piece_us", (_micros(as_of) - fn.col("start_us")) / settings.pieces)
-        .withColumn("length_us", at - last_at)
-        .withColumn("is_recreated", fn.coalesce(is_recreated, fn.lit(False)))
-        .withColumn("is_back", is_back)
+        readings.withColumns({"start_us": fn.min("at_us").over(whole), "last": last})
+        .withColumns(
+            {
+                "piece_us": (_micros(as_of) - fn.col("start_us")) / settings.pieces,
+                "length_us": at - last_at,
+                "is_recreated": fn.coalesce(is_recreated, fn.lit(False)),
+                "is_changed": fn.col("last").isNotNull() & ~committed.eqNullSafe(last_committed),
+            }
+        )
+        .withColumn("is_back", fn.coalesce(is_back, fn.lit(False)))
         .withColumn("counts", counts & is_long_enough)
-        .withColumn("in_messages", fn.when(fn.col("counts"), fn.col("max_offset") - fn.col("last.max_offset")))
-        .withColumn("out_messages", fn.when(fn.col("counts"), committed - last_committed))
-        .withColumn("back_messages", fn.when(fn.col("is_back"), last_committed - committed))
-        .withColumn("back_from", fn.when(fn.col("is_back"), last_committed))
-        .withColumn("is_changed", fn.col("last").isNotNull() & ~committed.eqNullSafe(last_committed))
+        .withColumns(
+            {
+                "in_messages": fn.when(fn.col("counts"), fn.col("max_offset") - fn.col("last.max_offset")),
+                "out_messages": fn.when(fn.col("counts"), committed - last_committed),
+                "back_messages": fn.when(fn.col("is_back"), last_committed - committed),
+                "back_from": fn.when(fn.col("is_back"), last_committed),
+            }
+        )
     )
 
 

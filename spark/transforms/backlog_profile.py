@@ -1,0 +1,141 @@
+"""What a backlog is made of: how old, of which tags and keys, how large, in which queues.
+
+Every message that a group has not consumed is counted once in each of the sections `age`, `tag`, `size` and `queue`, and
+once in `key` for each of its keys. So each section but `key` adds up to the backlog. What can't be known is counted, too,
+in the bucket UNKNOWN: the age of a message that can't be read, tag and size of one that was gone before it was read.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as fn
+
+AGE: Final = "age"
+TAG: Final = "tag"
+KEY: Final = "key"
+SIZE: Final = "size"
+QUEUE: Final = "queue"
+
+UNKNOWN: Final = "(unknown)"
+NO_TAG: Final = "(none)"
+KEYS_MAX: Final = 100
+"""The most frequent keys of a group and topic; the rest are mostly as many as there are messages."""
+
+_MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
+AGE_BOUNDS_S: Final[tuple[tuple[str, int, int | None], ...]] = (
+    ("under 1 min", 0, _MINUTE),
+    ("1-5 min", _MINUTE, 5 * _MINUTE),
+    ("5-15 min", 5 * _MINUTE, 15 * _MINUTE),
+    ("15-60 min", 15 * _MINUTE, _HOUR),
+    ("1-6 h", _HOUR, 6 * _HOUR),
+    ("6-24 h", 6 * _HOUR, _DAY),
+    ("1-3 days", _DAY, 3 * _DAY),
+    ("3-7 days", 3 * _DAY, 7 * _DAY),
+    ("over 7 days", 7 * _DAY, None),
+)
+"""Label, from (included), to (left out), in seconds. Fixed, so that reports can be laid side by side."""
+
+_PLACE: Final = ("topic", "broker", "queue_id", "queue_offset")
+
+
+def backlog_profile(backlog: DataFrame, messages: DataFrame | None = None, *, as_of: datetime) -> DataFrame:
+    """Return the profile of each group and topic, a row a bucket.
+
+    Args:
+        backlog: Kind `backlog`; units that stand for no message are left out.
+        messages: Kind `messages`, of at least the backlog's region; more is ignored. None: only ages and queues are
+            profiled.
+        as_of: The moment ages are counted to, with a zone.
+
+    Returns:
+        group, topic, section, bucket, lower_bound, upper_bound (doubles; seconds for `age`, bytes for `size`, else
+        null; upper_bound is left out, and null for the last age), messages (long), bytes (long: of the bodies as their
+        producers gave them; null in a bucket of which no body was read).
+
+        Buckets: `age` AGE_BOUNDS_S (a message that was stored after as_of is under 1 min old); `tag` the tag or NO_TAG;
+        `key` the KEYS_MAX most frequent keys (by name where they are equally frequent); `size` powers of two, "0" for
+        an empty body, else "1024-2047"; `queue` broker/queue id. Buckets without messages are absent.
+
+    Raises:
+        ValueError: `as_of` has no zone.
+    """
+    if as_of.tzinfo is None:
+        raise ValueError(f"as_of: {as_of} has no zone")
+    units = backlog.where(fn.col("size").isNotNull()).select("group", *_PLACE, "stored_at")
+    entries = [_age_entry(as_of), _queue_entry()]
+    if messages is None:
+        joined = units.withColumn("body_size", fn.lit(None).cast("long"))
+        listed = fn.array(*entries)
+    else:
+        read = messages.select(
+            *_PLACE, "tag", "keys", fn.length("body").cast("long").alias("body_size"), fn.lit(True).alias("is_read")
+        )
+        joined = units.join(read, on=list(_PLACE), how="left")
+        listed = fn.concat(fn.array(*entries, _tag_entry(), _size_entry()), _key_entries())
+    counted = (
+        joined.select("group", "topic", "body_size", fn.explode(listed).alias("entry"))
+        .groupBy("group", "topic", "entry")
+        .agg(fn.count(fn.lit(1)).alias("messages"), fn.sum("body_size").alias("bytes"))
+        .select("group", "topic", "entry.*", "messages", "bytes")
+    )
+    return _without_rare_keys(counted).select(
+        "group", "topic", "section", "bucket", "lower_bound", "upper_bound", "messages", "bytes"
+    )
+
+
+def _without_rare_keys(counted: DataFrame) -> DataFrame:
+    order = (
+        Window.partitionBy("group", "topic", "section")
+        .orderBy(fn.col("messages").desc(), fn.col("bucket").asc())
+        .rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    is_kept = (fn.col("section") != KEY) | (fn.col("rank") <= KEYS_MAX)
+    return counted.withColumn("rank", fn.row_number().over(order)).where(is_kept)
+
+
+def _entry(section: str, bucket: Column, lower: Column | None = None, upper: Column | None = None) -> Column:
+    nothing = fn.lit(None)
+    return fn.struct(
+        fn.lit(section).alias("section"),
+        bucket.alias("bucket"),
+        (nothing if lower is None else lower).cast("double").alias("lower_bound"),
+        (nothing if upper is None else upper).cast("double").alias("upper_bound"),
+    )
+
+
+def _age_entry(as_of: datetime) -> Column:
+    age_s = (fn.lit(round(as_of.timestamp() * 1_000_000)) - fn.unix_micros("stored_at")) / 1_000_000
+    chosen = fn.when(fn.col("stored_at").isNull(), _entry(AGE, fn.lit(UNKNOWN)))
+    for label, lower, upper in AGE_BOUNDS_S:
+        entry = _entry(AGE, fn.lit(label), fn.lit(lower), fn.lit(upper))
+        chosen = chosen.otherwise(entry) if upper is None else chosen.when(age_s < upper, entry)
+    return chosen
+
+
+def _queue_entry() -> Column:
+    return _entry(QUEUE, fn.concat_ws("/", "broker", fn.col("queue_id").cast("string")))
+
+
+def _tag_entry() -> Column:
+    tag = fn.when(fn.col("is_read").isNull(), fn.lit(UNKNOWN)).otherwise(fn.coalesce("tag", fn.lit(NO_TAG)))
+    return _entry(TAG, tag)
+
+
+def _size_entry() -> Column:
+    size = fn.col("body_size")
+    # The digits of the binary number: exact where a logarithm of doubles is not.
+    power = fn.length(fn.bin(size)) - 1
+    lower = fn.pow(fn.lit(2.0), power)
+    label = fn.concat_ws("-", lower.cast("long").cast("string"), (2 * lower - 1).cast("long").cast("string"))
+    return (
+        fn.when(size.isNull(), _entry(SIZE, fn.lit(UNKNOWN)))
+        .when(size == 0, _entry(SIZE, fn.lit("0"), fn.lit(0), fn.lit(1)))
+        .when(size == 1, _entry(SIZE, fn.lit("1"), fn.lit(1), fn.lit(2)))
+        .otherwise(_entry(SIZE, label, lower, 2 * lower))
+    )
+
+
+def _key_entries() -> Column:
+    entries = fn.transform(fn.array_distinct("keys"), lambda key: _entry(KEY, key))
+    return fn.coalesce(entries, fn.slice(fn.array(_entry(KEY, fn.lit(""))), 1, 0))

@@ -1,0 +1,142 @@
+"""Hand-built input of the lag report: many groups, each a case of its own, so that one Spark job answers all of them."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from spark.datasource.schema import GROUPS, HEADS, OFFSETS
+from spark.transforms.lag import lag_report
+from spark.transforms.lagsettings import LagSettings
+
+AS_OF = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+SAMPLES = (
+    "sampled_at timestamp, group string, topic string, broker string, queue_id int,"
+    " min_offset long, max_offset long, committed_offset long"
+)
+HOUR = 3_600.0
+DAY = 24 * HOUR
+
+# A sample: how long before the report, max offset, committed offset; and the min offset where it is not 0.
+Sample = tuple[float, int, int | None] | tuple[float, int, int | None, int]
+
+
+def ago(seconds: float) -> datetime:
+    """Return a moment before the report."""
+    return AS_OF - timedelta(seconds=seconds)
+
+
+class World:
+    """The four frames, row by row."""
+
+    def __init__(self) -> None:
+        self.offsets: list[tuple[Any, ...]] = []
+        self.heads: list[tuple[Any, ...]] = []
+        self.groups: list[tuple[Any, ...]] = []
+        self.samples: list[tuple[Any, ...]] = []
+
+    def queue(
+        self,
+        group: str,
+        queue_id: int = 0,
+        *,
+        topic: str = "t",
+        broker: str = "b0",
+        low: int | None = 0,
+        high: int | None = 100,
+        committed: int | None = 100,
+        error: str | None = None,
+        head: Mapping[str, Any] | None = None,
+        samples: Iterable[Sample] = (),
+    ) -> "World":
+        """Add a queue of a group. `head` None: it has no row in `heads`; an empty mapping: nothing is unconsumed."""
+        key = (group, topic, broker, queue_id)
+        is_known = None not in (low, high, committed)
+        lag = high - max(committed, low) if is_known else None
+        self.offsets.append((*key, low, high, committed, lag, error))
+        if head is not None:
+            self.heads.append((*key, *head_columns(head)))
+        for at, top, consumed, *bottom in samples:
+            self.samples.append((ago(at), *key, bottom[0] if bottom else 0, top, consumed))
+        return self
+
+    def group(
+        self,
+        group: str,
+        *,
+        clients: int | None = 2,
+        enabled: bool | None = True,
+        seen: bool | None = True,
+        broker: str = "b0",
+        error: str | None = None,
+    ) -> "World":
+        """Say what a broker knows of a group."""
+        self.groups.append((group, broker, clients, enabled, seen, error))
+        return self
+
+    def report(self, spark: SparkSession, settings: LagSettings | None = None) -> "Report":
+        """Compute the report."""
+        frame = lag_report(
+            spark.createDataFrame(self.offsets, OFFSETS),
+            spark.createDataFrame(self.heads, HEADS),
+            spark.createDataFrame(self.groups, GROUPS),
+            spark.createDataFrame(self.samples, SAMPLES),
+            as_of=AS_OF,
+            settings=settings,
+        )
+        return Report(frame.toArrow().to_pylist(), frame.columns)
+
+
+class Report:
+    """The rows of a report, by group."""
+
+    def __init__(self, rows: Sequence[dict[str, Any]], columns: list[str]) -> None:
+        self.columns = columns
+        self.rows = [{**row, "evidence": json.loads(row["evidence"])} for row in rows]
+
+    def topic(self, group: str, topic: str = "t") -> dict[str, Any]:
+        """Return a group's row of a topic."""
+        return self._one(level="topic", group=group, topic=topic)
+
+    def queue(self, group: str, queue_id: int = 0, *, topic: str = "t", broker: str = "b0") -> dict[str, Any]:
+        """Return a group's row of a queue."""
+        return self._one(level="queue", group=group, topic=topic, broker=broker, queue_id=queue_id)
+
+    def _one(self, **wanted: Any) -> dict[str, Any]:
+        found = [row for row in self.rows if all(row[name] == value for name, value in wanted.items())]
+        assert len(found) == 1, (wanted, len(found))
+        return found[0]
+
+
+def head_columns(head: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the columns of `heads` behind the keys.
+
+    Args:
+        head: age (s, of the first message), offset, left (s until it expires), earliest, clock (by how much the broker's
+            differs, s), tags ({tag: messages}), filter, error.
+    """
+    found = "age" in head
+    left = head.get("left", 3 * DAY)
+    tags = head.get("tags")
+    return (
+        head.get("filter"),
+        head.get("offset", 0) if found else None,
+        1_000 if found else None,
+        ago(head["age"]) if found and head["age"] is not None else None,
+        None if not found or left is None else AS_OF + timedelta(seconds=left),
+        head.get("earliest", False) if found else None,
+        None if head.get("clock", 0) is None else AS_OF + timedelta(seconds=head.get("clock", 0)),
+        None if tags is None else [{"tag": tag, "messages": count} for tag, count in tags.items()],
+        None if tags is None else sum(tags.values()),
+        head.get("error"),
+    )
+
+
+def steady(
+    *, high: int, committed: int, rate_in: float, rate_out: float, every: float = 60, count: int = 10
+) -> list[Sample]:
+    """Return samples of an even flow that ends at the given offsets now: the oldest first, none at `as_of` itself."""
+    moments = [every * index for index in range(count, 0, -1)]
+    return [(at, round(high - rate_in * at), round(committed - rate_out * at)) for at in moments]

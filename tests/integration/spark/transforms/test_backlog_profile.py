@@ -1,0 +1,164 @@
+"""The profile of a backlog: what plain pandas counts, and what becomes of what can't be known."""
+
+import random
+from datetime import UTC, datetime, timedelta
+
+import pandas as pd
+import pytest
+
+from spark.datasource.schema import BACKLOG, MESSAGES
+from spark.transforms.backlog_profile import AGE_BOUNDS_S, KEYS_MAX, backlog_profile
+
+AS_OF = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
+COLUMNS = ["group", "topic", "section", "bucket", "lower_bound", "upper_bound", "messages", "bytes"]
+MINUTE, HOUR, DAY = 60, 3_600, 86_400
+
+
+def unit(group, offset, *, age=30.0, size=100, topic="t", broker="b0", queue_id=0):
+    stored_at = None if age is None else AS_OF - timedelta(seconds=age)
+    physical = None if size is None else offset * 1_000
+    return (group, topic, broker, queue_id, offset, physical, size, None if size is None else 7, stored_at)
+
+
+def message(offset, body=b"x", *, tag=None, keys=(), topic="t", broker="b0", queue_id=0):
+    return (
+        f"M{offset}",
+        f"S{offset}",
+        topic,
+        broker,
+        queue_id,
+        offset,
+        body,
+        tag,
+        list(keys),
+        {},
+        AS_OF,
+        AS_OF,
+        "h:1",
+        0,
+        100,
+    )
+
+
+def rows_of(spark, units, messages=None):
+    frame = backlog_profile(
+        spark.createDataFrame(units, BACKLOG),
+        None if messages is None else spark.createDataFrame(messages, MESSAGES),
+        as_of=AS_OF,
+    )
+    assert frame.columns == COLUMNS
+    return {tuple(row.values()) for row in frame.toArrow().to_pylist()}
+
+
+def test_every_bucket_by_hand(spark):
+    units = [
+        unit("g", 0, age=0.0),
+        unit("g", 1, age=MINUTE - 0.001),
+        unit("g", 2, age=MINUTE),
+        unit("g", 3, age=8 * DAY, queue_id=1),
+        unit("g", 4, age=None),  # Its record can't be read.
+        unit("g", 5, size=None),  # Stands for no message.
+        unit("g", 6, age=-5.0),  # Came while the report was made.
+    ]
+    messages = [
+        message(0, b"", tag="a", keys=["k", "k"]),
+        message(1, b"1", tag="a", keys=["k", "l"]),
+        message(2, b"x" * 1_023),
+        message(3, b"x" * 1_024, queue_id=1),
+        message(99, tag="consumed"),
+    ]
+    assert rows_of(spark, units, messages) == {
+        ("g", "t", "age", "under 1 min", 0.0, 60.0, 3, 1),
+        ("g", "t", "age", "1-5 min", 60.0, 300.0, 1, 1_023),
+        ("g", "t", "age", "over 7 days", 604_800.0, None, 1, 1_024),
+        ("g", "t", "age", "(unknown)", None, None, 1, None),
+        ("g", "t", "queue", "b0/0", None, None, 5, 1_024),
+        ("g", "t", "queue", "b0/1", None, None, 1, 1_024),
+        ("g", "t", "tag", "a", None, None, 2, 1),
+        ("g", "t", "tag", "(none)", None, None, 2, 2_047),
+        ("g", "t", "tag", "(unknown)", None, None, 2, None),
+        ("g", "t", "key", "k", None, None, 2, 1),
+        ("g", "t", "key", "l", None, None, 1, 1),
+        ("g", "t", "size", "0", 0.0, 1.0, 1, 0),
+        ("g", "t", "size", "1", 1.0, 2.0, 1, 1),
+        ("g", "t", "size", "512-1023", 512.0, 1_024.0, 1, 1_023),
+        ("g", "t", "size", "1024-2047", 1_024.0, 2_048.0, 1, 1_024),
+        ("g", "t", "size", "(unknown)", None, None, 2, None),
+    }
+
+
+def test_without_messages_only_ages_and_queues(spark):
+    assert rows_of(spark, [unit("g", 0), unit("h", 0)]) == {
+        (group, "t", section, bucket, lower, upper, 1, None)
+        for group in ("g", "h")
+        for section, bucket, lower, upper in (("age", "under 1 min", 0.0, 60.0), ("queue", "b0/0", None, None))
+    }
+
+
+def test_nothing_gives_nothing(spark):
+    assert rows_of(spark, [], []) == set()
+
+
+def test_a_moment_without_zone_is_refused(spark):
+    with pytest.raises(ValueError, match="has no zone"):
+        backlog_profile(spark.createDataFrame([], BACKLOG), as_of=datetime(2026, 11, 21))  # noqa: DTZ001
+
+
+def data_set(count):
+    rng = random.Random(20261121)
+    queues = [(f"b{broker}", queue_id) for broker in range(2) for queue_id in range(3)]
+    offsets = dict.fromkeys(queues, 0)
+    rows = []
+    for _ in range(count):
+        queue = rng.choice(queues)
+        rows.append(
+            {
+                "broker": queue[0],
+                "queue_id": queue[1],
+                "offset": offsets[queue],
+                "body_size": int(rng.lognormvariate(5, 2)),
+                "age": rng.expovariate(1 / DAY),
+                "tag": rng.choice(["a", "b", "b", None]),
+                "keys": [f"k{int(rng.expovariate(0.02))}" for _ in range(rng.randrange(3))],
+            }
+        )
+        offsets[queue] += 1
+    return pd.DataFrame(rows)
+
+
+def by_pandas(data):
+    """Count it again, by other means than the transform's."""
+    data = data.assign(keys=data["keys"].map(lambda keys: sorted(set(keys))))
+    edges = [lower for _, lower, _ in AGE_BOUNDS_S] + [float("inf")]
+    ages = pd.cut(data["age"], edges, right=False, labels=[label for label, _, _ in AGE_BOUNDS_S]).astype(str)
+    sections = {
+        "age": ages,
+        "tag": data["tag"].where(data["tag"].notna(), "(none)"),
+        "queue": data["broker"] + "/" + data["queue_id"].astype(str),
+        "size": data["body_size"].map(lambda size: 0 if size == 0 else 1 << (int(size).bit_length() - 1)),
+    }
+    found = {}
+    for section, bucket in sections.items():
+        summed = data.groupby(bucket.to_numpy())["body_size"].agg(["count", "sum"])
+        found |= {(section, name): (row["count"], row["sum"]) for name, row in summed.iterrows()}
+    by_key = data.explode("keys").dropna(subset="keys").groupby("keys")["body_size"].agg(["count", "sum"])
+    top = by_key.reset_index().sort_values(["count", "keys"], ascending=[False, True]).head(KEYS_MAX)
+    return found | {("key", row["keys"]): (row["count"], row["sum"]) for _, row in top.iterrows()}
+
+
+def test_it_is_what_pandas_counts(spark):
+    data = data_set(5_000)
+    start = {("b0", 0): 100}  # Of one queue a part is consumed.
+    unconsumed = data[[row.offset >= start.get((row.broker, row.queue_id), 0) for row in data.itertuples()]]
+    messages = []
+    for row in data.itertuples():
+        tag = row.tag if isinstance(row.tag, str) else None
+        where = {"broker": row.broker, "queue_id": row.queue_id}
+        messages.append(message(row.offset, b"x" * row.body_size, tag=tag, keys=row.keys, **where))
+    units = [
+        unit("g", row.offset, age=row.age, broker=row.broker, queue_id=row.queue_id) for row in unconsumed.itertuples()
+    ]
+    found = {}
+    for _, _, section, bucket, lower, _, count, size in rows_of(spark, units, messages):
+        found[section, int(lower) if section == "size" else bucket] = (count, size)
+    assert found == by_pandas(unconsumed)

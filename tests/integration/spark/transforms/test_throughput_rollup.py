@@ -1,0 +1,120 @@
+"""Throughput by minute, hour and day: whole messages, nothing twice, nothing negative, nothing made up."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from spark.transforms.throughput_rollup import throughput_rollup
+
+START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
+DAY = START.replace(hour=0)
+SAMPLES = (
+    "sampled_at timestamp, group string, topic string, broker string, queue_id int,"
+    " min_offset long, max_offset long, committed_offset long"
+)
+
+
+def at(seconds):
+    return START + timedelta(seconds=seconds)
+
+
+class Samples:
+    """Samples of many topics, each a case of its own, so that one Spark job answers all."""
+
+    def __init__(self):
+        self.rows = []
+
+    def add(self, topic, readings, *, group="g", broker="b0", queue_id=0):
+        for seconds, top, committed, *bottom in readings:
+            low = bottom[0] if bottom else 0
+            self.rows.append((at(seconds), group, topic, broker, queue_id, low, top, committed))
+        return self
+
+
+def cases():
+    samples = Samples()
+    # 100 messages in 90 s over the border of a minute: 66.6 in the first, the rest in the second.
+    samples.add("border", [(0, 0, 0), (90, 100, 50)])
+    # Ends exactly on a border: the next minute has no sample that says anything.
+    samples.add("edge", [(0, 0, 0), (60, 7, 7)])
+    # Five minutes without a change are known, an hour without a sample is not.
+    samples.add("quiet", [(0, 10, 10), (300, 10, 10)])
+    samples.add("gap", [(0, 0, 0), (60, 60, 60), (3_660, 3_660, 60), (3_690, 3_690, 60)])
+    # A rewind is not consumed backwards, a queue made anew did not lose what it had.
+    samples.add("rewind", [(0, 100, 100), (15, 110, 40), (30, 120, 70)])
+    samples.add("anew", [(0, 1_000, 1_000, 5), (15, 3, 0), (30, 10, 2)])
+    # Two groups sample the same queue at different times: what came in counts once.
+    samples.add("shared", [(0, 0, 0), (30, 30, 30)]).add("shared", [(0, 0, 0), (15, 15, 5), (30, 30, 5)], group="h")
+    # Two queues, one of which nobody committed.
+    samples.add("queues", [(0, 0, 0), (30, 6, 3)]).add("queues", [(0, 0, None), (30, 5, None)], queue_id=1)
+    samples.add("one", [(0, 5, 5)])
+    # Beyond what a double can say of an offset.
+    huge = 2**60
+    samples.add("huge", [(0, huge, huge), (90, huge + 3, huge + 3)])
+    return samples
+
+
+@pytest.fixture(scope="module")
+def rollup(spark):
+    frame = throughput_rollup(spark.createDataFrame(cases().rows, SAMPLES))
+    assert frame.columns == ["unit", "bucket_at", "topic", "group", "messages", "lag_messages", "covered_s", "queues"]
+    found = {}
+    for unit, bucket_at, topic, group, *rest in (row.values() for row in frame.toArrow().to_pylist()):
+        found.setdefault((topic, group, unit), {})[bucket_at] = tuple(rest)
+    return found
+
+
+def test_growth_over_a_border_is_split_by_time_into_whole_messages(rollup):
+    assert rollup["border", None, "minute"] == {at(0): (66, None, 60.0, 1), at(60): (34, None, 30.0, 1)}
+    assert rollup["border", "g", "minute"] == {at(0): (33, None, 60.0, 1), at(60): (17, 50, 30.0, 1)}
+    assert rollup["border", None, "hour"] == {at(0): (100, None, 90.0, 1)}
+    assert rollup["border", "g", "day"] == {DAY: (50, 50, 90.0, 1)}
+
+
+def test_an_interval_that_ends_on_a_border_gives_nothing_to_the_next(rollup):
+    assert rollup["edge", None, "minute"] == {at(0): (7, None, 60.0, 1)}
+    assert rollup["edge", "g", "minute"] == {at(0): (7, 0, 60.0, 1)}
+
+
+def test_minutes_between_two_samples_are_known_up_to_five_and_absent_in_a_gap(rollup):
+    assert rollup["quiet", None, "minute"] == {at(60 * minute): (0, None, 60.0, 1) for minute in range(5)}
+    whole = (60, None, 60.0, 1)
+    minutes = rollup["gap", None, "minute"]
+    assert minutes == {at(0): whole, at(60): whole, at(3_600): whole, at(3_660): (30, None, 30.0, 1)}
+    assert rollup["gap", None, "day"] == {DAY: (3_690, None, 3_690.0, 1)}
+
+
+def test_what_went_back_is_left_out(rollup):
+    assert rollup["rewind", None, "minute"] == {at(0): (20, None, 30.0, 1)}
+    assert rollup["rewind", "g", "minute"] == {at(0): (30, 50, 15.0, 1)}
+    assert rollup["anew", None, "minute"] == {at(0): (7, None, 15.0, 1)}
+    assert rollup["anew", "g", "minute"] == {at(0): (2, 8, 15.0, 1)}
+
+
+def test_a_topic_of_two_groups_counts_once(rollup):
+    assert rollup["shared", None, "minute"] == {at(0): (30, None, 30.0, 1)}
+    assert rollup["shared", "g", "minute"] == {at(0): (30, 0, 30.0, 1)}
+    assert rollup["shared", "h", "minute"] == {at(0): (5, 25, 30.0, 1)}
+
+
+def test_queues_are_added_up(rollup):
+    assert rollup["queues", None, "hour"] == {at(0): (11, None, 30.0, 2)}
+    assert rollup["queues", "g", "hour"] == {at(0): (3, 3, 30.0, 1)}
+
+
+def test_one_sample_says_nothing(rollup):
+    assert not [key for key in rollup if key[0] == "one"]
+
+
+def test_large_offsets_lose_nothing(rollup):
+    assert rollup["huge", None, "minute"] == {at(0): (2, None, 60.0, 1), at(60): (1, None, 30.0, 1)}
+
+
+def test_only_the_buckets_asked_for(spark):
+    frame = throughput_rollup(spark.createDataFrame(cases().rows, SAMPLES), start=at(0), end=at(60))
+    kept = frame.select("unit", "bucket_at").distinct().toArrow().to_pylist()
+    assert sorted((row["unit"], row["bucket_at"]) for row in kept) == [("hour", at(0)), ("minute", at(0))]
+
+
+def test_no_samples_no_rows(spark):
+    assert throughput_rollup(spark.createDataFrame([], SAMPLES)).toArrow().num_rows == 0
