@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,10 @@ def quiet_environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-@pytest.mark.parametrize("name", [name for name in OURS if target(OURS[name]) != "migrate"])
+@pytest.mark.parametrize("name", [name for name in OURS if target(OURS[name]) not in {"migrate", "spark"}])
 def test_a_service_takes_its_command_line_and_settings(name: str, quiet_environment: pytest.MonkeyPatch) -> None:
     service = OURS[name]
-    module = importlib.import_module(f"services.{target(service)}.__main__")
+    module = importlib.import_module(f"{SERVICES[target(service)][0]}.__main__")
     started: list[str] = []
 
     def instead(name: str, main: object, **rest: object) -> int:
@@ -84,13 +85,21 @@ def test_a_wrong_setting_would_be_noticed(quiet_environment: pytest.MonkeyPatch)
 
 def test_the_shape() -> None:
     kinds = [target(service) for service in OURS.values()]
-    assert {kind: kinds.count(kind) for kind in kinds} == {"migrate": 1, "namesrv": 2, "broker": 2, "gateway": 2}
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "migrate": 1,
+        "namesrv": 2,
+        "broker": 2,
+        "gateway": 2,
+        "spark": 2,
+        "scheduler": 1,
+    }
     assert COMPOSE["services"]["postgres"]["image"].startswith("postgres:18")
 
 
 def test_every_target_is_in_the_dockerfile() -> None:
-    targets = re.findall(r"^FROM runtime AS (\w+)\nENTRYPOINT \[\"gantry\", \"(\w+)\"\]$", DOCKERFILE, re.MULTILINE)
-    assert {name for name, _ in targets} == {target(service) for service in OURS.values()}
+    pattern = r"^FROM runtime(?:-reports)? AS (\w+)\nENTRYPOINT \[\"gantry\", \"(\w+)\"\]$"
+    targets = re.findall(pattern, DOCKERFILE, re.MULTILINE)
+    assert {name for name, _ in targets} | {"spark"} == {target(service) for service in OURS.values()}
     assert all(name == command and command in SERVICES for name, command in targets)
     assert all(service["build"]["dockerfile"] == "docker/Dockerfile" for service in OURS.values())
 
@@ -114,7 +123,7 @@ def test_names_point_at_what_is_there() -> None:
 def test_brokers_and_gateways_know_every_name_server() -> None:
     wanted = {f"{name}:9876" for name, service in OURS.items() if target(service) == "namesrv"}
     for service in OURS.values():
-        if target(service) in {"broker", "gateway"}:
+        if target(service) in {"broker", "gateway", "scheduler"}:
             assert set(options(service)["--namesrv"].split(";")) == wanted
 
 
@@ -131,9 +140,36 @@ def test_every_service_says_when_it_is_healthy_on_the_port_it_listens_on() -> No
         if name == "migrate":
             continue
         check = " ".join(service["healthcheck"]["test"])
-        if "build" in service:
+        if name == "scheduler":
+            # It listens nowhere.
+            assert service["healthcheck"]["test"][-1] == options(service)["--ready-file"]
+        elif "build" in service and target(service) != "spark":
             port = options(service)["--listen"].rpartition(":")[2]
             assert re.search(rf"\b{port}\b", check), name
+
+
+def test_spark_is_the_one_that_is_installed() -> None:
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    installed = "/opt/gantry/lib/python3.11/site-packages/pyspark"
+    assert f'FROM runtime-reports AS spark\nENTRYPOINT ["{installed}/bin/spark-class"]' in DOCKERFILE
+    assert f"ENV SPARK_HOME={installed} " in DOCKERFILE
+    assert re.search(r"^FROM python:3\.11-", DOCKERFILE, re.MULTILINE), "the path above names Python's version"
+    assert (Path(spec.origin).parent / "bin" / "spark-class").exists()
+
+
+def test_the_cluster_of_reports_finds_its_parts() -> None:
+    master, worker, scheduler = (COMPOSE["services"][name] for name in ("spark-master", "spark-worker", "scheduler"))
+    told = dict(word.lstrip("-").split("=", 1) for word in master["command"][1:])
+    assert told["host"] == "spark-master"
+    address = f"spark://{told['host']}:{told['port']}"
+    assert worker["command"][-1] == options(scheduler)["--master"] == address
+    assert told["port"] in " ".join(master["healthcheck"]["test"])
+    web_port = next(word for word in worker["command"] if word.startswith("--webui-port=")).partition("=")[2]
+    assert web_port in " ".join(worker["healthcheck"]["test"])
+    assert scheduler["hostname"] == "scheduler"
+    assert options(scheduler)["--output"] == scheduler["volumes"][0].partition(":")[2]
 
 
 def test_a_password_is_never_fixed() -> None:
