@@ -157,7 +157,7 @@ def _foretold(made: Forecast | None, points: Sequence[Point]) -> str:
         )
     difference = made.actual - made.expected
     close = abs(difference) <= max(0.1 * made.expected, 1)
-    compared = "as foretold" if close else f"{count(abs(difference))} {'more' if difference > 0 else 'fewer'}"
+    compared = "as forecast" if close else f"{count(abs(difference))} {'more' if difference > 0 else 'fewer'}"
     return f"Forecast of {made.made_at:%H:%M} for {made.until:%H:%M} UTC: {count(made.expected)}. Actual: {count(made.actual)}, {compared}."
 
 

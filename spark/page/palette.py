@@ -13,7 +13,7 @@ ACCENT: Final = "#0b5cad"
 SECOND: Final = "#a04a00"
 CRITICAL: Final = "#b3261e"
 WARNING: Final = "#8f5b00"
-QUIET: Final = "#707a86"
+QUIET: Final = "#66707c"
 GOOD: Final = "#1f7040"
 
 # Colour → (variable, light, dark). The dark ones have the same contrast to the dark ground.

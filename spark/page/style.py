@@ -111,11 +111,11 @@ footer p{max-width:46rem}
  main,header,footer{max-width:none;padding:0}
  figure,.topic,tr,.tiles{break-inside:avoid}
  h2,h3,h4{break-after:avoid}
- .figures{grid-template-columns:1fr 1fr;gap:1rem 1.5rem}
- .figures.three{grid-template-columns:1fr 1fr 1fr}
+ .figures,.figures.three{grid-template-columns:1fr 1fr;gap:1rem 1.5rem}
  .scroll{overflow:visible}
- .numbers,summary{display:none}
- details::details-content{content-visibility:visible;display:block}
+ .numbers{display:none}
+ summary{color:inherit}
+ .group::details-content{content-visibility:visible;display:block}
  svg.wide{display:block}svg.narrow{display:none}
  a{color:inherit;text-decoration:none}
 }

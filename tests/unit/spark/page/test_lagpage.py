@@ -123,7 +123,7 @@ def test_when_it_is_over() -> None:
 def test_the_forecast_is_held_against_what_came() -> None:
     grew = [100 + 10 * index for index in range(41)]
     said = text(page([stopped()], history=samples("billing", grew)))
-    assert "Forecast of 09:25 for 09:30 UTC: 500. Actual: 500, as foretold." in said
+    assert "Forecast of 09:25 for 09:30 UTC: 500. Actual: 500, as forecast." in said
     stood = [*[100 + 10 * index for index in range(21)], *[300] * 20]
     said = text(page([stopped()], history=samples("billing", stood)))
     assert "Forecast of 09:25 for 09:30 UTC: 500. Actual: 300, 200 fewer." in said
