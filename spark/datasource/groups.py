@@ -68,8 +68,10 @@ def groups_row(survey: Survey, view: BrokerView, group: str) -> tuple[Any, ...]:
 
 
 def _ever_seen(survey: Survey, group: str) -> bool | None:
-    for view in survey.views.values():
-        connection = view.instances.get(group)
-        if isinstance(connection, ConsumerConnection) and connection.connections:
-            return True
-    return survey.remembered.has_seen(group)
+    answers = [view.instances.get(group) for view in survey.views.values()]
+    if any(isinstance(answer, ConsumerConnection) and answer.connections for answer in answers):
+        return True
+    seen = survey.remembered.has_seen(group)
+    # Who is at a broker that did not say may be the first one ever.
+    is_sure = all(isinstance(answer, ConsumerConnection) for answer in answers)
+    return seen if seen or is_sure else None

@@ -39,6 +39,7 @@ class Remembered:
     filters: Mapping[str, Mapping[str, TagFilter]] = field(default_factory=dict)
     """Group → topic → the filter that was seen last."""
     groups: frozenset[str] = frozenset()
+    """Those that there should be; subscriptions of others stay, too."""
     queues: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Topic → broker name → read queues, as last seen there."""
     error: str | None = None
@@ -66,7 +67,7 @@ def remember(database: str) -> Remembered:
     return Remembered(
         has_database=True,
         filters=filters,
-        groups=frozenset(name for (name,) in groups) | filters.keys(),
+        groups=frozenset(name for (name,) in groups),
         queues={name: _read_queues(observed) for name, observed in topics},
     )
 

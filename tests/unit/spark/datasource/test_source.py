@@ -1,0 +1,61 @@
+"""The face of the data source: which reader does what, and what is refused before anybody is asked."""
+
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from spark.datasource.backlog import BacklogReader
+from spark.datasource.groups import GroupsReader
+from spark.datasource.heads import HeadsReader
+from spark.datasource.messages import MessagesReader
+from spark.datasource.offsets import OffsetsReader
+from spark.datasource.options import OptionError
+from spark.datasource.schema import BY_KIND, GROUPS
+from spark.datasource.source import GantryDataSource
+from spark.datasource.storedir import StoreDirReader
+from spark.datasource.streamreader import MessageStreamReader
+
+
+def source(kind: str, **options: str) -> GantryDataSource:
+    where = {} if "path" in options else {"namesrv": "ns:1"}
+    return GantryDataSource({"kind": kind, **where, **options})
+
+
+@pytest.mark.parametrize(
+    ("kind", "reader"),
+    [
+        ("offsets", OffsetsReader),
+        ("heads", HeadsReader),
+        ("groups", GroupsReader),
+        ("backlog", BacklogReader),
+        ("messages", MessagesReader),
+    ],
+)
+def test_each_kind_has_a_schema_and_a_reader(kind, reader):
+    one = source(kind)
+    assert one.schema() == BY_KIND[kind]
+    assert isinstance(one.reader(one.schema()), reader)
+
+
+def test_a_path_is_read_without_brokers_and_a_stream_follows_messages():
+    assert isinstance(source("offsets", path="store").reader(BY_KIND["offsets"]), StoreDirReader)
+    stream = source("messages", maxMessagesPerTrigger="5").streamReader(BY_KIND["messages"])
+    assert isinstance(stream, MessageStreamReader)
+
+
+def test_what_can_not_be_followed_or_bounded_is_refused_by_name():
+    with pytest.raises(OptionError, match="kind: 'offsets' can't be followed"):
+        source("offsets").streamReader(BY_KIND["offsets"])
+    with pytest.raises(OptionError, match="path: 'store' can't be followed"):
+        source("messages", path="store").streamReader(BY_KIND["messages"])
+    with pytest.raises(OptionError, match="maxMessagesPerTrigger: 5 means nothing outside of readStream"):
+        source("messages", maxMessagesPerTrigger="5").reader(BY_KIND["messages"])
+
+
+def test_only_the_kinds_own_schema_is_read():
+    as_spark_has_it = StructType([StructField(field.name, field.dataType, nullable=True) for field in GROUPS])
+    assert isinstance(source("groups").reader(as_spark_has_it), GroupsReader)
+    for other in (GROUPS[:3], StructType([*GROUPS[:-1], StructField("error", LongType())])):
+        with pytest.raises(OptionError, match="kind groups has its own"):
+            source("groups").reader(StructType(list(other)))
+    with pytest.raises(OptionError, match="schema"):
+        source("groups").streamReader(StructType([StructField("x", StringType())]))
