@@ -170,16 +170,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         reports=Reports(metadata),
         reconciler=Reconciler(reconcilers, metadata, metrics, interval_ms=settings.reconcile_interval_ms),
         mirror=Mirror(consumers, group_kind, brokers, metadata, metrics, interval_ms=settings.mirror_interval_ms),
-        sampler=Sampler(
-            Backlog(engine),
-            topic_kind,
-            brokers,
-            metadata,
-            metrics,
-            clock=clock,
-            interval_ms=settings.sample_interval_ms,
-            keep_days=settings.sample_keep_days,
-        ),
+        sampler=_sampler(settings, engine, brokers, metadata, metrics=metrics, clock=clock),
         stream=StreamEndpoint(
             keys=keys,
             tickets=tickets,
@@ -224,6 +215,27 @@ def _database(settings: GatewaySettings, clock: Clock) -> Database | None:
         return Database.open(settings.database_url, clock=clock)
     except ValueError as error:
         raise StartupError(f"--database: {error}") from None
+
+
+def _sampler(
+    settings: GatewaySettings,
+    engine: ClientEngine,
+    brokers: Brokers,
+    metadata: Metadata,
+    *,
+    metrics: GatewayMetrics,
+    clock: Clock,
+) -> Sampler:
+    return Sampler(
+        Backlog(engine),
+        TopicKind(engine),
+        brokers,
+        metadata,
+        metrics,
+        clock=clock,
+        interval_ms=settings.sample_interval_ms,
+        keep_days=settings.sample_keep_days,
+    )
 
 
 def _key_store(settings: GatewaySettings, keys: KeyRing, metadata: Metadata, clock: Clock) -> KeyStore:
