@@ -53,9 +53,10 @@ def test_what_is_known_of_a_group_at_a_broker():
     assert groups_row(survey, away, "g") == ("g", "b", None, None, None, "broker b: away")
     survey.remembered = Remembered(has_database=True, filters={"g": {"T": ALL}})
     assert [groups_row(survey, here, group)[4] for group in "gh"] == [True, None]
-    away.instances = here.instances = {"g": ConsumerConnection(), "h": ConsumerConnection()}
+    away.instances = {"g": ConsumerConnection(), "h": ConsumerConnection()}
+    here.instances = {"g": ConsumerConnection(), "h": ConsumerConnection()}
     assert [groups_row(survey, here, group)[4] for group in "gh"] == [True, False]
     survey.remembered = Remembered(has_database=True, error="Postgres is away")
     assert groups_row(survey, away, "g")[4:] == (None, "broker b: away; Postgres is away")
     here.instances["g"] = ConsumerConnection((ClientConnection(client_addr="1:1", client_id="1@1"),))
-    assert [groups_row(survey, view, "g")[2:5] for view in (here, away)] == [(1, False, True), (None, None, True)]
+    assert [groups_row(survey, view, "g")[2:5] for view in (here, away)] == [(1, False, True), (0, None, True)]
