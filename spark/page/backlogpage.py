@@ -13,6 +13,8 @@ from spark.page.shown import count, number, plural, size, unknown
 CHARTED_MAX: Final = 12
 BARS_MAX: Final = 10
 TABLE_MAX: Final = 1_000
+UNKNOWN: Final = "(unknown)"
+"""The bucket of messages that could not be read, and of which it is not known."""
 
 # Section → (title, what its bars are, whether their order is that of their bounds).
 _SECTIONS: Final = {
@@ -29,7 +31,7 @@ class Bucket:
     """One bar: a range of ages or sizes, a tag, a key or a queue; None is not known."""
 
     name: str
-    lower: float
+    lower: float | None
     messages: float | None
     octets: float | None
 
@@ -52,8 +54,18 @@ class Backlog:
         return None
 
     @property
+    def oldest(self) -> str | None:
+        """The range of the highest ages; None where no age is known."""
+        ages = [
+            (bucket.lower, bucket.name)
+            for bucket in self.sections.get("age", ())
+            if bucket.messages and bucket.lower is not None
+        ]
+        return max(ages)[1] if ages else None
+
+    @property
     def octets(self) -> float | None:
-        """How many bytes they have; None where that is not known."""
+        """How many bytes their bodies have; None where that is not known."""
         known = [bucket.octets for bucket in self.sections.get("queue", ())]
         return None if None in known or not known else sum(value for value in known if value is not None)
 
@@ -88,13 +100,12 @@ def _read(rows: Iterable[Mapping[str, Any]]) -> list[Backlog]:
     for row in rows:
         key = str(row.get("group") or row.get("group_name") or ""), str(row.get("topic") or "")
         lower = number(row.get("lower_bound"))
-        bucket = Bucket(
-            str(row.get("bucket") or "(none)"),
-            -1.0 if lower is None else float(lower),
-            number(row.get("messages")),
-            number(row.get("bytes")),
-        )
-        found.setdefault(key, {}).setdefault(str(row.get("section")), []).append(bucket)
+        section, upper = str(row.get("section")), number(row.get("upper_bound"))
+        name = str(row.get("bucket") or "(none)")
+        if section == "size" and lower is not None and upper is not None:
+            name = "empty" if upper <= 1 else f"{size(lower)} to {size(upper)}"
+        bucket = Bucket(name, lower, number(row.get("messages")), number(row.get("bytes")))
+        found.setdefault(key, {}).setdefault(section, []).append(bucket)
     backlogs = [Backlog(group, topic, sections) for (group, topic), sections in found.items()]
     return sorted(backlogs, key=lambda item: (-(item.messages or 0), item.group, item.topic))
 
@@ -108,14 +119,14 @@ def _share(item: Backlog, of_all: float) -> str:
 
 
 def _oldest(item: Backlog) -> str:
-    ages = [bucket for bucket in item.sections.get("age", ()) if bucket.messages and bucket.lower >= 0]
-    return f" Its oldest are {max(ages, key=lambda bucket: bucket.lower).name} old." if ages else ""
+    age = item.oldest
+    return f" Its oldest messages are {age} old." if age else ""
 
 
 def _overview(backlogs: Sequence[Backlog], charted: int) -> Html:
     head = el(
         "tr", el("th", "Group and topic", scope="col"), el("th", "Messages", scope="col"),
-        el("th", "Size", scope="col"), el("th", "Oldest", scope="col", class_="less"),
+        el("th", "Bodies", scope="col"), el("th", "Oldest", scope="col", class_="less"),
         el("th", "In the fullest queue", scope="col", class_="less"),
     )  # fmt: skip
     body = [_row(item, f"b{at}" if at <= charted else None) for at, item in enumerate(backlogs[:TABLE_MAX], start=1)]
@@ -133,7 +144,6 @@ def _overview(backlogs: Sequence[Backlog], charted: int) -> Html:
 def _row(item: Backlog, anchor: str | None) -> Html:
     name = el("bdi", item.group)
     names = el("a", name, href=f"#{anchor}") if anchor else name
-    ages = [bucket for bucket in item.sections.get("age", ()) if bucket.messages and bucket.lower >= 0]
     queues = [bucket.messages for bucket in item.sections.get("queue", ()) if bucket.messages is not None]
     fullest = f"{max(queues) / item.messages:.0%}" if queues and item.messages else None
     missing = el("span", "unknown", class_="unknown")
@@ -142,7 +152,7 @@ def _row(item: Backlog, anchor: str | None) -> Html:
         el("th", names, " ", el("span", el("bdi", item.topic), class_="topicname"), scope="row"),
         el("td", missing if item.messages is None else count(item.messages)),
         el("td", missing if item.octets is None else size(item.octets)),
-        el("td", max(ages, key=lambda bucket: bucket.lower).name if ages else missing, class_="less"),
+        el("td", item.oldest or missing, class_="less"),
         el("td", fullest or missing, class_="less"),
     )
 
@@ -151,7 +161,7 @@ def _backlog(drawer: Drawer, item: Backlog, anchor: str) -> Html:
     total = (
         unknown("not every queue could be read") if item.messages is None else plural(round(item.messages), "message")
     )
-    octets = None if item.octets is None else f", {size(item.octets)}"
+    octets = None if item.octets is None else f", {size(item.octets)} of bodies"
     figures = [_figure(drawer, item, section) for section in _SECTIONS if item.sections.get(section)]
     return el(
         "section",
@@ -165,28 +175,37 @@ def _backlog(drawer: Drawer, item: Backlog, anchor: str) -> Html:
 
 def _figure(drawer: Drawer, item: Backlog, section: str) -> Html:
     title, column, by_bound = _SECTIONS[section]
-    buckets = sorted(
-        item.sections[section], key=lambda bucket: (bucket.lower if by_bound else -(bucket.messages or 0), bucket.name)
-    )
+    buckets = sorted(item.sections[section], key=_by_bound if by_bound else _by_messages)
     shown = buckets if by_bound else buckets[:BARS_MAX]
     more = f"The {len(shown)} largest of {len(buckets):,}." if len(shown) < len(buckets) else _skew(section, buckets)
-    items = [
-        Bar(bucket.name, bucket.messages, "unknown" if bucket.messages is None else count(bucket.messages),
-            QUIET if bucket.messages is None else ACCENT)
-        for bucket in shown
-    ]  # fmt: skip
+    items = [_bar(bucket) for bucket in shown]
     return drawer.figure(
         bars(items),
         title=title,
         note=more,
         description="; ".join(f"{bar.label}: {bar.shown}" for bar in items),
-        columns=(column, "Messages", "Bytes"),
+        columns=(column, "Messages", "Bodies"),
         rows=[
             (bar.label, bar.shown, "unknown" if bucket.octets is None else size(bucket.octets))
             for bar, bucket in zip(items, shown, strict=True)
         ],
         widths=(SMALL,),
     )
+
+
+def _by_bound(bucket: Bucket) -> tuple[bool, float, str]:
+    return bucket.lower is None, bucket.lower or 0, bucket.name
+
+
+def _by_messages(bucket: Bucket) -> tuple[bool, float, str]:
+    return bucket.name == UNKNOWN, -(bucket.messages or 0), bucket.name
+
+
+def _bar(bucket: Bucket) -> Bar:
+    shown = "unknown" if bucket.messages is None else count(bucket.messages)
+    if bucket.name == UNKNOWN:
+        return Bar("? unknown", bucket.messages, shown, QUIET)
+    return Bar(bucket.name, bucket.messages, shown, QUIET if bucket.messages is None else ACCENT)
 
 
 def _skew(section: str, buckets: Sequence[Bucket]) -> Content:

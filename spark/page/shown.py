@@ -67,7 +67,7 @@ def size(octets: float) -> str:
     """Return `1.2 GiB`."""
     for unit in _BYTES[:-1]:
         if octets < 1_024:
-            return f"{octets:.0f} {unit}" if unit == "B" or octets >= 100 else f"{octets:.1f} {unit}"
+            return f"{octets:.0f} {unit}" if unit == "B" or octets >= 100 else f"{round(octets, 1):g} {unit}"
         octets /= 1_024
     return f"{octets:,.1f} {_BYTES[-1]}"
 

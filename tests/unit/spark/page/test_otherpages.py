@@ -39,7 +39,7 @@ def test_a_backlog_by_age_tag_key_size_and_queue() -> None:
     html = backlog(rows)
     said = text(html)
     assert "1,000 messages wait for 1 group." in said
-    assert "Its oldest are 1 h to 6 h old." in said
+    assert "Its oldest messages are 1 h to 6 h old." in said
     assert cells(html) == [["billing ORDERS", "1,000", "1000 KiB", "1 h to 6 h", "75%"]]
     figures = {figure.findtext("figcaption/b"): figure for figure in read(html).findall(".//figure")}
     assert list(figures) == ["How old", "Tags", "Keys", "Body sizes", "Queues"]
@@ -101,3 +101,22 @@ def test_the_finest_unit_that_can_be_seen_is_shown() -> None:
     assert "By the hour" in text(throughput([*hours, *minutes]))
     assert "By the minute" in text(throughput([*hours, *minutes[:60]]))
     assert "There is nothing to show." in text(throughput([]))
+
+
+def test_a_bucket_that_nobody_looked_at_is_a_hole_and_one_partly_seen_a_lower_bound() -> None:
+    html = throughput([flow(5, "A", 10), flow(8, "A", 20)])
+    assert "At least 30 messages came in" in text(html)
+    html = throughput([{**flow(7, "A", 10), "covered_s": 3_600.0}, {**flow(8, "A", 20), "covered_s": 1_200.0}])
+    assert cells(html)[0][1] == "≥ 30"
+    assert "≥ 20" in text(html)
+    assert cells(throughput([{**flow(7, "A", 10), "covered_s": 3_595.0}]))[0][1] == "10"
+
+
+def test_what_could_not_be_read_is_counted_apart_and_last() -> None:
+    rows = [
+        bucket("size", "(unknown)", 5, bytes=None), bucket("size", "1024-2047", 3, lower=1_024.0, upper_bound=2_048.0),
+        bucket("size", "0", 1, lower=0.0, upper_bound=1.0), bucket("tag", "(unknown)", 9), bucket("tag", "UA", 2),
+    ]  # fmt: skip
+    figures = {figure.findtext("figcaption/b"): figure for figure in read(backlog(rows)).findall(".//figure")}
+    named = {title: [row.findtext("th") for row in figure.findall(".//tbody/tr")] for title, figure in figures.items()}
+    assert named == {"Tags": ["UA", "? unknown"], "Body sizes": ["empty", "1 KiB to 2 KiB", "? unknown"]}
