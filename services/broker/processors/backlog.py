@@ -1,7 +1,7 @@
 """What reports ask: units with their store times (900001), and the first messages that groups wait for (900002).
 
-A report asks for millions of units while others send and pull, so what it asks for is done in slices of half a
-millisecond with a pause between two of them, whoever they are for. The pause is time asleep and not a turn of the loop:
+A report asks for millions of units while others send and pull, so what it asks for is done in slices of at most half a
+millisecond, with a pause whenever so much has been done, for whoever it was. The pause is time asleep and not a turn of the loop:
 a thread that waits for the interpreter, as the one that flushes does, gets it from a loop that is always busy only
 every 5 ms, and every send would wait for that.
 """
@@ -41,7 +41,6 @@ _PAUSE_S = 0.001
 _HEAD_COST = 100
 _BYTES_A_UNIT = 512
 _INT64_MAX = 2**63 - 1
-_NO_MORE = object()
 
 
 class BacklogProcessor:
@@ -54,6 +53,8 @@ class BacklogProcessor:
         self._clock = clock
         self._turns = asyncio.Lock()
         self._rests_until_s = 0.0
+        # Since the last pause, in whole slices.
+        self._done = 0.0
 
     async def units(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """900001: units of a queue as rows with their store times (docs/formats/remoting.md)."""
@@ -87,20 +88,23 @@ class BacklogProcessor:
         body = QueueHeads(broker_name=self._identity.name, heads=heads, now_ms=self._clock.now_ms()).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
-    async def _in_turns(self, slices: Iterator[None]) -> None:
-        """Do work slice by slice, with a pause after each, of this work or any other here."""
+    async def _in_turns(self, slices: Iterator[float]) -> None:
+        """Do work slice by slice, each of which says how much of a whole one it was, with pauses."""
         loop = asyncio.get_running_loop()
         while True:
             async with self._turns:
                 rest_s = self._rests_until_s - loop.time()
                 if rest_s > 0:
                     await asyncio.sleep(rest_s)
-                is_done = next(slices, _NO_MORE) is _NO_MORE
-                self._rests_until_s = loop.time() + _PAUSE_S
-            if is_done:
-                return
+                share = next(slices, None)
+                if share is None:
+                    return
+                self._done += share
+                if self._done >= 1:
+                    self._done = 0.0
+                    self._rests_until_s = loop.time() + _PAUSE_S
 
-    def _read(self, header: UnitsHeader, count: int, parts: list[UnitRows]) -> Iterator[None]:
+    def _read(self, header: UnitsHeader, count: int, parts: list[UnitRows]) -> Iterator[float]:
         topic, queue_id, offset, end = header.topic, header.queue_id, header.offset, None
         while True:
             # Each time anew: while the loop turned, the topic may have been deleted.
@@ -113,11 +117,11 @@ class BacklogProcessor:
             offset = part.next_offset
             # The end as it was at first: an answer need not run after those who send.
             end = part.max_offset if end is None else end
+            yield (part.next_offset - part.first_offset) / _SLICE_UNITS
             if count <= 0 or offset >= end:
                 return
-            yield
 
-    def _look(self, queries: list[HeadQuery], heads: list[QueueHead]) -> Iterator[None]:
+    def _look(self, queries: list[HeadQuery], heads: list[QueueHead]) -> Iterator[float]:
         left, cost = SCANNED_UNITS_MAX, 0
         for query in queries:
             codes = None if query.tags_codes is None else frozenset(query.tags_codes)
@@ -137,12 +141,13 @@ class BacklogProcessor:
                     heads.append(self._head(query, found))
                     break
                 offset = found.scanned_to
-                yield
+                yield cost / _SLICE_SCANNED
                 cost = 0
             cost += _HEAD_COST + (heads[-1].size or 0) // _BYTES_A_UNIT
             if cost >= _SLICE_SCANNED:
-                yield
+                yield cost / _SLICE_SCANNED
                 cost = 0
+        yield cost / _SLICE_SCANNED
 
     def _head(self, query: HeadQuery, found: FirstMessage) -> QueueHead:
         head = QueueHead(min_offset=found.min_offset, max_offset=found.max_offset, scanned_to=found.scanned_to)
