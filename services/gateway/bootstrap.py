@@ -40,6 +40,7 @@ from services.gateway.usecases.publish import StreamPublisher
 from services.gateway.usecases.read import QueueReader
 from services.gateway.usecases.reconcile import KindReconciler, Reconciler
 from services.gateway.usecases.reports import Reports
+from services.gateway.usecases.samplelook import SampleLook
 from services.gateway.usecases.samples import Sampler
 from services.gateway.usecases.send import SendMessages
 from services.gateway.ws.consumers import GroupConsumers
@@ -227,8 +228,7 @@ def _sampler(
     clock: Clock,
 ) -> Sampler:
     return Sampler(
-        Backlog(engine),
-        TopicKind(engine),
+        SampleLook(Backlog(engine), TopicKind(engine), brokers, metrics, clock=clock),
         brokers,
         metadata,
         metrics,

@@ -33,6 +33,8 @@ _CODES_MAX: Final = 1_024
 _EVERYWHERE: Final = 2**63 - 1
 
 Codes = tuple[int, ...] | None
+Pair = tuple[str, str, str]
+"""Group, topic and broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ def first_stored_at(known: KnownHead | None, committed: int | None, extent: Exte
 
 
 def sample_of(
-    pair: tuple[str, str, str],
+    pair: Pair,
     extents: Mapping[int, Extent],
     committed: Mapping[int, int],
     heads: Mapping[int, KnownHead],
@@ -198,9 +200,7 @@ def sample_of(
     )
 
 
-def due_of(
-    samples: Sequence[Sample], states: Mapping[tuple[str, str, str], PairState], now_ms: int
-) -> list[tuple[Sample, bytes]]:
+def due_of(samples: Sequence[Sample], states: Mapping[Pair, PairState], now_ms: int) -> list[tuple[Sample, bytes]]:
     """Return the samples that are worth a row, with their digests; `states` has each one's state."""
     due = []
     for sample in samples:

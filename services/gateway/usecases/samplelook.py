@@ -1,0 +1,224 @@
+"""Looking at brokers for samples: what groups have committed, how far queues reach, and when first messages were stored.
+
+Brokers are asked gently: a few at once, and each one request after the other. In a round a broker is asked for its table of
+offsets and for its topics, then how far queues reach, 256 a request, and then for the first unconsumed messages that are
+not known any more (sampling.py).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gantry.client.backlog import Backlog, Head, HeadQuery
+from gantry.client.errors import BrokerError, ClientError, NotServedError
+from gantry.model import names
+from gantry.model.route import BrokerData
+from gantry.model.topic import TopicConfig
+from gantry.remoting.errors import BodyError, HeaderError
+from gantry.runtime.clock import Clock
+from gantry.runtime.telemetry import logger
+from services.gateway.errors import ProblemError
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.usecases.brokers import Brokers
+from services.gateway.usecases.kinds import TopicKind
+from services.gateway.usecases.sampling import (
+    EVERYTHING,
+    Extent,
+    Filter,
+    Pair,
+    PairState,
+    Sample,
+    find_search,
+    learned,
+    sample_of,
+)
+
+log = logger("gateway.samples")
+
+PAIRS_MAX: Final = 50_000
+"""Triples of group, topic and broker; what is beyond is left out, counted and logged."""
+LOOK_TIMEOUT_S: Final = 60.0
+# A filter that lets nothing pass may make a broker look at millions of units.
+SEARCH_TIMEOUT_S: Final = 10.0
+
+_BROKERS_AT_ONCE: Final = 4
+_QUERIES_AT_ONCE: Final = 256
+# Tens of thousands of queues are worked through between requests; others want the loop, too.
+_PAIRS_AT_ONCE: Final = 200
+# Nothing is at or beyond it, so that a broker has nothing to look for and tells how far the queue reaches.
+_BEYOND: Final = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """What subscriptions say: filters by (group, topic) where not all is wanted, and for which somebody is connected."""
+
+    filters: Mapping[tuple[str, str], Filter]
+    active: frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """A search that is to be made: of which pair, queue and filter, from where."""
+
+    pair: Pair
+    queue_id: int
+    offset: int
+    filter: Filter
+
+    def to_query(self) -> HeadQuery:
+        return HeadQuery(self.pair[1], self.queue_id, self.offset, self.filter.codes)
+
+
+class SampleLook:
+    """Looks at all brokers, and remembers what it found.
+
+    Attributes:
+        states: Of each (group, topic, broker) that was seen in the last look.
+
+    Concurrency: one task calls it.
+    """
+
+    def __init__(
+        self, backlog: Backlog, topics: TopicKind, brokers: Brokers, metrics: GatewayMetrics, *, clock: Clock
+    ) -> None:
+        self._backlog = backlog
+        self._topics = topics
+        self._brokers = brokers
+        self._metrics = metrics
+        self._clock = clock
+        self.states: dict[Pair, PairState] = {}
+
+    def forget(self) -> None:
+        """Forget everything: it is asked for, and due, anew."""
+        self.states = {}
+
+    async def look(self, sets: Mapping[str, BrokerData], subscribed: Subscribed) -> tuple[list[Sample], list[str]]:
+        """Return what was seen, and the names of the brokers that did not answer. Raises nothing that brokers do."""
+        samples: list[Sample] = []
+        missing: list[str] = []
+        states: dict[Pair, PairState] = {}
+        room = asyncio.Semaphore(_BROKERS_AT_ONCE)
+
+        async def look_at(broker: str) -> None:
+            try:
+                async with room, asyncio.timeout(LOOK_TIMEOUT_S):
+                    samples.extend(await self._look(broker, sets, subscribed, states))
+            except (ClientError, BodyError, HeaderError, ProblemError, TimeoutError) as error:
+                missing.append(broker)
+                self._metrics.count("sample_broker_failures")
+                log.warning("a broker was not sampled", broker=broker, reason=str(error) or "not in time")
+
+        await asyncio.gather(*(look_at(broker) for broker in sets))
+        # What is kept of a broker that is away is as old as its silence, and asked for anew when it is back.
+        self.states = states
+        return samples, sorted(missing)
+
+    async def _look(
+        self, broker: str, sets: Mapping[str, BrokerData], subscribed: Subscribed, states: dict[Pair, PairState]
+    ) -> list[Sample]:
+        """Look at one broker. Raises ClientError, BodyError, HeaderError, ProblemError."""
+        committed = await self._backlog.committed_offsets(broker)
+        topics = await self._topics.table(await self._brokers.master(broker))
+        pairs = self._pairs(broker, committed, topics, subscribed, sets)
+        extents, is_searchable = await self._extents(broker, sorted({pair[1] for pair in pairs}), topics)
+        now_ms = self._clock.monotonic_ms()
+        asks: list[_Ask] = []
+        for count, pair in enumerate(pairs):
+            if count % _PAIRS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            group, topic, _ = pair
+            states[pair] = state = self.states.get(pair) or PairState()
+            wanted = subscribed.filters.get((group, topic), EVERYTHING)
+            reached = extents.get(topic, {})
+            state.heads = {queue_id: head for queue_id, head in state.heads.items() if queue_id in reached}
+            if not is_searchable or not wanted.is_known:
+                state.heads.clear()
+                continue
+            for queue_id, offset in committed.get(group, {}).get(topic, {}).items():
+                if queue_id in reached:
+                    known, extent = state.heads.get(queue_id), reached[queue_id]
+                    start = find_search(known, offset, extent, wanted.codes, now_ms)
+                    if start is not None:
+                        asks.append(_Ask(pair, queue_id, start, wanted))
+        await self._search(broker, asks, states, now_ms)
+        samples = []
+        for count, pair in enumerate(pairs):
+            if count % _PAIRS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            group, topic, _ = pair
+            if seen := extents.get(topic):
+                samples.append(sample_of(pair, seen, committed.get(group, {}).get(topic, {}), states[pair].heads))
+        return samples
+
+    def _pairs(
+        self,
+        broker: str,
+        committed: Mapping[str, Mapping[str, Mapping[int, int]]],
+        topics: Mapping[str, TopicConfig],
+        subscribed: Subscribed,
+        sets: Mapping[str, BrokerData],
+    ) -> list[Pair]:
+        """Return what is sampled: what groups committed in, or are connected for; nothing of the system's own."""
+        wanted = {(group, topic) for group, there in committed.items() for topic in there} | subscribed.active
+        data = sets[broker]
+        pairs = [
+            (group, topic, broker)
+            for group, topic in sorted(wanted)
+            if topic in topics
+            and not names.is_system_group(group)
+            and not names.is_system_topic(topic, data.cluster, broker)
+        ]
+        if len(pairs) > PAIRS_MAX:
+            self._metrics.count("sample_pairs_left_out", len(pairs) - PAIRS_MAX)
+            log.warning("too much to sample", broker=broker, pairs=len(pairs), sampled=PAIRS_MAX)
+        return pairs[:PAIRS_MAX]
+
+    async def _extents(
+        self, broker: str, wanted: list[str], topics: Mapping[str, TopicConfig]
+    ) -> tuple[dict[str, dict[int, Extent]], bool]:
+        """Return how far the queues of topics reach, and whether the broker can search in them."""
+        queues = [
+            (topic, queue_id)
+            for topic in wanted
+            for queue_id in range(max(topics[topic].read_queue_nums, topics[topic].write_queue_nums))
+        ]
+        extents: dict[str, dict[int, Extent]] = {}
+        try:
+            for start in range(0, len(queues), _QUERIES_AT_ONCE):
+                part = queues[start : start + _QUERIES_AT_ONCE]
+                heads = await self._backlog.heads(broker, [HeadQuery(*queue, _BEYOND) for queue in part])
+                for (topic, queue_id), head in zip(part, heads, strict=True):
+                    if head.min_offset is not None and head.max_offset is not None:
+                        extents.setdefault(topic, {})[queue_id] = Extent(head.min_offset, head.max_offset)
+        except NotServedError:
+            return await self._foreign_extents(broker, wanted), False
+        return extents, True
+
+    async def _foreign_extents(self, broker: str, wanted: list[str]) -> dict[str, dict[int, Extent]]:
+        """Ask a broker that is not ours, topic by topic."""
+        extents: dict[str, dict[int, Extent]] = {}
+        for topic in wanted:
+            try:
+                states = await self._backlog.queue_states(topic, broker)
+            except BrokerError as error:
+                log.debug("a topic was not sampled", broker=broker, topic=topic, reason=str(error))
+                continue
+            extents[topic] = {state.queue_id: Extent(state.min_offset, state.max_offset) for state in states}
+        return extents
+
+    async def _search(self, broker: str, asks: list[_Ask], states: Mapping[Pair, PairState], now_ms: int) -> None:
+        """Search for first messages and keep what is found; one that fails costs only its own part."""
+        for start in range(0, len(asks), _QUERIES_AT_ONCE):
+            part = asks[start : start + _QUERIES_AT_ONCE]
+            heads: list[Head] | list[None]
+            try:
+                async with asyncio.timeout(SEARCH_TIMEOUT_S):
+                    heads = await self._backlog.heads(broker, [ask.to_query() for ask in part])
+            except TimeoutError:
+                heads = [None] * len(part)
+                self._metrics.count("sample_searches_given_up", len(part))
+                log.warning("searches were given up", broker=broker, queues=len(part), after_s=SEARCH_TIMEOUT_S)
+            for ask, head in zip(part, heads, strict=True):
+                states[ask.pair].heads[ask.queue_id] = learned(head, ask.offset, ask.filter.codes, now_ms)

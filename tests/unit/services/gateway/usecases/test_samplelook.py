@@ -1,0 +1,181 @@
+"""Looking at brokers for samples: whom it asks, what it asks again, and what it makes of those who can't answer."""
+
+from collections import defaultdict
+
+import pytest
+
+from gantry.client.backlog import Backlog
+from gantry.model.message import MessageQueue
+from gantry.model.topic import TopicConfig
+from gantry.remoting.bodies import ConsumerOffsetWrapper, TopicConfigSerializeWrapper
+from gantry.remoting.bodies.backlog import HeadQueries, QueueHead, QueueHeads
+from gantry.remoting.bodies.stats import TopicOffset, TopicStatsTable
+from gantry.remoting.codes import RequestCode, ResponseCode
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.usecases import samplelook
+from services.gateway.usecases.kinds import TopicKind
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.samplelook import SampleLook, Subscribed
+from services.gateway.usecases.samples import Sampler
+from services.gateway.usecases.sampling import UNSEARCHABLE, Filter
+from tests.support.scriptedpeer import ok, refuse
+
+NOBODY = Subscribed({}, frozenset())
+
+
+class Broker:
+    """A broker whose queues hold messages with tags codes, stored at 1,000 times their offset."""
+
+    def __init__(self, name, transport):
+        self.name = name
+        self.codes = defaultdict(list)
+        self.committed = {}
+        self.searched = []
+        self.topics = {}
+        transport.at(
+            f"{name}:10911",
+            {
+                RequestCode.GET_ALL_CONSUMER_OFFSET: self.offsets,
+                RequestCode.GET_ALL_TOPIC_CONFIG: self.configs,
+                RequestCode.GANTRY_HEADS: self.heads,
+            },
+        )
+
+    def topic(self, name, queues, codes):
+        self.topics[name] = TopicConfig(name, queues, queues)
+        self.codes[name, 0] = list(codes)
+
+    def offsets(self, request):
+        return ok(request, body=ConsumerOffsetWrapper(offset_table=self.committed).encode())
+
+    def configs(self, request):
+        return ok(request, body=TopicConfigSerializeWrapper(topic_config_table=self.topics).encode())
+
+    def heads(self, request):
+        heads = [self.head(query) for query in HeadQueries.decode(request.body_bytes).queries]
+        return ok(request, body=QueueHeads(broker_name=self.name, heads=heads, now_ms=1).encode())
+
+    def head(self, query):
+        codes = self.codes[query.topic, query.queue_id]
+        if query.offset < 2**60:
+            self.searched.append((query.topic, query.queue_id, query.offset))
+        end = len(codes)
+        for at in range(query.offset, end):
+            if query.tags_codes is None or codes[at] in query.tags_codes:
+                return QueueHead(min_offset=0, max_offset=end, scanned_to=at, queue_offset=at, stored_at=at * 1_000)
+        return QueueHead(min_offset=0, max_offset=end, scanned_to=max(end, query.offset))
+
+
+@pytest.fixture
+def broker(cluster, transport):
+    cluster.topic("T", "a")
+    made = Broker("a", transport)
+    made.topic("T", 2, [7, 7, 8])
+    made.committed["T@G"] = {0: 1}
+    return made
+
+
+@pytest.fixture
+def look(engine, brokers, metrics, clock):
+    return SampleLook(Backlog(engine), TopicKind(engine), brokers, metrics, clock=clock)
+
+
+@pytest.fixture
+def see(look, brokers):
+    async def see(subscribed=NOBODY):
+        samples, missing = await look.look(await brokers.sets(fresh=True), subscribed)
+        figures = {
+            (sample.group, sample.topic, sample.broker): (
+                sample.max_offsets,
+                sample.committed_offsets,
+                sample.first_stored_at_ms,
+            )
+            for sample in samples
+        }
+        return figures, missing
+
+    return see
+
+
+async def test_what_is_known_is_not_searched_for_again(broker, see):
+    seen = ({("G", "T", "a"): ((3, 0), (1, None), (1_000, None))}, [])
+    assert await see() == seen
+    assert await see() == seen
+    broker.codes["T", 0].append(9)
+    assert (await see())[0]["G", "T", "a"] == ((4, 0), (1, None), (1_000, None))
+    assert broker.searched == [("T", 0, 1)]
+    broker.committed["T@G"] = {0: 2}
+    assert (await see())[0]["G", "T", "a"][2] == (2_000, None)
+    broker.committed["T@G"] = {0: 4}
+    assert (await see())[0]["G", "T", "a"][2] == (None, None)
+    assert broker.searched == [("T", 0, 1), ("T", 0, 2)]
+
+
+async def test_the_filter_decides_and_an_unknown_one_says_nothing(broker, see):
+    pair = ("G", "T")
+    assert (await see(Subscribed({pair: Filter((8,))}, frozenset())))[0]["G", "T", "a"][2] == (2_000, None)
+    assert (await see(Subscribed({pair: Filter((5,))}, frozenset())))[0]["G", "T", "a"][2] == (None, None)
+    broker.codes["T", 0] += [5]
+    assert (await see(Subscribed({pair: Filter((5,))}, frozenset())))[0]["G", "T", "a"][2] == (3_000, None)
+    assert broker.searched == [("T", 0, 1), ("T", 0, 1), ("T", 0, 3)]
+    assert (await see(Subscribed({pair: UNSEARCHABLE}, frozenset())))[0]["G", "T", "a"][2] == (None, None)
+
+
+async def test_the_systems_own_and_the_deleted_are_left_out(broker, see):
+    broker.topic("TBW102", 1, [])
+    broker.topic("a", 1, [])
+    broker.topic("%RETRY%G", 1, [7])
+    offsets = ("T@TOOLS_CONSUMER", "TBW102@G", "a@G", "%RETRY%G@G", "DELETED@G")
+    broker.committed |= {key: {0: 0} for key in offsets}
+    active = frozenset({("H", "T"), ("H", "ELSEWHERE")})
+    figures, _ = await see(Subscribed({}, active))
+    assert sorted(figures) == [("G", "%RETRY%G", "a"), ("G", "T", "a"), ("H", "T", "a")]
+    assert figures["H", "T", "a"] == ((3, 0), (None, None), (None, None))
+
+
+async def test_one_that_is_silent_is_missing_and_the_other_is_not(broker, cluster, transport, see, metrics):
+    cluster.topic("T", "a", "b")
+    transport.at("b:10911", {RequestCode.GET_ALL_CONSUMER_OFFSET: lambda request: None})
+    figures, missing = await see()
+    assert (list(figures), missing) == ([("G", "T", "a")], ["b"])
+    assert metrics.counters["sample_broker_failures"] == 1
+    transport.down("a:10911")
+    assert await see() == ({}, ["a", "b"])
+
+
+async def test_a_broker_that_is_not_ours_is_sampled_without_times(broker, transport, see):
+    table = TopicStatsTable({MessageQueue("T", "a", 1): TopicOffset(min_offset=2, max_offset=9)})
+    transport.at(
+        "a:10911",
+        {
+            RequestCode.GANTRY_HEADS: refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+            RequestCode.GET_TOPIC_STATS_INFO: lambda request: ok(request, body=table.encode()),
+        },
+    )
+    broker.committed["T@G"] = {1: 4}
+    assert await see() == ({("G", "T", "a"): ((9,), (4,), (None,))}, [])
+
+
+async def test_a_search_that_takes_too_long_is_given_up_for_a_while(broker, transport, see, metrics, monkeypatch):
+    monkeypatch.setattr(samplelook, "SEARCH_TIMEOUT_S", 0.5)
+
+    def slow(request):
+        queries = HeadQueries.decode(request.body_bytes).queries
+        return None if any(query.offset < 2**60 for query in queries) else broker.heads(request)
+
+    transport.at("a:10911", {RequestCode.GANTRY_HEADS: slow})
+    for _ in range(2):
+        assert await see() == ({("G", "T", "a"): ((3, 0), (1, None), (None, None))}, [])
+    assert metrics.counters["sample_searches_given_up"] == 1
+
+
+async def test_too_many_are_bounded(broker, see, metrics, monkeypatch):
+    monkeypatch.setattr(samplelook, "PAIRS_MAX", 2)
+    broker.committed |= {f"T@G{number}": {0: 0} for number in range(3)}
+    assert len((await see())[0]) == 2
+    assert metrics.counters["sample_pairs_left_out"] == 2
+
+
+async def test_without_a_database_nothing_is_sampled(look, brokers, clock):
+    sampler = Sampler(look, brokers, Metadata(None), GatewayMetrics(), clock=clock, interval_ms=15_000, keep_days=90)
+    await sampler.run()
