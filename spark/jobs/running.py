@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from gantry.runtime.clock import Clock, SystemClock
 from gantry.runtime.environment import process_environment
 from gantry.runtime.errors import StartupError
-from gantry.runtime.telemetry import configure_logging, logger
+from gantry.runtime.telemetry import configure_logging
 from spark.datasource.options import MESSAGES
 from spark.jobs.arguments import Arguments, make_parser, read_arguments
 from spark.jobs.failures import FAILED, failure_of
@@ -32,8 +32,6 @@ from spark.reportfiles import page_file, parquet_folder, remove_run, write_page
 from spark.results import TABLES, Row
 from spark.runs import Run
 from spark.session import open_session
-
-log = logger("spark.jobs")
 
 HISTORY: Final = timedelta(hours=24)
 HISTORY_PAIRS_MAX: Final = 20

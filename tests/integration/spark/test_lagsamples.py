@@ -1,0 +1,104 @@
+"""Samples read from a real Postgres: a row a queue, thinned where there are many, and the past of a page."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark import lagsamples
+from spark.lagsamples import SCHEMA, read_history, read_samples, samples_frame
+from spark.postgres import Connection, connect
+from tests.support.postgres import PostgresServer
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+PARTITION = "lag_samples_20261121"
+
+
+@pytest.fixture
+def connection(postgres: PostgresServer) -> Iterator[Connection]:
+    with connect(postgres.url, application="gantry-test") as connected:
+        connected.execute(
+            f"CREATE TABLE IF NOT EXISTS {PARTITION} PARTITION OF lag_samples FOR VALUES FROM ('2026-11-21') TO ('2026-11-22')"
+        )
+        connected.execute("TRUNCATE lag_samples")
+        yield connected
+        connected.execute(f"DROP TABLE {PARTITION}")
+
+
+def sample(
+    connection: Connection,
+    seconds: int,
+    committed: list[int | None],
+    *,
+    group: str = "G",
+    broker: str = "broker-a",
+    low: int = 0,
+    high: int = 100,
+) -> None:
+    ids = list(range(len(committed)))
+    connection.execute(
+        "INSERT INTO lag_samples VALUES (%s, %s, 'T', %s, %s, %s, %s, %s, %s)",
+        (
+            *(NOON + timedelta(seconds=seconds), group, broker, ids, [low] * len(ids), [high] * len(ids), committed),
+            [None] * len(ids),
+        ),
+    )
+
+
+def test_a_row_for_each_queue_in_arrow_and_in_spark(connection: Connection, spark: SparkSession) -> None:
+    sample(connection, 0, [5, None])
+    sample(connection, 15, [7, 8], group="H")
+    table = read_samples(connection, since=NOON, until=NOON + timedelta(minutes=1))
+    assert table.schema == SCHEMA
+    rows = sorted(table.to_pylist(), key=lambda row: (row["group"], row["queue_id"]))
+    assert [(row["group"], row["queue_id"], row["committed_offset"]) for row in rows] == [
+        ("G", 0, 5), ("G", 1, None), ("H", 0, 7), ("H", 1, 8),
+    ]  # fmt: skip
+    assert rows[0]["sampled_at"] == NOON
+    assert samples_frame(spark, table).toArrow().select(SCHEMA.names).sort_by("committed_offset").num_rows == 4
+    assert samples_frame(spark, SCHEMA.empty_table()).count() == 0
+
+
+def test_only_the_stretch_and_the_groups_that_are_wanted(connection: Connection) -> None:
+    for seconds in (-301, -299, 0, 60, 61):
+        sample(connection, seconds, [seconds + 1_000])
+        sample(connection, seconds, [0], group="H")
+    table = read_samples(connection, since=NOON, until=NOON + timedelta(seconds=60), groups=["G"])
+    # From five minutes before on: that old may the last row be before nothing changed.
+    assert sorted(table.column("committed_offset").to_pylist()) == [701, 1_000, 1_060]
+    nothing = read_samples(connection, since=NOON, until=NOON, groups=["nobody"])
+    assert nothing == SCHEMA.empty_table()
+
+
+def test_of_too_many_the_last_of_each_step_is_read(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lagsamples, "ROWS_MAX", 20)
+    for number in range(40):
+        sample(connection, 15 * number, [number])
+    table = read_samples(connection, since=NOON, until=NOON + timedelta(minutes=10))
+    read = sorted(table.column("committed_offset").to_pylist())
+    assert len(read) <= 20
+    assert read[-1] == 39
+    assert all(number % 2 == 1 for number in read), "of two samples in 30 s the later one"
+
+
+def test_the_past_of_a_group_adds_up_its_queues_and_brokers(connection: Connection) -> None:
+    for broker in ("broker-a", "broker-b"):
+        sample(connection, 0, [10, 20], broker=broker)
+        sample(connection, 240, [90, 100], broker=broker)
+        # What was trimmed can't be consumed any more, and an offset beyond the end is no negative lag.
+        sample(connection, 300, [0, 500], broker=broker, low=40)
+    pairs = [("G", "T"), ("nobody", "T")]
+    points = list(read_history(connection, since=NOON, until=NOON + timedelta(hours=1), pairs=pairs))
+    assert [(point["sampled_at"], point["group"], point["topic"], point["lag"]) for point in points] == [
+        (NOON + timedelta(seconds=240), "G", "T", 20),
+        (NOON + timedelta(seconds=300), "G", "T", 120),
+    ]
+    assert list(read_history(connection, since=NOON, until=NOON, pairs=[])) == []
+
+
+def test_a_past_that_is_not_known_is_no_number(connection: Connection) -> None:
+    sample(connection, 0, [10, None])
+    sample(connection, 600, [None, None], low=100)
+    points = list(read_history(connection, since=NOON, until=NOON + timedelta(hours=1), pairs=[("G", "T")]))
+    assert [point["lag"] for point in points] == [None, 0]
