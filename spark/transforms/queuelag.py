@@ -79,6 +79,7 @@ def _numbers(joined: DataFrame) -> DataFrame:
     is_empty = low == high
     lag = (
         fn.when(committed.isNull() & is_empty, fn.lit(0))
+        .when(low.isNull(), fn.lit(None))
         # A commit beyond the end is of a queue that is no more; what is consumed of this one nobody knows.
         .when(committed <= high, high - fn.greatest(committed, low))
         .cast("long")
@@ -106,11 +107,12 @@ def _ages(queues: DataFrame, as_of: datetime, settings: LagSettings) -> DataFram
     is_broker_clock = fn.coalesce(is_off | ((stored_us > as_of_us) & broker_us.isNotNull()), fn.lit(False))
     now_us = fn.when(fn.col("is_broker_clock"), broker_us).otherwise(as_of_us)
     # Stored while the report was made, or on a broker that can't say its time.
-    age_us = fn.when(fn.col("is_broker_clock"), fn.greatest(fn.lit(0), now_us - stored_us)).when(
-        stored_us <= as_of_us, as_of_us - stored_us
+    age_us = fn.when(stored_us <= now_us, now_us - stored_us).when(
+        fn.col("is_broker_clock") & (stored_us > now_us), fn.lit(0)
     )
     lag_seconds = fn.when(~fn.col("has_head"), fn.lit(0.0)).when(fn.col("has_head"), age_us / SECOND_US)
-    left = fn.greatest(fn.lit(0.0), (fn.unix_micros("expires_at") - now_us) / SECOND_US)
+    left_us = fn.unix_micros("expires_at") - now_us
+    left = fn.when(left_us < 0, fn.lit(0.0)).otherwise(left_us / SECOND_US)
     return (
         queues.withColumn("is_broker_clock", fn.col("has_head") & is_broker_clock)
         .withColumns(

@@ -1,0 +1,253 @@
+"""Every number of the lag report, and every null with its reason, on hand-built frames: one Spark job, a group a case."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from spark.transforms.lag import lag_report
+from spark.transforms.lagsettings import LagSettings
+from tests.integration.spark.transforms.lagworld import AS_OF, DAY, HOUR, World, ago, steady
+
+RATES = ("in_rate", "out_rate", "drain_eta_s", "drain_eta_low_s", "drain_eta_high_s")
+NUMBERS = ("lag_messages", "lag_seconds", "oldest_unconsumed_at", "retention_left_s", "skew")
+
+
+def some(row, names):
+    return tuple(row[name] for name in names)
+
+
+def flow(world):
+    even = steady(high=10_000, committed=4_000, rate_in=2, rate_out=6)
+    world.group("even").queue("even", high=10_000, committed=4_000, head={"age": 60}, samples=even)
+    # Out: 1, 2, 3, 4, 5 a second in the five pieces of 2 min; in: 1/s.
+    out = [(600, 0, 0), (480, 120, 120), (360, 240, 360), (240, 360, 720), (120, 480, 1_200)]
+    uneven = [(at, high + 2_000, committed) for at, high, committed in out]
+    world.group("uneven").queue("uneven", high=2_600, committed=1_800, head={"age": 60}, samples=uneven)
+    late = [(600, 1_000, 0), (480, 1_000, 120)]
+    world.group("stops").queue("stops", high=1_000, committed=120, head={"age": 60}, samples=late)
+    world.group("one").queue("one", high=100, committed=40, head={"age": 60})
+    world.group("two").queue("two", high=100, committed=40, head={"age": 60}, samples=[(100, 50, 20)])
+    world.group("fresh").queue("fresh", high=100, committed=40, head={"age": 60}, samples=[(5, 50, 20)])
+    world.group("old").queue("old", high=100, committed=40, head={"age": 60}, samples=[(601, 50, 20), (-5, 200, 90)])
+    rewind = [(400, 100, 100), (200, 140, 120), (100, 150, 10)]
+    world.group("rewind").queue("rewind", high=160, committed=30, head={"age": 60}, samples=rewind)
+    anew = [(400, 9_000, 9_000, 500), (300, 9_100, 9_100, 500), (100, 10, 5)]
+    world.group("anew").queue("anew", high=30, committed=15, head={"age": 60}, samples=anew)
+    first = [(200, 100, None), (100, 120, 10)]
+    world.group("first").queue("first", high=140, committed=30, head={"age": 60}, samples=first)
+    world.group("gone", clients=0).queue("gone", high=10_000, committed=4_000, head={"age": 60}, samples=even)
+
+
+@pytest.mark.parametrize(
+    ("group", "rates"),
+    [
+        ("even", (2.0, 6.0, 1_500.0, 1_500.0, 1_500.0)),
+        # Net 0, 1, 2, 3, 4 a second: on average 2, at best 4, and the slow end does not drain.
+        ("uneven", (1.0, 3.0, 400.0, 200.0, None)),
+        # In 2 min of 10 at 1/s, then nothing.
+        ("stops", (0.0, 0.2, 4_400.0, 880.0, None)),
+        ("one", (None, None, None, None, None)),
+        # One interval gives a rate and every piece of it the same.
+        ("two", (0.5, 0.2, None, None, None)),
+        # The last sample is so fresh that the report's own reading says nothing of a rate.
+        ("fresh", (None, None, None, None, None)),
+        ("old", (None, None, None, None, None)),
+        # The interval with the rewind counts for neither: 40 + 10 in 300 s came in, 20 + 20 were consumed.
+        ("rewind", (50 / 300, 40 / 300, None, None, None)),
+        ("anew", (120 / 200, 110 / 200, None, None, None)),
+        # Where nothing was committed before, nothing is known of what was consumed.
+        ("first", (0.2, 0.2, None, None, None)),
+        # Nobody is there to go on like that.
+        ("gone", (2.0, 6.0, None, None, None)),
+    ],
+)
+def test_rates_and_when_it_is_over(report, group, rates):
+    for row in (report.topic(group), report.queue(group)):
+        assert some(row, RATES) == pytest.approx(rates)
+
+
+def test_what_happened_to_offsets_is_in_the_evidence(report):
+    rewind = report.queue("rewind")
+    assert (rewind["verdict"], rewind["evidence"]["went_back_messages"]) == ("REWOUND", 110)
+    assert rewind["evidence"]["went_back_from"] == 120
+    anew = report.queue("anew")["evidence"]
+    assert (anew["recreated_queues"], "went_back_messages" in anew) == (1, False)
+    assert report.queue("uneven")["evidence"]["net_rates"] == pytest.approx([0, 1, 2, 3, 4])
+    assert report.queue("one")["evidence"]["readings"] == 1
+
+
+def ages(world):
+    behind = {"high": 100, "committed": 40}
+    world.group("plain").queue("plain", **behind, head={"age": 90.25, "left": 2 * DAY, "offset": 42})
+    world.group("earliest").queue("earliest", **behind, head={"age": 90, "left": 3 * DAY, "earliest": True})
+    world.group("overdue").queue("overdue", **behind, head={"age": 90, "left": -60})
+    world.group("forever").queue("forever", **behind, head={"age": 90, "left": None})
+    # The broker's clock is two hours ahead: by it the message is 90 s old, and has 3 days less 2 hours.
+    world.group("ahead").queue("ahead", **behind, head={"age": -2 * HOUR + 90, "clock": 2 * HOUR, "left": 3 * DAY})
+    world.group("behind").queue("behind", **behind, head={"age": 2 * HOUR + 90, "clock": -2 * HOUR})
+    # Stored while the report was made: no skew, and no negative age.
+    world.group("new").queue("new", **behind, head={"age": -3, "clock": 4})
+    world.group("newer").queue("newer", **behind, head={"age": -3, "clock": 2})
+    world.group("no-clock").queue("no-clock", **behind, head={"age": -3, "clock": None})
+    world.group("trimmed").queue("trimmed", low=70, **behind, head={"age": 90}, error="30 messages were deleted")
+
+
+@pytest.mark.parametrize(
+    ("group", "numbers"),
+    [
+        ("plain", (60, 90.25, ago(90.25), 2 * DAY, 1.0)),
+        ("earliest", (60, 90.0, ago(90), 3 * DAY, 1.0)),
+        ("overdue", (60, 90.0, ago(90), 0.0, 1.0)),
+        ("forever", (60, 90.0, ago(90), None, 1.0)),
+        ("ahead", (60, 90.0, ago(90 - 2 * HOUR), 3 * DAY - 2 * HOUR, 1.0)),
+        ("behind", (60, 90.0, ago(90 + 2 * HOUR), 3 * DAY + 2 * HOUR, 1.0)),
+        ("new", (60, 1.0, ago(-3), 3 * DAY - 4, 1.0)),
+        ("newer", (60, 0.0, ago(-3), 3 * DAY - 2, 1.0)),
+        ("no-clock", (60, None, None, None, 1.0)),
+        ("trimmed", (30, 90.0, ago(90), 3 * DAY, 1.0)),
+    ],
+)
+def test_how_many_how_old_and_for_how_long(report, group, numbers):
+    for row in (report.topic(group), report.queue(group)):
+        assert some(row, NUMBERS) == numbers
+
+
+def test_the_evidence_says_whose_clock_and_which_bound(report):
+    assert report.queue("ahead")["evidence"]["clock"] == "broker"
+    assert report.queue("ahead")["evidence"]["broker_now"] == "2026-11-21T11:30:00.000Z"
+    assert "clock" not in report.queue("plain")["evidence"]
+    assert report.topic("earliest")["evidence"]["retention_is_lower_bound"] is True
+    assert "retention_is_lower_bound" not in report.topic("plain")["evidence"]
+    assert report.queue("plain")["evidence"]["first_offset"] == 42
+    assert report.topic("trimmed")["evidence"]["deleted_unconsumed"] == 30
+    assert report.queue("plain")["as_of"] == AS_OF
+
+
+def unknowns(world):
+    behind = {"high": 100, "committed": 40}
+    nothing = {"low": None, "high": None, "committed": None}
+    world.group("broken").group("broken", broker="b1", clients=None, enabled=None, error="broker b1: no answer")
+    world.queue("broken", **behind, head={"age": 90})
+    world.queue("broken", broker="b1", **nothing, error="broker b1: no answer", head={"error": "broker b1: no answer"})
+    world.group("silent").queue("silent", **nothing)
+    world.group("uncommitted").queue("uncommitted", committed=None, head={"error": "never committed"})
+    world.group("beyond").queue("beyond", high=10, committed=1_000, error="beyond", head={"error": "beyond"})
+    world.group("headless").queue("headless", **behind, head={"error": "broker b0 does not know request 900002"})
+    world.group("unasked").queue("unasked", **behind)
+    world.group("unreadable").queue("unreadable", **behind, head={"age": None})
+    late = {"age": None, "clock": 2 * HOUR}
+    world.group("unreadable-skewed").queue("unreadable-skewed", **behind, head=late)
+    world.group("no-start").queue("no-start", low=None, **behind, head={"age": 5})
+    world.group("unseen", clients=0, seen=None).queue("unseen", committed=None)
+    world.group("forgotten", clients=0, seen=True).queue("forgotten", committed=None)
+    world.group("who", clients=None, error="broker b0: refused").queue("who", **behind, head={"age": 5})
+    world.queue("no-group-row", **behind, head={"age": 5})
+    moves = steady(high=100, committed=40, rate_in=0, rate_out=0.05)
+    world.group("who-moves", clients=None).queue("who-moves", **behind, head={"age": 5}, samples=moves)
+
+
+@pytest.mark.parametrize(
+    ("group", "lag", "seconds", "reason"),
+    [
+        ("silent", None, None, "the broker gave no offsets"),
+        ("uncommitted", None, None, "the group has never committed an offset here"),
+        ("beyond", None, None, "the committed offset 1000 is beyond the end of the queue, 10"),
+        ("headless", 60, None, "broker b0 does not know request 900002"),
+        ("unasked", 60, None, "the first message that is not consumed was not looked up"),
+        ("unreadable", 60, None, "the first message can't be read"),
+        ("unreadable-skewed", 60, None, "the first message can't be read"),
+        ("no-start", None, None, "the broker gave no offsets"),
+        ("no-clock", 60, None, "the first message was stored after the moment of this report"),
+    ],
+)
+def test_what_is_not_known_is_null_with_its_reason(report, group, lag, seconds, reason):
+    for row in (report.topic(group), report.queue(group)):
+        assert (row["verdict"], row["lag_messages"], row["lag_seconds"]) == ("UNKNOWN", lag, seconds)
+        assert row["evidence"]["unknown"].startswith(reason)
+        assert reason in row["cause"]
+        assert some(row, ("oldest_unconsumed_at", "drain_eta_s", "retention_left_s")) == (None, None, None)
+
+
+def test_a_topic_is_unknown_where_a_queue_is_and_says_what_is_known(report):
+    row = report.topic("broken")
+    assert (row["verdict"], *some(row, NUMBERS)) == ("UNKNOWN", None, None, None, None, None)
+    assert row["cause"] == "1 of 2 queues can't be judged: broker b1: no answer."
+    known = {name: row["evidence"][name] for name in ("known_lag_messages", "known_lag_seconds", "unknown_queues")}
+    assert known == {"known_lag_messages": 60, "known_lag_seconds": 90.0, "unknown_queues": 1}
+    assert row["clients"] == 2
+    assert (report.queue("broken")["verdict"], report.queue("broken")["lag_messages"]) == ("OK", 60)
+    dark = report.queue("broken", broker="b1")
+    assert (dark["verdict"], dark["clients"], dark["cause"]) == ("UNKNOWN", None, "broker b1: no answer.")
+
+
+def test_without_any_commit_it_matters_who_is_and_was_there(report):
+    unseen = report.topic("unseen")
+    assert (unseen["verdict"], unseen["lag_messages"], unseen["clients"]) == ("UNKNOWN", None, 0)
+    assert unseen["cause"].endswith("no consumer is connected, and whether there ever was one nobody can say.")
+    forgotten = report.topic("forgotten")
+    assert (forgotten["verdict"], forgotten["lag_messages"]) == ("STOPPED", None)
+    assert forgotten["evidence"]["unknown"].startswith("the group has never committed")
+
+
+def test_who_is_connected_may_be_unknown_if_commits_move(report):
+    row = report.topic("who")
+    assert (row["verdict"], row["clients"], row["lag_messages"]) == ("UNKNOWN", None, 60)
+    assert row["cause"] == (
+        "60 messages wait, the oldest for 5 s, and who is connected is not known: broker b0: refused."
+    )
+    assert report.topic("no-group-row")["evidence"]["clients_unknown"] == "no broker said who is connected"
+    assert report.topic("who-moves")["verdict"] == "OK"
+
+
+def many(world):
+    world.group("sum", clients=1).group("sum", broker="b1", clients=3)
+    tags = {"a": 5, None: 5, "b": 4, "c": 3, "d": 2, "e": 1}
+    half = steady(high=500, committed=300, rate_in=1, rate_out=2)
+    world.queue("sum", 0, high=500, committed=300, head={"age": 30, "left": DAY, "tags": tags}, samples=half)
+    world.queue("sum", 1, head={"tags": {}}, samples=steady(high=100, committed=100, rate_in=0.5, rate_out=0.5))
+    third = steady(high=500, committed=400, rate_in=1, rate_out=1)
+    late = {"age": 50, "left": 2 * DAY, "tags": {"e": 9}}
+    world.queue("sum", 0, broker="b1", high=500, committed=400, head=late, samples=third)
+
+
+def test_a_topic_adds_up_its_queues(report):
+    row = report.topic("sum")
+    assert some(row, NUMBERS) == (300, 50.0, ago(50), DAY, 2.0)
+    assert some(row, RATES) == pytest.approx((2.5, 3.5, 300.0, 300.0, 300.0))
+    assert row["clients"] == 3
+    assert row["top_tags"] == [
+        {"tag": "e", "messages": 10},
+        {"tag": None, "messages": 5},
+        {"tag": "a", "messages": 5},
+        {"tag": "b", "messages": 4},
+        {"tag": "c", "messages": 3},
+    ]
+    assert row["evidence"]["tags_examined"] == 29
+    assert row["evidence"]["hottest"] == {"broker": "b0", "queue_id": 0}
+    assert report.queue("sum", 1)["top_tags"] == []
+    assert report.queue("plain")["top_tags"] is None
+    assert [report.queue("sum", 0)["clients"], report.queue("sum", 0, broker="b1")["clients"]] == [1, 3]
+
+
+@pytest.fixture(scope="module")
+def report(spark):
+    world = World()
+    for add in (flow, ages, unknowns, many):
+        add(world)
+    return world.report(spark)
+
+
+def test_nothing_gives_an_empty_report(spark):
+    assert World().report(spark).rows == []
+
+
+def test_settings_are_thresholds(spark):
+    world = World().group("late").queue("late", high=100, committed=40, head={"age": 20})
+    assert world.report(spark, LagSettings(lagging_s=20.0)).topic("late")["verdict"] == "LAGGING"
+
+
+def test_a_moment_without_zone_and_settings_that_can_not_be_meant_are_refused():
+    with pytest.raises(ValueError, match="has no zone"):
+        lag_report(None, None, None, None, as_of=datetime(2026, 11, 21))  # noqa: DTZ001
+    with pytest.raises(ValueError, match="stall_min_s: 700"):
+        lag_report(None, None, None, None, as_of=AS_OF + timedelta(1), settings=LagSettings(stall_min_s=700))
