@@ -1,0 +1,89 @@
+"""A lag report on a real stack, asked for over HTTP: the scheduler runs it, and it is there in every form."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+import pytest
+from pyarrow import parquet
+
+from tests.support.stack import Stack
+
+RUN_TIMEOUT_S = 240.0
+
+pytestmark = pytest.mark.timeout(420)
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    # Only what the test asks for, whatever the time of day.
+    quiet = {
+        f"GANTRY_SCHEDULER_{job.upper()}_CRON": "" for job in ("lag_report", "throughput_rollup", "backlog_profile")
+    }
+    with Stack(brokers=1, environment=quiet, scheduler=True) as running:
+        yield running
+
+
+def prepare(client: httpx.Client) -> None:
+    """Ten messages, of which group READERS has consumed four."""
+    assert client.put("/v1/topics/LAGGED", json={"read_queues": 1, "write_queues": 1}).status_code in {200, 201}
+    assert client.put("/v1/groups/READERS", json={}).status_code in {200, 201}
+    queue = {"broker": "broker-a", "id": 0}
+    for number in range(10):
+        message = {"body": f"m{number}", "tag": "AA", "queue": queue}
+        deadline = time.monotonic() + 30
+        while (answer := client.post("/v1/topics/LAGGED/messages", json=message)).status_code != 201:
+            assert time.monotonic() < deadline, answer.text
+    offsets = [{"topic": "LAGGED", "broker": "broker-a", "queue_id": 0, "offset": "4"}]
+    assert client.put("/v1/groups/READERS/offsets", json={"offsets": offsets}).status_code == 200
+
+
+def finished(client: httpx.Client, stack: Stack, run: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+
+    def has_ended() -> bool:
+        found.update(client.get(f"/v1/reports/lag_report/runs/{run}").json())
+        return found["status"] not in {"queued", "running"}
+
+    stack.wait_for(has_ended, "to finish a report", timeout_s=RUN_TIMEOUT_S)
+    return found
+
+
+def test_a_report_that_is_asked_for_is_made_and_shown(stack: Stack) -> None:
+    with stack.http() as client:
+        prepare(client)
+        oldest = client.get("/v1/topics/LAGGED/queues/broker-a/0/messages", params={"offset": "4", "limit": 1}).json()
+        asked = client.post("/v1/reports/lag_report/runs", json={})
+        assert asked.status_code == 202, asked.text
+        run = finished(client, stack, asked.json()["id"])
+        assert (run["status"], run["error"], run["trigger"], run["attempt"]) == ("succeeded", None, "manual", 1)
+        assert run["rows"] == 2
+        rows = client.get("/v1/reports/lag_report/rows", params={"level": "topic"}).json()["items"]
+        (row,) = rows
+        assert (row["group"], row["topic"], row["lag_messages"]) == ("READERS", "LAGGED", 6)
+        as_of = datetime.fromisoformat(row["as_of"])
+        stored_at = datetime.fromisoformat(oldest["messages"][0]["stored_at"])
+        assert row["lag_seconds"] == pytest.approx((as_of - stored_at).total_seconds(), abs=0.002)
+        page = client.get("/v1/reports/lag_report/runs/latest/html")
+        assert "READERS" in page.text
+    shown(stack, run, page.text)
+
+
+def shown(stack: Stack, run: dict[str, Any], page: str) -> None:
+    """Postgres, the page and Parquet say the same."""
+    assert Path(run["files"]["html"]).read_text() == page
+    assert Path(run["files"]["html"]).is_relative_to(stack.directory / "reports")
+    written = parquet.read_table(run["files"]["parquet"]).to_pylist()
+    with psycopg.connect(stack.facts["postgres"]) as connection:
+        kept = connection.execute(
+            "SELECT level, group_name, topic, lag_messages, lag_seconds, verdict, as_of FROM report_lag_rows"
+            " WHERE run_id = %s ORDER BY level",
+            (run["id"],),
+        ).fetchall()
+    names = ("level", "group", "topic", "lag_messages", "lag_seconds", "verdict")
+    assert sorted(tuple(row[name] for name in names) for row in written) == [row[:-1] for row in kept]
+    assert {row["as_of"] for row in written} == {row[-1].astimezone(UTC) for row in kept}
