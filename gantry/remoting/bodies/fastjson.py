@@ -3,8 +3,9 @@
     {0:"10.0.0.5:10911",1:"10.0.0.6:10911"}                                    integer keys without quotes
     {{"brokerName":"broker-a","queueId":0,"topic":"T"}:{"brokerOffset":9}}     MessageQueue as a key
 
-Reading: a body is first read as strict JSON, at C speed. Only if that fails, `to_strict_json` rewrites it token by
-token, integer keys with quotes and a map with object keys as an array of pairs, and it is read again. So typed
+Reading: a body is first read as strict JSON, at C speed, then with quotes around what looks like an integer key: within
+a text that would end the text before a digit, which is no JSON. Only if that fails too, `to_strict_json` rewrites it
+token by token, integer keys with quotes and a map with object keys as an array of pairs, and it is read again. So typed
 bodies declare such maps as `list[tuple[Key, Value]] | dict[str, Value]`; the second is the empty map, and maps of
 writers that put the object into a string.
 
@@ -15,7 +16,7 @@ Source: fastjson 1.2.83 as RocketMQ 4.9 and 5.3 use it.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self, TypeVar
 
 import msgspec
@@ -24,7 +25,7 @@ from gantry.model.message import MessageQueue
 from gantry.remoting.errors import BodyError
 
 DEPTH_MAX = 64
-# About a second of work. The only large bodies of this kind are offset tables that brokers send.
+# About a second of work. Large bodies have integer keys at most: offset tables that brokers send.
 RELAXED_BYTES_MAX = 4 * 1024 * 1024
 
 T = TypeVar("T")
@@ -32,6 +33,7 @@ V = TypeVar("V")
 
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+|"', re.DOTALL)
 _INTEGER = re.compile(rb"-?\d{1,20}")
+_INTEGER_KEY = re.compile(rb"([{,])(-?\d{1,20}):")
 _AT = re.compile(r" - at `(?:key in )?\$?(.*)`$")
 
 _encoder = msgspec.json.Encoder()
@@ -78,12 +80,17 @@ def decode_json(kind: type[T], data: bytes) -> T:
     decoder: msgspec.json.Decoder[T] | None = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind, strict=False)
-    try:
-        return decoder.decode(data)
-    except (ValueError, RecursionError) as error:
-        if isinstance(error, msgspec.ValidationError):
-            # The JSON is fine and its shape is not, so rewriting can't help.
-            raise to_body_error(name, error) from None
+    rewritings: tuple[Callable[[], bytes], ...] = (
+        lambda: data,
+        lambda: _INTEGER_KEY.sub(rb'\1"\2":', data),
+    )
+    for rewritten in rewritings:
+        try:
+            return decoder.decode(rewritten())
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, msgspec.ValidationError):
+                # The JSON is fine and its shape is not, so rewriting can't help.
+                raise to_body_error(name, error) from None
     try:
         return decoder.decode(to_strict_json(data, kind=name))
     except msgspec.ValidationError as error:

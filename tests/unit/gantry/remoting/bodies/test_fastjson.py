@@ -90,12 +90,12 @@ def test_depth_is_limited():
         decode_json(dict[str, Any], b'{"a":' * 100_000)
 
 
-def test_size_is_limited_only_for_what_is_no_strict_json():
+def test_size_is_limited_only_for_what_has_to_be_taken_apart():
     large = b'{"a":"' + b"x" * RELAXED_BYTES_MAX + b'"}'
 
     assert decode_json(dict[str, str], large)["a"]
     with pytest.raises(BodyError, match="at most"):
-        decode_json(dict[str, str], large[:-1] + b',0:"x"}')
+        decode_json(dict[str, str], large[:-1] + b',{"b":1}:"x"}')
 
 
 def test_a_wrong_shape_is_named_with_its_path():
@@ -137,3 +137,20 @@ def test_decoders_are_kept():
     decode_json(dict[str, int], b"{}")
 
     assert dict[str, int] in fastjson._decoders
+
+
+@pytest.mark.parametrize("text", ["{1:2", ",7:", "a,-3:b{0:c", '\\",1:'])
+def test_a_text_that_looks_like_an_integer_key_stays_as_it_is(text: str):
+    quoted = json.dumps(text)
+    data = f'{{"t":{{0:{quoted},1:"b"}}}}'.encode()
+    assert decode_json(dict[str, dict[int, str]], data) == {"t": {0: text, 1: "b"}}
+
+
+def test_large_tables_with_integer_keys_are_read_whole():
+    table = {f"TOPIC_{number}@GROUP": dict.fromkeys(range(16), 2**40 + number) for number in range(25_000)}
+    data = b"{%s}" % b",".join(
+        b'"%s":{%s}' % (key.encode(), b",".join(b"%d:%d" % pair for pair in queues.items()))
+        for key, queues in table.items()
+    )
+    assert len(data) > RELAXED_BYTES_MAX
+    assert decode_json(dict[str, dict[int, int]], data) == table
