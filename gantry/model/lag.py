@@ -35,7 +35,7 @@ def brief_duration(seconds: float) -> str:
         return "< 0.1 s"
     if seconds < 10:
         return f"{round(seconds, 1):g} s"
-    left = round(seconds)
+    left = int(seconds)  # As clocks do: what has lasted 40.6 s has not lasted 41.
     for index, (name, size) in enumerate(_UNITS):
         if left >= size:
             rest = "" if index + 1 == len(_UNITS) else _rest(left % size, *_UNITS[index + 1])

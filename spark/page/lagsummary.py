@@ -33,6 +33,8 @@ def summarise(groups: Sequence[LagGroup]) -> Summary:
         worst = min(behind, key=worst_first)
         many = len({row.group for row in behind})
         headline = f"{many:,} of {of_all} {'is' if many == 1 else 'are'} behind."
+        if len(groups) == 1:
+            headline = "The only group is behind."
         said = (
             f"{'It' if many == 1 else 'The worst'} is {_worst(worst)} {sentence(worst.cause)}{_more(unknown, behind)}"
         )

@@ -52,12 +52,12 @@ def test_the_worst_is_said_first_with_what_to_do() -> None:
 
 def test_one_group_behind_is_spoken_of_as_one() -> None:
     html = page([stopped()])
-    assert headline(html) == "1 of 1 group is behind."
+    assert headline(html) == "The only group is behind."
     assert lead(html).startswith("It is billing on ORDERS")
 
 
 def test_a_retry_loop_is_behind_while_nothing_waits() -> None:
-    assert headline(page([lag(verdict="RETRY_LOOP", cause="3 messages came back")])) == "1 of 1 group is behind."
+    assert headline(page([lag(verdict="RETRY_LOOP", cause="3 messages came back")])) == "The only group is behind."
 
 
 def test_what_cannot_be_judged_is_no_good_news() -> None:
