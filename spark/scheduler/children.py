@@ -52,21 +52,23 @@ class Children:
         except OSError as error:
             return Ended(run, Ending.FAILED, f"can't be started: {error.filename or path}: {error.strerror or error}")
         log.info("started", job=run.job, run=str(run.id), attempt=run.attempt, pid=process.pid, log=str(path))
-        timeout_ms = self._settings.timeout_ms_of(run.job)
         try:
-            reason = await self._wait(process, timeout_ms / 1_000)
+            ending = await self._wait(process, self._settings.timeout_ms_of(run.job) / 1_000)
         finally:
             # With whatever it has left behind, also where this task is cancelled.
             if process.returncode is None:
                 kill_all(family(process.pid))
-        if reason is Ending.TIMED_OUT:
-            return Ended(run, reason, f"not done after {timeout_ms / 1_000:g} s, and killed")
-        if reason is Ending.STOPPED:
-            return Ended(run, reason, "the scheduler was stopped")
-        assert process.returncode is not None
-        ended = Ended(run, ending_of(process.returncode), last_said(path) or how_it_ended(process.returncode))
+        ended = self._judge(run, process, ending, path)
         log.info("ended", job=run.job, run=str(run.id), ending=ended.ending.value, code=process.returncode)
         return ended
+
+    def _judge(self, run: Run, process: asyncio.subprocess.Process, ending: Ending | None, path: Path) -> Ended:
+        if ending is Ending.TIMED_OUT:
+            return Ended(run, ending, f"not done after {self._settings.timeout_ms_of(run.job) / 1_000:g} s, and killed")
+        if ending is Ending.STOPPED:
+            return Ended(run, ending, "the scheduler was stopped")
+        assert process.returncode is not None
+        return Ended(run, ending_of(process.returncode), last_said(path) or how_it_ended(process.returncode))
 
     async def _spawn(self, run: Run, path: Path) -> asyncio.subprocess.Process:
         path.parent.mkdir(parents=True, exist_ok=True)
