@@ -34,12 +34,26 @@ def lag_body(
     drawer = Drawer()
     main = [
         _charts(drawer, groups, attention),
-        _over_time(drawer, attention or topics, read_history(history), now=generated_at, calm=not attention),
+        _over_time(
+            drawer, attention or topics, _with_now(read_history(history), topics), now=generated_at, calm=not attention
+        ),
         _overview(groups, topics),
         group_sections([group for group in groups if group.worst.verdict != "OK"]),
         calm_groups([group for group in groups if group.worst.verdict == "OK"]),
     ]
     return el("div", *head, step, _tiles(groups, topics)), el("div", *main)
+
+
+def _with_now(
+    history: Mapping[tuple[str, str], list[Point]], topics: Sequence[LagRow]
+) -> dict[tuple[str, str], list[Point]]:
+    """Add what the report itself found: the newest sample may be minutes old."""
+    found = dict(history)
+    for row in topics:
+        points = found.get((row.group, row.topic))
+        if points and row.as_of is not None and row.as_of > points[-1][0]:
+            found[row.group, row.topic] = [*points, (row.as_of, row.lag_messages)]
+    return found
 
 
 def _tiles(groups: Sequence[LagGroup], topics: Sequence[LagRow]) -> Html:

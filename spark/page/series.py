@@ -9,6 +9,8 @@ from spark.page.shown import moment, number
 
 POINTS_MAX: Final = 120
 """More cannot be told apart in a chart of this size."""
+GAP_MAX: Final = timedelta(minutes=11)
+"""A sample is written every five minutes at least: two of them missing, and nobody looked."""
 FORECAST_SAMPLES_MIN: Final = 4
 """In each half: two points make a line, but not a forecast."""
 
@@ -41,7 +43,18 @@ def read_history(history: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], 
         sampled_at = moment(sample["sampled_at"])
         if sampled_at is not None:
             found.setdefault((str(sample["group"]), str(sample["topic"])), {})[sampled_at] = number(sample["lag"])
-    return {key: sorted(points.items(), key=lambda point: point[0]) for key, points in found.items()}
+    return {key: _with_holes(sorted(points.items(), key=lambda point: point[0])) for key, points in found.items()}
+
+
+def _with_holes(points: Sequence[Point]) -> list[Point]:
+    """Add a point that is not known wherever nobody looked for long: a line over it would claim to know."""
+    whole: list[Point] = []
+    for at, lag in points:
+        if whole and at - whole[-1][0] > GAP_MAX:
+            before = whole[-1][0]
+            whole.append((before + (at - before) / 2, None))
+        whole.append((at, lag))
+    return whole
 
 
 def thinned(points: Sequence[Point], *, most: int = POINTS_MAX) -> list[Point]:

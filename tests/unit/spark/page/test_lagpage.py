@@ -132,6 +132,16 @@ def test_the_forecast_is_held_against_what_came() -> None:
     assert "There are no samples of these groups yet" in text(page([stopped()]))
 
 
+def test_the_report_itself_is_the_last_sample() -> None:
+    early = [{**sample, "sampled_at": "2026-11-22T09:27:00Z"} for sample in samples("billing", [7])]
+    (figure,) = [
+        found
+        for found in read(page([stopped()], history=early)).findall(".//figure")
+        if found.findtext("figcaption/b") == "billing · ORDERS"
+    ]
+    assert [row.findtext("td") for row in figure.findall(".//tbody/tr")] == ["7", "1,204"]
+
+
 def test_ages_are_counted_by_queue_where_they_are_known() -> None:
     row = stopped()
     ages = (30.0, 59.0, 7_500.0, None)

@@ -16,6 +16,17 @@ def test_samples_are_sorted_and_by_group_and_topic() -> None:
     assert list(found) == [("a", "ORDERS"), ("b", "ORDERS")]
 
 
+def test_a_long_time_without_samples_is_a_hole() -> None:
+    assert [lag for _, lag in read_history(samples("a", [1, 2], every_s=600))["a", "ORDERS"]] == [1, 2]
+    assert [lag for _, lag in read_history(samples("a", [1, 2, 3], every_s=700))["a", "ORDERS"]] == [
+        1,
+        None,
+        2,
+        None,
+        3,
+    ]
+
+
 def test_thinning_keeps_peaks_holes_and_the_end() -> None:
     lags: list[float | None] = [1.0] * 10_000
     lags[4_321], lags[7_000], lags[-1] = 99.0, None, 5.0
