@@ -1,0 +1,222 @@
+"""Turns of the scheduler on a real Postgres, its clock moved by hand: what is queued, mended and claimed, and when."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+
+from spark.postgres import Connection
+from spark.results import publish
+from spark.runs import Run, Runs, Schedule
+from spark.scheduler.decide import Ended, Ending
+from spark.scheduler.duty import Duty
+from spark.scheduler.settings import SchedulerSettings
+from spark.scheduler.turns import WINDOW_MAX, TurnResult, Turns
+from tests.support.postgres import PostgresServer
+from tests.support.reports import report_tables
+from tests.support.virtualtime import FakeClock
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+HOURLY = "0 * * * *"
+
+
+@pytest.fixture
+def connection(postgres: PostgresServer) -> Iterator[Connection]:
+    with report_tables(postgres) as connected:
+        yield connected
+
+
+@pytest.fixture
+def runs(connection: Connection) -> Runs:
+    return Runs(connection)
+
+
+class Scheduler:
+    """A scheduler without processes: a test says how what it claimed has ended."""
+
+    def __init__(self, url: str, **changed: Any) -> None:
+        off: dict[str, Any] = {"lag_report_cron": None, "throughput_rollup_cron": None, "backlog_profile_cron": None}
+        self.settings = SchedulerSettings(database_url=url, **(off | changed))
+        self.clock = FakeClock(int(NOON.timestamp() * 1_000))
+        self.duty = Duty(url)
+        self._turns = Turns(self.settings, self.duty, self.clock)
+        self.own: dict[Any, Run] = {}
+
+    def turn(self, *ended: Ended, may_claim: bool = True) -> TurnResult:
+        for one in ended:
+            self.own.pop(one.run.id, None)
+        result = self._turns.take(ended, own=self.own, may_claim=may_claim)
+        self.own.update({run.id: run for run in result.claimed})
+        return result
+
+
+@pytest.fixture
+def make(postgres: PostgresServer, connection: Connection) -> Iterator[Any]:
+    made: list[Scheduler] = []
+
+    def start(**changed: Any) -> Scheduler:
+        made.append(Scheduler(postgres.url, **changed))
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.duty.drop()
+
+
+def windows(connection: Connection) -> list[tuple[Any, ...]]:
+    return connection.execute("SELECT window_start, window_end, status FROM report_runs ORDER BY window_end").fetchall()
+
+
+def silence(connection: Connection) -> None:
+    connection.execute("UPDATE report_runs SET heartbeat_at = heartbeat_at - interval '1 hour'")
+
+
+def succeed(connection: Connection, run: Run) -> Ended:
+    publish(connection, run.job, run_id=run.id, attempt=run.attempt, rows=[], page="", files={})
+    return Ended(run, Ending.DONE, "")
+
+
+def test_a_report_on_the_moment_has_no_beginning(make: Any, connection: Connection) -> None:
+    scheduler = make(lag_report_cron="*/15 * * * *")
+    assert scheduler.turn().claimed == []
+    scheduler.clock.advance(15 * 60_000)
+    (run,) = scheduler.turn().claimed
+    assert (run.job, run.window_start, run.window_end) == ("lag_report", None, NOON + timedelta(minutes=15))
+    assert scheduler.turn().claimed == []
+
+
+def test_a_rollup_begins_where_the_last_success_ended(make: Any, connection: Connection) -> None:
+    scheduler = make(throughput_rollup_cron=HOURLY, attempts_max=1)
+    scheduler.turn()
+    ends: list[Ended] = []
+    for succeeds in (True, False, True):
+        scheduler.clock.advance(3_600_000)
+        (run,) = scheduler.turn(*ends).claimed
+        ends = [succeed(connection, run) if succeeds else Ended(run, Ending.FAILED, "no")]
+    scheduler.turn(*ends)
+    assert windows(connection) == [
+        (NOON, NOON + HOUR, "succeeded"),
+        (NOON + HOUR, NOON + 2 * HOUR, "failed"),
+        (NOON + HOUR, NOON + 3 * HOUR, "succeeded"),
+    ]
+
+
+def test_a_long_absence_is_not_made_up_in_one_go(make: Any, runs: Runs, connection: Connection) -> None:
+    long_ago = NOON - timedelta(days=40)
+    run, _ = runs.request("throughput_rollup", window_start=long_ago - HOUR, window_end=long_ago, trigger="schedule")
+    claimed = runs.claim(run.id)
+    assert claimed is not None
+    succeed(connection, claimed)
+    runs.write_schedules([Schedule("throughput_rollup", HOURLY, long_ago + HOUR)])
+    (made_up,) = make(throughput_rollup_cron=HOURLY).turn().claimed
+    assert (made_up.window_start, made_up.window_end) == (NOON - WINDOW_MAX, NOON)
+
+
+def test_a_schedule_that_was_changed_makes_nothing_up(make: Any, runs: Runs) -> None:
+    runs.write_schedules([Schedule("lag_report", "* * * * *", NOON - HOUR), Schedule("gone", HOURLY, NOON)])
+    assert make(lag_report_cron=HOURLY).turn().claimed == []
+    assert runs.schedules() == {"lag_report": Schedule("lag_report", HOURLY, NOON + HOUR)}
+
+
+def test_a_time_that_comes_while_the_last_run_runs_is_skipped(make: Any, connection: Connection) -> None:
+    scheduler = make(lag_report_cron="* * * * *")
+    scheduler.turn()
+    scheduler.clock.advance(60_000)
+    (run,) = scheduler.turn().claimed
+    for _ in range(3):
+        scheduler.clock.advance(60_000)
+        assert scheduler.turn().claimed == []
+    assert len(windows(connection)) == 1
+    scheduler.turn(succeed(connection, run))
+    scheduler.clock.advance(60_000)
+    assert len(scheduler.turn().claimed) == 1
+
+
+def test_a_run_whose_process_is_gone_is_tried_again_after_listening(
+    make: Any, runs: Runs, connection: Connection
+) -> None:
+    run, _ = runs.request("lag_report", window_start=None, window_end=NOON, trigger="manual")
+    runs.claim(run.id)
+    silence(connection)
+    scheduler = make()
+    assert scheduler.turn().claimed == []
+    scheduler.clock.advance(scheduler.settings.stale_after_ms - 1)
+    assert scheduler.turn().claimed == [], "after an absence of Postgres everybody has been silent"
+    scheduler.clock.advance(1)
+    assert scheduler.turn().claimed == [], "the pause after a failure"
+    connection.execute("UPDATE report_runs SET finished_at = finished_at - interval '1 minute'")
+    (again,) = scheduler.turn().claimed
+    assert (again.id, again.attempt) == (run.id, 2)
+
+
+def test_a_run_that_lives_elsewhere_or_here_is_left_alone(make: Any, runs: Runs, connection: Connection) -> None:
+    scheduler = make()
+    elsewhere, _ = runs.request("backlog_profile", window_start=None, window_end=NOON, trigger="manual")
+    runs.claim(elsewhere.id)
+    here, _ = runs.request("lag_report", window_start=None, window_end=NOON, trigger="manual")
+    assert [run.id for run in scheduler.turn().claimed] == [here.id]
+    connection.execute(
+        "UPDATE report_runs SET heartbeat_at = heartbeat_at - interval '1 hour' WHERE id = %s", (here.id,)
+    )
+    scheduler.clock.advance(3_600_000)
+    scheduler.turn()
+    assert {row[2] for row in windows(connection)} == {"running"}
+
+
+def test_a_run_that_a_person_started_by_hand_is_not_started_by_us(
+    make: Any, runs: Runs, connection: Connection
+) -> None:
+    run, _ = runs.request(
+        "lag_report", window_start=None, window_end=NOON, trigger="manual", requested_by="command line"
+    )
+    runs.claim(run.id)
+    silence(connection)
+    scheduler = make()
+    scheduler.turn()
+    scheduler.clock.advance(scheduler.settings.stale_after_ms)
+    scheduler.turn()
+    assert windows(connection) == [(None, NOON, "failed")]
+
+
+def test_while_stopping_it_settles_and_begins_nothing(make: Any, runs: Runs, connection: Connection) -> None:
+    scheduler = make()
+    runs.request("lag_report", window_start=None, window_end=NOON, trigger="manual")
+    (claimed,) = scheduler.turn().claimed
+    runs.request("backlog_profile", window_start=None, window_end=NOON + HOUR, trigger="manual")
+    ended = Ended(claimed, Ending.STOPPED, "the scheduler was stopped")
+    result = scheduler.turn(ended, may_claim=False)
+    assert (result.settled, result.claimed) == ([ended], [])
+    assert [row[2] for row in windows(connection)] == ["queued", "queued"]
+
+
+def test_only_the_holder_of_the_lock_does_anything(make: Any, runs: Runs) -> None:
+    first, second = make(), make()
+    assert (first.turn().is_leader, second.turn().is_leader) == (True, False)
+    run, _ = runs.request("lag_report", window_start=None, window_end=NOON, trigger="manual")
+    assert second.turn().claimed == []
+    first.duty.drop()
+    assert [claimed.id for claimed in second.turn().claimed] == [run.id]
+    assert first.turn().is_leader is False
+
+
+def test_a_broken_connection_is_made_anew_with_the_lock(make: Any, runs: Runs) -> None:
+    scheduler = make()
+    scheduler.turn()
+    scheduler.duty.cut()
+    with pytest.raises(psycopg.OperationalError):
+        scheduler.turn()
+    assert scheduler.turn().is_leader
+
+
+def test_old_runs_are_removed_once_an_hour(make: Any, runs: Runs, connection: Connection) -> None:
+    scheduler = make()
+    run, _ = runs.request("lag_report", window_start=None, window_end=NOON, trigger="manual")
+    (claimed,) = scheduler.turn().claimed
+    scheduler.turn(Ended(claimed, Ending.HOPELESS, "no"))
+    connection.execute("UPDATE report_runs SET finished_at = finished_at - interval '31 days'")
+    assert scheduler.turn().pruned == []
+    scheduler.clock.advance(3_600_000)
+    assert [pruned.id for pruned in scheduler.turn().pruned] == [run.id]
