@@ -37,6 +37,15 @@ AGE_BOUNDS_S: Final[tuple[tuple[str, int, int | None], ...]] = (
 """Label, from (included), to (left out), in seconds. Fixed, so that reports can be laid side by side."""
 
 _PLACE: Final = ("topic", "broker", "queue_id", "queue_offset")
+_OF_MESSAGES: Final = {"tag": "string", "keys": "array<string>", "body_size": "long", "is_read": "boolean"}
+_CELL: Final = {
+    "broker": "string",
+    "queue_id": "int",
+    "age": "int",
+    "tag": "string",
+    "is_read": "boolean",
+    "digits": "long",
+}
 
 
 def backlog_profile(backlog: DataFrame, messages: DataFrame | None = None, *, as_of: datetime) -> DataFrame:
@@ -62,36 +71,76 @@ def backlog_profile(backlog: DataFrame, messages: DataFrame | None = None, *, as
     """
     if as_of.tzinfo is None:
         raise ValueError(f"as_of: {as_of} has no zone")
-    units = backlog.where(fn.col("size").isNotNull()).select("group", *_PLACE, "stored_at")
-    entries = [_age_entry(as_of), _queue_entry()]
+    units = backlog.where(fn.col("size").isNotNull()).select("group", *_PLACE, _age_index(as_of).alias("age"))
     if messages is None:
-        joined = units.withColumn("body_size", fn.lit(None).cast("long"))
-        listed = fn.array(*entries)
+        joined = units.withColumns({name: fn.lit(None).cast(kind) for name, kind in _OF_MESSAGES.items()})
+        sections = [_age_entry(), _queue_entry()]
     else:
         read = messages.select(
             *_PLACE, "tag", "keys", fn.length("body").cast("long").alias("body_size"), fn.lit(True).alias("is_read")
         )
         joined = units.join(read, on=list(_PLACE), how="left")
-        listed = fn.concat(fn.array(*entries, _tag_entry(), _size_entry()), _key_entries())
-    counted = (
-        joined.select("group", "topic", "body_size", fn.explode(listed).alias("entry"))
+        sections = [_age_entry(), _queue_entry(), _tag_entry(), _size_entry()]
+    entries = fn.when(fn.col("is_key"), fn.array(_entry(KEY, fn.col("key")))).otherwise(fn.array(*sections))
+    return (
+        _without_rare_keys(_cells(joined))
+        .select("group", "topic", "messages", "bytes", fn.explode(entries).alias("entry"))
         .groupBy("group", "topic", "entry")
+        .agg(fn.sum("messages").alias("messages"), fn.sum("bytes").alias("bytes"))
+        .select(
+            "group",
+            "topic",
+            fn.col("entry.section").alias("section"),
+            fn.col("entry.bucket").alias("bucket"),
+            fn.col("entry.lower_bound").alias("lower_bound"),
+            fn.col("entry.upper_bound").alias("upper_bound"),
+            "messages",
+            "bytes",
+        )
+    )
+
+
+def _cells(joined: DataFrame) -> DataFrame:
+    """Count messages that are alike in all sections, and keys apart from them.
+
+    All sections come from one pass, and a message becomes one row and one a key, not one a section: messages are
+    millions, cells are thousands.
+    """
+    blank = [fn.lit(None).cast(kind).alias(name) for name, kind in _CELL.items()]
+    cell = fn.struct(
+        fn.lit(False).alias("is_key"),
+        fn.lit(None).cast("string").alias("key"),
+        "broker",
+        "queue_id",
+        "age",
+        "tag",
+        "is_read",
+        # The digits of the binary number: exact where a logarithm of doubles is not.
+        fn.when(fn.col("body_size") > 0, fn.length(fn.bin("body_size")))
+        .otherwise(fn.col("body_size"))
+        .cast("long")
+        .alias("digits"),
+    )
+    keys = fn.transform(
+        fn.coalesce(fn.array_distinct("keys"), fn.array().cast("array<string>")),
+        lambda key: fn.struct(fn.lit(True).alias("is_key"), key.alias("key"), *blank),
+    )
+    return (
+        joined.select("group", "topic", "body_size", fn.explode(fn.concat(fn.array(cell), keys)).alias("cell"))
+        .select("group", "topic", "body_size", "cell.*")
+        .groupBy("group", "topic", "is_key", "key", *_CELL)
         .agg(fn.count(fn.lit(1)).alias("messages"), fn.sum("body_size").alias("bytes"))
-        .select("group", "topic", "entry.*", "messages", "bytes")
-    )
-    return _without_rare_keys(counted).select(
-        "group", "topic", "section", "bucket", "lower_bound", "upper_bound", "messages", "bytes"
     )
 
 
-def _without_rare_keys(counted: DataFrame) -> DataFrame:
+def _without_rare_keys(cells: DataFrame) -> DataFrame:
+    """Keep the KEYS_MAX most frequent keys. A cell is alone in its window, so that the limit may be pushed down."""
     order = (
-        Window.partitionBy("group", "topic", "section")
-        .orderBy(fn.col("messages").desc(), fn.col("bucket").asc())
+        Window.partitionBy("group", "topic", "is_key", *_CELL)
+        .orderBy(fn.col("messages").desc(), fn.col("key").asc())
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
-    is_kept = (fn.col("section") != KEY) | (fn.col("rank") <= KEYS_MAX)
-    return counted.withColumn("rank", fn.row_number().over(order)).where(is_kept)
+    return cells.withColumn("rank", fn.row_number().over(order)).where(fn.col("rank") <= KEYS_MAX)
 
 
 def _entry(section: str, bucket: Column, lower: Column | None = None, upper: Column | None = None) -> Column:
@@ -104,12 +153,19 @@ def _entry(section: str, bucket: Column, lower: Column | None = None, upper: Col
     )
 
 
-def _age_entry(as_of: datetime) -> Column:
+def _age_index(as_of: datetime) -> Column:
+    """Return which of AGE_BOUNDS_S a message is in; null where its age is not known."""
     age_s = (fn.lit(round(as_of.timestamp() * 1_000_000)) - fn.unix_micros("stored_at")) / 1_000_000
-    chosen = fn.when(fn.col("stored_at").isNull(), _entry(AGE, fn.lit(UNKNOWN)))
-    for label, lower, upper in AGE_BOUNDS_S:
-        entry = _entry(AGE, fn.lit(label), fn.lit(lower), fn.lit(upper))
-        chosen = chosen.otherwise(entry) if upper is None else chosen.when(age_s < upper, entry)
+    chosen = fn.when(fn.col("stored_at").isNull(), fn.lit(None))
+    for index, (_, _, upper) in enumerate(AGE_BOUNDS_S):
+        chosen = chosen.otherwise(fn.lit(index)) if upper is None else chosen.when(age_s < upper, fn.lit(index))
+    return chosen.cast("int")
+
+
+def _age_entry() -> Column:
+    chosen = fn.when(fn.col("age").isNull(), _entry(AGE, fn.lit(UNKNOWN)))
+    for index, (label, lower, upper) in enumerate(AGE_BOUNDS_S):
+        chosen = chosen.when(fn.col("age") == index, _entry(AGE, fn.lit(label), fn.lit(lower), fn.lit(upper)))
     return chosen
 
 
@@ -123,19 +179,12 @@ def _tag_entry() -> Column:
 
 
 def _size_entry() -> Column:
-    size = fn.col("body_size")
-    # The digits of the binary number: exact where a logarithm of doubles is not.
-    power = fn.length(fn.bin(size)) - 1
-    lower = fn.pow(fn.lit(2.0), power)
+    digits = fn.col("digits")
+    lower = fn.pow(fn.lit(2.0), digits - 1)
     label = fn.concat_ws("-", lower.cast("long").cast("string"), (2 * lower - 1).cast("long").cast("string"))
     return (
-        fn.when(size.isNull(), _entry(SIZE, fn.lit(UNKNOWN)))
-        .when(size == 0, _entry(SIZE, fn.lit("0"), fn.lit(0), fn.lit(1)))
-        .when(size == 1, _entry(SIZE, fn.lit("1"), fn.lit(1), fn.lit(2)))
+        fn.when(digits.isNull(), _entry(SIZE, fn.lit(UNKNOWN)))
+        .when(digits == 0, _entry(SIZE, fn.lit("0"), fn.lit(0), fn.lit(1)))
+        .when(digits == 1, _entry(SIZE, fn.lit("1"), fn.lit(1), fn.lit(2)))
         .otherwise(_entry(SIZE, label, lower, 2 * lower))
     )
-
-
-def _key_entries() -> Column:
-    entries = fn.transform(fn.array_distinct("keys"), lambda key: _entry(KEY, key))
-    return fn.coalesce(entries, fn.slice(fn.array(_entry(KEY, fn.lit(""))), 1, 0))
