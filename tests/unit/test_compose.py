@@ -161,12 +161,15 @@ def test_spark_is_the_one_that_is_installed() -> None:
 
 def test_the_cluster_of_reports_finds_its_parts() -> None:
     master, worker, scheduler = (COMPOSE["services"][name] for name in ("spark-master", "spark-worker", "scheduler"))
-    told = dict(word.lstrip("-").split("=", 1) for word in master["command"][1:])
+    # Spark's own programs know no `--name=value`.
+    assert not [word for word in (*master["command"], *worker["command"]) if word.startswith("--") and "=" in word]
+    words = master["command"][1:]
+    told = {name.lstrip("-"): value for name, value in zip(words[::2], words[1::2], strict=True)}
     assert told["host"] == "spark-master"
     address = f"spark://{told['host']}:{told['port']}"
     assert worker["command"][-1] == options(scheduler)["--master"] == address
     assert told["port"] in " ".join(master["healthcheck"]["test"])
-    web_port = next(word for word in worker["command"] if word.startswith("--webui-port=")).partition("=")[2]
+    web_port = worker["command"][worker["command"].index("--webui-port") + 1]
     assert web_port in " ".join(worker["healthcheck"]["test"])
     assert scheduler["hostname"] == "scheduler"
     assert options(scheduler)["--output"] == scheduler["volumes"][0].partition(":")[2]
