@@ -22,6 +22,9 @@ class LagSettings:
     stall_min_s: float = 120.0
     """How long commits have to stand still, with something to consume all the time, before a group counts as stalled.
     Clients commit every 5 s; two minutes outlast a rebalance and a consumer's pause for garbage."""
+    moving_s: float = 30.0
+    """Where nobody is connected, a group that never was counts as consumed if it committed within that time: over HTTP
+    one can read and commit without a connection. Two samples' time."""
     lagging_s: float = 300.0
     """Older than this is late whatever the rates say: an hour's worth of alarms in most tools begins at five minutes."""
     growing_messages_min: int = 1_000
@@ -46,7 +49,7 @@ class LagSettings:
 
     def check(self) -> None:
         """Raise ValueError with "field: reason" where a value can't be meant."""
-        for name in ("window_s", "pieces", "top_tags_max", "lagging_s", "stall_min_s", "retention_soon_s"):
+        for name in ("window_s", "pieces", "top_tags_max", "lagging_s", "stall_min_s", "moving_s", "retention_soon_s"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
         for name in ("hot_share_min", "retry_share_min"):

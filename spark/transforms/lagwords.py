@@ -27,8 +27,14 @@ def cause() -> Column:
                 _waiting(),
                 ".",
             ),
-            verdicts.NO_CONSUMER: _text("The group never had a consumer; ", _waiting(), "."),
-            verdicts.STOPPED: _text("No consumer is connected, though there was one; ", _waiting(), "."),
+            verdicts.NO_CONSUMER: _text("No consumer of the group was ever connected; ", _waiting(), "."),
+            verdicts.STOPPED: _text(
+                "No consumer is connected",
+                fn.when(fn.col("ever_seen"), fn.lit(", though there was one")).otherwise(fn.lit("")),
+                "; ",
+                _waiting(),
+                ".",
+            ),
             verdicts.STALLED: _stalled(),
             verdicts.RETRY_LOOP: _text(
                 _counted("retry_messages", "message"),
@@ -49,10 +55,9 @@ def cause() -> Column:
 
 
 def next_step() -> Column:
-    """Return what to do."""
+    """Return what to do; null where there is nothing to do."""
     return _by_verdict(
         {
-            verdicts.OK: fn.lit("Nothing to do."),
             verdicts.UNKNOWN: fn.when(
                 fn.col("unknown_queues") > fn.col("never_committed_queues"),
                 fn.lit("Mend what the cause names, then run the report again."),

@@ -161,14 +161,19 @@ def _surroundings(queues: DataFrame) -> DataFrame:
     is_retry = fn.col("is_retry")
     rows = fn.count(fn.lit(1)).over(of_topic)
     is_whole = fn.count("lag_messages").over(of_topic) == rows
-    was_consumed = fn.when(fn.col("has_committed") | fn.col("ever_seen"), fn.lit(True)).when(
-        ~fn.col("ever_seen"), fn.lit(False)
+    # A commit of 0 may be anybody's who made the group; one beyond is of somebody who consumed.
+    was_consumed = (
+        fn.when(fn.col("ever_seen") | fn.col("has_consumed"), fn.lit(True))
+        .when(~fn.col("ever_seen"), fn.lit(False))
+        .when(fn.col("has_committed"), fn.lit(True))
     )
     return (
         queues.withColumn("is_retry", fn.col("topic") == fn.concat(fn.lit(RETRY_PREFIX), fn.col("group")))
         .withColumns(
             {
                 "has_committed": fn.max(fn.col("committed_offset").isNotNull()).over(of_group),
+                "has_consumed": fn.max(fn.col("committed_offset") > 0).over(of_group),
+                "topic_advanced_s": fn.min("advanced_s").over(of_topic),
                 "retry_messages": fn.sum(fn.when(is_retry, fn.col("in_messages"))).over(of_group),
                 "retry_rate": fn.sum(fn.when(is_retry, fn.col("in_rate"))).over(of_group),
                 "consumed_rate": fn.sum(fn.when(~is_retry, fn.col("out_rate"))).over(of_group),
@@ -190,6 +195,9 @@ def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
         & (fn.col("lag_seconds") >= settings.stall_min_s)
         & (fn.col("stood_s") >= settings.stall_min_s)
     )
+    # Who reads and commits over HTTP is not connected; but whose consumers were, and are not, has stopped.
+    is_moving = _certainly(fn.col("topic_advanced_s") <= settings.moving_s) & ~_certainly(fn.col("ever_seen"))
+    unserved = (has_head | fn.col("never_committed")) & (fn.col("clients") == 0) & ~is_moving
     rewound = has_head & (fn.col("back_messages") > 0) & (fn.col("committed_offset") < fn.col("back_from"))
     stands = fn.col("is_paused") | fn.col("is_unserved") | fn.col("is_stalled")
     left = fn.col("retention_left_s")
@@ -199,7 +207,7 @@ def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
         queues.withColumns(
             {
                 "is_paused": _certainly(has_head & ~fn.col("consume_enabled")),
-                "is_unserved": _certainly((has_head | fn.col("never_committed")) & (fn.col("clients") == 0)),
+                "is_unserved": _certainly(unserved),
                 "is_stalled": _certainly(stalled),
                 "is_rewound": _certainly(rewound),
             }

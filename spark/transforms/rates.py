@@ -40,7 +40,7 @@ def queue_rates(samples: DataFrame, offsets: DataFrame, *, as_of: datetime, sett
     Returns:
         The keys; readings; covered_s (from the first reading to as_of); in_rate, out_rate, in_messages (null below two
         readings); net_rates (an array, pieces that are not known are null); stood_s (how long the commit is as it is,
-        at least; null below two readings); back_messages (by how much commits went back), back_from (from where);
+        at least; null below two readings); advanced_s (how long ago it was last seen to go forward); back_messages (by how much commits went back), back_from (from where);
         recreated.
     """
     intervals = _intervals(_readings(samples, offsets, as_of, settings), as_of, settings)
@@ -54,6 +54,7 @@ def queue_rates(samples: DataFrame, offsets: DataFrame, *, as_of: datetime, sett
         fn.sum(fn.when(fn.col("out_messages").isNotNull(), fn.col("length_us"))).alias("out_us"),
         fn.max("piece_us").alias("piece_us"),
         fn.max(fn.when(fn.col("is_changed"), fn.col("at_us"))).alias("changed_us"),
+        fn.max(fn.when(fn.col("is_advanced"), fn.col("at_us"))).alias("advanced_us"),
         fn.sum("back_messages").alias("back_messages"),
         fn.max("back_from").alias("back_from"),
         fn.max("is_recreated").alias("recreated"),
@@ -74,6 +75,7 @@ def queue_rates(samples: DataFrame, offsets: DataFrame, *, as_of: datetime, sett
         "in_messages",
         fn.array(*[_net_rate(piece) for piece in pieces]).alias("net_rates"),
         fn.when(has_two, (as_of_us - fn.coalesce("changed_us", "first_us")) / SECOND_US).alias("stood_s"),
+        ((as_of_us - fn.col("advanced_us")) / SECOND_US).alias("advanced_s"),
         fn.coalesce("back_messages", fn.lit(0)).alias("back_messages"),
         "back_from",
         fn.coalesce("recreated", fn.lit(False)).alias("recreated"),
@@ -125,6 +127,7 @@ def _intervals(readings: DataFrame, as_of: datetime, settings: LagSettings) -> D
                 "piece_us": (_micros(as_of) - fn.col("start_us")) / settings.pieces,
                 "length_us": at - last_at,
                 "is_recreated": fn.coalesce(is_recreated, fn.lit(False)),
+                "is_advanced": committed > last_committed,
                 "is_changed": fn.col("last").isNotNull() & ~committed.eqNullSafe(last_committed),
             }
         )
