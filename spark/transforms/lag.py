@@ -160,6 +160,7 @@ def _sums(settings: LagSettings) -> list[Column]:
                 for piece in range(settings.pieces)
             ]
         ).alias("net_rates"),
+        fn.sum("step_rate").alias("step_rate"),
         fn.sum("lag_messages").alias("known_lag_messages"),
         fn.sum("trimmed").alias("trimmed"),
         fn.coalesce(fn.sum("back_messages"), fn.lit(0)).alias("back_messages"),
@@ -223,7 +224,8 @@ def _drain(levels: DataFrame) -> DataFrame:
     known = fn.filter("net_rates", lambda rate: rate.isNotNull())
     lag, net = fn.col("lag_messages"), fn.col("out_rate") - fn.col("in_rate")
     eta = fn.when((lag > 0) & (fn.col("stands_queues") == 0) & (net > 0), lag / net)
-    fastest, slowest = fn.array_max("net_rates"), fn.array_min("net_rates")
+    step = fn.coalesce("step_rate", fn.lit(0.0))
+    fastest, slowest = fn.array_max("net_rates") + step, fn.array_min("net_rates") - step
     has_spread = fn.col("drain_eta_s").isNotNull() & (fn.size("net_rates") >= 2)
     mean = fn.col("topic_lag") / fn.col("topic_queues")
     topic_lag, largest = fn.col("topic_lag"), fn.col("lag_messages_max")

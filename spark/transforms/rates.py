@@ -12,6 +12,9 @@ For the spread, the time from the first reading of (group, topic) to `as_of` is 
 interval that lies in several gives each its share by time. `net_rates` are out - in of the pieces of which at least half
 is covered by intervals.
 
+Offsets move in steps, and a reading may come just before or just after one. What the largest interval brought, over the
+whole length of those that count, is the `step_rate`: by so much a net rate may be off.
+
 Samples are written when something changed, and every five minutes: a row that is missing means "as before", which is
 what the difference over a longer interval says.
 """
@@ -39,7 +42,7 @@ def queue_rates(samples: DataFrame, offsets: DataFrame, *, as_of: datetime, sett
 
     Returns:
         The keys; readings; covered_s (from the first reading to as_of); in_rate, out_rate, in_messages (null below two
-        readings); net_rates (an array, pieces that are not known are null); stood_s (how long the commit is as it is,
+        readings); net_rates (an array, pieces that are not known are null); step_rate (see above; null as out_rate is); stood_s (how long the commit is as it is,
         at least; null below two readings); advanced_s (how long ago it was last seen to go forward); back_messages (by how much commits went back), back_from (from where);
         recreated.
     """
@@ -53,6 +56,7 @@ def queue_rates(samples: DataFrame, offsets: DataFrame, *, as_of: datetime, sett
         fn.sum("out_messages").alias("out_messages"),
         fn.sum(fn.when(fn.col("out_messages").isNotNull(), fn.col("length_us"))).alias("out_us"),
         fn.max("piece_us").alias("piece_us"),
+        fn.max(fn.abs(fn.col("out_messages") - fn.col("in_messages"))).alias("step_messages"),
         fn.max(fn.when(fn.col("is_changed"), fn.col("at_us"))).alias("changed_us"),
         fn.max(fn.when(fn.col("is_advanced"), fn.col("at_us"))).alias("advanced_us"),
         fn.sum("back_messages").alias("back_messages"),
@@ -73,6 +77,7 @@ def queue_rates(samples: DataFrame, offsets: DataFrame, *, as_of: datetime, sett
         _rate("in_messages", "in_us").alias("in_rate"),
         _rate("out_messages", "out_us").alias("out_rate"),
         "in_messages",
+        _rate("step_messages", "out_us").alias("step_rate"),
         fn.array(*[_net_rate(piece) for piece in pieces]).alias("net_rates"),
         fn.when(has_two, (as_of_us - fn.coalesce("changed_us", "first_us")) / SECOND_US).alias("stood_s"),
         ((as_of_us - fn.col("advanced_us")) / SECOND_US).alias("advanced_s"),
@@ -91,7 +96,7 @@ def _readings(samples: DataFrame, offsets: DataFrame, as_of: datetime, settings:
         fn.unix_micros("sampled_at").alias("at_us"),
         "min_offset",
         "max_offset",
-        "committed_offset",
+        _committed(),
         fn.lit(False).alias("is_own"),
     )
     own = offsets.where(fn.col("max_offset").isNotNull()).select(
@@ -99,10 +104,16 @@ def _readings(samples: DataFrame, offsets: DataFrame, as_of: datetime, settings:
         fn.lit(_micros(as_of)).alias("at_us"),
         "min_offset",
         "max_offset",
-        "committed_offset",
+        _committed(),
         fn.lit(True).alias("is_own"),
     )
     return sampled.unionByName(own)
+
+
+def _committed() -> Column:
+    """Return the committed offset; a group that never committed in a queue without messages is at its end."""
+    at_end = fn.when(fn.col("min_offset") == fn.col("max_offset"), fn.col("max_offset"))
+    return fn.coalesce("committed_offset", at_end).alias("committed_offset")
 
 
 def _intervals(readings: DataFrame, as_of: datetime, settings: LagSettings) -> DataFrame:

@@ -1,0 +1,266 @@
+"""The lag report of a real stack against what the test itself knows, computed without a line of the product's code.
+
+Groups are put into every situation that a person would want explained, all at once, since a run of Spark takes seconds.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from gantry.http import AsyncGantryClient, OutgoingMessage, StreamClient
+from gantry.http.results import OffsetCommit
+from tests.support.stack import Stack
+
+BROKER = "broker-a"
+QUEUES, PER_QUEUE, CONSUMED = 4, 60, 20
+HOT_QUEUE, HOT_MESSAGES = 2, 1_500
+DRAINED, STEP, STEP_S = 12_000, 10, 0.25
+SAMPLED_S = 12.0
+TAGS = ("A", "B", "C")
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    often = {"GANTRY_GATEWAY_SAMPLE_INTERVAL_MS": "1000", "GANTRY_GATEWAY_MIRROR_INTERVAL_MS": "1000"}
+    with Stack(brokers=1, environment=often, scheduler=True) as running:
+        yield running
+
+
+class World:
+    """What was done, kept by the test."""
+
+    def __init__(self, client: AsyncGantryClient) -> None:
+        self.client = client
+        self.stored_at: dict[tuple[str, int], list[datetime]] = {}
+        self.tags: dict[tuple[str, int], list[str]] = {}
+        self.drained: list[tuple[float, int]] = []
+        self.stop_draining = asyncio.Event()
+
+    async def fill(self, topic: str, counts: dict[int, int]) -> None:
+        """Send so many messages to each queue, and remember when each was stored, as they are read back."""
+        await self.client.put_topic(topic, read_queues=QUEUES, write_queues=QUEUES)
+        for queue, count in counts.items():
+            for start in range(0, count, 1000):
+                messages = [
+                    OutgoingMessage(f"{number}", tag=TAGS[number % 3], queue={"broker": BROKER, "id": queue})
+                    for number in range(start, min(count, start + 1000))
+                ]
+                sent = await self.client.send_batch(topic, messages)
+                assert sent.stored == len(messages), sent
+            if count < DRAINED:
+                await self._read_back(topic, queue, count)
+
+    async def _read_back(self, topic: str, queue: int, count: int) -> None:
+        read: list[Any] = []
+        while len(read) < count:
+            read += (await self.client.read_queue(topic, BROKER, queue, offset=len(read), limit=200)).messages
+        assert [message.queue_offset for message in read] == list(range(count))
+        self.stored_at[topic, queue] = [datetime.fromisoformat(message.stored_at) for message in read]
+        self.tags[topic, queue] = [message.tag for message in read]
+
+    async def commit(self, group: str, topic: str, offset: int, queues: range = range(QUEUES)) -> None:
+        """Set where a group is."""
+        commits = [OffsetCommit(topic, BROKER, queue, offset) for queue in queues]
+        results = await self.client.commit_offsets(group, commits)
+        assert all(result.outcome == "committed" for result in results), results
+
+    async def drain(self, group: str, topic: str) -> None:
+        """Consume at a known speed until told to stop: a commit of STEP messages every STEP_S."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for number in range(DRAINED // STEP):
+            if self.stop_draining.is_set():
+                return
+            await asyncio.sleep(max(0.0, began + number * STEP_S - loop.time()))
+            await self.commit(group, topic, number * STEP, range(1))
+            self.drained.append((datetime.now(UTC).timestamp(), DRAINED - number * STEP))
+
+    def oldest(self, topic: str, queue: int, committed: int, tags: tuple[str, ...] = TAGS) -> datetime | None:
+        """When the first message that was not consumed was stored, of those with such a tag."""
+        for offset in range(committed, len(self.stored_at[topic, queue])):
+            if self.tags[topic, queue][offset] in tags:
+                return self.stored_at[topic, queue][offset]
+        return None
+
+
+@contextlib.asynccontextmanager
+async def consumer(
+    stack: Stack, group: str, topic: str, wanted: Callable[[Any], bool], *, count: int, expression: str = "*"
+) -> AsyncIterator[None]:
+    """Be a group's consumer while the block runs, which begins when `count` messages, those wanted, are acked."""
+    async with StreamClient.from_stack(stack.directory) as stream:
+        subscription = await stream.subscribe(
+            group, topic, expression=expression, start="first", credit_messages=2_000, batch=64
+        )
+        acked = 0
+        while acked < count:
+            batch = await subscription.next(timeout_ms=30_000)
+            assert batch is not None, f"{acked} of {count} came to {group}"
+            consumed = [message for message in batch.messages if wanted(message)]
+            await subscription.ack(consumed, wait=True)
+            acked += len(consumed)
+        yield
+
+
+async def committed(client: AsyncGantryClient, group: str, topic: str) -> dict[int, int]:
+    """Where a group is by the plain API."""
+    found = await client.get_offsets(group, topic=topic)
+    return {offset.queue_id: offset.committed_offset or 0 for offset in found}
+
+
+async def report(stack: Stack, *arguments: str) -> Any:
+    """Run `gantry report …` as a person would and return the JSON it prints."""
+    command = [sys.executable, "-m", "gantry.cli", "report", *arguments, "--json", "--data", str(stack.directory)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-1)
+    out, error = await process.communicate()
+    assert process.returncode == 0, f"{error.decode()}\n{stack.said()}"
+    return json.loads(out)
+
+
+class Report:
+    """The rows of a run."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = rows
+        self.as_of = datetime.fromisoformat(rows[0]["as_of"])
+
+    def topic(self, group: str) -> dict[str, Any]:
+        """The one topic row of a group that has one topic."""
+        found = [row for row in self.rows if row["group"] == group and row["level"] == "topic"]
+        assert len(found) == 1, f"{group}: {found}"
+        return found[0]
+
+    def queues(self, group: str) -> dict[int, dict[str, Any]]:
+        return {row["queue_id"]: row for row in self.rows if row["group"] == group and row["level"] == "queue"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def told(stack: Stack) -> tuple[World, Report, dict[str, dict[int, int]]]:
+    """Do everything, run the report once, and return what is known, what it says, and where groups were."""
+    async with AsyncGantryClient.from_stack(stack.directory) as client, contextlib.AsyncExitStack() as connected:
+        world = World(client)
+        await world.fill("ORDERS", dict.fromkeys(range(QUEUES), PER_QUEUE))
+        await world.fill("HOT", {queue: HOT_MESSAGES if queue == HOT_QUEUE else CONSUMED for queue in range(QUEUES)})
+        await world.fill("DRAIN", {0: DRAINED})
+        everything = QUEUES * PER_QUEUE
+        for group in ("quiet", "gone"):
+            async with consumer(stack, group, "ORDERS", lambda message: True, count=everything):
+                pass
+        await client.delete_group("gone")
+        async with consumer(stack, "stopped", "ORDERS", lambda m: m.queue_offset < CONSUMED, count=QUEUES * CONSUMED):
+            await asyncio.sleep(2.5)  # The gateway notes once a second who is there.
+        async with consumer(
+            stack, "filtered", "ORDERS", lambda m: m.queue_offset < CONSUMED, count=QUEUES * 7, expression="A"
+        ):
+            await asyncio.sleep(2.5)
+        for group in ("never", "paused", "drainer"):
+            await client.put_group(group, consume=group != "paused")
+        await world.commit("never", "ORDERS", 0)
+        await world.commit("paused", "ORDERS", CONSUMED)
+        await connected.enter_async_context(
+            consumer(stack, "rewound", "ORDERS", lambda message: True, count=everything)
+        )
+        hot = (QUEUES - 1) * CONSUMED
+        await connected.enter_async_context(
+            consumer(stack, "hot", "HOT", lambda message: message.queue_id != HOT_QUEUE, count=hot)
+        )
+        draining = asyncio.create_task(world.drain("drainer", "DRAIN"))
+        await asyncio.sleep(SAMPLED_S / 2)
+        await world.commit("rewound", "ORDERS", 5)
+        await asyncio.sleep(SAMPLED_S / 2)
+        groups = ("quiet", "stopped", "filtered", "never", "paused", "rewound")
+        places = {group: await committed(client, group, "ORDERS") for group in groups}
+        places["hot"] = await committed(client, "hot", "HOT")
+        rows = await report(stack, "run", "lag_report", "--wait")
+        world.stop_draining.set()
+        await draining
+    return world, Report(rows), places
+
+
+GROUPS_OF_ORDERS = ("quiet", "stopped", "filtered", "never", "paused", "rewound")
+
+
+@pytest.mark.parametrize("group", [*GROUPS_OF_ORDERS, "hot"])
+async def test_every_number_of_a_queue_is_true(told: Any, group: str) -> None:
+    world, said, places = told
+    topic, tags = ("HOT" if group == "hot" else "ORDERS"), (("A",) if group == "filtered" else TAGS)
+    rows = said.queues(group)
+    assert sorted(rows) == list(range(QUEUES))
+    for queue, row in rows.items():
+        at = places[group][queue]
+        assert row["lag_messages"] == len(world.stored_at[topic, queue]) - at
+        oldest = world.oldest(topic, queue, at, tags)
+        assert row["oldest_unconsumed_at"] == (None if oldest is None else _iso(oldest))
+        expected = 0 if oldest is None else (said.as_of - oldest).total_seconds()
+        assert row["lag_seconds"] == pytest.approx(expected, abs=0.002)
+
+
+@pytest.mark.parametrize("group", [*GROUPS_OF_ORDERS, "hot"])
+async def test_a_topic_is_as_late_as_its_latest_queue(told: Any, group: str) -> None:
+    _, said, _ = told
+    row, queues = said.topic(group), said.queues(group).values()
+    assert row["lag_messages"] == sum(queue["lag_messages"] for queue in queues)
+    assert row["lag_seconds"] == max(queue["lag_seconds"] for queue in queues)
+    if row["lag_messages"]:
+        lags = [queue["lag_messages"] for queue in queues]
+        assert row["skew"] == pytest.approx(max(lags) / (sum(lags) / len(lags)))
+
+
+@pytest.mark.parametrize(
+    ("group", "verdict"),
+    [
+        ("quiet", "OK"),
+        ("stopped", "STOPPED"),
+        ("filtered", "STOPPED"),
+        ("never", "NO_CONSUMER"),
+        ("paused", "PAUSED"),
+        ("rewound", "REWOUND"),
+        ("hot", "HOT_QUEUE"),
+    ],
+)
+async def test_the_verdict_says_why(told: Any, group: str, verdict: str) -> None:
+    _, said, _ = told
+    row = said.topic(group)
+    assert row["verdict"] == verdict, row
+    assert row["cause"]
+    assert row["evidence"]
+    assert (row["next_step"] is not None) == (verdict != "OK")
+
+
+async def test_a_group_that_was_deleted_is_not_in_it(told: Any) -> None:
+    _, said, _ = told
+    assert not [row for row in said.rows if row["group"] == "gone"]
+
+
+async def test_the_end_of_a_backlog_is_foretold(told: Any) -> None:
+    world, said, _ = told
+    row = said.topic("drainer")
+    as_of = said.as_of.timestamp()
+    before = [left for at, left in world.drained if at <= as_of]
+    after = [left for at, left in world.drained if at > as_of]
+    assert min([*after, before[-1]]) <= row["lag_messages"] <= before[-1] or row["lag_messages"] in before[-3:]
+    speed = STEP / STEP_S
+    assert row["in_rate"] == pytest.approx(0, abs=0.01)
+    assert row["out_rate"] == pytest.approx(speed, rel=0.15)
+    truth = row["lag_messages"] / speed
+    assert row["drain_eta_s"] == pytest.approx(truth, rel=0.15)
+    assert row["drain_eta_low_s"] <= truth <= row["drain_eta_high_s"]
+
+
+async def test_the_rows_are_served_as_they_were_printed(stack: Stack, told: Any) -> None:
+    _, said, _ = told
+    served = await report(stack, "show", "lag_report")
+    assert sorted(map(json.dumps, served)) == sorted(map(json.dumps, said.rows))
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
