@@ -7,7 +7,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import bench_http, bench_memory, bench_remoting, bench_rocketmq, bench_store, bench_stream
+from benchmarks import bench_http, bench_memory, bench_remoting, bench_rocketmq, bench_spark, bench_store, bench_stream
 from benchmarks.report import Row, show
 
 
@@ -22,6 +22,7 @@ BENCHMARKS: dict[str, Callable[..., Iterator[Row]]] = {
     "http": bench_http.run,
     "stream": bench_stream.run,
     "memory": bench_memory.run,
+    "spark": bench_spark.run,
     "rocketmq": bench_rocketmq.run,
 }
 NEEDS_JAVA = {"rocketmq"}

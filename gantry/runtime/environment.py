@@ -1,4 +1,4 @@
-"""The process's environment, for what can be told no other way.
+"""The process's environment and its place among others, for what can be told no other way.
 
 Settings are handed down as values; but a library that reads the environment when it starts (PySpark, and the JVM and
 workers it starts) has to find there what we chose.
@@ -16,3 +16,8 @@ def process_environment() -> MutableMapping[str, str]:
 def cpu_count() -> int:
     """Return how many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def give_way(niceness: int) -> None:
+    """Let others on this machine go first: add to this process's niceness, and to that of every process it starts."""
+    os.nice(niceness)

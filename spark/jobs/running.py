@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from gantry.runtime.clock import Clock, SystemClock
-from gantry.runtime.environment import process_environment
+from gantry.runtime.environment import give_way, process_environment
 from gantry.runtime.errors import StartupError
 from gantry.runtime.telemetry import configure_logging
 from spark.datasource.options import MESSAGES
@@ -31,8 +31,10 @@ from spark.postgres import connect
 from spark.reportfiles import page_file, parquet_folder, remove_run, write_page
 from spark.results import TABLES, Row
 from spark.runs import Run
-from spark.session import open_session
+from spark.session import is_local_master, open_session
 
+REPORT_NICENESS: Final = 10
+"""Spark takes every core there is; those who send on the same machine are in more of a hurry."""
 HISTORY: Final = timedelta(hours=24)
 HISTORY_PAIRS_MAX: Final = 20
 """Of how many (group, topic) a page is given the past; it draws fewer."""
@@ -123,6 +125,8 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock) -> Don
     """
     run = ledger.run
     ledger.step(5, "starting Spark")
+    if is_local_master(arguments.master):
+        give_way(REPORT_NICENESS)
     spark = open_session(f"gantry {job.name}", master=arguments.master)
     try:
         now = _now(clock)

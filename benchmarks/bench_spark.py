@@ -1,0 +1,273 @@
+"""Reports: what Spark reads from a broker and from a store, how long they take, and what they cost those who send.
+
+A stack of its own with one broker holds 2 million messages of 1 KiB in 64 queues, none of them consumed by the group
+that is profiled. Jobs run as the scheduler runs them, in processes of their own, JVM's start included; readings by the
+data source run in one session, which is open already.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import httpx
+import uvloop
+
+from benchmarks import frames
+from benchmarks.bench_http import CREATED, address_and_key, single_body
+from benchmarks.load import frames_closed_loop, http_open_loop
+from benchmarks.report import Row
+from benchmarks.stack import ROOT, anonymous_mib, scratch
+from gantry.remoting.codes import RequestCode
+from tests.support.stack import Stack
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameReader
+
+TOPIC, GROUP = "BacklogTopic", "GID_backlog"
+QUEUES, MESSAGES, BATCH = 64, 2_000_000, 100
+WIDE_TOPIC, WIDE_GROUPS, WIDE_QUEUES = "WideTopic", 2_000, 16
+PROFILE_S_MAX, PROFILE_MIB_MAX = 60.0, 2_048.0
+FROM_BROKER_MIN, FROM_STORE_MIN = 80_000, 150_000
+OFFSETS_S_MAX = 15.0
+SENDS_PER_S, DISTURBED_MAX = 1_000, 2.0
+MASTER = "local[2]"
+IN_FLIGHT = 8
+
+
+def _fill(stack: Stack, messages: int) -> None:
+    """Send batches to all queues in turn, and say that the group has consumed nothing."""
+    address = _broker(stack)
+    requests = messages // BATCH
+    uvloop.run(
+        frames_closed_loop(
+            address,
+            lambda number: frames.batch_frame(TOPIC, number, messages=BATCH, queues=QUEUES),
+            in_flight=IN_FLIGHT,
+            requests=requests,
+        )
+    )
+
+
+def _commit(stack: Stack, groups: list[str], topic: str, queues: int) -> None:
+    """Make groups that have consumed nothing of any queue, and say so."""
+    made = [
+        frames.frame(
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, number, json.dumps({"groupName": group}).encode()
+        )
+        for number, group in enumerate(groups)
+    ]
+    _ask(stack, made, in_flight=IN_FLIGHT)
+    made = [
+        frames.frame(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            {"consumerGroup": group, "topic": topic, "queueId": str(queue), "commitOffset": "0"},
+            number * queues + queue,
+        )
+        for number, group in enumerate(groups)
+        for queue in range(queues)
+    ]
+    _ask(stack, made, in_flight=IN_FLIGHT * 8)
+
+
+def _ask(stack: Stack, made: list[bytes], *, in_flight: int) -> None:
+    result = uvloop.run(frames_closed_loop(_broker(stack), made.__getitem__, in_flight=in_flight, requests=len(made)))
+    assert result.failures == 0, f"{result.failures} of {result.requests} requests failed"
+
+
+def _broker(stack: Stack) -> tuple[str, int]:
+    host, port = stack.facts["brokers"][0]["address"].rsplit(":", 1)
+    return host, int(port)
+
+
+def _put_topic(stack: Stack, topic: str, queues: int) -> None:
+    headers = {"Authorization": f"Bearer {stack.facts['api_key']}"}
+    config = {"read_queues": queues, "write_queues": queues}
+    httpx.put(f"{stack.facts['http']}/v1/topics/{topic}", json=config, headers=headers).raise_for_status()
+
+
+@contextlib.contextmanager
+def _job(stack: Stack, folder: Path, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a job beside the block; what it says is shown if it fails."""
+    command = [sys.executable, "-m", f"spark.jobs.{name}", "--data", str(stack.directory), "--master", MASTER]
+    log = folder / f"{name}.log"
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            [*command, "--output", str(folder / "reports"), *arguments], stdout=output, stderr=output, cwd=ROOT
+        )
+    try:
+        yield child
+    finally:
+        child.terminate()
+        child.wait()
+
+
+def _finish(child: subprocess.Popen[bytes], folder: Path, name: str) -> tuple[float, float]:
+    """Wait for a job; return its seconds from now and the most anonymous memory its processes had, in MiB."""
+    began, peak = time.perf_counter(), 0.0
+    while child.poll() is None:
+        peak = max(peak, _family_mib(child.pid))
+        time.sleep(0.2)
+    if child.returncode != 0:
+        raise RuntimeError(f"{name} failed:\n{(folder / f'{name}.log').read_text(errors='replace')[-3000:]}")
+    return time.perf_counter() - began, peak
+
+
+def _family_mib(pid: int) -> float:
+    total, waiting = 0.0, [pid]
+    while waiting:
+        member = waiting.pop()
+        with contextlib.suppress(OSError, StopIteration):
+            total += anonymous_mib(member)
+            for thread in Path(f"/proc/{member}/task").iterdir():
+                waiting += map(int, (thread / "children").read_text().split())
+    return total
+
+
+def run(*, tiny: bool = False) -> Iterator[Row]:
+    """Measure."""
+    messages = QUEUES * BATCH if tiny else MESSAGES
+    with Stack(brokers=1) as stack, scratch("spark") as folder:
+        _put_topic(stack, TOPIC, QUEUES)
+        _fill(stack, messages)
+        _commit(stack, [GROUP], TOPIC, QUEUES)
+        yield from _profile(stack, folder, messages)
+        yield from _from_broker(stack, messages, tiny=tiny)
+        store = Path(stack.facts["brokers"][0]["store"])
+        yield from _disturbance(stack, folder, tiny=tiny)
+        stack.terminate()
+        yield from _from_store(store, messages)
+
+
+def _profile(stack: Stack, folder: Path, messages: int) -> Iterator[Row]:
+    with _job(stack, folder, "backlog_profile", "--group", GROUP) as child:
+        seconds, peak = _finish(child, folder, "backlog_profile")
+    name = f"backlog_profile of {messages:,} messages"
+    aim = f"≤ {PROFILE_S_MAX:.0f} s"
+    yield Row(name, seconds, "s", "", None, aim, seconds <= PROFILE_S_MAX)
+    aim = f"≤ {PROFILE_MIB_MAX:,.0f} MiB"
+    yield Row("its memory, JVM and workers", peak, "MiB", "", None, aim, peak <= PROFILE_MIB_MAX)
+
+
+@contextlib.contextmanager
+def _reader() -> Iterator["DataFrameReader"]:
+    # Whoever measures something else need not have Java.
+    from spark.session import open_session  # noqa: PLC0415
+
+    session = open_session("bench", master=MASTER)
+    try:
+        yield session.read.format("gantry")
+    finally:
+        session.stop()
+
+
+def _from_broker(stack: Stack, messages: int, *, tiny: bool) -> Iterator[Row]:
+    """Read the broker's messages, and the offsets of many groups."""
+    groups = [f"GID_wide_{number}" for number in range(20 if tiny else WIDE_GROUPS)]
+    _put_topic(stack, WIDE_TOPIC, WIDE_QUEUES)
+    _commit(stack, groups, WIDE_TOPIC, WIDE_QUEUES)
+    pulled = _pulled(stack, messages)
+    with _reader() as reader:
+        reader.option("namesrv", stack.facts["namesrv"][0])
+        began = time.perf_counter()
+        rows = (
+            reader.option("kind", "offsets").option("topics", WIDE_TOPIC).load().where("committed_offset = 0").count()
+        )
+        seconds = time.perf_counter() - began
+        assert rows == len(groups) * WIDE_QUEUES, f"{rows} rows"
+        name = f"offsets of {len(groups):,} groups x {WIDE_QUEUES} queues"
+        yield Row(name, seconds, "s", "", None, f"≤ {OFFSETS_S_MAX:.0f} s", seconds <= OFFSETS_S_MAX)
+        rate = _read(reader, messages)
+        aim = f"≥ {FROM_BROKER_MIN:,}/s"
+        yield Row("messages, broker", rate, "messages/s", "bare pull", pulled, aim, rate >= FROM_BROKER_MIN)
+
+
+def _from_store(store: Path, messages: int) -> Iterator[Row]:
+    """Read the messages of a store that no broker runs on."""
+    copied = _copied(store / "commitlog", messages)
+    with _reader() as reader:
+        rate = _read(reader.option("path", str(store)), messages)
+        aim = f"≥ {FROM_STORE_MIN:,}/s"
+        yield Row("messages, store directory", rate, "messages/s", "bytes read", copied, aim, rate >= FROM_STORE_MIN)
+
+
+def _read(reader: "DataFrameReader", messages: int) -> float:
+    """Look at every body once; messages a second."""
+    from pyspark.sql import functions as fn  # noqa: PLC0415
+
+    frame = reader.option("kind", "messages").option("topics", TOPIC).load()
+    began = time.perf_counter()
+    count, size = frame.agg(fn.count(fn.lit(1)), fn.sum(fn.length("body"))).collect()[0]
+    assert (count, size) == (messages, messages * len(frames.BODY)), f"read {count} messages, {size} bytes"
+    return messages / (time.perf_counter() - began)
+
+
+def _pulled(stack: Stack, messages: int) -> float:
+    """Pull the same messages without looking at them, 32 at a time; messages a second."""
+    per_queue = messages // QUEUES // 32
+    result = uvloop.run(
+        frames_closed_loop(
+            _broker(stack),
+            lambda number: frames.pull_frame(TOPIC, number, number // QUEUES * 32, queue_id=number % QUEUES),
+            in_flight=IN_FLIGHT,
+            requests=per_queue * QUEUES,
+        )
+    )
+    return result.rate * 32
+
+
+def _copied(log: Path, messages: int) -> float:
+    """Read the log's bytes and do nothing with them; messages a second."""
+    began = time.perf_counter()
+    for path in sorted(log.iterdir()):
+        with path.open("rb", buffering=0) as file:
+            while file.read(1 << 20):
+                pass
+    return messages / (time.perf_counter() - began)
+
+
+def _disturbance(stack: Stack, folder: Path, *, tiny: bool) -> Iterator[Row]:
+    """Latency of sends at a fixed rate, alone and while lag_report runs again and again."""
+    address, key = address_and_key(stack)
+    path = f"/v1/topics/{WIDE_TOPIC}/messages"
+    made = [frames.http_request(path, key, single_body(number)) for number in range(1000)]
+
+    def p99() -> float:
+        result = uvloop.run(
+            http_open_loop(
+                address,
+                lambda number: made[number % 1000],
+                connections=64,
+                rate=SENDS_PER_S,
+                requests=200 if tiny else 20 * SENDS_PER_S,
+                success=CREATED,
+            )
+        )
+        assert result.failures == 0, f"{result.failures} sends failed"
+        return result.percentile_ms(99)
+
+    p99()
+    alone = p99()
+    done = threading.Event()
+
+    def report() -> None:
+        while not done.is_set():
+            with _job(stack, folder, "lag_report", "--group", GROUP) as child:
+                while child.poll() is None and not done.is_set():
+                    time.sleep(0.1)
+
+    reporting = threading.Thread(target=report)
+    reporting.start()
+    try:
+        disturbed = p99()
+    finally:
+        done.set()
+        reporting.join()
+    name = f"send, HTTP, p99 at {SENDS_PER_S:,}/s while lag_report runs"
+    ratio = disturbed / alone
+    yield Row(name, disturbed, "ms", "alone", alone, f"≤ {DISTURBED_MAX} x", ratio <= DISTURBED_MAX)
