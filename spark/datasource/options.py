@@ -72,10 +72,14 @@ class Options:
     max_rows_per_partition: int = MAX_ROWS_PER_PARTITION
     max_messages_per_trigger: int | None = None
     include_system: bool = False
+    pushdown: bool = False
+    """Whether what a query filters by decides what is read; see `pushdown.Unpushed`."""
 
 
 # Which options say something for which kind; those of the connection are common to all.
-_COMMON: Final = frozenset({"kind", "namesrv", "path", "database", "access", "includeSystem", "maxRowsPerPartition"})
+_COMMON: Final = frozenset(
+    {"kind", "namesrv", "path", "database", "access", "includeSystem", "maxRowsPerPartition", "pushdown"}
+)
 _BY_KIND: Final[Mapping[str, frozenset[str]]] = {
     OFFSETS: _COMMON | {"topics", "groups"},
     HEADS: _COMMON | {"topics", "groups"},
@@ -124,6 +128,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         or MAX_ROWS_PER_PARTITION,
         max_messages_per_trigger=_number("maxMessagesPerTrigger", values.get("maxMessagesPerTrigger")),
         include_system=_truth("includeSystem", values.get("includeSystem")),
+        pushdown=_truth("pushdown", values.get("pushdown")),
     )
     _check_together(options, values)
     return options

@@ -3,20 +3,25 @@
 Spark calls `pushFilters` once with filters that all have to hold. A reader names the columns it can decide row by row
 or by what it plans to read (`exact`); of those Spark evaluates nothing again. Others, which only help to read less
 (`narrowing`), are given back too. All else is Spark's.
+
+Only on request: Spark keeps one plan of reading for all queries of a frame (ADR 0015).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
+    DataSourceReader,
     EqualNullSafe,
     EqualTo,
     Filter,
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    InputPartition,
     IsNotNull,
     LessThan,
     LessThanOrEqual,
@@ -80,6 +85,22 @@ class Pushed:
     def also(self, column: str, wanted: Wanted) -> "Pushed":
         """Return it with one more demand."""
         return replace(self, columns={**self.columns, column: self.wanted(column).both(wanted)})
+
+
+class Unpushed(DataSourceReader):
+    """A reader that nothing is pushed down to, so that any query may use what it plans."""
+
+    def __init__(self, reader: DataSourceReader) -> None:
+        self._reader = reader
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Plan, as the reader does."""
+        return self._reader.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read, as the reader does."""
+        batches: Iterator[pa.RecordBatch] = self._reader.read(partition)
+        return batches
 
 
 def push_down(

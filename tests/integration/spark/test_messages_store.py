@@ -300,12 +300,12 @@ def test_a_store_is_called_after_its_place(path: str, name: str) -> None:
 
 def test_spark_reads_it_with_what_it_asks_for_pushed_down(spark: SparkSession, tmp_path: Path) -> None:
     store = built(tmp_path / "broker-x" / "store", filled())
-    frame = spark.read.format("gantry").option("kind", "messages").option("path", str(store)).load()
-    assert frame.count() == 20
-    found = frame.where("tag = 'A' and queue_offset >= 3 and stored_at < timestamp'2023-11-14 22:13:35Z'")
+    pushed = spark.read.format("gantry").option("path", str(store)).option("pushdown", "true")
+    assert pushed.option("kind", "messages").load().count() == 20
+    found = pushed.load().where("tag = 'A' and queue_offset >= 3 and stored_at < timestamp'2023-11-14 22:13:35Z'")
     assert sorted(row.queue_offset for row in found.select("queue_offset").collect()) == [3, 4, 5, 6]
-    assert frame.where("queue_id = 1").selectExpr("max(size)", "count(*)").collect()[0][1] == 10
-    golden = spark.read.format("gantry").option("kind", "backlog").option("path", str(GOLDEN / "store-clean.tar.gz"))
+    assert pushed.load().where("queue_id = 1").selectExpr("max(size)", "count(*)").collect()[0][1] == 10
+    golden = pushed.option("kind", "backlog").option("path", str(GOLDEN / "store-clean.tar.gz"))
     assert (
         golden.load().where("`group` = 'GID_Golden_Tag'").groupBy("topic").count().collect()[0]["topic"]
         == "GoldenNormal"

@@ -56,7 +56,7 @@ def test_spark_sees_what_brokers_say(spark: SparkSession, cluster: LiveCluster):
 
 
 def test_filters_are_pushed_down_and_the_rest_is_sparks(spark: SparkSession, cluster: LiveCluster):
-    frame = load(spark, cluster, "backlog").where(
+    frame = load(spark, cluster, "backlog", pushdown="true").where(
         (sf.col("group") == "half")
         & sf.col("queue_id").isin(0, 1)
         & (sf.col("queue_offset") >= 3)
@@ -69,6 +69,16 @@ def test_filters_are_pushed_down_and_the_rest_is_sparks(spark: SparkSession, clu
     (filtered,) = [line for line in plan.splitlines() if "Filter " in line]
     assert "size#" in filtered
     assert not [name for name in ("group#", "queue_id#", "queue_offset#", "stored_at#") if name in filtered], plan
+
+
+def test_a_frame_may_be_asked_different_things(spark: SparkSession, cluster: LiveCluster):
+    frame = load(spark, cluster, "backlog")
+    count = frame.count()
+    first, second = frame.where("queue_offset < 3"), frame.where("queue_offset >= 3")
+    assert 0 < first.count() < count
+    assert frame.count() == count
+    assert (first.count(), second.count()) == (first.count(), count - first.count())
+    assert first.join(second, "queue_id").select(first.queue_offset).distinct().count() == first.count()
 
 
 def test_an_empty_answer_is_an_empty_frame(spark: SparkSession, cluster: LiveCluster):
