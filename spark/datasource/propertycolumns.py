@@ -35,12 +35,8 @@ class PropertyColumns(NamedTuple):
     """… and where each row's begin, with the end of the last."""
 
 
-def split_properties(texts: Any) -> PropertyColumns | None:
-    """Return the columns of properties texts (a string array without nulls and without records' checksums).
-
-    Returns:
-        None where a name stands twice in a row: then the last one counts, which is too rare to be worth a fast way.
-    """
+def split_properties(texts: Any) -> PropertyColumns:
+    """Return the columns of properties texts (a string array without nulls and without records' checksums)."""
     rows = len(texts)
     pairs_of = pc.split_pattern(texts, PROPERTY_SEPARATOR)
     row_of = np.repeat(np.arange(rows), np.diff(pairs_of.offsets.to_numpy()))
@@ -54,25 +50,27 @@ def split_properties(texts: Any) -> PropertyColumns | None:
     row_of, name_at = row_of[pairs], first[pairs]
     encoded = halves.take(pa.array(name_at)).dictionary_encode()
     codes, names = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+    value_at = name_at + 1
     if _has_twice(row_of, codes, len(names)):
-        return None
+        # As in each message of RocketMQ's batches: its own properties, and then those of the batch.
+        firsts, lasts = _first_and_last(row_of * len(names) + codes)
+        row_of, codes, name_at, value_at = row_of[firsts], codes[firsts], name_at[firsts], value_at[lasts]
 
     def column(name: str) -> Any:
         """Return one property's value in each row."""
         at = np.full(rows, -1, np.int64)
         if name in names:
             chosen = codes == names.index(name)
-            at[row_of[chosen]] = name_at[chosen] + 1
+            at[row_of[chosen]] = value_at[chosen]
         return halves.take(pa.array(at, mask=at < 0))
 
     is_user = ~np.array([is_reserved_property(name) for name in names], bool)[codes] if names else np.zeros(0, bool)
-    user_at = name_at[is_user]
     return PropertyColumns(
         tag=column(PropertyName.TAGS),
         unique_key=column(PropertyName.UNIQ_KEY),
         keys=split_keys_column(column(PropertyName.KEYS)),
-        user_names=halves.take(pa.array(user_at)),
-        user_values=halves.take(pa.array(user_at + 1)),
+        user_names=halves.take(pa.array(name_at[is_user])),
+        user_values=halves.take(pa.array(value_at[is_user])),
         user_offsets=_offsets(np.bincount(row_of[is_user], minlength=rows)),
     )
 
@@ -98,6 +96,15 @@ def _has_twice(row_of: npt.NDArray[np.intp], codes: Int64s, names_count: int) ->
     bits = np.left_shift(1, codes)
     # Adding carries where a bit is there twice.
     return not np.array_equal(np.add.reduceat(bits, row_starts), np.bitwise_or.reduceat(bits, row_starts))
+
+
+def _first_and_last(values: Int64s) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return where each value stands first, in that order, and where the same value stands last."""
+    order = np.argsort(values, kind="stable")
+    ends = np.flatnonzero(np.diff(values[order], append=-1))
+    firsts, lasts = order[np.concatenate([[0], ends[:-1] + 1])], order[ends]
+    by_place = np.argsort(firsts)
+    return firsts[by_place], lasts[by_place]
 
 
 def _offsets(counts: npt.NDArray[np.intp]) -> Int64s:

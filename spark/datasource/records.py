@@ -206,8 +206,6 @@ class RecordDecoder:
             properties = split_properties(texts)
         except pa.ArrowInvalid:
             return None  # Bytes that are no UTF-8.
-        if properties is None:
-            return None
         ids = stored_ids(heads)
         columns = {
             "message_id": pc.coalesce(properties.unique_key, ids),

@@ -9,7 +9,7 @@ from pyspark.sql import functions as fn
 
 from spark.jobs.ledger import utc_of
 from spark.jobs.running import Job, Work, main
-from spark.transforms.backlog_profile import backlog_profile
+from spark.transforms.backlog_profile import COLUMNS, backlog_profile
 
 TOPICS_APART_MAX: Final = 32
 """Topics that are read each from its own first unconsumed message on; with more of them, all from the earliest on."""
@@ -20,7 +20,7 @@ def compute(work: Work) -> DataFrame:
     window = work.arguments.window
     limits = {"from": utc_of(window.start), "to": utc_of(window.end)} if window else {}
     # Read twice: for its extent, and to be profiled; the second look would see another backlog.
-    backlog = work.read("backlog", **limits).persist()
+    backlog = work.read("backlog", **limits).select(*COLUMNS).persist()
     work.step(30, "looking at the backlog")
     # toArrow and not collect, which would turn times into those of this machine's zone.
     extent = backlog.where(fn.col("stored_at").isNotNull()).groupBy("topic").agg(fn.min("stored_at").alias("first"))

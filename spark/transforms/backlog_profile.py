@@ -22,6 +22,9 @@ NO_TAG: Final = "(none)"
 KEYS_MAX: Final = 100
 """The most frequent keys of a group and topic; the rest are mostly as many as there are messages."""
 
+COLUMNS: Final = ("group", "topic", "broker", "queue_id", "queue_offset", "size", "stored_at")
+"""What is read of kind `backlog`."""
+
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 AGE_BOUNDS_S: Final[tuple[tuple[str, int, int | None], ...]] = (
     ("under 1 min", 0, _MINUTE),
