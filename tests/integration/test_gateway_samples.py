@@ -135,6 +135,24 @@ def test_what_stands_still_is_written_once(http, stack):
     assert count <= 2, "one more where the commit was seen before the message"
 
 
+def test_a_topic_that_is_only_produced_into_is_sampled_without_a_group(http, stack):
+    assert http.put("/v1/topics/UNREAD", json={"read_queues": 2, "write_queues": 2}).status_code == 201
+    send(http, "UNREAD", "broker-a", 1, "A", "B")
+    own = (
+        "SELECT queue_ids, min_offsets, max_offsets, committed_offsets, first_stored_at_ms FROM lag_samples"
+        " WHERE topic = 'UNREAD' AND group_name IS NULL AND broker = %s ORDER BY sampled_at DESC LIMIT 1"
+    )
+    nothing = [None, None]
+    wait_until(lambda: ask(stack, own, "broker-a") == [([0, 1], [0, 0], [0, 2], nothing, nothing)])
+    wait_until(lambda: ask(stack, own, "broker-b") == [([0, 1], [0, 0], [0, 0], nothing, nothing)])
+    # Where a group commits its rows take over, and on the other broker nothing changes.
+    commit(http, "LATE_READER", "UNREAD", "broker-a", 1, 1)
+    wait_until(lambda: newest(stack, "LATE_READER", "UNREAD"))
+    send(http, "UNREAD", "broker-a", 0, "C")
+    wait_until(lambda: newest(stack, "LATE_READER", "UNREAD")["broker-a"][2] == [1, 2])
+    assert ask(stack, own, "broker-a")[0][2] == [0, 2]
+
+
 async def test_the_groups_filter_says_which_message_is_the_first(http, stack, engine):
     assert http.put("/v1/topics/FILTERED", json={"read_queues": 1, "write_queues": 1}).status_code == 201
     sent = send(http, "FILTERED", "broker-a", 0, "A", "A", "B", "A", "B")

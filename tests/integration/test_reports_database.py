@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import func, insert, select, text, update
 
 from gantry.runtime.clock import SystemClock
+from services.gateway.db import migrate
 from services.gateway.db.engine import Database
 from services.gateway.db.reports import LagPlace, ReportRepository, Window
 from services.gateway.db.reporttables import (
@@ -22,6 +23,7 @@ from services.gateway.db.reporttables import (
 from services.gateway.db.repositories import Actor, AuditRepository
 from services.gateway.db.samples import SampleRepository
 from services.gateway.db.subscriptions import Sighting, SubscriptionRepository
+from spark.postgres import connect
 from tests.support.postgres import PostgresServer
 
 ALICE = Actor("k-alice", "req-1")
@@ -233,3 +235,23 @@ async def test_the_filter_of_a_group_is_the_one_that_brokers_go_by(database: Dat
         await mirror.mirror("G", [seen("T", "OLD", 1), seen("T", "NEW", 2)])
         rows = [tuple(row) for row in await mirror.filters()]
     assert rows == [("G", "T", "TAG", "NEW", True), ("G", "U", "TAG", "GONE", False)]
+
+
+def test_days_that_are_there_already_take_samples_without_a_group(own_postgres: PostgresServer) -> None:
+    migrate.downgrade(own_postgres.url, "0013")
+    with connect(own_postgres.url, application="gantry-test") as session:
+        session.execute("CREATE TABLE lag_samples_20261121 (LIKE lag_samples)")
+        session.execute(
+            "ALTER TABLE lag_samples ATTACH PARTITION lag_samples_20261121"
+            " FOR VALUES FROM ('2026-11-21T00:00:00Z') TO ('2026-11-22T00:00:00Z')"
+        )
+    migrate.upgrade(own_postgres.url)
+    with connect(own_postgres.url, application="gantry-test") as session:
+        for group in (None, "G"):
+            session.execute(
+                "INSERT INTO lag_samples VALUES (%s, %s, 'T', 'broker-a', '{0}', '{0}', '{9}', '{NULL}', '{NULL}')",
+                (NOON, group),
+            )
+    migrate.downgrade(own_postgres.url, "0013")
+    with connect(own_postgres.url, application="gantry-test") as session:
+        assert session.execute("SELECT group_name FROM lag_samples").fetchall() == [("G",)]

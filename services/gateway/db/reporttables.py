@@ -5,7 +5,7 @@ and have no identity of their own. Who writes which:
 
 | table | written by | holds |
 |---|---|---|
-| lag_sample_rounds, lag_samples | the gateway (usecases/samples.py) | offsets of all groups, every 15 s where they changed |
+| lag_sample_rounds, lag_samples | the gateway (usecases/samples.py) | offsets of all groups and topics, every 15 s where they changed |
 | report_runs | gateway (wanted), scheduler and jobs (the rest) | runs of jobs |
 | report_lag_rows, report_backlog_rows, report_pages | the job of the run, in one transaction at its end | results |
 | report_throughput | job throughput_rollup | what was stored (group_name null) and consumed, a row a bucket |
@@ -13,6 +13,7 @@ and have no identity of their own. Who writes which:
 
 `lag_samples` is partitioned by day of UTC. Its arrays stand in the order of `queue_ids`; of `committed_offsets` an
 element is null where nothing was ever committed, of `first_stored_at_ms` where nothing is unconsumed or it is unknown.
+A row whose `group_name` is null is the topic's own: no group is sampled of it on that broker.
 """
 
 from typing import Final
@@ -58,7 +59,7 @@ LAG_SAMPLES: Final = Table(
     "lag_samples",
     _METADATA,
     Column("sampled_at", MOMENT, nullable=False),
-    Column("group_name", NAME, nullable=False),
+    Column("group_name", NAME),
     Column("topic", NAME, nullable=False),
     Column("broker", NAME, nullable=False),
     Column("queue_ids", ARRAY(Integer), nullable=False),

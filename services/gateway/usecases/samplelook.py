@@ -1,5 +1,9 @@
 """Looking at brokers for samples: what groups have committed, how far queues reach, and when first messages were stored.
 
+A topic that no group has committed in, or is connected for, is sampled by itself: what is only produced into has a
+throughput, too. Where there is a group, its samples say how far the queues reach, and a row of the topic's own would say
+it twice.
+
 Brokers are asked gently: a few at once, and each one request after the other. In a round a broker is asked for its table of
 offsets and for its topics, then how far queues reach, 256 a request, and then for the first unconsumed messages that are
 not known any more (sampling.py).
@@ -37,7 +41,7 @@ from services.gateway.usecases.sampling import (
 log = logger("gateway.samples")
 
 PAIRS_MAX: Final = 50_000
-"""Triples of group, topic and broker; what is beyond is left out, counted and logged."""
+"""Triples of group, topic and broker; what is beyond is left out, counted and logged, topics without a group first."""
 LOOK_TIMEOUT_S: Final = 60.0
 # A filter that lets nothing pass may make a broker look at millions of units.
 SEARCH_TIMEOUT_S: Final = 10.0
@@ -75,7 +79,7 @@ class SampleLook:
     """Looks at all brokers, and remembers what it found.
 
     Attributes:
-        states: Of each (group, topic, broker) that was seen in the last look.
+        states: Of each (group or None, topic, broker) that was seen in the last look.
 
     Concurrency: one task calls it.
     """
@@ -130,6 +134,8 @@ class SampleLook:
                 await asyncio.sleep(0)
             group, topic, _ = pair
             states[pair] = state = self.states.get(pair) or PairState()
+            if group is None:
+                continue
             wanted = subscribed.filters.get((group, topic), EVERYTHING)
             reached = extents.get(topic, {})
             state.heads = {queue_id: head for queue_id, head in state.heads.items() if queue_id in reached}
@@ -149,7 +155,8 @@ class SampleLook:
                 await asyncio.sleep(0)
             group, topic, _ = pair
             if seen := extents.get(topic):
-                samples.append(sample_of(pair, seen, committed.get(group, {}).get(topic, {}), states[pair].heads))
+                offsets = {} if group is None else committed.get(group, {}).get(topic, {})
+                samples.append(sample_of(pair, seen, offsets, states[pair].heads))
         return samples
 
     def _pairs(
@@ -160,15 +167,24 @@ class SampleLook:
         subscribed: Subscribed,
         sets: Mapping[str, BrokerData],
     ) -> list[Pair]:
-        """Return what is sampled: what groups committed in, or are connected for; nothing of the system's own."""
+        """Return what is sampled: what groups committed in, or are connected for, and all other topics by themselves.
+
+        Nothing of the system's own.
+        """
         wanted = {(group, topic) for group, there in committed.items() for topic in there} | subscribed.active
         data = sets[broker]
-        pairs = [
+        pairs: list[Pair] = [
             (group, topic, broker)
             for group, topic in sorted(wanted)
             if topic in topics
             and not names.is_system_group(group)
             and not names.is_system_topic(topic, data.cluster, broker)
+        ]
+        with_group = {topic for _, topic, _ in pairs}
+        pairs += [
+            (None, topic, broker)
+            for topic in sorted(topics)
+            if topic not in with_group and not names.is_system_topic(topic, data.cluster, broker)
         ]
         if len(pairs) > PAIRS_MAX:
             self._metrics.count("sample_pairs_left_out", len(pairs) - PAIRS_MAX)

@@ -1,4 +1,4 @@
-"""The sampler: the offsets of all groups, kept in Postgres, so that growth and drain have a history.
+"""The sampler: the offsets of all groups and topics, kept in Postgres, so that growth and drain have a history.
 
 One gateway at a time does it (Postgres advisory lock). A round looks at all brokers (samplelook.py) and writes what differs
 from the row before (sampling.py). A broker that does not answer is named with the round; nothing is written of it, since

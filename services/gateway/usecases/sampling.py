@@ -33,8 +33,8 @@ _CODES_MAX: Final = 1_024
 _EVERYWHERE: Final = 2**63 - 1
 
 Codes = tuple[int, ...] | None
-Pair = tuple[str, str, str]
-"""Group, topic and broker."""
+Pair = tuple[str | None, str, str]
+"""Group, topic and broker; without a group it is the topic's own, where no group is sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,12 @@ class PairState:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was seen of one group, topic and broker; the tuples stand in the order of `queue_ids`."""
+    """What was seen of one group, topic and broker; the tuples stand in the order of `queue_ids`.
 
-    group: str
+    `group` is None for the topic itself: then nothing is committed, and no message is the first.
+    """
+
+    group: str | None
     topic: str
     broker: str
     queue_ids: tuple[int, ...]
@@ -180,7 +183,7 @@ def sample_of(
     """Put together what was seen of one (group, topic, broker).
 
     Args:
-        pair: Group, topic and broker.
+        pair: Group or None, topic and broker.
         extents: Of the queues that could be looked at.
         committed: Queue id → committed offset; a queue without one was never committed.
         heads: Queue id → what is known of the first unconsumed message.

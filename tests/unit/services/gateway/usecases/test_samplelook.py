@@ -17,7 +17,7 @@ from services.gateway.usecases.kinds import TopicKind
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.samplelook import SampleLook, Subscribed
 from services.gateway.usecases.samples import Sampler
-from services.gateway.usecases.sampling import UNSEARCHABLE, Filter
+from services.gateway.usecases.sampling import UNSEARCHABLE, WRITTEN_AGAIN_MS, Filter, due_of
 from tests.support.scriptedpeer import ok, refuse
 
 NOBODY = Subscribed({}, frozenset())
@@ -133,6 +133,39 @@ async def test_the_systems_own_and_the_deleted_are_left_out(broker, see):
     assert figures["H", "T", "a"] == ((3, 0), (None, None), (None, None))
 
 
+async def test_a_topic_without_a_group_is_sampled_by_itself(broker, look, brokers, see):
+    broker.topic("ALONE", 2, [7, 7])
+    figures, _ = await see()
+    assert figures == {
+        ("G", "T", "a"): ((3, 0), (1, None), (1_000, None)),
+        (None, "ALONE", "a"): ((2, 0), (None, None), (None, None)),
+    }
+    assert broker.searched == [("T", 0, 1)]
+    # Once somebody reads it, that one's samples say how far it reaches.
+    broker.committed["ALONE@G"] = {0: 2}
+    assert sorted((await see())[0]) == [("G", "ALONE", "a"), ("G", "T", "a")]
+    assert (None, "ALONE", "a") not in look.states
+
+
+async def test_a_topic_of_its_own_is_written_when_it_changed_and_every_few_minutes(broker, look, brokers):
+    broker.topic("ALONE", 1, [7])
+    del broker.committed["T@G"]
+
+    async def due(now_ms):
+        samples, _ = await look.look(await brokers.sets(fresh=True), NOBODY)
+        written = due_of(samples, look.states, now_ms)
+        for sample, digest in written:
+            state = look.states[sample.group, sample.topic, sample.broker]
+            state.digest, state.written_ms = digest, now_ms
+        return [(sample.group, sample.topic) for sample, _ in written]
+
+    assert await due(0) == [(None, "ALONE"), (None, "T")]
+    assert await due(15_000) == []
+    broker.codes["ALONE", 0].append(8)
+    assert await due(30_000) == [(None, "ALONE")]
+    assert await due(WRITTEN_AGAIN_MS) == [(None, "T")]
+
+
 async def test_one_that_is_silent_is_missing_and_the_other_is_not(broker, cluster, transport, see, metrics):
     cluster.topic("T", "a", "b")
     transport.at("b:10911", {RequestCode.GET_ALL_CONSUMER_OFFSET: lambda request: None})
@@ -174,6 +207,13 @@ async def test_too_many_are_bounded(broker, see, metrics, monkeypatch):
     broker.committed |= {f"T@G{number}": {0: 0} for number in range(3)}
     assert len((await see())[0]) == 2
     assert metrics.counters["sample_pairs_left_out"] == 2
+
+
+async def test_topics_by_themselves_are_left_out_first(broker, see, metrics, monkeypatch):
+    monkeypatch.setattr(samplelook, "PAIRS_MAX", 1)
+    broker.topic("ALONE", 1, [7])
+    assert list((await see())[0]) == [("G", "T", "a")]
+    assert metrics.counters["sample_pairs_left_out"] == 1
 
 
 async def test_without_a_database_nothing_is_sampled(look, brokers, clock):
