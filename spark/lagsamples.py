@@ -1,7 +1,8 @@
 """Samples of lag from Postgres: as a Spark frame with a row for each queue, and as lines for a page.
 
 Table lag_samples has a row for each group, topic and broker with an array for all its queues, and only where something
-changed (or five minutes went by): between two rows nothing has moved.
+changed (or five minutes went by): up to the round before a row nothing had moved. A topic that no group is sampled of has
+rows without a group.
 
 The way into Spark is COPY … CSV on one side and pyarrow's reader on the other, with not one Python object for a number:
 a day of samples has millions.
@@ -36,13 +37,28 @@ _TYPES: Final = {
     "min_offset": pa.int64(),
     "max_offset": pa.int64(),
     "committed_offset": pa.int64(),
+    "looked_at": pa.int64(),
 }
-_CONVERT: Final = csv.ConvertOptions(column_types=_TYPES, null_values=[""], strings_can_be_null=False)
-SCHEMA: Final = pa.schema([*_TYPES.items()]).set(0, pa.field("sampled_at", pa.timestamp("us", tz="UTC")))
+_MOMENTS: Final = ("sampled_at", "looked_at")
+_CONVERT: Final = csv.ConvertOptions(
+    column_types=_TYPES, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+)
+SCHEMA: Final = pa.schema(
+    [(name, pa.timestamp("us", tz="UTC") if name in _MOMENTS else _TYPES[name]) for name in _TYPES]
+)
+_ROUNDS: Final = (
+    "SELECT sampled_at AS round_at, lag(sampled_at) OVER (ORDER BY sampled_at) AS before_at,"
+    " lag(missing) OVER (ORDER BY sampled_at) AS before_missing FROM lag_sample_rounds"
+)
 
 
 def read_samples(
-    connection: Connection, *, since: datetime, until: datetime, groups: Sequence[str] | None = None
+    connection: Connection,
+    *,
+    since: datetime,
+    until: datetime,
+    groups: Sequence[str] | None = None,
+    with_topics: bool = False,
 ) -> pa.Table:
     """Return the samples of a stretch of time, a row for each queue, with the state each began with.
 
@@ -51,15 +67,21 @@ def read_samples(
         since: From WRITTEN_EVERY before it, so that what did not change for a while is there.
         until: Inclusive.
         groups: None: all.
+        with_topics: Also those that are no group's, of topics by themselves; means nothing where groups are named.
+
+    Returns:
+        A table of SCHEMA. `group` is null in a topic's own row. `looked_at` is the round before the row's, up to which
+        nothing had moved since the row before; null where that is not known: the broker did not answer then, or rows
+        are left out since there are too many.
 
     Raises:
         psycopg.Error: The database is away, or its tables are not there.
     """
     begin = since - WRITTEN_EVERY
+    stretch = sql.SQL("sampled_at BETWEEN {} AND {}").format(sql.Literal(begin), sql.Literal(until))
+    wanted = sql.SQL("{} AND {}").format(stretch, _of(groups, with_topics=with_topics))
     row = connection.execute(
-        "SELECT coalesce(sum(cardinality(queue_ids)), 0) FROM lag_samples"
-        " WHERE sampled_at BETWEEN %s AND %s AND (%s::text[] IS NULL OR group_name = ANY(%s))",
-        (begin, until, groups, groups),
+        sql.SQL("SELECT coalesce(sum(cardinality(queue_ids)), 0) FROM lag_samples WHERE {}").format(wanted)
     ).fetchone()
     assert row is not None
     step = choose_step(int(row[0]), until - begin)
@@ -68,14 +90,17 @@ def read_samples(
         "SELECT DISTINCT ON (group_name, topic, broker, date_bin({step}, sampled_at, 'epoch')) * FROM lag_samples"
     ).format(step=sql.Literal(step or timedelta(microseconds=1)))
     query = sql.SQL(
-        "COPY (SELECT (extract(epoch FROM sampled_at) * 1000000)::bigint, group_name, topic, broker, queue.*"
-        " FROM ({source} WHERE sampled_at BETWEEN {begin} AND {until} AND {groups} {order}) AS sample,"
+        "COPY (SELECT (extract(epoch FROM sampled_at) * 1000000)::bigint, group_name, topic, broker, queue.*, {looked}"
+        " FROM ({source} WHERE {wanted} {order}) AS sample"
+        " LEFT JOIN ({rounds} WHERE {stretch}) AS round ON round_at = sampled_at,"
         " unnest(queue_ids, min_offsets, max_offsets, committed_offsets) AS queue) TO STDOUT (FORMAT csv)"
     ).format(
+        # Of rows that are left out nobody can say that nothing moved in them.
+        looked=sql.SQL("NULL" if step else _LOOKED_AT),
         source=thinned if step else sql.SQL("SELECT * FROM lag_samples"),
-        begin=sql.Literal(begin),
-        until=sql.Literal(until),
-        groups=sql.SQL("true") if groups is None else sql.SQL("group_name = ANY({})").format(sql.Literal(list(groups))),
+        rounds=sql.SQL(_ROUNDS),
+        wanted=wanted,
+        stretch=stretch,
         order=sql.SQL("ORDER BY group_name, topic, broker, date_bin({}, sampled_at, 'epoch'), sampled_at DESC").format(
             sql.Literal(step)
         )
@@ -84,6 +109,17 @@ def read_samples(
     )
     with connection.cursor() as cursor, cursor.copy(query) as copy:
         return parse_csv(copy)
+
+
+_LOOKED_AT: Final = (
+    "CASE WHEN NOT broker = ANY(before_missing) THEN (extract(epoch FROM before_at) * 1000000)::bigint END"
+)
+
+
+def _of(groups: Sequence[str] | None, *, with_topics: bool) -> sql.Composable:
+    if groups is not None:
+        return sql.SQL("group_name = ANY({})").format(sql.Literal(list(groups)))
+    return sql.SQL("true" if with_topics else "group_name IS NOT NULL")
 
 
 def choose_step(rows: int, span: timedelta) -> timedelta | None:
@@ -110,11 +146,15 @@ def parse_csv(chunks: Iterable[bytes | bytearray | memoryview]) -> pa.Table:
     table = csv.read_csv(
         io.BytesIO(content), read_options=csv.ReadOptions(column_names=list(_TYPES)), convert_options=_CONVERT
     )
-    return table.set_column(0, SCHEMA.field(0), table.column(0).cast(pa.timestamp("us")).cast(SCHEMA.field(0).type))
+    for name in _MOMENTS:
+        index = SCHEMA.get_field_index(name)
+        field = SCHEMA.field(index)
+        table = table.set_column(index, field, table.column(index).cast(pa.timestamp("us")).cast(field.type))
+    return table
 
 
 def samples_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
-    """Return a table of samples as a Spark frame: sampled_at, group, topic, broker, queue_id, and three offsets."""
+    """Return a table of samples as a Spark frame with the columns of SCHEMA."""
     return spark.createDataFrame(table)
 
 

@@ -63,7 +63,7 @@ TABLES: Final = {
     "throughput_rollup": Table(
         "report_throughput",
         _same(
-            *("unit", "bucket_at", "topic", "messages", "bytes", "rate_max", "lag_messages", "covered_s"),
+            *("unit", "bucket_at", "topic", "messages", "rate_max", "lag_messages", "covered_s"),
             group_name="group",
         ),
         key=("unit", "bucket_at", "topic", "group_name"),

@@ -63,13 +63,14 @@ class Work:
             reader = reader.option("groups", ",".join(self.arguments.groups))
         return reader.options(**options).load()
 
-    def samples(self, since: datetime, until: datetime) -> DataFrame:
-        """Return the samples of a stretch of time; none where there is no database."""
+    def samples(self, since: datetime, until: datetime, *, with_topics: bool = False) -> DataFrame:
+        """Return the samples of a stretch of time; none where there is no database. See read_samples."""
         if self.arguments.database is None:
             return samples_frame(self.spark, SCHEMA.empty_table())
         with connect(self.arguments.database, application="gantry-samples") as connection:
             groups = list(self.arguments.groups) or None
-            return samples_frame(self.spark, read_samples(connection, since=since, until=until, groups=groups))
+            table = read_samples(connection, since=since, until=until, groups=groups, with_topics=with_topics)
+            return samples_frame(self.spark, table)
 
 
 @dataclass(frozen=True, slots=True)

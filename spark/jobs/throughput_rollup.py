@@ -46,7 +46,8 @@ def day_of(moment: datetime) -> datetime:
 def _rollup(work: Work, start: datetime, end: datetime) -> DataFrame:
     # A sample beyond each end: in between, offsets are taken to grow evenly.
     beyond = timedelta(seconds=GAP_MAX_S)
-    return throughput_rollup(work.samples(start - beyond, end + beyond), start=start, end=end)
+    samples = work.samples(start - beyond, end + beyond, with_topics=True)
+    return throughput_rollup(samples, start=start, end=end)
 
 
 JOB = Job(

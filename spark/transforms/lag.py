@@ -66,8 +66,8 @@ def lag_report(
         offsets: Kind `offsets` of the data source. Read twice (numbers, and as the last reading for rates): persist it.
         heads: Kind `heads`.
         groups: Kind `groups`.
-        samples: sampled_at, group, topic, broker, queue_id, min_offset, max_offset, committed_offset?; what lies outside
-            of the window is left out.
+        samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?; what lies outside
+            of the window, or is no group's, is left out.
         as_of: The moment of the report, with a zone.
         settings: Thresholds; defaults where None.
 

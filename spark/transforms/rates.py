@@ -35,7 +35,8 @@ def queue_rates(samples: DataFrame, offsets: DataFrame, *, as_of: datetime, sett
     """Return a row for each group and queue of which there is a reading.
 
     Args:
-        samples: sampled_at, group, topic, broker, queue_id, min_offset, max_offset, committed_offset?; any time.
+        samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?; any time. Those
+            without a group are a topic's own, and left out.
         offsets: Kind `offsets`; its rows with numbers are readings at `as_of`.
         as_of: With a zone.
         settings: Thresholds.
@@ -90,7 +91,9 @@ def queue_rates(samples: DataFrame, offsets: DataFrame, *, as_of: datetime, sett
 def _readings(samples: DataFrame, offsets: DataFrame, as_of: datetime, settings: LagSettings) -> DataFrame:
     start = as_of - timedelta(seconds=settings.window_s)
     sampled = samples.where(
-        fn.col("sampled_at").between(fn.lit(start), fn.lit(as_of)) & fn.col("max_offset").isNotNull()
+        fn.col("sampled_at").between(fn.lit(start), fn.lit(as_of))
+        & fn.col("group").isNotNull()
+        & fn.col("max_offset").isNotNull()
     ).select(
         *QUEUE_KEYS,
         fn.unix_micros("sampled_at").alias("at_us"),

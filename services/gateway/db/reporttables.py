@@ -165,7 +165,6 @@ REPORT_THROUGHPUT: Final = Table(
     Column("topic", NAME, nullable=False),
     Column("group_name", NAME),
     Column("messages", BigInteger),
-    Column("bytes", BigInteger),
     Column("rate_max", Double),
     Column("lag_messages", BigInteger),
     Column("covered_s", Double),

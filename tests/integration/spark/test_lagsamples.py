@@ -21,9 +21,10 @@ def connection(postgres: PostgresServer) -> Iterator[Connection]:
         connected.execute(
             f"CREATE TABLE IF NOT EXISTS {PARTITION} PARTITION OF lag_samples FOR VALUES FROM ('2026-11-21') TO ('2026-11-22')"
         )
-        connected.execute("TRUNCATE lag_samples")
+        connected.execute("TRUNCATE lag_samples, lag_sample_rounds")
         yield connected
         connected.execute(f"DROP TABLE {PARTITION}")
+        connected.execute("TRUNCATE lag_sample_rounds")
 
 
 def sample(
@@ -31,7 +32,7 @@ def sample(
     seconds: int,
     committed: list[int | None],
     *,
-    group: str = "G",
+    group: str | None = "G",
     broker: str = "broker-a",
     low: int = 0,
     high: int = 100,
@@ -69,6 +70,48 @@ def test_only_the_stretch_and_the_groups_that_are_wanted(connection: Connection)
     assert sorted(table.column("committed_offset").to_pylist()) == [701, 1_000, 1_060]
     nothing = read_samples(connection, since=NOON, until=NOON, groups=["nobody"])
     assert nothing == SCHEMA.empty_table()
+
+
+def test_samples_of_topics_by_themselves_come_only_where_they_are_wanted(connection: Connection) -> None:
+    sample(connection, 0, [5])
+    sample(connection, 0, [None], group=None)
+    stretch = {"since": NOON, "until": NOON}
+    assert read_samples(connection, **stretch).column("group").to_pylist() == ["G"]
+    assert read_samples(connection, **stretch, groups=["G"], with_topics=True).column("group").to_pylist() == ["G"]
+    both = read_samples(connection, **stretch, with_topics=True).sort_by("committed_offset").to_pylist()
+    assert [(row["group"], row["max_offset"], row["committed_offset"]) for row in both] == [
+        ("G", 100, 5), (None, 100, None),
+    ]  # fmt: skip
+    pairs = [("G", "T")]
+    assert [point["lag"] for point in read_history(connection, **stretch, pairs=pairs)] == [95]
+
+
+def test_a_row_says_when_its_broker_was_looked_at_before(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seconds, missing in ((0, []), (15, []), (30, ["broker-b"]), (45, [])):
+        connection.execute(
+            "INSERT INTO lag_sample_rounds VALUES (%s, 5, %s)", (NOON + timedelta(seconds=seconds), missing)
+        )
+    for broker in ("broker-a", "broker-b"):
+        sample(connection, 0, [1], broker=broker)
+        sample(connection, 45, [2], broker=broker)
+    # Of a round that did not end nobody knows which one was before it.
+    sample(connection, 60, [3])
+
+    def looked() -> dict[tuple[str, int], int | None]:
+        rows = read_samples(connection, since=NOON, until=NOON + timedelta(minutes=2)).to_pylist()
+        return {
+            (row["broker"], row["committed_offset"]): row["looked_at"]
+            and (row["looked_at"] - NOON) // timedelta(seconds=1)
+            for row in rows
+        }
+
+    first, second = "broker-a", "broker-b"
+    assert looked() == {(first, 1): None, (first, 2): 30, (first, 3): None, (second, 1): None, (second, 2): None}
+    # Where rows are left out they may have moved in between.
+    monkeypatch.setattr(lagsamples, "ROWS_MAX", 3)
+    assert set(looked().values()) == {None}
 
 
 def test_of_too_many_the_last_of_each_step_is_read(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:

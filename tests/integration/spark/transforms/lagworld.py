@@ -37,6 +37,12 @@ class World:
         self.groups: list[tuple[Any, ...]] = []
         self.samples: list[tuple[Any, ...]] = []
 
+    def topic(self, topic: str, samples: Iterable[Sample], *, broker: str = "b0", queue_id: int = 0) -> "World":
+        """Add samples of a topic's own, which are no group's."""
+        for at, top, _, *bottom in samples:
+            self.samples.append((ago(at), None, topic, broker, queue_id, bottom[0] if bottom else 0, top, None))
+        return self
+
     def queue(
         self,
         group: str,

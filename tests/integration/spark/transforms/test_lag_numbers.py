@@ -235,10 +235,21 @@ def test_a_topic_adds_up_its_queues(report):
     assert [report.queue("sum", 0)["clients"], report.queue("sum", 0, broker="b1")["clients"]] == [1, 3]
 
 
+def by_themselves(world):
+    """A topic's own samples of a queue that all groups have, and of a topic that none has."""
+    world.topic("t", [(590, 0, None), (310, 9, None, 5), (20, 1_000_000, None)]).topic("unread", [(60, 1, None)])
+
+
+def test_a_topics_own_samples_are_no_groups(report):
+    assert None not in {row["group"] for row in report.rows}
+    assert "unread" not in {row["topic"] for row in report.rows}
+    assert report.topic("even")["evidence"]["readings"] == 11
+
+
 @pytest.fixture(scope="module")
 def report(spark):
     world = World()
-    for add in (flow, ages, unknowns, many):
+    for add in (flow, ages, unknowns, many, by_themselves):
         add(world)
     return world.report(spark)
 

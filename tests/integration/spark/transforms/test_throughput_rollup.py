@@ -10,8 +10,9 @@ START = datetime(2026, 11, 21, 9, 0, tzinfo=UTC)
 DAY = START.replace(hour=0)
 SAMPLES = (
     "sampled_at timestamp, group string, topic string, broker string, queue_id int,"
-    " min_offset long, max_offset long, committed_offset long"
+    " min_offset long, max_offset long, committed_offset long, looked_at timestamp"
 )
+COLUMNS = ["unit", "bucket_at", "topic", "group", "messages", "rate_max", "lag_messages", "covered_s", "queues"]
 
 
 def at(seconds):
@@ -24,10 +25,13 @@ class Samples:
     def __init__(self):
         self.rows = []
 
-    def add(self, topic, readings, *, group="g", broker="b0", queue_id=0):
+    def add(self, topic, readings, *, group="g", broker="b0", queue_id=0, looked=None):
+        """Add readings; `looked`: seconds of a reading → seconds of the look before it."""
         for seconds, top, committed, *bottom in readings:
             low = bottom[0] if bottom else 0
-            self.rows.append((at(seconds), group, topic, broker, queue_id, low, top, committed))
+            before = (looked or {}).get(seconds)
+            looked_at = None if before is None else at(before)
+            self.rows.append((at(seconds), group, topic, broker, queue_id, low, top, committed, looked_at))
         return self
 
 
@@ -51,16 +55,40 @@ def cases():
     # Beyond what a double can say of an offset.
     huge = 2**60
     samples.add("huge", [(0, huge, huge), (90, huge + 3, huge + 3)])
+    # Nobody reads it; then somebody does, and the topic has no samples of its own any more.
+    samples.add("alone", [(0, 10, None), (15, 25, None)], group=None).add("alone", [(30, 40, 0), (45, 55, 0)])
+    # Nothing came for two minutes and a half, and then all at once.
+    samples.add("burst", [(0, 0, 0), (165, 30, 15)], looked={165: 150})
+    # The look before was longer ago than a sample is left out for, or is before the last sample (a round cut off).
+    samples.add("away", [(0, 0, 0), (3_615, 60, 60)], looked={3_615: 3_600})
+    samples.add("cut", [(0, 0, 0), (30, 60, 60)], looked={30: -15})
+    # Two brokers whose samples lie apart: 1/s and 2/s overlap in one quarter of a minute of three.
+    samples.add("two", [(0, 0, 0), (30, 30, 0), (45, 30, 0)])
+    samples.add("two", [(0, 0, 0), (15, 0, 0), (45, 60, 0)], broker="b1")
     return samples
 
 
 @pytest.fixture(scope="module")
-def rollup(spark):
+def table(spark):
     frame = throughput_rollup(spark.createDataFrame(cases().rows, SAMPLES))
-    assert frame.columns == ["unit", "bucket_at", "topic", "group", "messages", "lag_messages", "covered_s", "queues"]
+    assert frame.columns == COLUMNS
+    return frame.toArrow().to_pylist()
+
+
+@pytest.fixture(scope="module")
+def rollup(table):
     found = {}
-    for unit, bucket_at, topic, group, *rest in (row.values() for row in frame.toArrow().to_pylist()):
-        found.setdefault((topic, group, unit), {})[bucket_at] = tuple(rest)
+    for row in table:
+        values = (row["messages"], row["lag_messages"], row["covered_s"], row["queues"])
+        found.setdefault((row["topic"], row["group"], row["unit"]), {})[row["bucket_at"]] = values
+    return found
+
+
+@pytest.fixture(scope="module")
+def peaks(table):
+    found = {}
+    for row in table:
+        found.setdefault((row["topic"], row["group"], row["unit"]), {})[row["bucket_at"]] = row["rate_max"]
     return found
 
 
@@ -108,6 +136,43 @@ def test_one_sample_says_nothing(rollup):
 
 def test_large_offsets_lose_nothing(rollup):
     assert rollup["huge", None, "minute"] == {at(0): (2, None, 60.0, 1), at(60): (1, None, 30.0, 1)}
+
+
+def test_a_topic_without_a_group_counts_and_is_no_groups(rollup):
+    assert rollup["alone", None, "minute"] == {at(0): (45, None, 45.0, 1)}
+    assert rollup["alone", "g", "minute"] == {at(0): (0, 55, 15.0, 1)}
+    assert {group for topic, group, _ in rollup if topic == "alone"} == {None, "g"}
+
+
+def test_what_came_at_once_lies_where_it_came(rollup, peaks):
+    assert [rollup["burst", None, "minute"][at(60 * minute)][0] for minute in range(3)] == [0, 0, 30]
+    assert [rollup["burst", "g", "minute"][at(60 * minute)][:2] for minute in range(3)] == [
+        (0, None),
+        (0, None),
+        (15, 15),
+    ]
+    assert peaks["burst", None, "hour"] == {at(0): 2.0}
+    assert peaks["burst", "g", "minute"] == {at(0): 0.0, at(60): 0.0, at(120): 1.0}
+
+
+def test_a_look_says_nothing_of_a_queue_that_was_not_sampled_or_of_a_sample_after_it(rollup):
+    # 60 messages in 3,615 s: what lies in the midst is not known, and the last quarter of a minute has no more than that.
+    assert rollup["away", None, "minute"] == {at(0): (0, None, 60.0, 1), at(3_600): (1, None, 15.0, 1)}
+    assert rollup["cut", None, "minute"] == {at(0): (60, None, 30.0, 1)}
+
+
+def test_the_largest_rate_is_that_of_all_queues_at_one_moment(peaks):
+    assert peaks["two", None, "minute"] == {at(0): 3.0}
+    assert peaks["two", "g", "minute"] == {at(0): 0.0}
+    assert peaks["queues", None, "hour"] == {at(0): round(11 / 30, 6)}
+    # Across a border each bucket has it; a gap's mean rate is that of its ends.
+    assert peaks["border", None, "minute"] == {at(0): 1.111111, at(60): 1.111111}
+    assert peaks["gap", None, "day"] == {DAY: 1.0}
+
+
+def test_no_bucket_has_a_largest_rate_below_its_mean(table):
+    assert all(row["rate_max"] >= row["messages"] / row["covered_s"] - 0.1 for row in table)
+    assert None not in [row["rate_max"] for row in table]
 
 
 def test_only_the_buckets_asked_for(spark):

@@ -1,0 +1,21 @@
+"""Throughput has no bytes: it is made from samples of offsets, which say nothing of sizes.
+
+Revision: 0015
+After: 0014
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0015"
+down_revision = "0014"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.drop_column("report_throughput", "bytes")
+
+
+def downgrade() -> None:
+    op.add_column("report_throughput", sa.Column("bytes", sa.BigInteger(), nullable=True))
