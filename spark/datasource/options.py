@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 
 from gantry.model.errors import InvalidNameError, InvalidValueError
 from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, check_group, check_topic
+from spark.access import ACCESS_FORM, split_access
 from spark.datasource.schema import BY_KIND
 
 MAX_ROWS_PER_PARTITION: Final = 250_000
@@ -224,9 +225,9 @@ def _database(text: str | None) -> str | None:
 def _credentials(text: str | None) -> Credentials | None:
     if text is None:
         return None
-    parts = text.split(":")
-    if len(parts) not in (2, 3) or not all(parts):
-        _refuse("access", _SECRET, "is not ACCESS_KEY:SECRET_KEY, with :SECURITY_TOKEN where there is one")
+    parts = split_access(text)
+    if parts is None:
+        _refuse("access", _SECRET, ACCESS_FORM)
     return Credentials(*parts)
 
 

@@ -11,6 +11,7 @@ from gantry.http.errors import NoStackError
 from gantry.http.stack import read_stack
 from gantry.runtime.errors import StartupError
 from gantry.runtime.settings import refuse_unknown_environment
+from spark.access import read_access_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,9 @@ def make_parser(job: str, description: str) -> argparse.ArgumentParser:
     )
     parser.add_argument("--from", metavar="T", dest="start", type=moment, help="ISO 8601, such as 2026-11-21T09:30:00Z")
     parser.add_argument("--to", metavar="T", dest="end", type=moment, help="where the stretch of time ends")
-    parser.add_argument("--access-file", metavar="FILE", help="credentials for brokers that ask for them, KEY:SECRET")
+    parser.add_argument(
+        "--access-file", metavar="FILE", help="credentials for brokers that ask for them, KEY:SECRET[:TOKEN]"
+    )
     parser.add_argument("--json", action="store_true", help="print the rows")
     return parser
 
@@ -83,7 +86,8 @@ def read_arguments(
 
     Raises:
         SystemExit: Code 2: it can't be read.
-        StartupError: There is no such stack, or the environment has a setting that nobody knows.
+        StartupError: There is no such stack, the environment has a setting that nobody knows, or there are no
+            credentials in the file that is said to hold them.
     """
     options = parser.parse_args(given)
     if (options.start is None) != (options.end is None):
@@ -113,7 +117,7 @@ def read_arguments(
         attempt=options.attempt,
         groups=tuple(options.group),
         window=None if options.start is None else Window(options.start, options.end),
-        access=None if options.access_file is None else _read_secret(options.access_file),
+        access=None if options.access_file is None else read_access_file(options.access_file, "--access-file"),
         as_json=options.json,
     )
 
@@ -124,10 +128,3 @@ def _stack(data: str) -> tuple[str, str]:
     except NoStackError as error:
         raise StartupError(str(error)) from None
     return ";".join(stack.namesrv), stack.postgres
-
-
-def _read_secret(file: str) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise StartupError(f"--access-file {file}: can't be read: {error}") from None

@@ -23,6 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--database", metavar="URL", help="postgresql://…; or GANTRY_DATABASE_URL")
     parser.add_argument("--output", metavar="DIR", help="folder of pages, Parquet files and logs")
     parser.add_argument("--master", metavar="MASTER", help="Spark's: local[*] (default) or spark://HOST:7077")
+    parser.add_argument(
+        "--access-file", metavar="FILE", help="credentials for brokers that ask for them, KEY:SECRET[:TOKEN]"
+    )
     parser.add_argument("--config", metavar="FILE", help="a TOML file of settings")
     parser.add_argument("--ready-file", metavar="FILE", help="written once the scheduler runs")
     options = parser.parse_args(arguments)
@@ -39,6 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "database_url": options.database or os.environ.get("GANTRY_DATABASE_URL"),
                 "output": options.output or (f"{data}/reports" if data else None),
                 "master": options.master,
+                "access_file": options.access_file,
             },
         )
     except StartupError as error:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.errors import StartupError
 from gantry.runtime.lifecycle import Lifecycle
+from spark.access import read_access_file
 from spark.runs import Run
 from spark.scheduler.children import Children, Command
 from spark.scheduler.duty import Duty
@@ -24,10 +25,13 @@ async def run(settings: SchedulerSettings, lifecycle: Lifecycle, *, command: Com
         command: What runs a job; by default `python -m spark.jobs.NAME`.
 
     Raises:
-        StartupError: A setting is missing.
+        StartupError: A setting is missing, or there are no credentials in the file that is said to hold them.
     """
     if not settings.database_url:
         raise StartupError("say where the database is: --database URL or GANTRY_DATABASE_URL; runs are kept there")
+    if settings.access_file is not None:
+        # Each job reads it itself; but what can't be is said when somebody is there to read it.
+        read_access_file(settings.access_file, "access_file")
     duty = Duty(settings.database_url)
     # Where `ps` does not show it.
     environment = {**os.environ, "GANTRY_DATABASE_URL": settings.database_url}
@@ -48,4 +52,5 @@ def job_command(settings: SchedulerSettings, run: Run) -> Sequence[str]:
         *("--namesrv", ";".join(settings.namesrv)),
         *("--master", settings.master),
         *("--output", settings.output),
+        *(() if settings.access_file is None else ("--access-file", settings.access_file)),
     )

@@ -19,6 +19,9 @@ class SchedulerSettings:
     """Pages, Parquet files and the logs of runs."""
     master: str = "local[*]"
     """Spark's: `local[*]` runs inside the job's own process, `spark://HOST:7077` on a cluster."""
+    access_file: str | None = None
+    """Holds the credentials for brokers that ask for them, `ACCESS_KEY:SECRET_KEY[:SECURITY_TOKEN]`. Each job reads it
+    anew, so that they can be changed."""
     timezone: str = "UTC"
     """In which cron expressions are read."""
 

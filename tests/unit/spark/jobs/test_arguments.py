@@ -64,8 +64,37 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
     assert found.access == "KEY:SECRET"
     assert "SECRET" not in repr(found)
     assert "hidden" not in repr(found)
-    with pytest.raises(StartupError, match="--access-file"):
-        read("--access-file", str(tmp_path / "none"))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is not ACCESS_KEY"),
+        (b"HIDDEN", "is not ACCESS_KEY"),
+        (b"KEY:", "is not ACCESS_KEY"),
+        (b"KEY:HIDDEN:TOKEN:MORE", "is not ACCESS_KEY"),
+        (b"KEY:HIDDEN\nKEY2:HIDDEN", "is not ACCESS_KEY"),
+        (b"# mine\nKEY:HIDDEN", "is not ACCESS_KEY"),
+        (b"KEY:" + 20_000 * b"x", "is larger than 16384 bytes"),
+        (None, "can't be read: No such file"),
+    ],
+)
+def test_a_file_without_credentials_is_refused_and_not_shown(
+    content: bytes | None, reason: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "access"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(StartupError) as caught:
+        read("--access-file", str(file))
+    assert str(caught.value).startswith(f"--access-file: {file}: ")
+    assert reason in str(caught.value)
+    assert "HIDDEN" not in str(caught.value)
+
+
+def test_a_security_token_may_follow(tmp_path: Path) -> None:
+    (tmp_path / "access").write_text(" KEY:SECRET:TOKEN=\r\n")
+    assert read("--access-file", str(tmp_path / "access")).access == "KEY:SECRET:TOKEN="
 
 
 @pytest.mark.parametrize(

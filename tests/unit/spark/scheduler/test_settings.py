@@ -1,12 +1,14 @@
 """Settings of the scheduler: from a file and the environment, wrong ones refused by name."""
 
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from gantry.runtime.errors import SettingsError
+from gantry.runtime.errors import SettingsError, StartupError
 from gantry.runtime.settings import load_settings
+from spark.scheduler import bootstrap
 from spark.scheduler.bootstrap import job_command
 from spark.scheduler.settings import JOBS, SchedulerSettings
 from tests.unit.spark.scheduler.test_decide import run
@@ -60,6 +62,24 @@ def test_what_can_not_be_is_refused_by_name(name: str, value: str) -> None:
 def test_a_setting_nobody_knows_is_refused() -> None:
     with pytest.raises(SettingsError, match="NO_SUCH"):
         load(no_such="1")
+
+
+def test_a_job_is_told_where_credentials_lie() -> None:
+    told = job_command(load(access_file="/run/secrets/access"), run(5, "lag_report"))
+    assert told[-2:] == ("--access-file", "/run/secrets/access")
+    assert "--access-file" not in job_command(load(), run(5, "lag_report"))
+
+
+async def test_a_scheduler_does_not_start_with_credentials_that_are_none(tmp_path: Path) -> None:
+    file = tmp_path / "access"
+    file.write_text("HIDDEN")
+    settings = SchedulerSettings(database_url="postgresql://nowhere/g", access_file=str(file))
+    lifecycle: Any = None  # It does not come so far.
+    with pytest.raises(
+        StartupError, match=rf"^access_file: {file}: what it holds is not ACCESS_KEY:SECRET_KEY"
+    ) as caught:
+        await bootstrap.run(settings, lifecycle)
+    assert "HIDDEN" not in str(caught.value)
 
 
 def test_a_job_is_told_where_everything_is_but_no_secret() -> None:
