@@ -14,6 +14,10 @@ from gantry.cli.shown import cell
 POLL_S: Final = 0.5
 # A scheduler looks for queued runs every second or so.
 QUEUED_HINT_S: Final = 15
+# Of a job one run runs at a time. A free scheduler takes a run sooner than this, and then nobody need ask why it waits.
+BEHIND_AFTER_S: Final = 2
+BEHIND_EVERY_S: Final = 5
+BEHIND_RUNS: Final = 100
 # A failed run may be queued again a moment later, to be tried again.
 SECOND_LOOK_S: Final = 1.5
 
@@ -29,6 +33,8 @@ def wait_for_run(remote: Remote, started: dict[str, Any], *, timeout_s: float) -
     path = f"/v1/reports/{segment(started['job'])}/runs/{segment(started['id'])}"
     deadline = time.monotonic() + timeout_s
     hint_at = time.monotonic() + QUEUED_HINT_S
+    behind_at = time.monotonic() + BEHIND_AFTER_S
+    behind: dict[str, Any] | None = None
     teller = _Teller()
     found = started
     try:
@@ -44,8 +50,15 @@ def wait_for_run(remote: Remote, started: dict[str, Any], *, timeout_s: float) -
                 fail(
                     f"run {found['id']} is still {found['status']} after {timeout_s:g} s; it goes on: gantry report runs {found['job']}"
                 )
-            hint = found["status"] == "queued" and found["attempt"] == 0 and time.monotonic() >= hint_at
-            teller.tell(_progress(found, is_late=hint))
+            is_queued = found["status"] == "queued"
+            if is_queued and time.monotonic() >= behind_at:
+                behind = _running(remote, found)
+                behind_at = time.monotonic() + BEHIND_EVERY_S
+            if behind is not None:
+                # From when it is free: a scheduler may have just seen the other run end.
+                hint_at = time.monotonic() + QUEUED_HINT_S
+            hint = is_queued and found["attempt"] == 0 and time.monotonic() >= hint_at
+            teller.tell(_progress(found, behind=behind if is_queued else None, is_late=hint))
             time.sleep(POLL_S)
             found = _look(remote, path)
     finally:
@@ -57,11 +70,17 @@ def _look(remote: Remote, path: str) -> dict[str, Any]:
     return found
 
 
-def _progress(found: dict[str, Any], *, is_late: bool) -> str:
-    return " ".join(_parts(found, is_late=is_late))
+def _running(remote: Remote, queued: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the run of the same job that is running now: until its end no other one is taken."""
+    runs = remote.call("GET", f"/v1/reports/{segment(queued['job'])}/runs", query={"limit": BEHIND_RUNS})["items"]
+    return next((run for run in runs if run["status"] == "running" and run["id"] != queued["id"]), None)
 
 
-def _parts(found: dict[str, Any], *, is_late: bool) -> Iterator[str]:
+def _progress(found: dict[str, Any], *, behind: dict[str, Any] | None, is_late: bool) -> str:
+    return " ".join(_parts(found, behind=behind, is_late=is_late))
+
+
+def _parts(found: dict[str, Any], *, behind: dict[str, Any] | None, is_late: bool) -> Iterator[str]:
     yield f"{found['job']}: {found['status']}"
     progress = found["progress"] or {}
     if progress.get("percent") is not None:
@@ -70,6 +89,8 @@ def _parts(found: dict[str, Any], *, is_late: bool) -> Iterator[str]:
         yield cell(progress["step"])
     if found["status"] == "queued" and found["attempt"]:
         yield f"after attempt {found['attempt']}: {' '.join(cell(found['error'] or 'no reason was given').split())}"
+    if behind is not None:
+        yield f"behind run {behind['id']}, which has been running since {behind['started_at']}"
     if is_late:
         yield "(nobody has taken it yet: is a scheduler running? `gantry up` starts one, and so does `gantry scheduler`)"
 

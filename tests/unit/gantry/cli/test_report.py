@@ -133,10 +133,37 @@ def test_waiting_has_an_end(answers: Answers, gantry: Gantry, monkeypatch: pytes
     monkeypatch.setattr(reportwait.time, "monotonic", lambda: next(moments))
     answers.by_call[f"POST {RUNS}"] = RUN
     answers.by_call[f"GET {RUNS}/r-1"] = RUN
+    answers.by_call[f"GET {RUNS}"] = {"items": [RUN], "next_cursor": None}
     done = gantry("report", "run", "lag_report", "--wait", "--timeout", "30")
     assert done.exit_code == 1
     assert "is a scheduler running?" in done.stderr
     assert "run r-1 is still queued after 30 s" in done.stderr
+
+
+def test_a_run_that_waits_for_another_says_which_and_since_when(
+    answers: Answers, gantry: Gantry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("QUEUED_HINT_S", "BEHIND_AFTER_S", "BEHIND_EVERY_S"):
+        monkeypatch.setattr(reportwait, name, 0)
+    # Nobody is asked to start a scheduler while one is busy; but once that run is over, it is late again.
+    monkeypatch.setattr(reportwait, "QUEUED_HINT_S", 2.5)
+    moments = iter(range(1_000))
+    monkeypatch.setattr(reportwait.time, "monotonic", lambda: next(moments))
+    other = {**RUNNING, "id": "r-0", "trigger": "schedule", "started_at": "2026-11-22T09:29:00.000Z"}
+    ended = {**other, "status": "succeeded"}
+    waiting = {**RUN, "id": "r-2"}
+    answers.by_call[f"POST {RUNS}"] = RUN
+    answers.by_call[f"GET {RUNS}"] = in_turn(
+        *[{"items": [waiting, RUN, last], "next_cursor": None} for last in (other, other, ended)]
+    )
+    answers.by_call[f"GET {RUNS}/r-1"] = in_turn(RUN, RUN, RUN, RUN, RUNNING, DONE)
+    answers.by_call[ROWS] = lag_rows
+    done = gantry("report", "run", "lag_report", "--wait")
+    assert done.exit_code == 0, done.output
+    said = done.stderr.splitlines()
+    assert said[0] == "lag_report: queued behind run r-0, which has been running since 2026-11-22T09:29:00.000Z"
+    assert said[1].startswith("lag_report: queued (nobody has taken it yet")
+    assert said[2:] == ["lag_report: running 40 % reads offsets"]
 
 
 def test_jobs_and_runs_are_listed(answers: Answers, gantry: Gantry) -> None:
