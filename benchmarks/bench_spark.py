@@ -35,6 +35,7 @@ WIDE_TOPIC, WIDE_GROUPS, WIDE_QUEUES = "WideTopic", 2_000, 16
 PROFILE_S_MAX, PROFILE_MIB_MAX = 60.0, 2_048.0
 FROM_BROKER_MIN, FROM_STORE_MIN = 80_000, 150_000
 OFFSETS_S_MAX = 15.0
+GROWTH = 4
 SENDS_PER_S, DISTURBED_MAX = 1_000, 2.0
 MASTER = "local[2]"
 IN_FLIGHT = 8
@@ -139,6 +140,7 @@ def run(*, tiny: bool = False) -> Iterator[Row]:
         yield from _profile(stack, folder, messages)
         yield from _from_broker(stack, messages, tiny=tiny)
         store = Path(stack.facts["brokers"][0]["store"])
+        yield _growth(stack, folder, tiny=tiny)
         yield from _disturbance(stack, folder, tiny=tiny)
         stack.terminate()
         yield from _from_store(store, messages)
@@ -168,7 +170,7 @@ def _reader() -> Iterator["DataFrameReader"]:
 
 def _from_broker(stack: Stack, messages: int, *, tiny: bool) -> Iterator[Row]:
     """Read the broker's messages, and the offsets of many groups."""
-    groups = [f"GID_wide_{number}" for number in range(20 if tiny else WIDE_GROUPS)]
+    groups = _wide_groups(tiny=tiny)
     _put_topic(stack, WIDE_TOPIC, WIDE_QUEUES)
     _commit(stack, groups, WIDE_TOPIC, WIDE_QUEUES)
     pulled = _pulled(stack, messages)
@@ -197,10 +199,11 @@ def _from_store(store: Path, messages: int) -> Iterator[Row]:
 
 
 def _read(reader: "DataFrameReader", messages: int) -> float:
-    """Look at every body once; messages a second."""
+    """Look at every body once; messages a second, when a part was read before."""
     from pyspark.sql import functions as fn  # noqa: PLC0415
 
     frame = reader.option("kind", "messages").option("topics", TOPIC).load()
+    frame.where(f"queue_id < {QUEUES // 4}").agg(fn.sum(fn.length("body"))).collect()
     began = time.perf_counter()
     count, size = frame.agg(fn.count(fn.lit(1)), fn.sum(fn.length("body"))).collect()[0]
     assert (count, size) == (messages, messages * len(frames.BODY)), f"read {count} messages, {size} bytes"
@@ -229,6 +232,25 @@ def _copied(log: Path, messages: int) -> float:
             while file.read(1 << 20):
                 pass
     return messages / (time.perf_counter() - began)
+
+
+def _growth(stack: Stack, folder: Path, *, tiny: bool) -> Row:
+    """Report on many queues, and on a part of them."""
+    groups = _wide_groups(tiny=tiny)
+
+    def seconds(count: int) -> float:
+        chosen = [word for group in groups[:count] for word in ("--group", group)]
+        with _job(stack, folder, "lag_report", *chosen) as child:
+            return _finish(child, folder, "lag_report")[0]
+
+    part, whole = seconds(len(groups) // GROWTH), seconds(len(groups))
+    queues = len(groups) * WIDE_QUEUES
+    name = f"lag_report of {queues:,} group queues"
+    return Row(name, whole, "s", f"of {queues // GROWTH:,}", part, f"≤ {GROWTH} x", whole <= GROWTH * part)
+
+
+def _wide_groups(*, tiny: bool) -> list[str]:
+    return [f"GID_wide_{number}" for number in range(20 if tiny else WIDE_GROUPS)]
 
 
 def _disturbance(stack: Stack, folder: Path, *, tiny: bool) -> Iterator[Row]:

@@ -175,13 +175,14 @@ async def http_open_loop(
 ) -> Result:
     """Send at fixed moments, each on a connection that waits for no answer; latencies count from when each was due.
 
-    As clients with a pool do. Only when all connections wait, a request is sent behind another one's.
+    As clients with a pool do; in turn, so that none is idle long enough for the server to close it. Only when all
+    connections wait, a request is sent behind another one's.
     """
     loop = asyncio.get_running_loop()
     done = loop.create_future()
     state = {"answered": 0, "good": 0}
     latencies: list[float] = []
-    free: list[HttpConnection] = []
+    free: deque[HttpConnection] = deque()
 
     def on_answer(connection: HttpConnection, good: bool) -> None:
         latencies.append(time.perf_counter() - connection.due.popleft())
@@ -203,7 +204,7 @@ async def http_open_loop(
         delay = due - time.perf_counter()
         if delay > 0:
             await asyncio.sleep(delay)
-        connection = free.pop() if free else opened[number % connections]
+        connection = free.popleft() if free else opened[number % connections]
         connection.due.append(due)
         connection.transport.write(make_request(number))
     await asyncio.wait_for(done, 120)
