@@ -1,5 +1,6 @@
 """`gantry report`: backlog and lag reports: jobs, runs, rows, pages."""
 
+import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -69,9 +70,16 @@ def run(
     *,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end, and show what it found.")] = False,
     since: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="Report on a time, such as 2026-11-21T09:30:00Z.")
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="TIME",
+            help="The window, such as 2026-11-21T09:30:00Z: what throughput_rollup sums up, when what backlog_profile counts was stored; a lag_report is always about the moment it runs.",
+        ),
     ] = None,
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Where that time ends.")] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Where the window ends; a job does each one once.")
+    ] = None,
     timeout: Annotated[int, typer.Option(metavar="SECONDS", min=1, help="How long --wait waits.")] = WAIT_MAX_S,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
@@ -86,6 +94,11 @@ def run(
     if (since is None) != (until is None):
         raise typer.BadParameter("--from and --to belong together")
     remote = connect(data, url, key)
+    if since is not None and job == LAG_REPORT:
+        print(
+            f"{job}: is about the moment it runs; --from and --to only name the run, which is made once",
+            file=sys.stderr,
+        )
     body = {} if since is None else {"window": {"from": since, "to": until}}
     started = remote.call("POST", f"/v1/reports/{segment(job)}/runs", body=body)
     if not wait:

@@ -62,8 +62,17 @@ def make_parser(job: str, description: str) -> argparse.ArgumentParser:
         default=[],
         help="only this group (again for more); not kept in Postgres",
     )
-    parser.add_argument("--from", metavar="T", dest="start", type=moment, help="ISO 8601, such as 2026-11-21T09:30:00Z")
-    parser.add_argument("--to", metavar="T", dest="end", type=moment, help="where the stretch of time ends")
+    parser.add_argument(
+        "--from",
+        metavar="T",
+        dest="start",
+        type=moment,
+        help="the window, such as 2026-11-21T09:30:00Z: what throughput_rollup sums up, when what backlog_profile counts"
+        " was stored; a lag_report is always about the moment it runs",
+    )
+    parser.add_argument(
+        "--to", metavar="T", dest="end", type=moment, help="where the window ends; each one is done once"
+    )
     parser.add_argument(
         "--access-file", metavar="FILE", help="credentials for brokers that ask for them, KEY:SECRET[:TOKEN]"
     )
@@ -96,6 +105,8 @@ def read_arguments(
         parser.error("--to: is not after --from")
     if options.attempt is not None and options.run is None:
         parser.error("--attempt: says which attempt of --run")
+    if options.run is not None and options.start is not None:
+        parser.error("--from: a run has its window; leave --run or --from and --to away")
     if options.run is not None and options.group:
         parser.error("--group: a run is about all groups; leave --run or --group away")
     refuse_unknown_environment(environment)

@@ -9,6 +9,7 @@ from pyspark.sql import functions as fn
 
 from spark.jobs.ledger import utc_of
 from spark.jobs.running import Job, Work, main
+from spark.runs import Run
 from spark.transforms.backlog_profile import COLUMNS, backlog_profile
 
 TOPICS_APART_MAX: Final = 32
@@ -17,16 +18,19 @@ TOPICS_APART_MAX: Final = 32
 
 def compute(work: Work) -> DataFrame:
     """Return a row for each bucket of each section of each group and topic."""
-    window = work.arguments.window
-    limits = {"from": utc_of(window.start), "to": utc_of(window.end)} if window else {}
     # Read twice: for its extent, and to be profiled; the second look would see another backlog.
-    backlog = work.read("backlog", **limits).select(*COLUMNS).persist()
+    backlog = work.read("backlog", **limits_of(work.run)).select(*COLUMNS).persist()
     work.step(30, "looking at the backlog")
     # toArrow and not collect, which would turn times into those of this machine's zone.
     extent = backlog.where(fn.col("stored_at").isNotNull()).groupBy("topic").agg(fn.min("stored_at").alias("first"))
     first: dict[str, datetime] = {row["topic"]: row["first"].astimezone(UTC) for row in extent.toArrow().to_pylist()}
     work.step(50, "reading its messages")
     return backlog_profile(backlog, _messages(work, first), as_of=work.now)
+
+
+def limits_of(run: Run) -> dict[str, str]:
+    """Return the options of the data source that leave what was stored in a run's window; none without a window."""
+    return {} if run.window_start is None else {"from": utc_of(run.window_start), "to": utc_of(run.window_end)}
 
 
 def _messages(work: Work, first: dict[str, datetime]) -> DataFrame | None:

@@ -30,7 +30,7 @@ def window_of(work: Work) -> Window:
     """Return the stretch of time that a run is about: what it was asked for, or the hour before."""
     if work.run.window_start is not None:
         return Window(work.run.window_start, work.run.window_end)
-    return work.arguments.window or Window(work.now - WINDOW_DEFAULT, work.now)
+    return Window(work.now - WINDOW_DEFAULT, work.now)
 
 
 def hour_of(moment: datetime) -> datetime:

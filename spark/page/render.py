@@ -76,7 +76,8 @@ def _page(title: str, head: Html, main: Html, *, about: Content, foot: str) -> H
 def _about(rows: Sequence[Mapping[str, Any]], made_at: datetime, run: Mapping[str, Any]) -> Content:
     as_of = max((found for row in rows if (found := moment(row.get("as_of"))) is not None), default=None)
     window = run.get("window") or {}
-    since, until = moment(window.get("from")), moment(window.get("to"))
+    # What is of one moment is not about its run's window, which only names the run.
+    since, until = (None, None) if as_of else (moment(window.get("from")), moment(window.get("to")))
     took = number(run.get("duration_ms"))
     parts: list[Content] = [
         ["As of ", at(as_of)] if as_of else None,

@@ -119,7 +119,7 @@ async def test_the_latest_is_of_the_newest_window_that_succeeded(database: Datab
         old = (await reports.start("lag_report", HOUR, actor=ALICE)).run
         newer = Window(NOON, NOON + timedelta(hours=1))
         new = (await reports.start("lag_report", newer, actor=ALICE)).run
-        await set_status(session, new.id, "succeeded", finished_at=NOON)
+        await set_status(session, new.id, "succeeded", finished_at=NOON + timedelta(hours=1))
         await set_status(session, old.id, "succeeded", finished_at=NOON + timedelta(hours=2))
         failed = (await reports.start("lag_report", None, actor=ALICE)).run
         await set_status(session, failed.id, "failed")
@@ -129,6 +129,23 @@ async def test_the_latest_is_of_the_newest_window_that_succeeded(database: Datab
         await session.execute(insert(REPORT_PAGES).values(run_id=new.id, html="<p>ok</p>"))
         assert await reports.html(new.id) == "<p>ok</p>"
         assert await reports.html(old.id) is None
+
+
+async def test_a_window_that_ends_in_the_future_is_not_the_latest_until_then(database: Database) -> None:
+    async with database.transaction() as session:
+        reports = ReportRepository(session)
+        found = []
+        for hours, window in ((1, Window(NOON, NOON + timedelta(days=9))), (2, HOUR), (3, None)):
+            run = (await reports.start("lag_report", window, actor=ALICE)).run
+            ended = NOON + timedelta(hours=hours)
+            end = ended if window is None else window.end
+            await set_status(session, run.id, "succeeded", finished_at=ended, window_end=end)
+            latest = await reports.latest("lag_report")
+            assert latest is not None
+            found.append((latest.id == run.id, latest.finished_at))
+        assert found == [
+            (True, NOON + timedelta(hours=1)), (False, NOON + timedelta(hours=1)), (True, NOON + timedelta(hours=3)),
+        ]  # fmt: skip
 
 
 def lag_row(run_id, group, topic, broker=None, queue_id=None):

@@ -101,7 +101,9 @@ class ReportRepository:
     async def latest(self, job: str) -> Row[Any] | None:
         """Return the run that succeeded for the newest window; one over an older window that came later is not it."""
         query = select(REPORT_RUNS).where(_RUN.job == job, _RUN.status == SUCCEEDED)
-        newest = query.order_by(_RUN.window_end.desc(), _RUN.finished_at.desc().nulls_last()).limit(1)
+        # Of a window that ends in the future a run knows what was until it ended: later runs are newer all the same.
+        end = func.least(_RUN.window_end, _RUN.finished_at)
+        newest = query.order_by(end.desc(), _RUN.finished_at.desc().nulls_last()).limit(1)
         return (await self._session.execute(newest)).one_or_none()
 
     async def page(

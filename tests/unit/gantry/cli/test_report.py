@@ -73,8 +73,10 @@ def test_a_run_is_started_and_named(answers: Answers, gantry: Gantry) -> None:
     assert done.exit_code == 0, done.output
     assert answers.body() == {}
     assert "r-1" in done.stdout
-    gantry("report", "run", "lag_report", "--from", "2026-11-21T00:00:00Z", "--to", "2026-11-22T00:00:00Z")
+    assert done.stderr == ""
+    named = gantry("report", "run", "lag_report", "--from", "2026-11-21T00:00:00Z", "--to", "2026-11-22T00:00:00Z")
     assert answers.body() == {"window": {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}}
+    assert "lag_report: is about the moment it runs" in named.stderr
     assert json.loads(gantry("report", "run", "lag_report", "--json").stdout) == RUN
 
 

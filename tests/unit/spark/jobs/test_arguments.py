@@ -108,6 +108,16 @@ def test_a_security_token_may_follow(tmp_path: Path) -> None:
         ("--run", RUN),
         ("--attempt", "1"),
         ("--run", RUN, "--group", "a", "--database", "postgresql://x"),
+        (
+            "--run",
+            RUN,
+            "--from",
+            "2026-11-21T09:00:00Z",
+            "--to",
+            "2026-11-21T10:00:00Z",
+            "--database",
+            "postgresql://x",
+        ),
     ],
 )
 def test_what_can_not_be_meant_is_a_usage_error(given: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from spark.jobs.arguments import Window
+from spark.jobs.backlog_profile import limits_of
 from spark.jobs.running import run_view, to_rows
 from spark.jobs.throughput_rollup import day_of, hour_of, window_of
 from spark.runs import Run
@@ -55,18 +56,23 @@ def test_a_run_is_shown_as_the_rest_api_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of_run", "of_arguments", "expected"),
+    ("of_run", "expected"),
     [
-        (NOON - timedelta(hours=3), None, Window(NOON - timedelta(hours=3), NOON)),
-        (None, Window(NOON - timedelta(days=1), NOON), Window(NOON - timedelta(days=1), NOON)),
-        (None, None, Window(NOON - timedelta(hours=1), NOON)),
+        (NOON - timedelta(hours=3), Window(NOON - timedelta(hours=3), NOON)),
+        (None, Window(NOON - timedelta(hours=1), NOON)),
     ],
 )
-def test_a_rollup_is_about_what_it_was_asked_for(
-    of_run: datetime | None, of_arguments: Window | None, expected: Window
-) -> None:
-    work: Any = SimpleNamespace(run=run(window_start=of_run), arguments=SimpleNamespace(window=of_arguments), now=NOON)
+def test_a_rollup_is_about_what_it_was_asked_for(of_run: datetime | None, expected: Window) -> None:
+    work: Any = SimpleNamespace(run=run(window_start=of_run), now=NOON)
     assert window_of(work) == expected
+
+
+def test_a_profile_is_of_what_was_stored_in_the_window() -> None:
+    assert limits_of(run()) == {}
+    assert limits_of(run(window_start=NOON - timedelta(hours=1))) == {
+        "from": "2026-11-21T11:34:56.789Z",
+        "to": "2026-11-21T12:34:56.789Z",
+    }
 
 
 def test_a_rollup_begins_where_its_hour_and_day_do() -> None:
