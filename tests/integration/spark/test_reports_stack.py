@@ -1,4 +1,4 @@
-"""A lag report on a real stack, asked for over HTTP: the scheduler runs it, and it is there in every form."""
+"""Reports on a real stack, asked for over HTTP: the scheduler runs them, and they are there in every form."""
 
 import time
 from collections.abc import Iterator
@@ -24,7 +24,8 @@ def stack() -> Iterator[Stack]:
     quiet = {
         f"GANTRY_SCHEDULER_{job.upper()}_CRON": "" for job in ("lag_report", "throughput_rollup", "backlog_profile")
     }
-    with Stack(brokers=1, environment=quiet, scheduler=True) as running:
+    often = {"GANTRY_GATEWAY_SAMPLE_INTERVAL_MS": "300"}
+    with Stack(brokers=1, environment=quiet | often, scheduler=True) as running:
         yield running
 
 
@@ -32,21 +33,25 @@ def prepare(client: httpx.Client) -> None:
     """Ten messages, of which group READERS has consumed four."""
     assert client.put("/v1/topics/LAGGED", json={"read_queues": 1, "write_queues": 1}).status_code in {200, 201}
     assert client.put("/v1/groups/READERS", json={}).status_code in {200, 201}
-    queue = {"broker": "broker-a", "id": 0}
-    for number in range(10):
-        message = {"body": f"m{number}", "tag": "AA", "queue": queue}
-        deadline = time.monotonic() + 30
-        while (answer := client.post("/v1/topics/LAGGED/messages", json=message)).status_code != 201:
-            assert time.monotonic() < deadline, answer.text
+    send(client, "LAGGED", 10)
     offsets = [{"topic": "LAGGED", "broker": "broker-a", "queue_id": 0, "offset": "4"}]
     assert client.put("/v1/groups/READERS/offsets", json={"offsets": offsets}).status_code == 200
 
 
-def finished(client: httpx.Client, stack: Stack, run: str) -> dict[str, Any]:
+def send(client: httpx.Client, topic: str, messages: int) -> None:
+    queue = {"broker": "broker-a", "id": 0}
+    for number in range(messages):
+        message = {"body": f"m{number}", "tag": "AA", "queue": queue}
+        deadline = time.monotonic() + 30
+        while (answer := client.post(f"/v1/topics/{topic}/messages", json=message)).status_code != 201:
+            assert time.monotonic() < deadline, answer.text
+
+
+def finished(client: httpx.Client, stack: Stack, run: str, *, job: str = "lag_report") -> dict[str, Any]:
     found: dict[str, Any] = {}
 
     def has_ended() -> bool:
-        found.update(client.get(f"/v1/reports/lag_report/runs/{run}").json())
+        found.update(client.get(f"/v1/reports/{job}/runs/{run}").json())
         return found["status"] not in {"queued", "running"}
 
     stack.wait_for(has_ended, "to finish a report", timeout_s=RUN_TIMEOUT_S)
@@ -87,3 +92,27 @@ def shown(stack: Stack, run: dict[str, Any], page: str) -> None:
     names = ("level", "group", "topic", "lag_messages", "lag_seconds", "verdict")
     assert sorted(tuple(row[name] for name in names) for row in written) == [row[:-1] for row in kept]
     assert {row["as_of"] for row in written} == {row[-1].astimezone(UTC) for row in kept}
+
+
+def test_a_topic_that_nobody_reads_has_a_throughput(stack: Stack) -> None:
+    def sampled(end: int) -> bool:
+        query = "SELECT 1 FROM lag_samples WHERE topic = 'UNREAD' AND group_name IS NULL AND max_offsets = %s::bigint[] LIMIT 1"
+        with psycopg.connect(stack.facts["postgres"]) as connection:
+            return connection.execute(query, ([end],)).fetchone() is not None
+
+    with stack.http() as client:
+        assert client.put("/v1/topics/UNREAD", json={"read_queues": 1, "write_queues": 1}).status_code in {200, 201}
+        stack.wait_for(lambda: sampled(0), "to sample a topic")
+        send(client, "UNREAD", 7)
+        stack.wait_for(lambda: sampled(7), "to sample what came")
+        asked = client.post("/v1/reports/throughput_rollup/runs", json={})
+        run = finished(client, stack, asked.json()["id"], job="throughput_rollup")
+        assert (run["status"], run["error"]) == ("succeeded", None)
+    with psycopg.connect(stack.facts["postgres"]) as connection:
+        found = connection.execute(
+            "SELECT group_name, sum(messages), max(rate_max) FROM report_throughput"
+            " WHERE topic = 'UNREAD' AND unit = 'hour' GROUP BY group_name"
+        ).fetchall()
+    ((group, messages, rate_max),) = found
+    assert (group, messages) == (None, 7)
+    assert rate_max > 0
