@@ -7,14 +7,14 @@ is a row whose other columns are null, so that a count is right whatever happens
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from gantry.client.backlog import UNIT_ROW, UNITS_MAX, Backlog
@@ -27,7 +27,7 @@ from spark.datasource.batches import ROWS_PER_BATCH, arrow_schema
 from spark.datasource.options import Options, Position, Where
 from spark.datasource.partitions import Region, RegionsPartition, plan_regions, split
 from spark.datasource.places import Place, find_places
-from spark.datasource.pushdown import Pushed, Wanted, push_down
+from spark.datasource.pushdown import NarrowedReader, Pushed, Wanted
 
 log = logger("spark.backlog")
 
@@ -48,20 +48,14 @@ Units = npt.NDArray[Any]
 """Rows of UNIT."""
 
 
-class BacklogReader(DataSourceReader):
+class BacklogReader(NarrowedReader):
     """Reads kind `backlog`."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
-        self._pushed = _asked_by_options(options)
+    exact = EXACT
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name.
-        """Take what is asked of any column but sizes and physical offsets; return the rest."""
-        pushed, left = push_down(filters, exact=EXACT)
-        for column, wanted in pushed.columns.items():
-            self._pushed = self._pushed.also(column, wanted)
-        return left
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._pushed = _asked_by_options(options)
 
     def partitions(self) -> list[InputPartition]:
         """Look where the groups are. Raises SurveyError, ClientError, TimeoutError."""

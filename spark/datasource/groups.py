@@ -1,35 +1,25 @@
 """Kind `groups`: who consumes for each group at each broker, and whether it may; one look, as kind `offsets`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import InputPartition
 
 from gantry.remoting.bodies.connections import ConsumerConnection
 from spark.datasource import live
 from spark.datasource.batches import plan_rows, unpack_rows
-from spark.datasource.options import Options
 from spark.datasource.partitions import RowsPartition
-from spark.datasource.pushdown import Pushed, push_down
+from spark.datasource.pushdown import NarrowedReader
 from spark.datasource.survey import BrokerView, Survey, look
 
 EXACT = ("group", "broker")
 
 
-class GroupsReader(DataSourceReader):
+class GroupsReader(NarrowedReader):
     """Reads kind `groups`."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
-        self._pushed = Pushed()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name.
-        """Take what is asked of groups and brokers; return the rest."""
-        self._pushed, left = push_down(filters, exact=EXACT)
-        return left
+    exact = EXACT
 
     def partitions(self) -> list[InputPartition]:
         """Look at the brokers. Raises SurveyError, ClientError, TimeoutError."""

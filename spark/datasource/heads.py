@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import InputPartition
 
 from gantry.client.answers import read_body
 from gantry.client.backlog import UNIT_ROW, Backlog, Head, HeadQuery
@@ -28,10 +27,9 @@ from gantry.remoting.headers.query import ViewMessageHeader
 from spark.datasource import live
 from spark.datasource.batches import plan_rows, record_batch, rows_to_columns, unpack_rows
 from spark.datasource.filters import ALL, TagFilter
-from spark.datasource.options import Options
 from spark.datasource.partitions import Region, RowsPartition, chunks
 from spark.datasource.places import Place, Places, find_places
-from spark.datasource.pushdown import Pushed, push_down
+from spark.datasource.pushdown import NarrowedReader
 from spark.datasource.survey import REQUESTS_MAX
 
 EXACT = ("group", "topic", "broker", "queue_id")
@@ -87,18 +85,10 @@ class Tags:
 NOTHING: Final = Tags()
 
 
-class HeadsReader(DataSourceReader):
+class HeadsReader(NarrowedReader):
     """Reads kind `heads`."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
-        self._pushed = Pushed()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name.
-        """Take what is asked of groups, topics, brokers and queues; return the rest."""
-        self._pushed, left = push_down(filters, exact=EXACT)
-        return left
+    exact = EXACT
 
     def partitions(self) -> list[InputPartition]:
         """Look where the groups are. Raises SurveyError, ClientError, TimeoutError."""

@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from gantry.client.engine import ClientEngine
@@ -20,7 +20,7 @@ from spark.datasource import live
 from spark.datasource.batches import ROWS_PER_BATCH, arrow_schema
 from spark.datasource.options import Options, Position, Where
 from spark.datasource.partitions import Region, RegionsPartition, plan_regions
-from spark.datasource.pushdown import Pushed, push_down
+from spark.datasource.pushdown import NarrowedReader, Pushed
 from spark.datasource.queuepull import Block, RegionPuller, log_losses
 from spark.datasource.recordbounds import RowFilter
 from spark.datasource.records import RecordDecoder
@@ -32,18 +32,11 @@ TAGS_MAX: Final = 64
 """A broker compares each unit with all of them."""
 
 
-class MessagesReader(DataSourceReader):
+class MessagesReader(NarrowedReader):
     """Reads kind `messages`."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
-        self._pushed = Pushed()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name.
-        """Take what is asked of queues; read less where offsets, tags or store times are asked for."""
-        self._pushed, left = push_down(filters, exact=EXACT, narrowing=NARROWING)
-        return left
+    exact = EXACT
+    narrowing = NARROWING
 
     def partitions(self) -> list[InputPartition]:
         """Look at the queues.

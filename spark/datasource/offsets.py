@@ -4,35 +4,25 @@ All of it is one look at the brokers, made while planning: tasks only hand on wh
 one moment and a task that is run again gives the same.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import InputPartition
 
 from spark.datasource import live
 from spark.datasource.batches import plan_rows, unpack_rows
-from spark.datasource.options import Options
 from spark.datasource.partitions import RowsPartition
 from spark.datasource.places import Place, find_places
-from spark.datasource.pushdown import Pushed, push_down
+from spark.datasource.pushdown import NarrowedReader
 
 EXACT = ("group", "topic", "broker", "queue_id")
 
 
-class OffsetsReader(DataSourceReader):
+class OffsetsReader(NarrowedReader):
     """Reads kind `offsets`."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
-        self._options = options
-        self._schema = schema
-        self._pushed = Pushed()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name.
-        """Take what is asked of groups, topics, brokers and queues; return the rest."""
-        self._pushed, left = push_down(filters, exact=EXACT)
-        return left
+    exact = EXACT
 
     def partitions(self) -> list[InputPartition]:
         """Look at the brokers. Raises SurveyError, ClientError, TimeoutError."""

@@ -74,7 +74,7 @@ class Options:
     max_messages_per_trigger: int | None = None
     include_system: bool = False
     pushdown: bool = False
-    """Whether what a query filters by decides what is read; see `pushdown.Unpushed`."""
+    """Whether what a query filters by decides what is read; see pushdown.py."""
 
 
 # Which options say something for which kind; those of the connection are common to all.

@@ -1,8 +1,8 @@
 """What Spark asks of a column, pushed down to where it saves work.
 
-Spark calls `pushFilters` once with filters that all have to hold. A reader names the columns it can decide row by row
-or by what it plans to read (`exact`); of those Spark evaluates nothing again. Others, which only help to read less
-(`narrowing`), are given back too. All else is Spark's.
+Spark pushes filters once, and all have to hold. A reader names the columns it can decide row by row or by what it plans to
+read (`exact`); of those Spark evaluates nothing again. Others, which only help to read less (`narrowing`), are given back
+too. All else is Spark's.
 
 Only on request: Spark keeps one plan of reading for all queries of a frame (ADR 0015).
 """
@@ -26,8 +26,9 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
+from pyspark.sql.types import StructType
 
-from spark.datasource.options import micros
+from spark.datasource.options import Options, micros
 
 Value = str | int
 """A column's value as it is compared: times are µs since 1970."""
@@ -87,11 +88,35 @@ class Pushed:
         return replace(self, columns={**self.columns, column: self.wanted(column).both(wanted)})
 
 
-class Unpushed(DataSourceReader):
-    """A reader that nothing is pushed down to, so that any query may use what it plans."""
+class NarrowedReader(DataSourceReader):
+    """A reader that can leave out what a query does not want."""
 
-    def __init__(self, reader: DataSourceReader) -> None:
+    exact: Collection[str] = ()
+    narrowing: Collection[str] = ()
+    """As `push_down` has them."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pushed = Pushed()
+
+    def narrow(self, filters: Sequence[Filter]) -> list[Filter]:
+        """Take what the reader decides, before it plans; return the rest."""
+        pushed, left = push_down(filters, exact=self.exact, narrowing=self.narrowing)
+        for column, wanted in pushed.columns.items():
+            self._pushed = self._pushed.also(column, wanted)
+        return left
+
+
+class PushedReader(DataSourceReader):
+    """Has Spark push filters down to a reader."""
+
+    def __init__(self, reader: NarrowedReader) -> None:
         self._reader = reader
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name.
+        """Take what the reader decides; return the rest."""
+        return self._reader.narrow(filters)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan, as the reader does."""

@@ -19,14 +19,14 @@ from spark.datasource.heads import HeadsReader
 from spark.datasource.messages import MessagesReader
 from spark.datasource.offsets import OffsetsReader
 from spark.datasource.options import BACKLOG, GROUPS, HEADS, MESSAGES, OFFSETS, OptionError, Options, read_options
-from spark.datasource.pushdown import Unpushed
+from spark.datasource.pushdown import NarrowedReader, PushedReader
 from spark.datasource.schema import BY_KIND
 from spark.datasource.storedir import StoreDirReader
 from spark.datasource.streamreader import MessageStreamReader
 
 NAME: Final = "gantry"
 
-_READERS: Final[Mapping[str, Callable[[Options, StructType], DataSourceReader]]] = {
+_READERS: Final[Mapping[str, Callable[[Options, StructType], NarrowedReader]]] = {
     OFFSETS: OffsetsReader,
     HEADS: HeadsReader,
     GROUPS: GroupsReader,
@@ -56,10 +56,10 @@ class GantryDataSource(DataSource):
                 "maxMessagesPerTrigger", options.max_messages_per_trigger, "means nothing outside of readStream"
             )
         if options.path is not None:
-            reader: DataSourceReader = StoreDirReader(options.kind, options, schema)
+            reader: NarrowedReader = StoreDirReader(options, schema)
         else:
             reader = _READERS[options.kind](options, schema)
-        return reader if options.pushdown else Unpushed(reader)
+        return PushedReader(reader) if options.pushdown else reader
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name.
         """Return what follows the messages of topics. Raises OptionError."""

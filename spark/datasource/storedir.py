@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from gantry.model.javahash import java_hash
@@ -27,7 +27,7 @@ from spark.datasource.offsets import offsets_row
 from spark.datasource.options import BACKLOG, MESSAGES, OFFSETS, OptionError, Options, Position, Where
 from spark.datasource.partitions import Region, RegionsPartition, RowsPartition, plan_regions
 from spark.datasource.places import Place
-from spark.datasource.pushdown import Pushed, Wanted, push_down
+from spark.datasource.pushdown import NarrowedReader, Pushed, Wanted
 from spark.datasource.recordbounds import Bounds, Damage
 from spark.datasource.records import RecordDecoder
 from spark.datasource.storefiles import open_store, store_name
@@ -64,24 +64,20 @@ class UnitsPartition(RegionsPartition):
     units: tuple[bytes, ...] = ()
 
 
-class StoreDirReader(DataSourceReader):
+class StoreDirReader(NarrowedReader):
     """Reads a store that is not running."""
 
-    def __init__(self, kind: str, options: Options, schema: StructType) -> None:
+    def __init__(self, options: Options, schema: StructType) -> None:
         """Make a reader. Raises OptionError for kinds that only brokers can answer."""
+        super().__init__(options, schema)
+        kind = options.kind
         if kind not in _PUSHED:
             raise OptionError("path", options.path, f"means nothing for kind {kind}, which only brokers can answer")
         assert options.path is not None
-        self._kind, self._options, self._schema, self._path = kind, options, schema, options.path
-        self._pushed = _asked_by_options(options) if kind == BACKLOG else Pushed()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name.
-        """Take what the kind can decide; return the rest."""
-        exact, narrowing = _PUSHED[self._kind]
-        pushed, left = push_down(filters, exact=exact, narrowing=narrowing)
-        for column, wanted in pushed.columns.items():
-            self._pushed = self._pushed.also(column, wanted)
-        return left
+        self._kind, self._path = kind, options.path
+        self.exact, self.narrowing = _PUSHED[kind]
+        if kind == BACKLOG:
+            self._pushed = _asked_by_options(options)
 
     def partitions(self) -> list[InputPartition]:
         """Look at the store. Raises StoreFileError, OptionError."""

@@ -18,6 +18,7 @@ from spark.datasource.groups import GroupsReader
 from spark.datasource.heads import HeadsReader
 from spark.datasource.offsets import OffsetsReader
 from spark.datasource.options import read_options
+from spark.datasource.pushdown import NarrowedReader
 from spark.datasource.schema import BY_KIND
 from tests.support.brokerprocess import BrokerProcess, NamesrvProcess, Peer, peer_of
 
@@ -29,16 +30,16 @@ READERS: dict[str, Any] = {
 }
 
 
-def reader(kind: str, **options: Any) -> DataSourceReader:
+def reader(kind: str, **options: Any) -> NarrowedReader:
     """Return a reader of the given options; `start` stands for `from`."""
     texts = {"from" if name == "start" else name: str(value) for name, value in options.items()}
-    made: DataSourceReader = READERS[kind](read_options({"kind": kind, **texts}), BY_KIND[kind])
+    made: NarrowedReader = READERS[kind](read_options({"kind": kind, **texts}), BY_KIND[kind])
     return made
 
 
-def read(made: DataSourceReader, filters: Sequence[Filter] = ()) -> list[dict[str, Any]]:
+def read(made: NarrowedReader, filters: Sequence[Filter] = ()) -> list[dict[str, Any]]:
     """Plan and read as Spark does: push down, plan, and hand reader and tasks to other processes."""
-    left = list(made.pushFilters(list(filters)))
+    left = made.narrow(filters)
     assert all(any(one is given for given in filters) for one in left)
     tasks = pickle.loads(pickle.dumps(list(made.partitions())))
     return [row for task in tasks for row in read_task(made, task)]

@@ -36,7 +36,7 @@ def reader(**options: Any) -> MessagesReader:
 
 def read(made: MessagesReader, filters: Sequence[Filter] = ()) -> list[dict[str, Any]]:
     """As Spark does it: push down, plan, and hand reader and tasks to other processes."""
-    made.pushFilters(list(filters))
+    made.narrow(filters)
     tasks = pickle.loads(pickle.dumps(made.partitions()))
     return [row for task in tasks for row in read_task(made, task)]
 

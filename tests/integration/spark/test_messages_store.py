@@ -31,7 +31,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def rows_of(path: Path | str, kind: str = "messages", **options: str) -> list[dict[str, Any]]:
     """Read without Spark: what the reader hands to it, task by task, as often as it likes."""
-    reader = StoreDirReader(kind, read_options({"kind": kind, "path": str(path), **options}), BY_KIND[kind])
+    reader = StoreDirReader(read_options({"kind": kind, "path": str(path), **options}), BY_KIND[kind])
     tasks = reader.partitions()
     found = [[batch.to_pylist() for batch in reader.read(task)] for task in tasks]
     assert found == [[batch.to_pylist() for batch in reader.read(task)] for task in tasks]

@@ -32,20 +32,19 @@ def source(kind: str, **options: str) -> GantryDataSource:
     ],
 )
 def test_each_kind_has_a_schema_and_a_reader(kind, reader):
-    one = source(kind, pushdown="true")
+    one = source(kind)
     assert one.schema() == BY_KIND[kind]
     assert isinstance(one.reader(one.schema()), reader)
 
 
 def test_nothing_is_pushed_down_that_was_not_asked_for():
-    reader = source("offsets").reader(BY_KIND["offsets"])
-    some = [EqualTo(("topic",), "Orders")]
-    assert list(reader.pushFilters(some)) == some
-    assert list(source("offsets", pushdown="true").reader(BY_KIND["offsets"]).pushFilters(some)) == []
+    filters = [EqualTo(("topic",), "Orders"), EqualTo(("lag",), 1)]
+    assert list(source("offsets").reader(BY_KIND["offsets"]).pushFilters(filters)) == filters
+    assert list(source("offsets", pushdown="true").reader(BY_KIND["offsets"]).pushFilters(filters)) == filters[1:]
 
 
 def test_a_path_is_read_without_brokers_and_a_stream_follows_messages():
-    assert isinstance(source("offsets", path="store", pushdown="true").reader(BY_KIND["offsets"]), StoreDirReader)
+    assert isinstance(source("offsets", path="store").reader(BY_KIND["offsets"]), StoreDirReader)
     stream = source("messages", maxMessagesPerTrigger="5").streamReader(BY_KIND["messages"])
     assert isinstance(stream, MessageStreamReader)
 
@@ -61,7 +60,7 @@ def test_what_can_not_be_followed_or_bounded_is_refused_by_name():
 
 def test_only_the_kinds_own_schema_is_read():
     as_spark_has_it = StructType([StructField(field.name, field.dataType, nullable=True) for field in GROUPS])
-    assert isinstance(source("groups", pushdown="true").reader(as_spark_has_it), GroupsReader)
+    assert isinstance(source("groups").reader(as_spark_has_it), GroupsReader)
     for other in (GROUPS[:3], StructType([*GROUPS[:-1], StructField("error", LongType())])):
         with pytest.raises(OptionError, match="kind groups has its own"):
             source("groups").reader(StructType(list(other)))
