@@ -1,4 +1,4 @@
-"""Samples of lag from Postgres: as a Spark frame with a row for each queue, and as lines for a page.
+"""Samples of lag from Postgres, as a Spark frame with a row for each queue.
 
 Table lag_samples has a row for each group, topic and broker with an array for all its queues, and only where something
 changed (or five minutes went by): up to the round before a row nothing had moved. A topic that no group is sampled of has
@@ -9,9 +9,9 @@ a day of samples has millions.
 """
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Final
 
 import pyarrow as pa
 from psycopg import sql
@@ -25,7 +25,6 @@ WRITTEN_EVERY: Final = timedelta(minutes=5)
 ROWS_MAX: Final = 2_000_000
 """Rows of queues in one frame; where there would be more, samples are further apart."""
 STEPS: Final = tuple(timedelta(seconds=seconds) for seconds in (30, 60, 120, 300, 900, 3_600))
-HISTORY_STEP: Final = timedelta(minutes=5)
 
 # Postgres writes an empty text as "", and nothing at all for a null.
 _TYPES: Final = {
@@ -156,36 +155,3 @@ def parse_csv(chunks: Iterable[bytes | bytearray | memoryview]) -> pa.Table:
 def samples_frame(spark: SparkSession, table: pa.Table) -> DataFrame:
     """Return a table of samples as a Spark frame with the columns of SCHEMA."""
     return spark.createDataFrame(table)
-
-
-def read_history(
-    connection: Connection, *, since: datetime, until: datetime, pairs: Sequence[tuple[str, str]]
-) -> Iterator[dict[str, Any]]:
-    """Yield how the lag of some groups on topics went, a point every HISTORY_STEP: sampled_at, group, topic, lag.
-
-    `lag` is None where it was not known for a queue that holds messages. Raises psycopg.Error.
-    """
-    if not pairs:
-        return
-    rows = connection.execute(
-        "SELECT max(sampled_at), group_name, topic, CASE WHEN bool_and(known) THEN sum(lag)::bigint END FROM ("
-        "  SELECT DISTINCT ON (group_name, topic, broker, bucket) sampled_at, group_name, topic, broker, known, lag,"
-        "    date_bin(%(step)s, sampled_at, 'epoch') AS bucket"
-        "  FROM lag_samples, LATERAL ("
-        "    SELECT bool_and(committed IS NOT NULL OR low = high) AS known,"
-        "      sum(CASE WHEN committed IS NULL THEN 0 ELSE greatest(0, high - greatest(committed, low)) END) AS lag"
-        "    FROM unnest(min_offsets, max_offsets, committed_offsets) AS queue(low, high, committed)) AS queues"
-        "  WHERE sampled_at BETWEEN %(since)s AND %(until)s AND (group_name, topic) IN"
-        "    (SELECT * FROM unnest(%(groups)s::text[], %(topics)s::text[]))"
-        "  ORDER BY group_name, topic, broker, bucket, sampled_at DESC) AS sample"
-        " GROUP BY group_name, topic, bucket ORDER BY group_name, topic, bucket",
-        {
-            "step": HISTORY_STEP,
-            "since": since,
-            "until": until,
-            "groups": [group for group, _ in pairs],
-            "topics": [topic for _, topic in pairs],
-        },
-    )
-    for sampled_at, group, topic, lag in rows:
-        yield {"sampled_at": sampled_at.astimezone(UTC), "group": group, "topic": topic, "lag": lag}

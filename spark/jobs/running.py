@@ -24,7 +24,8 @@ from spark.datasource.options import MESSAGES
 from spark.jobs.arguments import Arguments, make_parser, read_arguments
 from spark.jobs.failures import FAILED, failure_of
 from spark.jobs.ledger import DoneAlreadyError, Ledger, NoLedger, RunLedger, utc_of
-from spark.lagsamples import SCHEMA, read_history, read_samples, samples_frame
+from spark.laghistory import read_history
+from spark.lagsamples import SCHEMA, read_samples, samples_frame
 from spark.page import render
 from spark.parquet import write_parquet
 from spark.postgres import connect
