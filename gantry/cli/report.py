@@ -22,6 +22,8 @@ LATEST: Final = "latest"
 WAIT_MAX_S: Final = 3_600
 REASONS_MAX: Final = 10
 """Causes and next steps under the table: of the worst."""
+FINE_MAX: Final = 20
+"""Rows that are OK: the late ones should not scroll away."""
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="lag_report, backlog_profile or throughput_rollup.")]
 RunOption = Annotated[str, typer.Option("--run", metavar="ID", help="A run; default: the latest that succeeded.")]
@@ -237,10 +239,15 @@ def _print_lag(rows: Sequence[dict[str, Any]]) -> None:
     has_queues = any(row["queue_id"] is not None for row in rows)
     place = ["queue"] if has_queues else []
     columns = ["verdict", "group", "topic", *place, "messages", "behind", "gone_in", "deleted_in"]
+    late = [row for row in ordered if row["verdict"] != "OK"]
+    fine = ordered[len(late) :]
+    shown = [*late, *fine[:FINE_MAX]]
     print_table(
-        columns, [_lag_cells(row, has_queues=has_queues) for row in ordered], empty="there are no groups to report on"
+        columns, [_lag_cells(row, has_queues=has_queues) for row in shown], empty="there are no groups to report on"
     )
-    said = [row for row in ordered if row["verdict"] != "OK" and row["level"] == Level.TOPIC]
+    if len(fine) > FINE_MAX:
+        print(f"and {len(fine) - FINE_MAX:,} more that are OK: the page has all, and --json")
+    said = [row for row in late if row["level"] == Level.TOPIC]
     for row in said[:REASONS_MAX]:
         print(f"\n{cell(row['verdict'])} {cell(row['group'])} on {cell(row['topic'])}: {cell(row['cause'])}")
         if row["next_step"]:

@@ -194,6 +194,15 @@ def test_rows_are_shown_as_they_are_asked_for(answers: Answers, gantry: Gantry) 
     assert gantry("report", "show", "lag_report", "--level", "broker").exit_code == 2
 
 
+def test_hundreds_of_groups_that_are_ok_do_not_scroll_the_late_ones_away(answers: Answers, gantry: Gantry) -> None:
+    rows = [*LAG[:4], *(row(f"fine-{number}", "OK") for number in range(300))]
+    answers.by_call[ROWS] = {"run": "r-1", "as_of": "", "items": rows, "next_cursor": None}
+    lines = gantry("report", "show", "lag_report").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["STOPPED", "LAGGING", "UNKNOWN"]
+    assert "and 281 more that are OK: the page has all, and --json" in lines
+    assert len([line for line in lines if line.startswith("OK")]) == 20
+
+
 def test_later_pages_are_of_the_same_run(answers: Answers, gantry: Gantry) -> None:
     answers.by_call[ROWS] = in_turn(
         {"run": "r-1", "as_of": "", "items": LAG[:1], "next_cursor": "2"},
