@@ -8,6 +8,8 @@ Times: `collect()` turns a timestamp into a naive datetime of the *machine's* zo
 keeps UTC. Code that leaves Spark should take the second.
 """
 
+import atexit
+import shutil
 import sys
 import tempfile
 import warnings
@@ -92,6 +94,8 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
     session = builder.getOrCreate()
     if not is_local:
         folder = tempfile.mkdtemp(prefix="gantry-spark-")
+        # Not with the session: this process has one, and workers fetch what lies here for as long as it is open.
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         for path in settings.py_files or (pack_code(folder),):
             session.sparkContext.addPyFile(as_py_file(path, folder))
     _register_data_source(session)

@@ -25,6 +25,14 @@ _RAISED: Final = re.compile(
     r"^(?:pyspark\.\S*: )?(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (?P<text>\S.*)$"
 )
 
+# What Py4J puts before what an error of the JVM's says.
+_CALLED: Final = re.compile(r"^An error occurred while calling \S+$")
+_STOPPED: Final = "Cannot call methods on a stopped SparkContext"
+_PLANNING: Final = "[PYTHON_DATA_SOURCE_ERROR]"
+"""How Spark begins whatever a data source raises before there are tasks, a name server that is away for a moment, too."""
+_LASTING: Final = frozenset({OptionError.__name__, ModuleNotFoundError.__name__, ImportError.__name__})
+CLUSTER_GONE: Final = "Spark stopped: the cluster's master can't be reached, or has ended the application"
+
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -36,8 +44,10 @@ class Failure:
 
 def failure_of(error: Exception) -> Failure | None:
     """Return what an error means, None for one that should not happen."""
-    if isinstance(error, (StartupError, OptionError, RunRefusedError, AnalysisException)):
+    if isinstance(error, (StartupError, OptionError, RunRefusedError)):
         return Failure(first_line(str(error)), HOPELESS)
+    if isinstance(error, AnalysisException):
+        return Failure(raised_in(str(error)), FAILED if _may_pass(str(error)) else HOPELESS)
     if isinstance(error, TakenAwayError):
         return Failure(str(error), HOPELESS)
     if isinstance(error, psycopg.Error):
@@ -51,14 +61,35 @@ def failure_of(error: Exception) -> Failure | None:
 
 
 def raised_in(text: str) -> str:
-    """Return the error at the bottom of a text that Spark hands over, else its first line."""
+    """Return the error of Python at the bottom of a text that Spark hands over, else what the JVM says first."""
+    said = _raised_by_python(text)
+    if said is None:
+        return _said_by_jvm(text)
+    return f"{said['name'].rpartition('.')[2]}: {said['text']}"[:REASON_CHARACTERS_MAX]
+
+
+def _raised_by_python(text: str) -> re.Match[str] | None:
     found = [match for line in text.splitlines() if (match := _RAISED.match(line.strip()))]
     # Frames of the JVM come after those of Python, and speak of Spark's own machinery.
     ours = [match for match in found if not match["name"].startswith(("org.", "java.", "py4j."))]
-    if not ours:
-        return first_line(text)
-    said = ours[-1]
-    return f"{said['name'].rpartition('.')[2]}: {said['text']}"[:REASON_CHARACTERS_MAX]
+    return ours[-1] if ours else None
+
+
+def _may_pass(text: str) -> bool:
+    """Say whether another attempt may mend what Spark calls a query that can't be, since a source raised it in planning."""
+    if not text.lstrip().startswith(_PLANNING):
+        return False
+    said = _raised_by_python(text)
+    return said is not None and said["name"].rpartition(".")[2] not in _LASTING
+
+
+def _said_by_jvm(text: str) -> str:
+    if _STOPPED in text:
+        return CLUSTER_GONE
+    first = first_line(text)
+    if _CALLED.match(first):
+        return first_line(text.strip().removeprefix(first)).removeprefix(": ")
+    return first
 
 
 def first_line(text: str) -> str:

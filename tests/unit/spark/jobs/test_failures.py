@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkRuntimeError
 
 from gantry.runtime.errors import StartupError
-from spark.jobs.failures import FAILED, HOPELESS, Failure, failure_of, raised_in
+from spark.jobs.failures import CLUSTER_GONE, FAILED, HOPELESS, Failure, failure_of, raised_in
 from spark.jobs.ledger import RunRefusedError
 from spark.results import TakenAwayError
 
@@ -37,6 +37,45 @@ def test_an_error_of_the_jvm_alone() -> None:
         raised_in("org.apache.spark.SparkException: Job aborted\n\tat x")
         == "org.apache.spark.SparkException: Job aborted"
     )
+
+
+def test_which_call_failed_says_nothing_to_anybody() -> None:
+    text = """An error occurred while calling o54.load.
+: java.io.IOException: Cannot run program "/opt/none/bin/python": error=2, No such file or directory
+\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)
+Caused by: java.io.IOException: error=2, No such file or directory
+"""
+    expected = 'java.io.IOException: Cannot run program "/opt/none/bin/python": error=2, No such file or directory'
+    assert raised_in(text) == expected
+    assert raised_in("An error occurred while calling o54.load.") == "it said nothing"
+
+
+def test_a_master_that_is_away_is_named() -> None:
+    text = """An error occurred while calling None.org.apache.spark.sql.classic.SparkSession.
+: java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.
+This stopped SparkContext was created at:
+"""
+    assert raised_in(text) == CLUSTER_GONE
+
+
+@pytest.mark.parametrize(
+    ("raised", "reason", "code"),
+    [
+        (
+            "gantry.client.errors.NoAnswerError: 10.0.0.1:9876: timed out",
+            "NoAnswerError: 10.0.0.1:9876: timed out",
+            FAILED,
+        ),
+        ("ModuleNotFoundError: No module named 'numpy'", "ModuleNotFoundError: No module named 'numpy'", HOPELESS),
+        ("spark.datasource.options.OptionError: from: no time", "OptionError: from: no time", HOPELESS),
+    ],
+)
+def test_what_a_source_raises_while_planning_is_not_all_hopeless(raised: str, reason: str, code: int) -> None:
+    text = f"""[PYTHON_DATA_SOURCE_ERROR] Failed to generate read partitions: Traceback (most recent call last):
+  File "spark/datasource/offsets.py", line 29, in partitions
+{raised}
+ SQLSTATE: 38000"""
+    assert failure_of(AnalysisException(text)) == Failure(reason, code)
 
 
 def test_a_line_is_never_a_novel() -> None:
