@@ -9,7 +9,6 @@ keeps UTC. Code that leaves Spark should take the second.
 """
 
 import atexit
-import shutil
 import sys
 import tempfile
 import warnings
@@ -93,11 +92,11 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     if not is_local:
-        folder = tempfile.mkdtemp(prefix="gantry-spark-")
-        # Not with the session: this process has one, and workers fetch what lies here for as long as it is open.
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        for path in settings.py_files or (pack_code(folder),):
-            session.sparkContext.addPyFile(as_py_file(path, folder))
+        folder = tempfile.TemporaryDirectory(prefix="gantry-spark-", ignore_cleanup_errors=True)
+        # At the end and not sooner: workers fetch what lies here for as long as the session is open.
+        atexit.register(folder.cleanup)
+        for path in settings.py_files or (pack_code(folder.name),):
+            session.sparkContext.addPyFile(as_py_file(path, folder.name))
     _register_data_source(session)
     return session
 
