@@ -85,83 +85,92 @@ def throughput_rollup(
             fn.col("max_offset") - fn.greatest("committed_offset", "min_offset"),
         ).alias("lag"),
     )
-    shares = _shares(_intervals(came.unionByName(consumed), gap_max_s), gap_max_s)
-    bounded = shares
+    intervals = _intervals(came.unionByName(consumed), gap_max_s)
+    wanted = fn.lit(True)
     if start is not None:
-        bounded = bounded.where(fn.col("bucket_at") >= fn.lit(start))
+        wanted &= fn.col("bucket.at") >= fn.lit(start)
     if end is not None:
-        bounded = bounded.where(fn.col("bucket_at") < fn.lit(end))
-    return _with_peaks(_summed(bounded), bounded)
+        wanted &= fn.col("bucket.at") < fn.lit(end)
+    summed = _summed(_shares(_by_bucket(intervals, gap_max_s).where(wanted)))
+    peaks = _peaks(_by_bucket(_rates(intervals), gap_max_s).where(wanted))
+    is_same = [fn.col(name).eqNullSafe(fn.col(f"peak_{name}")) for name in _BUCKET]
+    return summed.join(peaks, is_same).select(*_BUCKET, "messages", "rate_max", "lag_messages", "covered_s", "queues")
 
 
 def _intervals(readings: DataFrame, gap_max_s: float) -> DataFrame:
-    """Return a row for each two looks that follow each other; from_ms and to_ms are their times.
+    """Return a row for each two readings that follow each other.
 
-    A reading that was preceded by a look which found nothing new is two: up to that look nothing grew.
+    from_ms and to_ms are their times; up to still_ms nothing grew, for a look between them found nothing new.
     """
     order = Window.partitionBy("group", "topic", "broker", "queue_id").orderBy("sampled_at").rowsBetween(-1, -1)
-    last = fn.lag(fn.struct("sampled_at", "min_offset", "max_offset", "offset", "lag")).over(order)
+    last = fn.lag(fn.struct("sampled_at", "min_offset", "max_offset", "offset")).over(order)
+    from_ms, to_ms = fn.unix_millis("last.sampled_at"), fn.unix_millis("sampled_at")
     is_sound = (
         (fn.col("max_offset") >= fn.col("last.max_offset"))
         & (fn.col("min_offset") >= fn.col("last.min_offset"))
         & (fn.col("offset") >= fn.col("last.offset"))
-        & (fn.col("sampled_at") > fn.col("last.sampled_at"))
+        & (to_ms > from_ms)
     )
-    stood_ms = fn.unix_millis("looked_at") - fn.unix_millis("last.sampled_at")
-    # Longer than that a sample is not left out: then this queue was not looked at.
-    has_stood = (stood_ms > 0) & (stood_ms <= gap_max_s * _MS) & (fn.col("looked_at") < fn.col("sampled_at"))
-    before, now = fn.col("last.offset"), fn.col("offset")
-    whole = _interval("last.sampled_at", "sampled_at", before, now, "lag")
-    quiet = _interval("last.sampled_at", "looked_at", before, before, "last.lag")
-    grown = _interval("looked_at", "sampled_at", before, now, "lag")
-    parts = fn.when(has_stood, fn.array(quiet, grown)).otherwise(fn.array(whole))
+    looked_ms = fn.unix_millis("looked_at")
+    # After a longer time a sample is not left out: then this queue was not looked at.
+    has_stood = (looked_ms > from_ms) & (looked_ms < to_ms) & (looked_ms - from_ms <= gap_max_s * _MS)
     return (
         readings.withColumn("last", last)
         .where(is_sound)
-        .select("group", "topic", "broker", "queue_id", fn.inline(parts))
-    )
-
-
-def _interval(start: str, end: str, from_offset: Column, to_offset: Column, lag: str) -> Column:
-    return fn.struct(
-        fn.unix_millis(start).alias("from_ms"),
-        fn.unix_millis(end).alias("to_ms"),
-        fn.col(start).alias("from_at"),
-        # An interval that ends on a border has nothing in the bucket behind it.
-        (fn.col(end) - fn.expr("INTERVAL 1 MICROSECOND")).alias("to_at"),
-        from_offset.alias("from_offset"),
-        to_offset.alias("to_offset"),
-        fn.col(lag).alias("lag"),
-    )
-
-
-def _shares(intervals: DataFrame, gap_max_s: float) -> DataFrame:
-    """Give each interval's growth to the buckets it lies in."""
-    is_long = fn.col("to_ms") - fn.col("from_ms") > gap_max_s * _MS
-    buckets = fn.flatten(fn.array(*[_buckets(unit, is_long) for unit in UNITS]))
-    at_start = fn.greatest("from_ms", "bucket_ms")
-    at_end = fn.least(fn.col("to_ms"), fn.col("bucket_ms") + fn.col("bucket.length_ms"))
-    return (
-        intervals.withColumn("bucket", fn.explode(buckets))
-        .withColumn("bucket_ms", fn.unix_millis("bucket.at"))
         .select(
-            fn.col("bucket.unit").alias("unit"),
-            fn.col("bucket.at").alias("bucket_at"),
             "group",
             "topic",
             "broker",
             "queue_id",
-            (_offset_at(at_end) - _offset_at(at_start)).alias("messages"),
-            (at_end - at_start).alias("covered_ms"),
-            at_start.alias("start_ms"),
-            at_end.alias("end_ms"),
-            ((fn.col("to_offset") - fn.col("from_offset")) / ((fn.col("to_ms") - fn.col("from_ms")) / _MS)).alias(
-                "rate"
-            ),
-            # The lag belongs to the bucket in which the interval ends.
-            fn.when(fn.col("to_ms") <= fn.col("bucket_ms") + fn.col("bucket.length_ms"), fn.col("lag")).alias("lag"),
-            "to_ms",
+            from_ms.alias("from_ms"),
+            fn.when(has_stood, looked_ms).otherwise(from_ms).alias("still_ms"),
+            to_ms.alias("to_ms"),
+            fn.col("last.sampled_at").alias("from_at"),
+            # An interval that ends on a border has nothing in the bucket behind it.
+            (fn.col("sampled_at") - fn.expr("INTERVAL 1 MICROSECOND")).alias("to_at"),
+            fn.col("last.offset").alias("from_offset"),
+            fn.col("offset").alias("to_offset"),
+            "lag",
         )
+    )
+
+
+def _rates(intervals: DataFrame) -> DataFrame:
+    """Return how fast all queues together grew that have an interval in common, in messages/s.
+
+    Queues of a broker are sampled at once: that is far fewer rows than there are queues.
+    """
+    growth, length_ms = fn.col("to_offset") - fn.col("from_offset"), fn.col("to_ms") - fn.col("still_ms")
+    stretch = ("group", "topic", "from_ms", "still_ms", "to_ms", "from_at", "to_at")
+    return intervals.groupBy(*stretch).agg((fn.sum(growth) / (length_ms / _MS)).alias("rate"))
+
+
+def _by_bucket(intervals: DataFrame, gap_max_s: float) -> DataFrame:
+    """Return each interval once for each bucket it lies in, with its part there: start_ms and end_ms."""
+    is_long = fn.col("to_ms") - fn.col("from_ms") > gap_max_s * _MS
+    buckets = fn.flatten(fn.array(*[_buckets(unit, is_long) for unit in UNITS]))
+    start_ms = fn.unix_millis("bucket.at")
+    return intervals.withColumn("bucket", fn.explode(buckets)).withColumns(
+        {
+            "unit": fn.col("bucket.unit"),
+            "bucket_at": fn.col("bucket.at"),
+            "start_ms": fn.greatest(fn.col("from_ms"), start_ms),
+            "end_ms": fn.least(fn.col("to_ms"), start_ms + fn.col("bucket.length_ms")),
+        }
+    )
+
+
+def _shares(parts: DataFrame) -> DataFrame:
+    """Give each interval's growth to the buckets it lies in."""
+    return parts.select(
+        *_BUCKET,
+        "broker",
+        "queue_id",
+        (_offset_at(fn.col("end_ms")) - _offset_at(fn.col("start_ms"))).alias("messages"),
+        (fn.col("end_ms") - fn.col("start_ms")).alias("covered_ms"),
+        # The lag belongs to the bucket in which the interval ends.
+        fn.when(fn.col("to_ms") == fn.col("end_ms"), fn.col("lag")).alias("lag"),
+        "to_ms",
     )
 
 
@@ -182,38 +191,36 @@ def _buckets(unit: str, is_long: Column) -> Column:
 
 def _offset_at(moment_ms: Column) -> Column:
     """Return the offset at a moment of the interval, rounded down."""
-    length = fn.col("to_ms") - fn.col("from_ms")
+    length = fn.col("to_ms") - fn.col("still_ms")
     growth = fn.col("to_offset") - fn.col("from_offset")
-    within = fn.floor(growth * ((moment_ms - fn.col("from_ms")) / length))
+    within = fn.floor(growth * ((moment_ms - fn.col("still_ms")) / length))
     # At its ends it is what was read, whatever a double makes of it.
     return (
-        fn.when(moment_ms == fn.col("from_ms"), fn.col("from_offset"))
+        fn.when(moment_ms <= fn.col("still_ms"), fn.col("from_offset"))
         .when(moment_ms == fn.col("to_ms"), fn.col("to_offset"))
         .otherwise(fn.col("from_offset") + within)
     )
 
 
-def _with_peaks(summed: DataFrame, shares: DataFrame) -> DataFrame:
-    """Add rate_max: the largest sum of the rates of all queues, which change where an interval begins or ends."""
-    # Queues of a broker are sampled together: far fewer stretches than shares.
-    stretches = shares.groupBy(*_BUCKET, "start_ms", "end_ms").agg(fn.sum("rate").alias("rate"))
-    begins = fn.struct(fn.col("start_ms").alias("at_ms"), fn.col("rate").alias("change"))
+def _peaks(parts: DataFrame) -> DataFrame:
+    """Return rate_max of each bucket: the largest sum of rates, which change where an interval begins or ends."""
+    # Of what stands still to its end the change is taken back where it is made: a bucket has a rate, if only of 0.
+    moving_ms = fn.least(fn.greatest("start_ms", "still_ms"), fn.col("end_ms"))
+    begins = fn.struct(moving_ms.alias("at_ms"), fn.col("rate").alias("change"))
     ends = fn.struct(fn.col("end_ms").alias("at_ms"), (-fn.col("rate")).alias("change"))
     changes = (
-        stretches.select(*_BUCKET, fn.inline(fn.array(begins, ends)))
+        parts.select(*_BUCKET, fn.inline(fn.array(begins, ends)))
         .groupBy(*_BUCKET, "at_ms")
         .agg(fn.sum("change").alias("change"))
     )
     order = Window.partitionBy(*_BUCKET).orderBy("at_ms").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    peaks = (
+    return (
         changes.withColumn("rate", fn.sum("change").over(order))
         .groupBy(*_BUCKET)
         # What adding and subtracting doubles leaves behind is far smaller.
         .agg(fn.round(fn.max("rate"), 6).alias("rate_max"))
         .select(*[fn.col(name).alias(f"peak_{name}") for name in _BUCKET], "rate_max")
     )
-    is_same = [fn.col(name).eqNullSafe(fn.col(f"peak_{name}")) for name in _BUCKET]
-    return summed.join(peaks, is_same).select(*_BUCKET, "messages", "rate_max", "lag_messages", "covered_s", "queues")
 
 
 def _summed(shares: DataFrame) -> DataFrame:
