@@ -10,7 +10,7 @@ from pyspark.sql import functions as fn
 from spark.jobs.ledger import utc_of
 from spark.jobs.running import Job, Work, main
 from spark.runs import Run
-from spark.transforms.backlog_profile import COLUMNS, backlog_profile
+from spark.transforms.backlog_profile import backlog_extent, backlog_profile
 
 TOPICS_APART_MAX: Final = 32
 """Topics that are read each from its own first unconsumed message on; with more of them, all from the earliest on."""
@@ -18,14 +18,15 @@ TOPICS_APART_MAX: Final = 32
 
 def compute(work: Work) -> DataFrame:
     """Return a row for each bucket of each section of each group and topic."""
-    # Read twice: for its extent, and to be profiled; the second look would see another backlog.
-    backlog = work.read("backlog", **limits_of(work.run)).select(*COLUMNS).persist()
+    limits = limits_of(work.run)
+    # Read twice: for where it begins, and to be profiled; the second look would see another backlog.
+    extent = backlog_extent(work.read("backlog", **limits), as_of=work.now).persist()
     work.step(30, "looking at the backlog")
     # toArrow and not collect, which would turn times into those of this machine's zone.
-    extent = backlog.where(fn.col("stored_at").isNotNull()).groupBy("topic").agg(fn.min("stored_at").alias("first"))
-    first: dict[str, datetime] = {row["topic"]: row["first"].astimezone(UTC) for row in extent.toArrow().to_pylist()}
+    begins = extent.groupBy("topic").agg(fn.min("first_stored_at").alias("first")).toArrow().to_pylist()
+    first = {row["topic"]: row["first"].astimezone(UTC) for row in begins if row["first"] is not None}
     work.step(50, "reading its messages")
-    return backlog_profile(backlog, _messages(work, first), as_of=work.now)
+    return backlog_profile(extent, _messages(work, first, limits), as_of=work.now)
 
 
 def limits_of(run: Run) -> dict[str, str]:
@@ -33,15 +34,15 @@ def limits_of(run: Run) -> dict[str, str]:
     return {} if run.window_start is None else {"from": utc_of(run.window_start), "to": utc_of(run.window_end)}
 
 
-def _messages(work: Work, first: dict[str, datetime]) -> DataFrame | None:
-    """Return the messages of the backlog, and perhaps more; None where there are none."""
+def _messages(work: Work, first: dict[str, datetime], limits: dict[str, str]) -> DataFrame | None:
+    """Return the messages of the backlog, and perhaps older ones; None where there are none."""
     if not first:
         return None
     if len(first) > TOPICS_APART_MAX:
         parts = [(",".join(sorted(first)), min(first.values()))]
     else:
         parts = sorted(first.items())
-    frames = [work.read("messages", topics=topics, **{"from": utc_of(since)}) for topics, since in parts]
+    frames = [work.read("messages", topics=topics, **{**limits, "from": utc_of(since)}) for topics, since in parts]
     union = frames[0]
     for frame in frames[1:]:
         union = union.unionByName(frame)

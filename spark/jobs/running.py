@@ -32,7 +32,7 @@ from spark.postgres import connect
 from spark.reportfiles import page_file, parquet_folder, remove_run, write_page
 from spark.results import TABLES, Row
 from spark.runs import Run
-from spark.session import is_local_master, open_session
+from spark.session import SessionSettings, is_local_master, open_session
 
 REPORT_NICENESS: Final = 10
 """Spark takes every core there is; those who send on the same machine are in more of a hurry."""
@@ -129,7 +129,7 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock) -> Don
     ledger.step(5, "starting Spark")
     if is_local_master(arguments.master):
         give_way(REPORT_NICENESS)
-    spark = open_session(f"gantry {job.name}", master=arguments.master)
+    spark = open_session(f"gantry {job.name}", master=arguments.master, settings=SessionSettings(is_brief=True))
     try:
         now = _now(clock)
         ledger.step(20, "reading")

@@ -22,9 +22,6 @@ NO_TAG: Final = "(none)"
 KEYS_MAX: Final = 100
 """The most frequent keys of a group and topic; the rest are mostly as many as there are messages."""
 
-COLUMNS: Final = ("group", "topic", "broker", "queue_id", "queue_offset", "size", "stored_at")
-"""What is read of kind `backlog`."""
-
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 AGE_BOUNDS_S: Final[tuple[tuple[str, int, int | None], ...]] = (
     ("under 1 min", 0, _MINUTE),
@@ -39,23 +36,38 @@ AGE_BOUNDS_S: Final[tuple[tuple[str, int, int | None], ...]] = (
 )
 """Label, from (included), to (left out), in seconds. Fixed, so that reports can be laid side by side."""
 
-_PLACE: Final = ("topic", "broker", "queue_id", "queue_offset")
-_OF_MESSAGES: Final = {"tag": "string", "keys": "array<string>", "body_size": "long", "is_read": "boolean"}
-_CELL: Final = {
-    "broker": "string",
-    "queue_id": "int",
-    "age": "int",
-    "tag": "string",
-    "is_read": "boolean",
-    "digits": "long",
-}
+_QUEUE: Final = ("topic", "broker", "queue_id")
+_CELL: Final = {"broker": "string", "queue_id": "int", "age": "int", "tag": "string", "digits": "long"}
 
 
-def backlog_profile(backlog: DataFrame, messages: DataFrame | None = None, *, as_of: datetime) -> DataFrame:
-    """Return the profile of each group and topic, a row a bucket.
+def backlog_extent(backlog: DataFrame, *, as_of: datetime) -> DataFrame:
+    """Count what groups have not consumed, and say where it lies: the part of a profile that needs no message.
 
     Args:
         backlog: Kind `backlog`; units that stand for no message are left out.
+        as_of: The moment ages are counted to, with a zone.
+
+    Returns:
+        group, topic, broker, queue_id, age (int?: which of AGE_BOUNDS_S; null: not known), units, first_offset,
+        last_offset (long), first_stored_at (timestamp?). As small as the backlog is large: persist it, it is read twice.
+
+    Raises:
+        ValueError: `as_of` has no zone.
+    """
+    units = backlog.where(fn.col("size").isNotNull())
+    return units.groupBy("group", *_QUEUE, _age_index(as_of).alias("age")).agg(
+        fn.count(fn.lit(1)).alias("units"),
+        fn.min("queue_offset").alias("first_offset"),
+        fn.max("queue_offset").alias("last_offset"),
+        fn.min("stored_at").alias("first_stored_at"),
+    )
+
+
+def backlog_profile(extent: DataFrame, messages: DataFrame | None = None, *, as_of: datetime) -> DataFrame:
+    """Return the profile of each group and topic, a row a bucket.
+
+    Args:
+        extent: Of the backlog, of the same moment.
         messages: Kind `messages`, of at least the backlog's region; more is ignored. None: only ages and queues are
             profiled.
         as_of: The moment ages are counted to, with a zone.
@@ -72,38 +84,54 @@ def backlog_profile(backlog: DataFrame, messages: DataFrame | None = None, *, as
     Raises:
         ValueError: `as_of` has no zone.
     """
-    if as_of.tzinfo is None:
-        raise ValueError(f"as_of: {as_of} has no zone")
-    units = backlog.where(fn.col("size").isNotNull()).select("group", *_PLACE, _age_index(as_of).alias("age"))
-    if messages is None:
-        joined = units.withColumns({name: fn.lit(None).cast(kind) for name, kind in _OF_MESSAGES.items()})
-        sections = [_age_entry(), _queue_entry()]
-    else:
-        read = messages.select(
-            *_PLACE, "tag", "keys", fn.length("body").cast("long").alias("body_size"), fn.lit(True).alias("is_read")
+    # What was read is moved from the unknown tag and size, where every unit stands at first, to its own. Joining each
+    # message with its unit would say the same, and sort millions of rows for it.
+    units, nothing = fn.col("units"), fn.lit(None)
+    counted = [_age_entry(units, nothing), _queue_entry(units, nothing)]
+    if messages is not None:
+        counted += [_entry(TAG, fn.lit(UNKNOWN), units, nothing), _entry(SIZE, fn.lit(UNKNOWN), units, nothing)]
+    entries = extent.select("group", "topic", fn.inline(fn.array(*counted)))
+    if messages is not None:
+        cells = _without_rare_keys(_cells(_of_groups(extent, messages, as_of)))
+        count, size = fn.col("messages"), fn.col("bytes")
+        read = fn.array(
+            _age_entry(fn.lit(0), size),
+            _queue_entry(fn.lit(0), size),
+            _entry(TAG, fn.coalesce("tag", fn.lit(NO_TAG)), count, size),
+            _entry(TAG, fn.lit(UNKNOWN), -count, nothing),
+            _size_entry(count, size),
+            _entry(SIZE, fn.lit(UNKNOWN), -count, nothing),
         )
-        joined = units.join(read, on=list(_PLACE), how="left")
-        sections = [_age_entry(), _queue_entry(), _tag_entry(), _size_entry()]
-    entries = fn.when(fn.col("is_key"), fn.array(_entry(KEY, fn.col("key")))).otherwise(fn.array(*sections))
+        key = fn.array(_entry(KEY, fn.col("key"), count, size))
+        found = fn.when(fn.col("is_key"), key).otherwise(read)
+        entries = entries.unionByName(cells.select("group", "topic", fn.inline(found)))
     return (
-        _without_rare_keys(_cells(joined))
-        .select("group", "topic", "messages", "bytes", fn.explode(entries).alias("entry"))
-        .groupBy("group", "topic", "entry")
+        entries.groupBy("group", "topic", "section", "bucket", "lower_bound", "upper_bound")
         .agg(fn.sum("messages").alias("messages"), fn.sum("bytes").alias("bytes"))
-        .select(
-            "group",
-            "topic",
-            fn.col("entry.section").alias("section"),
-            fn.col("entry.bucket").alias("bucket"),
-            fn.col("entry.lower_bound").alias("lower_bound"),
-            fn.col("entry.upper_bound").alias("upper_bound"),
-            "messages",
-            "bytes",
-        )
+        .where(fn.col("messages") > 0)
     )
 
 
-def _cells(joined: DataFrame) -> DataFrame:
+def _of_groups(extent: DataFrame, messages: DataFrame, as_of: datetime) -> DataFrame:
+    """Return each message once for each group that has not consumed it."""
+    regions = (
+        extent.groupBy("group", *_QUEUE)
+        .agg(fn.min("first_offset").alias("first"), fn.max("last_offset").alias("last"))
+        .withColumnsRenamed({name: f"of_{name}" for name in _QUEUE})
+    )
+    read = messages.select(
+        *_QUEUE,
+        "queue_offset",
+        "tag",
+        "keys",
+        _age_index(as_of).alias("age"),
+        fn.length("body").cast("long").alias("body_size"),
+    )
+    is_in = [fn.col(name) == fn.col(f"of_{name}") for name in _QUEUE]
+    return read.join(fn.broadcast(regions), [*is_in, fn.col("queue_offset").between(fn.col("first"), fn.col("last"))])
+
+
+def _cells(messages: DataFrame) -> DataFrame:
     """Count messages that are alike in all sections, and keys apart from them.
 
     All sections come from one pass, and a message becomes one row and one a key, not one a section: messages are
@@ -117,10 +145,9 @@ def _cells(joined: DataFrame) -> DataFrame:
         "queue_id",
         "age",
         "tag",
-        "is_read",
         # The digits of the binary number: exact where a logarithm of doubles is not.
         fn.when(fn.col("body_size") > 0, fn.length(fn.bin("body_size")))
-        .otherwise(fn.col("body_size"))
+        .otherwise(fn.lit(0))
         .cast("long")
         .alias("digits"),
     )
@@ -129,7 +156,7 @@ def _cells(joined: DataFrame) -> DataFrame:
         lambda key: fn.struct(fn.lit(True).alias("is_key"), key.alias("key"), *blank),
     )
     return (
-        joined.select("group", "topic", "body_size", fn.explode(fn.concat(fn.array(cell), keys)).alias("cell"))
+        messages.select("group", "topic", "body_size", fn.explode(fn.concat(fn.array(cell), keys)).alias("cell"))
         .select("group", "topic", "body_size", "cell.*")
         .groupBy("group", "topic", "is_key", "key", *_CELL)
         .agg(fn.count(fn.lit(1)).alias("messages"), fn.sum("body_size").alias("bytes"))
@@ -146,18 +173,30 @@ def _without_rare_keys(cells: DataFrame) -> DataFrame:
     return cells.withColumn("rank", fn.row_number().over(order)).where(fn.col("rank") <= KEYS_MAX)
 
 
-def _entry(section: str, bucket: Column, lower: Column | None = None, upper: Column | None = None) -> Column:
+def _entry(
+    section: str,
+    bucket: Column,
+    messages: Column,
+    size: Column,
+    *,
+    lower: Column | None = None,
+    upper: Column | None = None,
+) -> Column:
     nothing = fn.lit(None)
     return fn.struct(
         fn.lit(section).alias("section"),
         bucket.alias("bucket"),
         (nothing if lower is None else lower).cast("double").alias("lower_bound"),
         (nothing if upper is None else upper).cast("double").alias("upper_bound"),
+        messages.cast("long").alias("messages"),
+        size.cast("long").alias("bytes"),
     )
 
 
 def _age_index(as_of: datetime) -> Column:
     """Return which of AGE_BOUNDS_S a message is in; null where its age is not known."""
+    if as_of.tzinfo is None:
+        raise ValueError(f"as_of: {as_of} has no zone")
     age_s = (fn.lit(round(as_of.timestamp() * 1_000_000)) - fn.unix_micros("stored_at")) / 1_000_000
     chosen = fn.when(fn.col("stored_at").isNull(), fn.lit(None))
     for index, (_, _, upper) in enumerate(AGE_BOUNDS_S):
@@ -165,29 +204,24 @@ def _age_index(as_of: datetime) -> Column:
     return chosen.cast("int")
 
 
-def _age_entry() -> Column:
-    chosen = fn.when(fn.col("age").isNull(), _entry(AGE, fn.lit(UNKNOWN)))
+def _age_entry(messages: Column, size: Column) -> Column:
+    chosen = fn.when(fn.col("age").isNull(), _entry(AGE, fn.lit(UNKNOWN), messages, size))
     for index, (label, lower, upper) in enumerate(AGE_BOUNDS_S):
-        chosen = chosen.when(fn.col("age") == index, _entry(AGE, fn.lit(label), fn.lit(lower), fn.lit(upper)))
+        entry = _entry(AGE, fn.lit(label), messages, size, lower=fn.lit(lower), upper=fn.lit(upper))
+        chosen = chosen.when(fn.col("age") == index, entry)
     return chosen
 
 
-def _queue_entry() -> Column:
-    return _entry(QUEUE, fn.concat_ws("/", "broker", fn.col("queue_id").cast("string")))
+def _queue_entry(messages: Column, size: Column) -> Column:
+    return _entry(QUEUE, fn.concat_ws("/", "broker", fn.col("queue_id").cast("string")), messages, size)
 
 
-def _tag_entry() -> Column:
-    tag = fn.when(fn.col("is_read").isNull(), fn.lit(UNKNOWN)).otherwise(fn.coalesce("tag", fn.lit(NO_TAG)))
-    return _entry(TAG, tag)
-
-
-def _size_entry() -> Column:
+def _size_entry(messages: Column, size: Column) -> Column:
     digits = fn.col("digits")
     lower = fn.pow(fn.lit(2.0), digits - 1)
     label = fn.concat_ws("-", lower.cast("long").cast("string"), (2 * lower - 1).cast("long").cast("string"))
     return (
-        fn.when(digits.isNull(), _entry(SIZE, fn.lit(UNKNOWN)))
-        .when(digits == 0, _entry(SIZE, fn.lit("0"), fn.lit(0), fn.lit(1)))
-        .when(digits == 1, _entry(SIZE, fn.lit("1"), fn.lit(1), fn.lit(2)))
-        .otherwise(_entry(SIZE, label, lower, 2 * lower))
+        fn.when(digits == 0, _entry(SIZE, fn.lit("0"), messages, size, lower=fn.lit(0), upper=fn.lit(1)))
+        .when(digits == 1, _entry(SIZE, fn.lit("1"), messages, size, lower=fn.lit(1), upper=fn.lit(2)))
+        .otherwise(_entry(SIZE, label, messages, size, lower=lower, upper=2 * lower))
     )

@@ -10,12 +10,8 @@ from spark.java import JavaNotFoundError, find_java
 from spark.session import PANDAS_WARNING, SessionSettings, open_session
 
 MASTER = "local[2]"
-# Small frames and many plans: what counts is how soon the JVM does something at all, so it compiles quickly, not well.
-SETTINGS = SessionSettings(
-    driver_memory="640m",
-    shuffle_partitions=2,
-    extra={"spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
-)
+# Small frames and many plans: what counts is how soon the JVM does something at all.
+SETTINGS = SessionSettings(driver_memory="640m", shuffle_partitions=2, is_brief=True)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -17,7 +17,7 @@ from spark.session import SessionSettings, open_session
 
 def main(namesrv: str, checkpoint: str, output: str) -> None:
     """Run until killed."""
-    settings = SessionSettings(driver_memory="512m", shuffle_partitions=1)
+    settings = SessionSettings(is_brief=True, driver_memory="512m", shuffle_partitions=1)
     session = open_session("stream-test", master="local[2]", settings=settings)
     messages = (
         session.readStream.format("gantry")

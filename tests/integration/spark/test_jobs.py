@@ -68,7 +68,9 @@ def run(
     """Run a job's command line in this process, with rows that a test chose."""
     monkeypatch.setattr(running, "configure_logging", lambda **rest: None)
     monkeypatch.setattr(ledger, "log", Quiet())
-    monkeypatch.setattr(running, "open_session", lambda app, *, master: Shared(spark))
+    monkeypatch.setattr(running, "open_session", lambda app, *, master, settings: Shared(spark))
+    # This process has other tests to run.
+    monkeypatch.setattr(running, "give_way", lambda niceness: None)
 
     def start(
         *given: str, rows: list[dict[str, Any]] | None = None, during: Callable[[Work], None] | None = None
@@ -177,7 +179,7 @@ def test_a_run_that_was_given_up_keeps_nothing(
 def test_without_java_the_reason_says_what_to_install(
     run: Callable[..., int], connection: Connection, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def none(app: str, *, master: str) -> SparkSession:
+    def none(app: str, *, master: str, settings: Any) -> SparkSession:
         raise JavaNotFoundError("Spark needs Java: install a full Java 17")
 
     monkeypatch.setattr(running, "open_session", none)

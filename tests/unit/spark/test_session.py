@@ -7,7 +7,7 @@ import pyspark
 import pytest
 
 from gantry.runtime.errors import SettingsError
-from spark.session import SessionSettings, is_local_master, open_session, prepare_environment, spark_settings
+from spark.session import BRIEF_JVM, SessionSettings, is_local_master, open_session, prepare_environment, spark_settings
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,15 @@ def test_settings_of_a_cluster_leave_it_its_addresses_and_partitions():
     assert settings["spark.driver.memory"] == "4g"
     assert settings["spark.ui.enabled"] == "true"
     assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions"} & set(settings)
+
+
+def test_only_a_brief_local_session_has_a_jvm_that_starts_quickly():
+    def options(*, is_brief, is_local):
+        settings = spark_settings(SessionSettings(is_brief=is_brief), is_local=is_local, cores=2)
+        return settings["spark.driver.extraJavaOptions"].split()
+
+    assert options(is_brief=True, is_local=True)[2:] == list(BRIEF_JVM)
+    assert options(is_brief=False, is_local=True)[2:] == options(is_brief=True, is_local=False)[2:] == []
 
 
 def test_further_settings_win():

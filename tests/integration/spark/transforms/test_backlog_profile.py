@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from spark.datasource.schema import BACKLOG, MESSAGES
-from spark.transforms.backlog_profile import AGE_BOUNDS_S, KEYS_MAX, backlog_profile
+from spark.transforms.backlog_profile import AGE_BOUNDS_S, KEYS_MAX, backlog_extent, backlog_profile
 
 AS_OF = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 COLUMNS = ["group", "topic", "section", "bucket", "lower_bound", "upper_bound", "messages", "bytes"]
@@ -20,7 +20,7 @@ def unit(group, offset, *, age=30.0, size=100, topic="t", broker="b0", queue_id=
     return (group, topic, broker, queue_id, offset, physical, size, None if size is None else 7, stored_at)
 
 
-def message(offset, body=b"x", *, tag=None, keys=(), topic="t", broker="b0", queue_id=0):
+def message(offset, body=b"x", *, age=30.0, tag=None, keys=(), topic="t", broker="b0", queue_id=0):
     return (
         f"M{offset}",
         f"S{offset}",
@@ -33,7 +33,7 @@ def message(offset, body=b"x", *, tag=None, keys=(), topic="t", broker="b0", que
         list(keys),
         {},
         AS_OF,
-        AS_OF,
+        AS_OF - timedelta(seconds=age),
         "h:1",
         0,
         100,
@@ -42,7 +42,7 @@ def message(offset, body=b"x", *, tag=None, keys=(), topic="t", broker="b0", que
 
 def rows_of(spark, units, messages=None):
     frame = backlog_profile(
-        spark.createDataFrame(units, BACKLOG),
+        backlog_extent(spark.createDataFrame(units, BACKLOG), as_of=AS_OF),
         None if messages is None else spark.createDataFrame(messages, MESSAGES),
         as_of=AS_OF,
     )
@@ -61,11 +61,12 @@ def test_every_bucket_by_hand(spark):
         unit("g", 6, age=-5.0),  # Came while the report was made.
     ]
     messages = [
-        message(0, b"", tag="a", keys=["k", "k"]),
+        message(0, b"", age=0.0, tag="a", keys=["k", "k"]),
         message(1, b"1", tag="a", keys=["k", "l"]),
-        message(2, b"x" * 1_023),
-        message(3, b"x" * 1_024, queue_id=1),
+        message(2, b"x" * 1_023, age=MINUTE),
+        message(3, b"x" * 1_024, age=8 * DAY, queue_id=1),
         message(99, tag="consumed"),
+        message(0, tag="of another topic", topic="u"),
     ]
     assert rows_of(spark, units, messages) == {
         ("g", "t", "age", "under 1 min", 0.0, 60.0, 3, 1),
@@ -95,13 +96,21 @@ def test_without_messages_only_ages_and_queues(spark):
     }
 
 
+def test_each_group_has_its_own_part_of_a_queue(spark):
+    units = [unit("near", 2), unit("far", 0), unit("far", 1), unit("far", 2)]
+    rows = rows_of(spark, units, [message(offset, tag="ab"[offset % 2]) for offset in range(3)])
+    assert {row[:4] + row[6:] for row in rows if row[2] == "tag"} == {
+        ("near", "t", "tag", "a", 1, 1), ("far", "t", "tag", "a", 2, 2), ("far", "t", "tag", "b", 1, 1),
+    }  # fmt: skip
+
+
 def test_nothing_gives_nothing(spark):
     assert rows_of(spark, [], []) == set()
 
 
 def test_a_moment_without_zone_is_refused(spark):
     with pytest.raises(ValueError, match="has no zone"):
-        backlog_profile(spark.createDataFrame([], BACKLOG), as_of=datetime(2026, 11, 21))  # noqa: DTZ001
+        backlog_extent(spark.createDataFrame([], BACKLOG), as_of=datetime(2026, 11, 21))  # noqa: DTZ001
 
 
 def data_set(count):
@@ -154,7 +163,7 @@ def test_it_is_what_pandas_counts(spark):
     for row in data.itertuples():
         tag = row.tag if isinstance(row.tag, str) else None
         where = {"broker": row.broker, "queue_id": row.queue_id}
-        messages.append(message(row.offset, b"x" * row.body_size, tag=tag, keys=row.keys, **where))
+        messages.append(message(row.offset, b"x" * row.body_size, age=row.age, tag=tag, keys=row.keys, **where))
     units = [
         unit("g", row.offset, age=row.age, broker=row.broker, queue_id=row.queue_id) for row in unconsumed.itertuples()
     ]
