@@ -40,6 +40,8 @@ FRAMES_MEDIA: Final = "application/vnd.gantry.batch"
 
 _PROPERTY_HEADER: Final = b"gantry-property-"
 _IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,255}")
+# W3C Trace Context: one that does not look like this is ignored; later versions may be longer.
+_TRACE_PARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
 
 
 def send_routes(sending: SendMessages) -> list[Route]:
@@ -123,12 +125,14 @@ async def _read_raw(call: Call) -> PackedMessage:
             fields[_HEADER_FIELDS[name]] = _header_text(value, shown)
         else:
             raise ProblemError(UNKNOWN_FIELD, f"{shown}: there is no such header", field=shown)
-    for header, name in ((b"content-type", "content-type"), (b"traceparent", "traceparent")):
-        carried = call.header(header)
-        if carried:
+    carried = {"content-type": call.header(b"content-type")}
+    if _TRACE_PARENT.fullmatch(call.headers.get(b"traceparent", b"")):
+        carried["traceparent"] = call.header(b"traceparent")
+    for name, value in carried.items():
+        if value:
             if name in properties:
                 raise ProblemError(DUPLICATE, f"gantry-property-{name}: is given as {name}, too", field=name)
-            properties[name] = carried
+            properties[name] = value
     message = PackedMessage(body=await call.read_body(), **fields)
     if properties:
         message.properties = properties

@@ -224,6 +224,9 @@ class RecordingSender:
         return [{"outcome": "stored"} for _ in items]
 
 
+TRACE_PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
 async def test_a_raw_body_brings_its_metadata_in_headers():
     sender = RecordingSender()
     peer = Peer(send_routes(sender))
@@ -233,7 +236,7 @@ async def test_a_raw_body_brings_its_metadata_in_headers():
         (b"gantry-keys", b"k1, k%2C2"),
         (b"gantry-property-origin", b"%E4%BD%A0"),
         (b"gantry-ordering-key", b"N1"),
-        (b"traceparent", b"00-1-2-01"),
+        (b"traceparent", TRACE_PARENT.encode()),
         (b"idempotency-key", b"order-42"),
     ]
     assert (await peer.ask("POST", "/v1/topics/T/messages", *headers, body=(b"\xff",))).status == 201
@@ -242,9 +245,19 @@ async def test_a_raw_body_brings_its_metadata_in_headers():
     assert message.properties == {
         "origin": "你",
         "content-type": "text/csv; charset=latin-1",
-        "traceparent": "00-1-2-01",
+        "traceparent": TRACE_PARENT,
     }
     assert message.idempotency_key == "order-42"
+
+
+@pytest.mark.parametrize("value", ["", "00-1-2-01", TRACE_PARENT.upper(), TRACE_PARENT + "x", "\xff"])
+async def test_a_traceparent_that_is_none_costs_no_message(value):
+    sender = RecordingSender()
+    answer = await Peer(send_routes(sender)).ask(
+        "POST", "/v1/topics/T/messages", (b"traceparent", value.encode("latin-1")), body=(b"x",)
+    )
+    assert answer.status == 201
+    assert not sender.messages[0].properties
 
 
 @pytest.mark.parametrize(
