@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.installed
 UP ?=
 SEED ?=
+JOBS ?= 2
 PYTEST := $(BIN)/pytest
 
 export GANTRY_TEST_SEED = $(SEED)
@@ -27,8 +28,8 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY) ## Install, then start everything on this machine (UP="--brokers 1" for options of gantry up).
 	$(BIN)/gantry up $(UP)
 
-test: lint ## Everything the project tests; the last lines say what was left out and why.
-	$(PYTEST) -q --durations=15
+test: lint ## Everything the project tests (JOBS=n processes); the last lines say what was left out and why.
+	$(PYTEST) -q --durations=15 -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY) ## Formatting, ruff, mypy, import contracts, house lint.
 	$(BIN)/ruff format --check --quiet .

@@ -1,13 +1,36 @@
-"""What every test shares: the closing report of what was left out and why."""
+"""What every test shares: how tests are spread over processes, the run's seed, and the closing report."""
+
+import os
+import time
+from collections import Counter
 
 import hypothesis
 import pytest
+
+# The folders whose tests take longest come first, so that no process is left with a long one at the end.
+SLOWEST_FIRST = ("tests/integration/spark/", "tests/fault/", "tests/integration/", "tests/conformance/", "tests/unit/")
+
+# One seed a run. Set here, since this file is read before the processes start that inherit it.
+if not os.environ.get("GANTRY_TEST_SEED"):
+    os.environ["GANTRY_TEST_SEED"] = str(time.time_ns() % 1_000_000_000)
 
 # How long an example takes says more about the machine's other guests than about us.
 hypothesis.settings.register_profile(
     "gantry", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
 hypothesis.settings.load_profile("gantry")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the slowest folders first, and refuse two tests of one name."""
+    items.sort(key=_turn)
+    twice = [node_id for node_id, count in Counter(item.nodeid for item in items).items() if count > 1]
+    if twice:
+        raise pytest.UsageError(f"several tests have the same name, of which pytest-xdist runs one: {', '.join(twice)}")
+
+
+def _turn(item: pytest.Item) -> int:
+    return next((turn for turn, folder in enumerate(SLOWEST_FIRST) if item.nodeid.startswith(folder)), 0)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -22,3 +45,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.line(f"{count} tests: {reason}")
     if not reasons:
         terminalreporter.line("nothing")
+    terminalreporter.line(f"seed of the fault tests: make test-fault SEED={os.environ['GANTRY_TEST_SEED']}")

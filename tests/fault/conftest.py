@@ -1,7 +1,6 @@
-"""What every fault test shares: one seed a run, printed, and a name server."""
+"""What every fault test shares: the run's seed and a name server."""
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +9,7 @@ import pytest
 from gantry.runtime.rng import Rng
 from tests.support.brokerprocess import NamesrvProcess
 
-SEED = int(os.environ.get("GANTRY_TEST_SEED") or time.time_ns() % 1_000_000_000)
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how the run can be repeated."""
-    terminalreporter.line(f"fault tests ran with seed {SEED}: make test-fault SEED={SEED}")
+SEED = int(os.environ["GANTRY_TEST_SEED"])  # tests/conftest.py
 
 
 @pytest.fixture

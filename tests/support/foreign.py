@@ -6,6 +6,7 @@ report of the test run repeats.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -18,12 +19,15 @@ from typing import Any
 
 import pytest
 
+from tests.support.ports import free_base
+
 FOREIGN = Path(__file__).resolve().parent.parent / "conformance" / "foreign"
 CACHE = Path(__file__).resolve().parent.parent.parent / ".cache" / "foreign"
 # Quick to start; what is measured (benchmarks) runs with Java's defaults instead.
 JAVA = ["java", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 JAVA_MEASURED = ["java", "-Xms2g", "-Xmx2g"]
 FETCH_TIMEOUT_S = 600
+_PORTS = range(6_400, 7_900, 5)
 
 
 def java_classpath() -> str:
@@ -31,19 +35,11 @@ def java_classpath() -> str:
     if shutil.which("java") is None or shutil.which("mvn") is None:
         pytest.skip("java or mvn is missing: Apache RocketMQ's own client, broker and mqadmin were not tried")
     library = CACHE / "java" / "lib"
-    if not (library / ".complete").exists():
-        library.mkdir(parents=True, exist_ok=True)
-        command = [
-            "mvn",
-            "-q",
-            "-B",
-            "-f",
-            str(FOREIGN / "pom.xml"),
-            "dependency:copy-dependencies",
-            f"-DoutputDirectory={library}",
-        ]
-        _run(command, timeout_s=FETCH_TIMEOUT_S)
-        (library / ".complete").touch()
+    with _alone(library):
+        if not (library / ".complete").exists():
+            goal = ["dependency:copy-dependencies", f"-DoutputDirectory={library}"]
+            _run(["mvn", "-q", "-B", "-f", str(FOREIGN / "pom.xml"), *goal], timeout_s=FETCH_TIMEOUT_S)
+            (library / ".complete").touch()
     # FOREIGN comes first: its rmq.logback.xml silences the peers' configuration chatter.
     return f"{FOREIGN}:{library}/*"
 
@@ -53,13 +49,23 @@ def node_peer() -> Path:
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("node or npm is missing: the ali-ons client was not tried")
     folder = CACHE / "node"
-    if not (folder / "node_modules" / ".complete").exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(FOREIGN / "package.json", folder / "package.json")
-        _run(["npm", "install", "--no-package-lock", "--no-audit", "--no-fund"], cwd=folder, timeout_s=FETCH_TIMEOUT_S)
-        (folder / "node_modules" / ".complete").touch()
-    shutil.copy(FOREIGN / "ali-ons-peer.js", folder / "ali-ons-peer.js")
+    with _alone(folder):
+        if not (folder / "node_modules" / ".complete").exists():
+            shutil.copy(FOREIGN / "package.json", folder / "package.json")
+            install = ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund"]
+            _run(install, cwd=folder, timeout_s=FETCH_TIMEOUT_S)
+            (folder / "node_modules" / ".complete").touch()
+        shutil.copy(FOREIGN / "ali-ons-peer.js", folder / "ali-ons-peer.js")
     return folder
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Make the folder, and fill it while no other process of the test run does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def java_client(*arguments: str, timeout_s: float = 120) -> list[dict[str, Any]]:
@@ -83,8 +89,9 @@ def _run_peer(arguments: Sequence[str], timeout_s: float) -> str:
     compiled = classes / "RocketmqPeer.class"
     source = FOREIGN / "RocketmqPeer.java"
     classpath = java_classpath()
-    if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
-        _run(["javac", "-nowarn", "-cp", classpath, "-d", str(classes), str(source)], timeout_s=120)
+    with _alone(classes):
+        if not compiled.exists() or compiled.stat().st_mtime < source.stat().st_mtime:
+            _run(["javac", "-nowarn", "-cp", classpath, "-d", str(classes), str(source)], timeout_s=120)
     command = [*JAVA, "-cp", f"{classes}:{classpath}", "RocketmqPeer", *arguments]
     return _run(command, timeout_s=timeout_s, environment=_java_home())
 
@@ -101,7 +108,8 @@ def java_broker(
     """Run Apache RocketMQ's name server and broker on `store`; yield (name server address, broker address)."""
     java = JAVA_MEASURED if fully_compiled else JAVA
     classpath = java_classpath()
-    namesrv_port, broker_port = _free_port(), _free_port(step=20)
+    namesrv_port = free_base(_PORTS, lambda base: range(base, base + 5))
+    broker_port = namesrv_port + 3  # Its fast port lies 2 below, its HA port 1 above.
     (folder / "namesrv.conf").write_text(f"listenPort={namesrv_port}\nbindAddress=127.0.0.1\n")
     broker = {
         "brokerClusterName": "DefaultCluster", "brokerName": "broker-a", "brokerId": "0", "brokerIP1": "127.0.0.1",
@@ -145,14 +153,6 @@ def _wait_for_port(process: subprocess.Popen[bytes], port: int, log: Path) -> No
             return
         time.sleep(0.1)
     raise AssertionError(f"the Java peer does not answer on port {port}:\n{log.read_text(errors='replace')[-4000:]}")
-
-
-def _free_port(step: int = 0) -> int:
-    """Return a free port whose neighbours (fast port, HA port) are likely free too."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port - step if port > 60000 else port
 
 
 def _java_home() -> dict[str, str]:

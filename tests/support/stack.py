@@ -2,10 +2,8 @@
 
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,11 +16,12 @@ import httpx
 
 from gantry.cli.layout import PORT_BASE_STEP, Layout, StackOptions
 from gantry.cli.processes import die_with_parent, family, signal_all
+from tests.support.ports import free_base
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 WAIT_TIMEOUT_S = 30.0
-# Above a stack that the developer runs, and with every port below those that the kernel gives to outgoing connections.
+# Above a stack that the developer runs, and with every port below those of outgoing connections.
 _BASES = range(3_000, 21_000, PORT_BASE_STEP)
 
 
@@ -43,7 +42,7 @@ class Stack:
         self.directory = directory or Path(tempfile.mkdtemp(prefix="gantry-up-"))
         self.directory.chmod(0o711)
         self.brokers = brokers
-        self.port_base = free_port_base(brokers)
+        self.port_base = free_base(_BASES, lambda base: _ports(base, brokers))
         self.output = self.directory / "up.out"
         self._extra = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
@@ -154,22 +153,6 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     return {**clean, **(extra or {})}
 
 
-def free_port_base(brokers: int) -> int:
-    """A port base whose ports nobody uses now; several test runs on one machine look in different places."""
-    bases = list(_BASES)
-    random.shuffle(bases)
-    for base in bases:
-        layout = Layout(StackOptions(data=Path("/nowhere"), brokers=brokers, port_base=base))
-        if all(_is_free(port) for service in layout.services() for port in service.ports):
-            return base
-    raise AssertionError("no ports are free")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+def _ports(base: int, brokers: int) -> list[int]:
+    layout = Layout(StackOptions(data=Path("/nowhere"), brokers=brokers, port_base=base))
+    return [port for service in layout.services() for port in service.ports]
