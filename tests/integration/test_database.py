@@ -15,7 +15,7 @@ from services.gateway.db.errors import (
     UnstorableError,
     VersionConflictError,
 )
-from services.gateway.db.leadership import Leadership
+from services.gateway.db.leadership import Leadership, lock_key
 from services.gateway.db.models import ConfigOrigin, ConfigState, Verdict
 from services.gateway.db.repositories import (
     Actor,
@@ -26,7 +26,7 @@ from services.gateway.db.repositories import (
     TopicRepository,
 )
 from services.gateway.db.subscriptions import CLIENTS_NAMED_MAX, Sighting, SubscriptionRepository
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, until_free
 
 ALICE = Actor("k-alice", "req-1")
 CONFIG = {"read_queues": 4, "write_queues": 4, "perm": "rw", "order": False, "brokers": None}
@@ -262,6 +262,7 @@ async def test_one_leader_at_a_time(postgres: PostgresServer) -> None:
         assert await other_duty.hold()
         await first.release()
         assert not first.is_leader
+        until_free(postgres.url, lock_key("reconciler"))
         assert await second.hold()
     finally:
         for leadership in (first, second, other_duty):
@@ -283,6 +284,7 @@ async def test_a_leader_whose_connection_died_learns_it(postgres: PostgresServer
                 )
             )
         assert not await leader.hold()
+        until_free(postgres.url, lock_key("reconciler"))
         assert await leader.hold()
     finally:
         await leader.release()

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from gantry.cli.embedded import EmbeddedPostgres, embedded_postgres, identity, server_environment
@@ -95,6 +96,19 @@ class PostgresServer:
         assert self._process is not None
         self._process.wait(READY_TIMEOUT_S)
         self._process = None
+
+
+def until_free(url: str, key: int) -> None:
+    """Wait until nobody holds an advisory lock: Postgres lets go of it a moment after its connection has closed."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    held = (
+        "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database"
+        " WHERE locktype = 'advisory' AND datname = current_database() AND (classid::int8 << 32 | objid::int8) = %s"
+    )
+    with psycopg.connect(url, autocommit=True) as connection:
+        while connection.execute(held, (key,)).fetchone() != (0,):
+            assert time.monotonic() < deadline, f"lock {key} is still held"
+            time.sleep(0.01)
 
 
 @pytest.fixture(scope="session")

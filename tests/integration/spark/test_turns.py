@@ -7,14 +7,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from spark.postgres import Connection
+from spark.postgres import Connection, lock_key
 from spark.results import publish
 from spark.runs import Run, Runs, Schedule
 from spark.scheduler.decide import Ended, Ending
-from spark.scheduler.duty import Duty
+from spark.scheduler.duty import DUTY, Duty
 from spark.scheduler.settings import SchedulerSettings
 from spark.scheduler.turns import WINDOW_MAX, TurnResult, Turns
-from tests.support.postgres import PostgresServer
+from tests.support.postgres import PostgresServer, until_free
 from tests.support.reports import report_tables
 from tests.support.virtualtime import FakeClock
 
@@ -56,6 +56,7 @@ class Scheduler:
 @pytest.fixture
 def make(postgres: PostgresServer, connection: Connection) -> Iterator[Any]:
     made: list[Scheduler] = []
+    until_free(postgres.url, lock_key(DUTY))
 
     def start(**changed: Any) -> Scheduler:
         made.append(Scheduler(postgres.url, **changed))
@@ -192,22 +193,24 @@ def test_while_stopping_it_settles_and_begins_nothing(make: Any, runs: Runs, con
     assert [row[2] for row in windows(connection)] == ["queued", "queued"]
 
 
-def test_only_the_holder_of_the_lock_does_anything(make: Any, runs: Runs) -> None:
+def test_only_the_holder_of_the_lock_does_anything(make: Any, runs: Runs, postgres: PostgresServer) -> None:
     first, second = make(), make()
     assert (first.turn().is_leader, second.turn().is_leader) == (True, False)
     run, _ = runs.request("lag_report", window_start=None, window_end=NOON, trigger="manual")
     assert second.turn().claimed == []
     first.duty.drop()
+    until_free(postgres.url, lock_key(DUTY))
     assert [claimed.id for claimed in second.turn().claimed] == [run.id]
     assert first.turn().is_leader is False
 
 
-def test_a_broken_connection_is_made_anew_with_the_lock(make: Any, runs: Runs) -> None:
+def test_a_broken_connection_is_made_anew_with_the_lock(make: Any, postgres: PostgresServer) -> None:
     scheduler = make()
     scheduler.turn()
     scheduler.duty.cut()
     with pytest.raises(psycopg.OperationalError):
         scheduler.turn()
+    until_free(postgres.url, lock_key(DUTY))
     assert scheduler.turn().is_leader
 
 
