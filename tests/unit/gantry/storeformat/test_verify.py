@@ -67,6 +67,21 @@ def test_after_a_crash_it_needs_recovery() -> None:
     assert any("units not written yet: 7" in finding.text for finding in report.findings)
 
 
+def test_files_that_a_crash_left_empty_hold_nothing() -> None:
+    store = stored()
+    store.abort = True
+
+    def crash(files: MemFileSystem) -> None:
+        for path in (
+            "commitlog/00000000001073741824",
+            "consumequeue/T/0/00000000000006000000",
+            "index/20990101000000000",
+        ):
+            files.create(f"/store/{path}", 0).close()
+
+    assert verified(store, crash).result is Result.NEEDS_RECOVERY
+
+
 def test_damage_is_named_with_offset_and_bytes() -> None:
     store = stored()
     victim = store.records[4]
