@@ -137,14 +137,14 @@ class StoreReader:
         return QueueScan(queue, self.memory)
 
     def index_paths(self) -> list[str]:
-        """Return the paths of the index files, oldest first; not those that a crash left empty."""
+        """Return the paths of the index files, oldest first; a crash may have left one empty."""
         root = self.path(layout.INDEX_DIR)
-        paths = [f"{root}/{name}" for name in self.files.list_dir(root) if layout.is_index_file_name(name)]
-        return [path for path in paths if self.files.size_bytes(path)]
+        return [f"{root}/{name}" for name in self.files.list_dir(root) if layout.is_index_file_name(name)]
 
     def index_file(self, path: str) -> IndexReader:
         """Open an index file. Raises BrokenFileError if its size fits none."""
-        return IndexReader(path, self.memory(path), slots=self._index_slots)
+        size = self.files.size_bytes(path)
+        return IndexReader(path, self.memory(path) if size else bytearray(), slots=self._index_slots)
 
     def find(self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = TIME_MAX_MS) -> list[int]:
         """Return the physical offsets under which the index has a key, ascending; hashes may collide.

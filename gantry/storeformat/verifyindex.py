@@ -26,6 +26,9 @@ def verify_index(reader: StoreReader, facts: LogFacts, report: Report) -> None:
     safe_ms = checkpoint.index_msg_timestamp if checkpoint else 0
     for path in reader.index_paths():
         report.index_files += 1
+        if reader.has_abort and reader.files.size_bytes(path) == 0:
+            report.note(KIND, path, "the broker crashed before the file had its size; recovery removes it")
+            continue
         try:
             index = reader.index_file(path)
         except BrokenFileError as error:

@@ -82,6 +82,11 @@ def test_files_that_a_crash_left_empty_hold_nothing() -> None:
     assert verified(store, crash).result is Result.NEEDS_RECOVERY
 
 
+def test_an_empty_index_file_is_a_problem_where_nothing_crashed() -> None:
+    report = verified(stored(), lambda files: files.create("/store/index/20990101000000000", 0).close())
+    assert (report.result, kinds(report)) == (Result.DAMAGED, {"index"})
+
+
 def test_damage_is_named_with_offset_and_bytes() -> None:
     store = stored()
     victim = store.records[4]
