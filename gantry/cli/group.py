@@ -45,7 +45,7 @@ def create(
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a group, or change it: what is not said takes its default."""
+    """Create a group, or change it: what is not said stays as it is."""
     wanted = {
         "retry_max_times": retry_max_times,
         "retry_queues": retry_queues,

@@ -14,7 +14,7 @@ app = typer.Typer(name="offset", help="Committed offsets of consumer groups.", n
 
 # One call takes this many.
 COMMIT_MAX = 1_000
-_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?Z")
+_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})")
 
 
 @app.command()
@@ -53,10 +53,10 @@ def set_offsets(
 ) -> None:
     """Say where a group goes on with a topic: all its queues, or those that the options leave.
 
-    Instances that are connected go on from where they are, and may commit over it.
+    No instance of the group may be connected meanwhile: it would go on from where it is and commit over this.
     """
     if not (to in ("earliest", "latest") or to.isdecimal() or _MOMENT.fullmatch(to)):
-        raise typer.BadParameter(f"{to!r} is no offset, earliest, latest or UTC time", param_hint="--to")
+        raise typer.BadParameter(f"{to!r} is no offset, earliest, latest or time", param_hint="--to")
     remote = connect(data, url, key)
     queues = [
         item

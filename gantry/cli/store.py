@@ -24,7 +24,7 @@ from gantry.cli.shown import cell, print_facts, print_json
 from gantry.model import sysflag
 from gantry.model.errors import CorruptRecordError
 from gantry.model.message import StoredMessage
-from gantry.runtime.files import OsFileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.storeformat.commitlog import LogScan
 from gantry.storeformat.errors import StoreFileError
 from gantry.storeformat.findings import Finding, Report, Result
@@ -50,7 +50,7 @@ IndexSlots = Annotated[
 
 @app.command()
 def verify(folder: Folder, *, as_json: AsJson = False, index_slots: IndexSlots = None) -> None:
-    """Check every record, unit and index entry; change nothing.
+    """Check every record, unit, index entry and configuration file; change nothing.
 
     Ends with 0 if nothing is wrong (after a crash with the note "needs recovery"), with 1 if something is.
     """
@@ -72,7 +72,7 @@ def dump(
     start: Annotated[
         int | None, typer.Option("--from", metavar="OFFSET", min=0, help="Begin at this physical offset.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="Print at most so many records.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="Print at most N records.")] = None,
 ) -> None:
     """Print the records of the CommitLog, one a line; what can't be read is named on stderr."""
     with _opened(folder) as reader:
@@ -92,7 +92,11 @@ def dump(
 
 @app.command()
 def repair(folder: Folder) -> None:
-    """Recover the store as a broker's start would, and build what is derived from the CommitLog again."""
+    """Recover the store as a broker's start would, but from the whole log; build what is derived from it again.
+
+    A mark (config/gantry.json) that can't be understood is replaced by a new one. Topics and offsets (config/*.json) are
+    left as they are.
+    """
     with _opened(folder):
         pass  # Only to refuse in one line what can't be repaired; the program below takes the lock itself.
     if find_spec("services") is None:

@@ -20,26 +20,34 @@ def create(
     write_queues: Annotated[int | None, typer.Option(help="Queues on each broker that producers see.")] = None,
     queues: Annotated[int | None, typer.Option(help="Both of them.")] = None,
     perm: Annotated[str | None, typer.Option(help="rw, r, w or none.")] = None,
-    order: Annotated[bool, typer.Option("--order", help="An ordered topic.")] = False,
+    order: Annotated[bool | None, typer.Option("--order/--no-order", help="Whether it is an ordered topic.")] = None,
     broker: Annotated[list[str] | None, typer.Option(help="Only on this broker; may be repeated.")] = None,
+    all_brokers: Annotated[bool, typer.Option("--all-brokers", help="On all, also those that join later.")] = False,
+    allow_hiding: Annotated[
+        bool, typer.Option("--allow-hiding", help="Even if nobody can read some messages any more.")
+    ] = False,
     new: Annotated[bool, typer.Option("--new", help="Refuse to change one that exists.")] = False,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a topic, or change it: what is not said takes its default."""
+    """Create a topic, or change it: what is not said stays as it is."""
+    if broker and all_brokers:
+        raise typer.BadParameter("excludes --all-brokers", param_hint="--broker")
     wanted = {
         "read_queues": read_queues if read_queues is not None else queues,
         "write_queues": write_queues if write_queues is not None else queues,
         "perm": perm,
-        "order": order or None,
+        "order": order,
         "brokers": broker or None,
+        "allow_hiding": allow_hiding or None,
     }
+    body = {name: value for name, value in wanted.items() if value is not None}
     made = connect(data, url, key).call(
         "PUT",
         f"/v1/topics/{segment(topic)}",
-        body={name: value for name, value in wanted.items() if value is not None},
+        body=body | ({"brokers": None} if all_brokers else {}),
         headers={"If-None-Match": "*"} if new else {},
     )
     _show(made, as_json=as_json)

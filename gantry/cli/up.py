@@ -19,7 +19,7 @@ from gantry.cli.stackfile import stack_content, write_stack
 from gantry.cli.supervisor import ProcessSpec, Supervisor, ready_file_says
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.errors import AlreadyLockedError, StartupError
-from gantry.runtime.files import OsFileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.settings import refuse_unknown_environment
 from gantry.runtime.tasks import TaskScope
 
@@ -225,6 +225,8 @@ class _Stack:
             environment["GANTRY_DATABASE_URL"] = self._database_url
         if service.module == "services.gateway":
             environment.setdefault("GANTRY_GATEWAY_FIRST_KEY_FILE", str(self._layout.key_file))
+            # No load balancer stands in front of it, so nobody has to notice that it stops.
+            environment.setdefault("GANTRY_GATEWAY_DRAIN_MS", "0")
             environment.setdefault("GANTRY_GATEWAY_KEEP_FIRST_KEY_FILE", "true")
         return ProcessSpec(
             name=service.name,

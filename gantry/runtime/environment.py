@@ -5,6 +5,7 @@ workers it starts) has to find there what we chose.
 """
 
 import os
+import resource
 from collections.abc import MutableMapping
 
 
@@ -21,3 +22,11 @@ def cpu_count() -> int:
 def give_way(niceness: int) -> None:
     """Let others on this machine go first: add to this process's niceness, and to that of every process it starts."""
     os.nice(niceness)
+
+
+def raise_descriptor_limit() -> int:
+    """Raise the limit of open files to what this process may have; return it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard

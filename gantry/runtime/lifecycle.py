@@ -12,16 +12,21 @@ import os
 import resource
 import signal
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
 from typing import Any
 
 import uvloop
 
-from gantry.runtime.errors import StartupError
+from gantry.runtime.errors import LostError, StartupError, os_reason
 from gantry.runtime.tasks import TaskScope
 from gantry.runtime.telemetry import logger
 
 log = logger("runtime.lifecycle")
+
+# Neither a failed start (1) nor wrong usage (2): a supervisor can tell it from these, and may leave it to a person.
+EXIT_LOST = 3
 
 # Python's own is 700, made for programs whose objects come and go in cycles.
 GC_ALLOCATIONS = 50_000
@@ -69,7 +74,8 @@ def run_service(name: str, main: Callable[[Lifecycle], Awaitable[None]], *, read
     """Run a service until it is told to stop; return the process's exit code.
 
     `main` builds and starts everything, calls `lifecycle.ready(...)`, awaits `lifecycle.wait_for_stop()`, and
-    stops everything in order. A StartupError becomes one line on stderr and code 1.
+    stops everything in order. A StartupError becomes one line on stderr and code 1, a LostError one line and EXIT_LOST.
+    An error of the operating system, here or in the event loop itself, becomes one line and code 1.
     """
     if not __debug__:
         print("python -O leaves out the asserts Gantry relies on: start without -O", file=sys.stderr)
@@ -86,14 +92,55 @@ def run_service(name: str, main: Callable[[Lifecycle], Awaitable[None]], *, read
             log.info("stopped", service=name)
 
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with _LoopRunner() as runner:
             runner.run(run())
     except StartupError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return 1
+    except LostError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return EXIT_LOST
+    except OSError as error:
+        if error.errno is None:
+            raise  # A TimeoutError, say, which no system call raised.
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        log.critical("the process ends", reason=os_reason(error), place=f"{place.filename}:{place.lineno}")
+        print(f"{name}: the operating system refused what the process needs: {os_reason(error)}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+class _LoopRunner:
+    """asyncio.Runner with uvloop, whose loop may fail to turn.
+
+    Each time uvloop's loop begins to turn it makes system calls, which fail without memory. It takes the loop for a
+    running one from then on, and closing it raises RuntimeError in place of the OSError.
+    """
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+
+    def __enter__(self) -> asyncio.Runner:
+        # One turn without a task: none is left behind if it fails.
+        loop = self._runner.get_loop()
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+        return self._runner
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._runner.close()
+        except (OSError, RuntimeError) as failure:
+            cause = failure if isinstance(failure, OSError) else failure.__context__
+            if error is not None:
+                return  # It comes first, and may be why the loop fails.
+            if isinstance(cause, OSError):
+                raise cause from None
+            raise
 
 
 def _allow_many_files() -> None:

@@ -5,8 +5,13 @@ length of tables, never more. Needs the `server` extra (prometheus-client).
 """
 
 import errno
+import socket
+from socketserver import ThreadingMixIn
+from threading import BoundedSemaphore, Thread
+from typing import Any, Final
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
+from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
 
 from gantry.runtime.errors import StartupError
 
@@ -14,12 +19,59 @@ from gantry.runtime.errors import StartupError
 PORT_STEP = 7
 _PORT_MAX = 65_535
 
+CONNECTIONS_MAX: Final = 8
+"""Connections at a time; one more is closed. Each costs a thread and a descriptor."""
+IDLE_TIMEOUT_S: Final = 10.0
+
+
+class _Handler(WSGIRequestHandler):
+    timeout = IDLE_TIMEOUT_S
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so.
+        """Log no request."""
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    """A thread for each connection, and few connections."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._free = BoundedSemaphore(CONNECTIONS_MAX)
+        super().__init__(*args, **kwargs)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread, or close it."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # There are no more threads.
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a connection that was silent for too long, or broke."""
+
 
 class MetricsServer:
     """A running server; calling it stops it, and so does `stop`."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
-        self._server, self._thread = start_http_server(port, host, registry)
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        server_class = type("Server", (_Server,), {"address_family": family})
+        self._server: WSGIServer = make_server(host, port, make_wsgi_app(registry), server_class, _Handler)
+        self._thread = Thread(target=self._server.serve_forever, name="metrics", daemon=True)
+        self._thread.start()
         self.host = host
         self.port: int = self._server.server_port
 

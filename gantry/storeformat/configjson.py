@@ -1,67 +1,149 @@
 """Reading the JSON of `config/`: RocketMQ's writer leaves integer keys without quotes, `{0:8,1:7}`.
 
-Source: docs/formats/config.md. A broker that finds a file empty, missing or broken reads its `.bak` instead.
+A broker that finds a file empty, missing or broken reads its `.bak` instead; `read_config` is that rule, for the
+broker and for everybody who reads a store that is not running.
+
+Source: docs/formats/config.md.
 """
 
 import json
 import re
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from errno import EBADMSG, EIO, ENODATA, EUCLEAN
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from gantry.runtime.files import FileSystem
 from gantry.storeformat.errors import BrokenFileError
 
-BACKUP_SUFFIX = ".bak"
+BACKUP_SUFFIX: Final = ".bak"
+BROKEN_SUFFIX: Final = ".broken"
+"""Suffix of a file that a broker could not read and has replaced by a new one."""
+CONTENT_IS_LOST: Final = frozenset({EIO, EUCLEAN, EBADMSG, ENODATA})
+"""Errors that disks and file systems report for a file whose content is lost; others say nothing about the file."""
+
+IS_EMPTY: Final = "is empty"
+IS_MISSING: Final = "is missing"
+
+T = TypeVar("T")
 
 # Texts are matched whole and so left alone; outside of them a number before a colon is a key.
 _TEXT_OR_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"|(?P<before>[{,]\s*+)(?P<key>-?\d++)(?=\s*+:)', re.DOTALL)
+# An escape that is half of a character; JSON allows it to stand alone, UTF-8 does not.
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# Preallocated blocks that were never written read as NUL.
+_BLANK = b" \t\r\n\0"
 
 
-class ConfigFile(NamedTuple):
+class ConfigFile(NamedTuple, Generic[T]):
     """A configuration file's content and where it was read."""
 
-    content: Any
+    content: T
     path: str
     problem: str | None
     """What is wrong with the file itself, where this is its backup."""
+    data: bytes
+    """The bytes that were read."""
 
 
-def parse_config(data: bytes, path: str = "config") -> Any:
+class UnreadableConfigError(BrokenFileError):
+    """Neither the file nor its backup can be read.
+
+    Attributes:
+        reasons: Why, by the paths of those that are there.
+        is_empty: There is nothing in either of them.
+        may_be_good: The last one of `reasons` tells nothing about its file's content, which could not be looked at.
+    """
+
+    def __init__(self, reasons: dict[str, str], *, may_be_good: bool = False) -> None:
+        path, reason = next(iter(reasons.items()))
+        super().__init__(path, reason)
+        self.reasons = reasons
+        self.is_empty = all(reason in (IS_EMPTY, IS_MISSING) for reason in reasons.values())
+        self.may_be_good = may_be_good
+
+
+class RepeatedKeyError(ValueError):
+    """A key stands twice in one object: readers would disagree on which one counts."""
+
+
+def parse_config(data: bytes) -> Any:
     """Return what a configuration file holds; all keys are texts.
 
     Raises:
-        BrokenFileError: It is empty or no JSON, even with integer keys allowed for.
+        ValueError: It is no JSON, even with integer keys allowed for; an object has a key twice, so that a part of the
+            file would not count; or a text can't be written as UTF-8.
     """
     try:
         text = data.decode("utf-8-sig")
-        if not text.strip():
-            raise BrokenFileError(path, "is empty")
         try:
-            return json.loads(text)
+            content = _parse(text)
+        except RepeatedKeyError:
+            raise
         except ValueError:
-            return json.loads(_TEXT_OR_KEY.sub(_quote, text))
+            content = _parse(_TEXT_OR_KEY.sub(_quote, text))
+    except RepeatedKeyError:
+        raise
     except (ValueError, RecursionError) as error:
-        raise BrokenFileError(path, f"is not JSON: {error}") from None
+        raise ValueError(f"is not JSON: {error}") from None
+    if _SURROGATE.search(text):
+        try:
+            json.dumps(content, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("has a \\u escape that is no text: half of a surrogate pair") from None
+    return content
 
 
-def read_config(files: FileSystem, path: str) -> ConfigFile | None:
+def read_config(files: FileSystem, path: str, decode: Callable[[bytes], T]) -> ConfigFile[T] | None:
     """Return a configuration file's content, or its backup's; None where there is neither.
 
+    Args:
+        files: Where the file lies.
+        path: Path of the main file.
+        decode: Returns the content, as `parse_config` does; raises ValueError for bytes that it can't take.
+
     Raises:
-        BrokenFileError: The file is broken and there is no backup that is not.
+        UnreadableConfigError: The file is broken and there is no backup that is not, or it can't be opened now.
     """
-    problem: BrokenFileError | None = None
+    reasons: dict[str, str] = {}
+    may_be_good = False
     for candidate in (path, path + BACKUP_SUFFIX):
-        if not files.exists(candidate):
-            continue
         try:
-            content = parse_config(files.read(candidate), candidate)
-        except BrokenFileError as error:
-            problem = problem or error
-        else:
-            return ConfigFile(content, candidate, problem.reason if problem else None)
-    if problem is not None:
-        raise problem
-    return None
+            data = files.read(candidate)
+            if not data.strip(_BLANK):
+                reasons[candidate] = IS_EMPTY
+                continue
+            return ConfigFile(decode(data), candidate, reasons.get(path), data)
+        except FileNotFoundError:
+            reasons[candidate] = IS_MISSING
+        except OSError as error:
+            reasons[candidate] = f"can't be read: {error.strerror or error}"
+            if error.errno not in CONTENT_IS_LOST:
+                may_be_good = True
+                break  # No descriptors or no rights, say: the file may be good, and the backup is older.
+        except (ValueError, RecursionError) as error:
+            reasons[candidate] = str(error)
+    if all(reason == IS_MISSING for reason in reasons.values()):
+        return None
+    there = {path: reason for path, reason in reasons.items() if reason != IS_MISSING}
+    raise UnreadableConfigError(there, may_be_good=may_be_good)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise RepeatedKeyError(f"has {json.dumps(key, ensure_ascii=False)} twice in one object")
+            seen.add(key)
+    return found
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number")
+
+
+_parse = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_refuse_constant).decode
 
 
 def _quote(match: re.Match[str]) -> str:

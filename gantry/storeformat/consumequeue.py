@@ -41,11 +41,21 @@ class PlacedUnit(NamedTuple):
 
 
 class QueueScan:
-    """One pass over a queue's units, fillers left out. Iterate it once, then read the rest."""
+    """One pass over a queue's units, fillers left out. Iterate it once, then read the rest.
 
-    def __init__(self, queue: QueueFiles, open_memory: Callable[[str], Memory]) -> None:
+    Args:
+        queue: Its files.
+        open_memory: Returns the map of a path.
+        data_end: Returns an offset in a path behind which, from an offset on, there are only zeros. Most of a queue's
+            last file is empty, and reading it costs a millisecond.
+    """
+
+    def __init__(
+        self, queue: QueueFiles, open_memory: Callable[[str], Memory], data_end: Callable[[str, int], int]
+    ) -> None:
         self._queue = queue
         self._open = open_memory
+        self._data_end = data_end
         self.min_offset: int | None = None
         """The first unit that is no filler; None while there was none."""
         self.max_offset = queue.files[0].start // UNIT_SIZE_BYTES if queue.files else 0
@@ -79,7 +89,7 @@ class QueueScan:
 
     def _count_used_behind(self, number: int, at: int) -> None:
         for file in self._queue.files[number:]:
-            used_end = find_used_end(self._open(file.path), at, end=file.size_bytes)
+            used_end = find_used_end(self._open(file.path), at, end=self._data_end(file.path, at))
             self.used_behind_bytes += used_end - at
             at = 0
 

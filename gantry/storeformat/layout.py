@@ -35,6 +35,7 @@ LOCK_FILE: Final = "lock"
 LOCK_CONTENT: Final = b"lock"
 MARK_FILE: Final = "config/gantry.json"
 DELETIONS_FILE: Final = "config/gantry-deletions.json"
+FLUSH_NOTE_FILE: Final = "config/gantry-flush"
 
 FILE_NAME_DIGITS: Final = 20
 INDEX_NAME_DIGITS: Final = 17

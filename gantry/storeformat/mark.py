@@ -7,18 +7,36 @@ writes none by default.
 Since a store may go back to Apache RocketMQ for a while, the mark also holds where the CommitLog ended when Gantry
 stopped in order. What lies beyond that end was written by somebody else, and the boundary moves past it.
 
-    {"format_version": 1, "record_checksum_from": 1269493, "clean_stop_offset": null}
+While Gantry starts or stops, both the clean stop's offset and the `abort` file are there, as they are after a crash of
+Apache RocketMQ. Then the mark names the process whose `abort` file it is (`StoreFolder.is_ours`).
+
+    {"format_version": 1, "record_checksum_from": 1269493, "clean_stop_offset": null, "clean_stop_derived": null,
+     "abort_process_id": null, "opened_offset": 1269493, "opened_derived": {"queues": 1, "units": 9, "index_end": 0,
+     "files": 1}}
 """
 
 import json
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from gantry.runtime.files import FileSystem, write_atomically
 from gantry.storeformat.errors import BrokenFileError, NewerFormatError
 from gantry.storeformat.layout import CONFIG_DIR, MARK_FILE
 
 FORMAT_VERSION: Final = 1
+
+
+class DerivedState(NamedTuple):
+    """How much was derived from the CommitLog, so that a start sees whether somebody changed it since the stop."""
+
+    queues: int
+    """ConsumeQueues that have or had a unit."""
+    units: int
+    """The sum of their max offsets."""
+    index_end: int
+    """Physical offset of the last message in the index."""
+    files: int = 0
+    """Files of those queues; 0 in marks of releases that did not count them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +49,22 @@ class GantryMark:
             records can't be told from others, because the checksum is switched off.
         clean_stop_offset: Where the CommitLog ended at the last orderly stop; None while a broker runs, and after
             a crash.
+        clean_stop_derived: State of queues and index at that stop; None like the offset, and in marks of releases
+            that did not write it.
+        abort_process_id: Process of ours that is starting or stopping: an `abort` file with this process id is its
+            own; None at all other times.
+        opened_offset: Where the CommitLog ended when the last start was done; None after an orderly stop, and in marks
+            of releases that did not write it.
+        opened_derived: State of queues and index then; None like `opened_offset`.
     """
 
     format_version: int = FORMAT_VERSION
     record_checksum_from: int | None = None
     clean_stop_offset: int | None = None
+    clean_stop_derived: DerivedState | None = None
+    abort_process_id: int | None = None
+    opened_offset: int | None = None
+    opened_derived: DerivedState | None = None
 
     def demands_record_crc(self, physical_offset: int) -> bool:
         """Say whether a record at this offset must carry the whole-record checksum."""
@@ -48,6 +77,10 @@ class GantryMark:
             "format_version": self.format_version,
             "record_checksum_from": self.record_checksum_from,
             "clean_stop_offset": self.clean_stop_offset,
+            "clean_stop_derived": self.clean_stop_derived and self.clean_stop_derived._asdict(),
+            "abort_process_id": self.abort_process_id,
+            "opened_offset": self.opened_offset,
+            "opened_derived": self.opened_derived and self.opened_derived._asdict(),
         }
         return json.dumps(content, indent=2).encode() + b"\n"
 
@@ -73,13 +106,21 @@ class GantryMark:
                 f"{path}: the store has format {version}, this release knows formats up to {FORMAT_VERSION}: "
                 "use the release that wrote it, or a later one"
             )
-        offsets: list[int | None] = []
+        offsets: dict[str, int | None] = {}
         for name in ("record_checksum_from", "clean_stop_offset"):
             value = content.get(name)
             if value is not None and not _is_count(value):
                 raise BrokenFileError(path, f"{name} is {value!r}, neither null nor an offset")
-            offsets.append(value)
-        return cls(version, *offsets)
+            offsets[name] = value
+        return cls(
+            version,
+            offsets["record_checksum_from"],
+            offsets["clean_stop_offset"],
+            _derived(content.get("clean_stop_derived")),
+            _count(content.get("abort_process_id")),
+            _count(content.get("opened_offset")),
+            _derived(content.get("opened_derived")),
+        )
 
     @classmethod
     def load(cls, files: FileSystem, root: str) -> Self | None:
@@ -99,9 +140,9 @@ class GantryMark:
         files.make_dirs(f"{root}/{CONFIG_DIR}")
         write_atomically(files, f"{root}/{MARK_FILE}", self.encode())
 
-    def stopped(self, log_end: int) -> Self:
+    def stopped(self, log_end: int, derived: DerivedState | None = None) -> Self:
         """Return the mark to leave behind at an orderly stop, after the last flush."""
-        return type(self)(self.format_version, self.record_checksum_from, log_end)
+        return type(self)(self.format_version, self.record_checksum_from, log_end, derived)
 
 
 def trusted_mark(found: GantryMark | None, *, has_abort: bool) -> GantryMark | None:
@@ -131,6 +172,20 @@ def opened_mark(previous: GantryMark | None, *, log_end: int, record_checksum: b
         # Somebody else has appended since.
         return GantryMark(record_checksum_from=log_end)
     return GantryMark(record_checksum_from=min(previous.record_checksum_from, log_end))
+
+
+def _derived(content: Any) -> DerivedState | None:
+    """Return what the mark says; None, which only costs time, where it says nothing that can be used."""
+    if not isinstance(content, dict):
+        return None
+    values = {**DerivedState._field_defaults, **content}
+    if not all(_is_count(values.get(name)) for name in DerivedState._fields):
+        return None
+    return DerivedState(*(values[name] for name in DerivedState._fields))
+
+
+def _count(content: Any) -> int | None:
+    return content if _is_count(content) else None
 
 
 def _is_count(value: object) -> bool:

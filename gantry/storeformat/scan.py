@@ -4,6 +4,7 @@ File sizes are found from the files, so that a store of any settings can be read
 """
 
 from collections import Counter, OrderedDict
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
@@ -14,6 +15,7 @@ from gantry.storeformat import layout
 from gantry.storeformat.commitlog import LogFile, LogScan
 from gantry.storeformat.consumequeue import QueueFile, QueueFiles, QueueScan
 from gantry.storeformat.errors import BrokenFileError, NotAStoreError, StoreFileError, StoreInUseError
+from gantry.storeformat.flushnote import FailedFlush, decode_flush_note
 from gantry.storeformat.indexfile import IndexReader
 from gantry.storeformat.mark import GantryMark, trusted_mark
 from gantry.storeformat.resync import NO_MARK, LogRecord, examine
@@ -22,11 +24,14 @@ OPEN_FILES_MAX: Final = 128
 """Maps of one folder kept open at once: a store has thousands of queues, a process by default 1,024 descriptors."""
 TIME_MAX_MS: Final = 1 << 62
 
+OnUnreadable = Callable[[str, int, int], None]
+
 
 class StoreReader:
     """Reads a store.
 
-    While it is open it holds the store's lock, if there is one, so that no broker starts and changes what is read.
+    While it is open it holds the store's locks, of the folder and of the lock file if there is one, so that no broker
+    starts and changes what is read.
     Nothing is ever written: a store without a lock file stays without.
 
     Concurrency: one thread.
@@ -50,7 +55,9 @@ class StoreReader:
         self._index_slots = index_slots
         # A pool for each folder, so that looking records up does not close the queue that is being read.
         self._pools: dict[str, OrderedDict[str, File]] = {}
-        self._lock: FileLock | None = None
+        self._locks: list[FileLock] = []
+        self._on_unreadable: OnUnreadable | None = None
+        self._unreadable: dict[str, list[tuple[int, int]]] = {}
         if not files.is_dir(self.root):
             raise NotAStoreError(f"{root}: there is no such folder")
         if not files.is_dir(self.path(layout.COMMIT_LOG_DIR)):
@@ -76,9 +83,8 @@ class StoreReader:
         for pool in self._pools.values():
             while pool:
                 pool.popitem()[1].close()
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        while self._locks:
+            self._locks.pop().release()
 
     def path(self, *parts: str) -> str:
         """Return a path in the store."""
@@ -96,14 +102,48 @@ class StoreReader:
 
     def memory(self, path: str) -> Memory:
         """Return the map of a file; it stays open until many others of its folder were."""
+        return self._open(path).map()
+
+    def data_end(self, path: str, start: int) -> int:
+        """Return an offset of a file behind which, from `start` on, there are only zeros."""
+        return self._open(path).data_end(start)
+
+    def guard(self, on_unreadable: OnUnreadable) -> None:
+        """Read each file that is opened from now on before it is mapped, and show zeros where the disk can't read it.
+
+        A look through the map would end the process there. Unguarded, nothing is read that is not asked for.
+
+        Args:
+            on_unreadable: Told path, start and end of each range that can't be read, once.
+        """
+        self._on_unreadable = on_unreadable
+
+    def is_unreadable(self, path: str) -> bool:
+        """Say whether the disk could not read a part of a file that was opened since `guard`."""
+        return bool(self._unreadable.get(path))
+
+    def _blank_unreadable(self, file: File) -> None:
+        if self._on_unreadable is None or file.size_bytes == 0:
+            return
+        known = self._unreadable.get(file.path)
+        if known is not None:
+            for start, end in known:
+                file.blank_unreadable(start, end)
+            return
+        self._unreadable[file.path] = file.blank_unreadable(0, file.data_end(0))
+        for start, end in self._unreadable[file.path]:
+            self._on_unreadable(file.path, start, end)
+
+    def _open(self, path: str) -> File:
         pool = self._pools.setdefault(path[len(self.root) :].split("/")[1], OrderedDict())
         file = pool.get(path)
         if file is None:
             file = pool[path] = self.files.open(path, writable=False)
+            self._blank_unreadable(file)
             while len(pool) > OPEN_FILES_MAX:
                 pool.popitem(last=False)[1].close()
         pool.move_to_end(path)
-        return file.map()
+        return file
 
     def scan(self, start: int | None = None) -> LogScan:
         """Return a pass over the CommitLog, from its first byte or a record's offset."""
@@ -134,7 +174,7 @@ class StoreReader:
 
     def units(self, queue: QueueFiles) -> QueueScan:
         """Return a pass over a queue's units."""
-        return QueueScan(queue, self.memory)
+        return QueueScan(queue, self.memory, self.data_end)
 
     def index_paths(self) -> list[str]:
         """Return the paths of the index files, oldest first; a crash may have left one empty."""
@@ -165,16 +205,25 @@ class StoreReader:
             return None
         return layout.decode_checkpoint(self.files.read(path))
 
+    def failed_flush(self) -> FailedFlush | None:
+        """Return why the broker that ran last could not flush the store; None where it could, or left no word."""
+        path = self.path(layout.FLUSH_NOTE_FILE)
+        if not self.has_abort or not self.files.exists(path):
+            return None
+        return decode_flush_note(self.files.read(path))
+
     def _take_lock(self) -> None:
         path = self.path(layout.LOCK_FILE)
-        if not self.files.exists(path):
-            return
         try:
-            self._lock = self.files.lock(path)
+            # The folder's lock tells of a broker whose lock file somebody removed.
+            self._locks.append(self.files.lock_dir(self.root))
+            if self.files.exists(path):
+                self._locks.append(self.files.lock(path))
         except AlreadyLockedError:
+            self.close()
             raise StoreInUseError(f"{self.root}: a broker runs on this store; stop it first") from None
         except OSError:
-            self._lock = None  # Where the lock can't be opened for writing, no broker of ours runs either.
+            return  # Where the lock can't be opened for writing, no broker of ours runs either.
 
     def _load_mark(self) -> tuple[GantryMark | None, BrokenFileError | None]:
         try:

@@ -4,9 +4,11 @@ Nothing is changed. After a crash, what the next start mends by itself is a note
 and index entries that were not written yet.
 """
 
+from functools import partial
+
 from gantry.storeformat import layout
-from gantry.storeformat.configjson import read_config
-from gantry.storeformat.errors import BrokenFileError
+from gantry.storeformat.configjson import BACKUP_SUFFIX, BROKEN_SUFFIX, UnreadableConfigError, read_config
+from gantry.storeformat.configtables import parse_table
 from gantry.storeformat.findings import Report
 from gantry.storeformat.scan import StoreReader
 from gantry.storeformat.verifyindex import verify_index
@@ -25,6 +27,12 @@ def verify(reader: StoreReader, *, on_progress: OnProgress | None = None) -> Rep
         What was found; `result` says what it comes to.
     """
     report = Report(reader.root, needs_recovery=reader.has_abort)
+
+    def report_unreadable(path: str, start: int, end: int) -> None:
+        kind = path[len(reader.root) + 1 :].partition("/")[0]
+        report.problem(kind, path, f"the disk can't read bytes {start} to {end} of the file", size_bytes=end - start)
+
+    reader.guard(report_unreadable)
     facts = verify_log(reader, report, on_progress)
     units = verify_queues(reader, facts, report)
     verify_tail(reader, facts, report, units_end=units.end, units_at_end=units.is_at_log_end)
@@ -35,6 +43,14 @@ def verify(reader: StoreReader, *, on_progress: OnProgress | None = None) -> Rep
     if reader.has_abort:
         text = "needs recovery: the broker that ran on this store did not stop in order; the next start recovers it"
         report.note("abort", reader.path(layout.ABORT_FILE), text)
+    failed = reader.failed_flush()
+    if failed is not None:
+        text = (
+            f"the last broker could not flush the store: {failed.reason}; the disk has the CommitLog up to "
+            f"{failed.flushed_offset}, {failed.acknowledged_offset} was acknowledged. The files that verify reads may only be in "
+            "memory; the next start reads the disk"
+        )
+        report.note("abort", reader.path(layout.FLUSH_NOTE_FILE), text, offset=failed.flushed_offset)
     return report
 
 
@@ -61,26 +77,34 @@ def _verify_checkpoint(reader: StoreReader, facts: LogFacts, report: Report) -> 
 
 def _verify_config(reader: StoreReader, report: Report) -> None:
     kind, root = "config", reader.path(layout.CONFIG_DIR)
-    for name in reader.files.list_dir(root):
+    listed = reader.files.list_dir(root)
+    for name in dict.fromkeys(name.removesuffix(BACKUP_SUFFIX) for name in listed):
         path = f"{root}/{name}"
+        if name.endswith(f".json{BROKEN_SUFFIX}"):
+            good = path.removesuffix(BROKEN_SUFFIX)
+            text = (
+                f"could not be read by a broker, which used the backup of {good} and kept this one for you to look at"
+            )
+            if good == reader.path(layout.MARK_FILE):
+                text = "could not be understood; `gantry store repair` wrote a new mark and kept this one for you to look at"
+            report.note(kind, path, text)
         if not name.endswith(".json") or path == reader.path(layout.MARK_FILE):
             continue
         try:
-            found = read_config(reader.files, path)
-        except BrokenFileError as error:
-            report.problem(kind, error.path, error.reason, size_bytes=reader.files.size_bytes(error.path))
+            found = read_config(reader.files, path, partial(parse_table, name))
+        except UnreadableConfigError as error:
+            for unreadable, reason in error.reasons.items():
+                report.problem(kind, unreadable, reason, size_bytes=reader.files.size_bytes(unreadable))
             continue
         assert found is not None, "it was listed just now"
         if found.problem is not None:
-            report.note(kind, path, f"is broken ({found.problem}); a broker reads {found.path} instead")
-        if not isinstance(found.content, dict):
-            text = f"holds {type(found.content).__name__} instead of an object"
-            report.problem(kind, found.path, text, size_bytes=reader.files.size_bytes(found.path))
+            report.note(kind, path, f"is not used ({found.problem}); a broker reads {found.path} instead")
 
 
 def _verify_mark(reader: StoreReader, report: Report) -> None:
     if reader.mark_problem is not None:
         size = reader.files.size_bytes(reader.mark_problem.path)
-        report.problem("mark", reader.mark_problem.path, reader.mark_problem.reason, size_bytes=size)
+        text = f"{reader.mark_problem.reason}; no broker starts before `gantry store repair` has written a new mark"
+        report.problem("mark", reader.mark_problem.path, text, size_bytes=size)
     if reader.mark is not None:
         report.record_checksum_from = reader.mark.record_checksum_from

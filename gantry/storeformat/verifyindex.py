@@ -9,6 +9,7 @@ from gantry.model.javahash import index_key_hash
 from gantry.model.message import decode_properties, split_keys
 from gantry.model.propertyname import PropertyName
 from gantry.model.record import RecordHead
+from gantry.storeformat.blankfile import is_blank_file
 from gantry.storeformat.errors import BrokenFileError
 from gantry.storeformat.findings import Report
 from gantry.storeformat.indexfile import IndexReader
@@ -26,14 +27,16 @@ def verify_index(reader: StoreReader, facts: LogFacts, report: Report) -> None:
     safe_ms = checkpoint.index_msg_timestamp if checkpoint else 0
     for path in reader.index_paths():
         report.index_files += 1
-        if reader.has_abort and reader.files.size_bytes(path) == 0:
-            report.note(KIND, path, "the broker crashed before the file had its size; recovery removes it")
+        if reader.has_abort and is_blank_file(reader.files, path):
+            report.note(KIND, path, "the broker crashed while it made the file; recovery removes it")
             continue
         try:
             index = reader.index_file(path)
         except BrokenFileError as error:
             report.problem(KIND, path, error.reason, size_bytes=reader.files.size_bytes(path))
             continue
+        if reader.is_unreadable(path):
+            continue  # That was reported; zeros stand where the rest would be compared.
         if reader.has_abort and index.header.end_timestamp > safe_ms:
             text = "the file was not full when the broker crashed; recovery builds it again"
             report.note(KIND, path, text)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gantry.model import sysflag
-from gantry.storeformat.commitlog import Damage, LogFile, Tail
+from gantry.storeformat.blankfile import is_blank_file
+from gantry.storeformat.commitlog import Damage, Tail
 from gantry.storeformat.findings import Report
 from gantry.storeformat.resync import LogRecord
 from gantry.storeformat.scan import StoreReader, usual_size
@@ -66,7 +67,7 @@ class LogFacts:
 
 def verify_log(reader: StoreReader, report: Report, on_progress: OnProgress | None = None) -> LogFacts:
     """Read the whole log; problems with its bytes go into the report, the tail is left to `verify_tail`."""
-    _verify_files(reader.log_files, report)
+    _verify_files(reader, report)
     facts = LogFacts(start=reader.log_start)
     scan = reader.scan()
     total = sum(file.size_bytes for file in reader.log_files)
@@ -124,9 +125,13 @@ def verify_tail(reader: StoreReader, facts: LogFacts, report: Report, *, units_e
         report.note(KIND, path, text, offset=facts.end, size_bytes=tail.size_bytes)
 
 
-def _verify_files(log_files: list[LogFile], report: Report) -> None:
-    usual = usual_size([file.size_bytes for file in log_files])
-    for file in log_files:
-        if file.size_bytes != usual:
-            text = f"the file has {file.size_bytes} bytes, the others have {usual}"
-            report.problem(KIND, file.path, text, offset=file.start, size_bytes=abs(usual - file.size_bytes))
+def _verify_files(reader: StoreReader, report: Report) -> None:
+    usual = usual_size([file.size_bytes for file in reader.log_files if not is_blank_file(reader.files, file.path)])
+    for file in reader.log_files:
+        if not usual or file.size_bytes == usual:
+            continue
+        if reader.has_abort and file.size_bytes < usual and is_blank_file(reader.files, file.path):
+            report.note(KIND, file.path, "the broker crashed while it made the file; recovery removes it")
+            continue
+        text = f"the file has {file.size_bytes} bytes, the others have {usual}"
+        report.problem(KIND, file.path, text, offset=file.start, size_bytes=abs(usual - file.size_bytes))

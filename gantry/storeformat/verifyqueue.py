@@ -7,6 +7,7 @@ from gantry.model.javahash import tags_code
 from gantry.model.message import find_property
 from gantry.model.names import LMQ_PREFIX, SCHEDULE_TOPIC
 from gantry.model.record import RecordHead, parse_head
+from gantry.storeformat.blankfile import is_blank_file
 from gantry.storeformat.consumequeue import PlacedUnit, QueueFiles
 from gantry.storeformat.findings import Report
 from gantry.storeformat.layout import UNIT_SIZE_BYTES
@@ -100,6 +101,8 @@ class _QueueCheck:
 
     def _check_files(self) -> None:
         for file in self._queue.files:
+            if self._reader.has_abort and is_blank_file(self._reader.files, file.path):
+                continue  # The broker crashed while it made the file, or before anything in it was on the disk.
             odd = file.size_bytes % UNIT_SIZE_BYTES or file.size_bytes != self._queue.files[0].size_bytes
             if odd:
                 text = f"the file has {file.size_bytes} bytes, the queue's first file {self._queue.files[0].size_bytes}"

@@ -13,8 +13,9 @@ from gantry.remoting.command import RemotingCommand
 from gantry.remoting.errors import RemotingError
 from gantry.remoting.headers import PullMessageHeader, SendMessageHeader, SendMessageHeaderV2
 from gantry.runtime.rng import Rng
-from gantry.runtime.workers import InlineWorker
-from services.broker.assembly import Broker, Core, Doors
+from gantry.runtime.workers import InlineWorker, Worker
+from services.broker.assembly import Broker
+from services.broker.core import Core, Doors
 from services.broker.identity import BrokerIdentity
 from services.broker.processors.send import TYPED_HEADERS, note_peer
 from services.broker.settings import BrokerSettings
@@ -54,12 +55,13 @@ class BrokerUnit:
         self.files = files or MemFileSystem(self.clock)
         self.settings = BrokerSettings(**{**SMALL, **settings})
         self.flush_is_stuck = False
+        self.readers: list[Worker] = [InlineWorker()]
         self._client = client or NobodyThere()
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        doors = Doors(self.files, self.clock, Rng(7), loop, _at_once)
+        doors = Doors(self.clock, Rng(7), loop, _at_once, self.readers)
         core = Core(self.settings, doors, lambda: self.store)
         self.store = MessageStore(
             self.settings.store(),
@@ -69,8 +71,7 @@ class BrokerUnit:
             on_arrival=core.long_polling.arrived,
             on_flushed=lambda offset: None if self.flush_is_stuck else core.commit.flushed_from_thread(offset),
             on_flush_failed=core.commit.flush_failed_from_thread,
-            flush_worker=InlineWorker(),
-            chores_worker=InlineWorker(),
+            **{name: InlineWorker() for name in ("flush_worker", "making_worker", "chores_worker")},
         )
         self.files.make_dirs("/data")
         self.files.sync_dir("/")
@@ -103,8 +104,9 @@ class BrokerUnit:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self.connection.client.abort("test is over")
-        self.broker.save_offsets()
-        self.broker.persistence.write_all()
+        if self.store.lost_reason() is None:
+            self.broker.save_offsets()
+            self.broker.persistence.write_all()
         self.store.stop()
 
     def connect(self, handlers: Mapping[int, Any] | None = None) -> ConnectionPair:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gantry.runtime.files import File, FileSystem, Memory
+from gantry.runtime.files import File, FileSystem, Memory, Volume
 
 
 @dataclass(slots=True)
@@ -15,7 +15,7 @@ class FaultRule:
     """Fail operations on matching paths, from the `after`-th on, at most `times` times."""
 
     operation: str
-    """A method's name of FileSystem, or `sync` and `pwrite` for File.sync and File.write."""
+    """A FileSystem method, or one of `sync`, `allocate`, `pwrite` (File.write), `pread` (File.read, read_now), `syncfs`, `mincore`."""
     path: str = "*"
     error: int = errno.EIO
     after: int = 0
@@ -41,6 +41,34 @@ class _FaultFile:
     def map(self) -> Memory:
         return self._file.map()
 
+    def drop_descriptor(self) -> None:
+        self._file.drop_descriptor()
+
+    def read(self, at: int, size: int) -> bytes:
+        self._owner.strike("pread", self.path)
+        return self._file.read(at, size)
+
+    def read_now(self, at: int, size: int) -> bytes | None:
+        self._owner.strike("pread", self.path)
+        return self._file.read_now(at, size)
+
+    def in_memory_end(self, at: int, end: int) -> int:
+        try:
+            self._owner.strike("mincore", self.path)
+        except OSError:
+            return at
+        return self._file.in_memory_end(at, end)
+
+    def will_need(self, at: int, size: int) -> None:
+        self._file.will_need(at, size)
+
+    def allocate(self, at: int, size: int) -> None:
+        self._owner.strike("allocate", self.path)
+        self._file.allocate(at, size)
+
+    def blank_unreadable(self, start: int, stop: int) -> list[tuple[int, int]]:
+        return self._file.blank_unreadable(start, stop)
+
     def sync(self) -> None:
         self._owner.strike("sync", self.path)
         self._file.sync()
@@ -56,6 +84,20 @@ class _FaultFile:
         self._file.close()
 
 
+class _FaultVolume:
+    def __init__(self, volume: Volume, path: str, owner: "FaultFileSystem") -> None:
+        self._volume = volume
+        self._path = path
+        self._owner = owner
+
+    def sync(self) -> None:
+        self._owner.strike("syncfs", self._path)
+        self._volume.sync()
+
+    def close(self) -> None:
+        self._volume.close()
+
+
 class FaultFileSystem:
     """Passes everything on, after asking the rules; `rules` may be changed at any time."""
 
@@ -67,13 +109,22 @@ class FaultFileSystem:
         for rule in self.rules:
             rule.strike(operation, path)
 
-    def create(self, path: str, size_bytes: int) -> Any:
+    def create(self, path: str, size_bytes: int, *, sparse: bool = False) -> Any:
         self.strike("create", path)
-        return _FaultFile(self.inner.create(path, size_bytes), self)
+        return _FaultFile(self.inner.create(path, size_bytes, sparse=sparse), self)
 
     def open(self, path: str, *, writable: bool = True) -> Any:
         self.strike("open", path)
         return _FaultFile(self.inner.open(path, writable=writable), self)
+
+    def wrap(self, file: File) -> Any:
+        """Return a file that is open already, with the rules laid over it."""
+        return _FaultFile(file, self)
+
+    def open_volume(self, path: str) -> Any:
+        self.strike("open_volume", path)
+        volume = self.inner.open_volume(path)
+        return None if volume is None else _FaultVolume(volume, path, self)
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self.inner, name)

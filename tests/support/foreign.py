@@ -1,6 +1,7 @@
 """Foreign peers, fetched by their own package managers into .cache and used unmodified.
 
-Java: Apache RocketMQ 5.3.3's broker, name server, client and mqadmin (Maven Central). Node: ali-ons (npm).
+Java: Apache RocketMQ 5.3.3's broker, name server, client and mqadmin, and the mqadmin of 4.9.8 (Maven Central).
+Node: ali-ons (npm).
 Where java, mvn, node or npm are missing the tests that need them are skipped with that reason, which the closing
 report of the test run repeats.
 """
@@ -32,16 +33,19 @@ _PORTS = range(6_400, 7_900, 5)
 
 def java_classpath() -> str:
     """Return the class path of the Java peers, fetched at first use; skips where java or mvn are missing."""
+    # FOREIGN comes first: its rmq.logback.xml silences the peers' configuration chatter.
+    return f"{FOREIGN}:{_java_library('pom.xml', CACHE / 'java' / 'lib')}/*"
+
+
+def _java_library(pom: str, library: Path) -> Path:
     if shutil.which("java") is None or shutil.which("mvn") is None:
         pytest.skip("java or mvn is missing: Apache RocketMQ's own client, broker and mqadmin were not tried")
-    library = CACHE / "java" / "lib"
     with _alone(library):
         if not (library / ".complete").exists():
             goal = ["dependency:copy-dependencies", f"-DoutputDirectory={library}"]
-            _run(["mvn", "-q", "-B", "-f", str(FOREIGN / "pom.xml"), *goal], timeout_s=FETCH_TIMEOUT_S)
+            _run(["mvn", "-q", "-B", "-f", str(FOREIGN / pom), *goal], timeout_s=FETCH_TIMEOUT_S)
             (library / ".complete").touch()
-    # FOREIGN comes first: its rmq.logback.xml silences the peers' configuration chatter.
-    return f"{FOREIGN}:{library}/*"
+    return library
 
 
 def node_peer() -> Path:
@@ -82,6 +86,18 @@ def mqadmin(*commands: tuple[str, ...], timeout_s: float = 180) -> list[str]:
     printed = [part.partition("\n")[2] for part in output.split("=== ")[1:]]
     assert len(printed) == len(commands), f"{len(commands)} commands, {len(printed)} answers:\n{output[-4000:]}"
     return printed
+
+
+def mqadmin_4_9(*command: str, timeout_s: float = 180) -> str:
+    """Run one command of the mqadmin of Apache RocketMQ 4.9.8 and return what it printed."""
+    library = _java_library("pom-4.9.xml", CACHE / "java-4.9" / "lib")
+    home = CACHE / "java-4.9" / "home"
+    (home / "conf").mkdir(parents=True, exist_ok=True)
+    # This release runs no command without it.
+    (home / "conf" / "logback_tools.xml").write_text("<configuration/>\n")
+    main = "org.apache.rocketmq.tools.command.MQAdminStartup"
+    environment = {"ROCKETMQ_HOME": str(home)}
+    return _run([*JAVA, "-cp", f"{library}/*", main, *command], timeout_s=timeout_s, environment=environment)
 
 
 def _run_peer(arguments: Sequence[str], timeout_s: float) -> str:

@@ -5,202 +5,45 @@ What a cut leaves (`crash_clone`) follows a real disk, made nastier by small pag
 - Bytes: every page of a file holds what some number of its writes since the last sync left behind, from none to
   all, and may be torn between two such states at a sector's border. Pages are chosen independently of each other,
   so later ones may be there and earlier ones not.
-- Sizes: a created file that was never synced may be there with no bytes at all.
+- Sizes: a created file that was never synced may be there with fewer bytes, or none at all: ext4 lets a file grow
+  while it allocates its blocks.
 - Names: of the names created, renamed or removed in a folder since it was last synced, a prefix happened. Other
   folders are independent.
+- Holes of sparse files: pages without a block. They count as used space once they are written or allocated.
 - Small files (`write`) that were not durable hold the old content, the new one, or the beginning of the new one.
 
-`on_operation` is called before everything that changes anything; tests cut the power there.
+`on_operation` is called before everything that changes anything; tests cut the power there. An OSError that it raises
+before a `sync` is a failed one: what was written stays readable, counts as clean and is not on the disk, as Linux has
+it, until `drop_cache` shows what is.
 """
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.errors import AlreadyLockedError
 from gantry.runtime.files import DiskUsage
 from gantry.runtime.rng import Rng
+from tests.support.memfile import MemFile, MemVolume
+from tests.support.memnode import PAGE_BYTES, Folder, Node
 
-PAGE_BYTES = 256
-SECTOR_BYTES = 64
 CAPACITY_BYTES = 1 << 40
 
 OnOperation = Callable[[str, str], None]
-
-
-class MemMemory(bytearray):
-    """A map: as `mmap.mmap`, its slices are bytes and slice assignment may not change its length."""
-
-    node: "_Node"
-    writable: bool
-
-    def __getitem__(self, key: Any) -> Any:
-        value = super().__getitem__(key)
-        return bytes(value) if isinstance(key, slice) else value
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        start, stop, _ = key.indices(len(self))
-        if not self.writable:
-            raise TypeError("mmap can't modify a readonly memory map.")
-        if len(value) != stop - start:
-            raise IndexError("mmap slice assignment is wrong size")
-        self.node.note_write(start, bytes(value))
-        super().__setitem__(key, value)
-
-
-class _Node:
-    """A file's content, its state at the last sync and what was written since."""
-
-    def __init__(self, files: "MemFileSystem", path: str, data: bytes, *, is_synced: bool) -> None:
-        self.files = files
-        self.path = path
-        self.synced = data if is_synced else None
-        self.writes: list[tuple[int, bytes]] = []
-        self.modified_ms = files.clock.now_ms()
-        self.memory = self._map(data)
-
-    def _map(self, data: bytes) -> MemMemory:
-        memory = MemMemory(data)
-        memory.node = self
-        memory.writable = True
-        return memory
-
-    def note_write(self, start: int, data: bytes) -> None:
-        self.files.operate("map_write", self.path)
-        self.modified_ms = self.files.clock.now_ms()
-        self.writes.append((start, data))
-
-    def replace_all(self, data: bytes) -> None:
-        self.modified_ms = self.files.clock.now_ms()
-        self.memory = self._map(data)
-
-    def sync(self) -> None:
-        self.synced = bytes(self.memory)
-        self.writes.clear()
-
-    def after_crash(self, rng: Rng) -> bytes:
-        size = len(self.memory)
-        if self.synced is None:
-            if rng.chance(0.3):
-                return b""
-            self.synced = bytes(size)
-        if len(self.synced) != size:
-            return self._small_file_after_crash(rng)
-        content = bytearray(self.synced)
-        pages: dict[int, list[tuple[int, bytes]]] = {}
-        for start, data in self.writes:
-            for page in range(start // PAGE_BYTES, (start + max(len(data), 1) - 1) // PAGE_BYTES + 1):
-                pages.setdefault(page, []).append((start, data))
-        mood = rng.below(4)  # Nothing got out, everything did, or each page by itself (twice as likely).
-        for page, writes in pages.items():
-            first, second = (
-                (0, 0) if mood == 0 else (len(writes), len(writes)) if mood == 1 else self._choose(rng, len(writes))
-            )
-            before = page * PAGE_BYTES
-            border = before + SECTOR_BYTES * rng.below(PAGE_BYTES // SECTOR_BYTES + 1)
-            _apply(content, writes[:first], before, min(border, size))
-            _apply(content, writes[:second], min(border, size), min(before + PAGE_BYTES, size))
-        return bytes(content)
-
-    @staticmethod
-    def _choose(rng: Rng, count: int) -> tuple[int, int]:
-        first = rng.choice((0, count, rng.below(count + 1)))
-        return first, first if rng.chance(0.7) else rng.below(count + 1)
-
-    def _small_file_after_crash(self, rng: Rng) -> bytes:
-        assert self.synced is not None
-        new = bytes(self.memory)
-        return rng.choice((self.synced, b"", new, new[: rng.below(len(new) + 1)]))
-
-
-def _apply(content: bytearray, writes: list[tuple[int, bytes]], start: int, stop: int) -> None:
-    for at, data in writes:
-        low, high = max(at, start), min(at + len(data), stop)
-        if low < high:
-            content[low:high] = data[low - at : high - at]
-
-
-class _Folder:
-    """Names, and what happened to them since the folder was last synced: (name, node or None) groups."""
-
-    def __init__(self) -> None:
-        self.names: dict[str, _Node | _Folder] = {}
-        self.synced: dict[str, _Node | _Folder] = {}
-        self.changes: list[list[tuple[str, _Node | _Folder | None]]] = []
-
-    def change(self, *changes: tuple[str, "_Node | _Folder | None"]) -> None:
-        for name, node in changes:
-            if node is None:
-                self.names.pop(name, None)
-            else:
-                self.names[name] = node
-        self.changes.append(list(changes))
-
-    def sync(self) -> None:
-        self.synced = dict(self.names)
-        self.changes.clear()
-
-    def after_crash(self, rng: Rng) -> dict[str, "_Node | _Folder"]:
-        names = dict(self.synced)
-        happened = rng.choice((0, len(self.changes), rng.below(len(self.changes) + 1)))
-        for group in self.changes[:happened]:
-            for name, node in group:
-                if node is None:
-                    names.pop(name, None)
-                else:
-                    names[name] = node
-        return names
-
-
-class _MemFile:
-    def __init__(self, node: _Node, path: str, *, writable: bool) -> None:
-        self.path = path
-        self.size_bytes = len(node.memory)
-        self._node: _Node | None = node
-        self._writable = writable
-        self._read_only: MemMemory | None = None
-
-    def map(self) -> Any:
-        assert self._node is not None, "closed"
-        if self._writable:
-            return self._node.memory
-        if self._read_only is None:
-            self._read_only = MemMemory(self._node.memory)
-            self._read_only.writable = False
-        return self._read_only
-
-    def sync(self) -> None:
-        assert self._node is not None, "closed"
-        self._node.files.operate("sync", self.path)
-        self._node.sync()
-
-    def write(self, at: int, pieces: Sequence[bytes]) -> None:
-        memory = self.map()
-        for piece in pieces:
-            memory[at : at + len(piece)] = piece
-            at += len(piece)
-
-    def data_end(self, start: int) -> int:
-        assert self._node is not None, "closed"
-        return max(start, len(bytes(self._node.memory).rstrip(b"\0")))
-
-    def close(self) -> None:
-        if self._node is None:
-            return
-        memory = self.map()
-        memory.append(0)  # Raises BufferError while a memoryview is held, as closing an mmap does.
-        memory.pop()
-        self._node = None
 
 
 class _MemLock:
     def __init__(self, files: "MemFileSystem", path: str) -> None:
         self._files = files
         self._path = path
+        self._node = files.find(path)
+
+    def is_there(self) -> bool:
+        return self._files.find(self._path) is self._node
 
     def release(self) -> None:
-        self._files.locked.discard(self._path)
+        self._files.locked.remove(self._node)
 
 
 class MemFileSystem:
@@ -215,8 +58,16 @@ class MemFileSystem:
         self.foreign_bytes = 0
         """What others have put on the same disk."""
         self.operations = 0
-        self.locked: set[str] = set()
-        self._root = _Folder()
+        self.locked: list[Node | Folder | None] = []
+        self.cold: set[str] = set()
+        """Paths of which nothing is in the page cache."""
+        self.cold_touches: list[str] = []
+        """Paths of `cold` whose map was read: each would have waited for the disk in a page fault."""
+        self.advised: list[tuple[str, int, int]] = []
+        """Path, position and size of every `File.will_need`."""
+        self.read_begins: Callable[[str, int, int], None] = lambda path, at, size: None
+        """Called with path, position and size before every `File.read`; may raise OSError."""
+        self._root = Folder()
 
     def operate(self, operation: str, path: str) -> None:
         self.operations += 1
@@ -229,31 +80,37 @@ class MemFileSystem:
         _clone_folder(self._root, clone._root, clone, rng)
         return clone
 
-    def create(self, path: str, size_bytes: int) -> Any:
+    def create(self, path: str, size_bytes: int, *, sparse: bool = False) -> Any:
         folder, name = self._parent(path)
         if name in folder.names:
             raise FileExistsError(errno.EEXIST, "File exists", path)
         self.operate("create", path)
-        if self.used_bytes() + size_bytes > self.capacity_bytes:
+        if not sparse and self.used_bytes() + size_bytes > self.capacity_bytes:
             raise OSError(errno.ENOSPC, "No space left on device", path)
-        node = _Node(self, path, bytes(size_bytes), is_synced=False)
+        node = Node(self, path, bytes(size_bytes), is_synced=False)
+        node.blocks = set() if sparse else None
         folder.change((name, node))
-        return _MemFile(node, path, writable=True)
+        return MemFile(node, path, writable=True)
 
     def open(self, path: str, *, writable: bool = True) -> Any:
-        return _MemFile(self._file(path), path, writable=writable)
+        return MemFile(self._file(path), path, writable=writable)
+
+    def open_volume(self, path: str) -> Any:
+        assert self.is_dir(path), path
+        return MemVolume(self, path)
 
     def read(self, path: str) -> bytes:
         return bytes(self._file(path).memory)
 
-    def write(self, path: str, data: bytes, *, durable: bool = False) -> None:
+    def write(self, path: str, data: bytes | Iterable[bytes], *, durable: bool = False) -> None:
+        data = data if isinstance(data, bytes) else b"".join(data)
         folder, name = self._parent(path)
         self.operate("write", path)
         node = folder.names.get(name)
-        if isinstance(node, _Node):
+        if isinstance(node, Node):
             node.replace_all(data)
         else:
-            node = _Node(self, path, data, is_synced=False)
+            node = Node(self, path, data, is_synced=False)
             folder.change((name, node))
         if durable:
             self.operate("write_sync", path)
@@ -277,7 +134,7 @@ class MemFileSystem:
     def remove_dir(self, path: str) -> None:
         folder, name = self._parent(path)
         node = folder.names.get(name)
-        if not isinstance(node, _Folder):
+        if not isinstance(node, Folder):
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         if node.names:
             raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
@@ -290,31 +147,39 @@ class MemFileSystem:
             node = folder.names.get(name)
             if node is None:
                 self.operate("make_dirs", path)
-                node = _Folder()
+                node = Folder()
                 folder.change((name, node))
-            if not isinstance(node, _Folder):
+            if not isinstance(node, Folder):
                 raise FileExistsError(errno.EEXIST, "File exists", path)
             folder = node
 
     def list_dir(self, path: str) -> list[str]:
-        node = self._find(path)
-        return sorted(node.names) if isinstance(node, _Folder) else []
+        node = self.find(path)
+        return sorted(node.names) if isinstance(node, Folder) else []
+
+    def list_files(self, path: str) -> list[tuple[str, int]]:
+        node = self.find(path)
+        names = node.names if isinstance(node, Folder) else {}
+        return sorted((name, len(each.memory)) for name, each in names.items() if isinstance(each, Node))
 
     def is_dir(self, path: str) -> bool:
-        return isinstance(self._find(path), _Folder)
+        return isinstance(self.find(path), Folder)
 
     def exists(self, path: str) -> bool:
-        return self._find(path) is not None
+        return self.find(path) is not None
 
     def size_bytes(self, path: str) -> int:
+        return len(self._file(path).memory)
+
+    def allocated_bytes(self, path: str) -> int:
         return len(self._file(path).memory)
 
     def modified_ms(self, path: str) -> int:
         return self._file(path).modified_ms
 
     def sync_dir(self, path: str) -> None:
-        node = self._find(path)
-        if not isinstance(node, _Folder):
+        node = self.find(path)
+        if not isinstance(node, Folder):
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         self.operate("sync_dir", path)
         node.sync()
@@ -322,40 +187,97 @@ class MemFileSystem:
     def lock(self, path: str) -> Any:
         if not self.exists(path):
             self.write(path, b"")
-        if path in self.locked:
+        return self.lock_dir(path)
+
+    def lock_dir(self, path: str) -> Any:
+        node = self.find(path)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
+        if any(node is held for held in self.locked):
             raise AlreadyLockedError(path)
-        self.locked.add(path)
+        self.locked.append(node)
         return _MemLock(self, path)
+
+    def drop_cache(self, path: str) -> int:
+        node = self._file(path)
+        self.sync(node, path)
+        node.drop_cache()
+        return 0
+
+    def sync(self, node: Node, path: str) -> None:
+        try:
+            self.operate("sync", path)
+        except OSError:
+            node.fail_sync()
+            raise
+        node.sync()
+
+    def sync_volume(self, path: str) -> None:
+        try:
+            self.operate("syncfs", path)
+        except OSError:
+            for node in _nodes(self._root):
+                node.fail_sync()
+            raise
+        self.sync_everything()
+
+    def move(self, source: str, target: str) -> None:
+        """Move a file or folder as a person does under a running store: what is open stays open."""
+        node = self.find(source)
+        assert node is not None, source
+        source_folder, source_name = self._parent(source)
+        target_folder, target_name = self._parent(target)
+        source_folder.change((source_name, None))
+        target_folder.change((target_name, node))
+
+    def content(self, path: str) -> dict[str, bytes]:
+        """Return every file below a folder, and every folder as the empty bytes."""
+        found: dict[str, bytes] = {}
+        for name in self.list_dir(path):
+            inner = f"{path}/{name}"
+            found |= {inner: b"", **self.content(inner)} if self.is_dir(inner) else {inner: self.read(inner)}
+        return found
+
+    def make_unreadable(self, path: str, start: int, stop: int) -> None:
+        """Let the disk fail to read a range of a file, from whole page to whole page."""
+        self._file(path).unreadable.append((start - start % PAGE_BYTES, -(-stop // PAGE_BYTES) * PAGE_BYTES))
 
     def disk_usage(self, path: str) -> DiskUsage:
         used = self.used_bytes()
         return DiskUsage(used=used, usable=max(0, self.capacity_bytes - used))
+
+    def drop_from_memory(self, path: str) -> None:
+        """Take a file out of the page cache: `File.read` shows its bytes, and its map nonsense from now on."""
+        node = self._file(path)
+        self.cold.add(path)
+        node.dropped = bytes(memoryview(node.memory))
+        bytearray.__setitem__(node.memory, slice(None), b"\xee" * len(node.memory))
 
     def sync_everything(self) -> None:
         """Make everything durable, as if the power had never gone: what a kill -9 leaves."""
         _sync_folder(self._root)
 
     def used_bytes(self) -> int:
-        return self.foreign_bytes + sum(len(node.memory) for node in _nodes(self._root))
+        return self.foreign_bytes + sum(node.used_bytes() for node in _nodes(self._root))
 
-    def _find(self, path: str) -> _Node | _Folder | None:
-        node: _Node | _Folder | None = self._root
+    def find(self, path: str) -> Node | Folder | None:
+        node: Node | Folder | None = self._root
         for name in _parts(path):
-            if not isinstance(node, _Folder):
+            if not isinstance(node, Folder):
                 return None
             node = node.names.get(name)
         return node
 
-    def _file(self, path: str) -> _Node:
-        node = self._find(path)
-        if not isinstance(node, _Node):
+    def _file(self, path: str) -> Node:
+        node = self.find(path)
+        if not isinstance(node, Node):
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return node
 
-    def _parent(self, path: str) -> tuple[_Folder, str]:
+    def _parent(self, path: str) -> tuple[Folder, str]:
         *parents, name = _parts(path)
-        node = self._find("/".join(parents))
-        if not isinstance(node, _Folder):
+        node = self.find("/".join(parents))
+        if not isinstance(node, Folder):
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return node, name
 
@@ -364,30 +286,31 @@ def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part]
 
 
-def _nodes(folder: _Folder) -> list[_Node]:
-    found: list[_Node] = []
+def _nodes(folder: Folder) -> list[Node]:
+    found: list[Node] = []
     for node in folder.names.values():
-        found += _nodes(node) if isinstance(node, _Folder) else [node]
+        found += _nodes(node) if isinstance(node, Folder) else [node]
     return found
 
 
-def _sync_folder(folder: _Folder) -> None:
+def _sync_folder(folder: Folder) -> None:
     folder.sync()
     for node in folder.names.values():
-        if isinstance(node, _Folder):
+        if isinstance(node, Folder):
             _sync_folder(node)
         else:
             node.sync()
 
 
-def _clone_folder(source: _Folder, target: _Folder, files: MemFileSystem, rng: Rng) -> None:
+def _clone_folder(source: Folder, target: Folder, files: MemFileSystem, rng: Rng) -> None:
     for name, node in source.after_crash(rng).items():
-        if isinstance(node, _Folder):
-            folder = _Folder()
+        if isinstance(node, Folder):
+            folder = Folder()
             _clone_folder(node, folder, files, rng)
             target.names[name] = folder
         else:
-            copy = _Node(files, node.path, node.after_crash(rng), is_synced=True)
+            copy = Node(files, node.path, node.after_crash(rng), is_synced=True)
             copy.modified_ms = node.modified_ms
+            copy.blocks = node.blocks and set(node.blocks)
             target.names[name] = copy
     target.sync()

@@ -3,10 +3,15 @@
 An atomic reflink copy of the ext4 image, taken under load, holds exactly what ext4 had handed to its block device
 at that moment, as a power cut would leave it. It sees a missing fsync; it does not see a missing device flush,
 since the inner device's own cache (the page cache of the XFS file) is part of the copy.
+
+A disk that can't keep its promises, too: both images are sparse, so that filling the outer one (`starve`) makes writes
+to new blocks of the inner one fail, as a full thin pool does. `fdatasync` fails then, and the inner page cache goes on
+showing what never reached the disk, also when there is room again (`feed`).
 """
 
 import contextlib
 import fcntl
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +23,9 @@ from tests.support.mounts import make_image, mounted, skip_without_mounts
 FICLONE = 0x40049409  # linux/fs.h: share all blocks of one file with another, atomically.
 OUTER_BYTES = 6 << 30
 INNER_BYTES = 1 << 30
+RESERVE_BYTES = 4 << 20
+# The journal and the inode tables get their blocks now, so that only new data can find none.
+MKFS_OPTIONS = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
 # Images are sparse: this is about what a hundred copies of small stores really take.
 FREE_BYTES_MIN = 3 << 30
 
@@ -29,7 +37,27 @@ class CuttableDisk:
         self._folder = folder
         self._outer = folder / "outer"
         self._image = self._outer / "disk.img"
+        self._filler = self._outer / "filler"
         self.path = folder / "disk"
+
+    def starve(self) -> None:
+        """Let the disk have no room for blocks that it has not written before, though its file system has."""
+        os.sync()  # Nothing that was written before may fail.
+        free = os.statvfs(self._outer)
+        with self._filler.open("wb") as file:
+            with contextlib.suppress(OSError):
+                os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - RESERVE_BYTES)
+            file.seek(0, os.SEEK_END)
+            with contextlib.suppress(OSError):
+                while os.write(file.fileno(), bytes(4096)):
+                    pass
+            with contextlib.suppress(OSError):
+                os.fsync(file.fileno())
+
+    def feed(self) -> None:
+        """Give the disk its room back."""
+        self._filler.unlink()
+        os.sync()
 
     def cut(self, number: int) -> Path:
         """Copy the disk as it is at this instant and return the copy's image."""
@@ -59,8 +87,8 @@ def cuttable_disk(folder: Path) -> Iterator[CuttableDisk]:
     try:
         make_image(outer_image, OUTER_BYTES, "mkfs.xfs", "-q", "-m", "reflink=1")
         with mounted(outer_image, folder / "outer", else_skip="power cuts need XFS on a loop device"):
-            make_image(inner_image, INNER_BYTES, "mkfs.ext4", "-q")
-            with mounted(inner_image, disk.path):
+            make_image(inner_image, INNER_BYTES, "mkfs.ext4", "-q", "-E", MKFS_OPTIONS)
+            with mounted(inner_image, disk.path, by_page=True):
                 yield disk
     finally:
         outer_image.unlink(missing_ok=True)

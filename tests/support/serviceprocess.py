@@ -34,10 +34,24 @@ class ServiceProcess:
     def __exit__(self, *error: object) -> None:
         self.kill()
 
+    def add_arguments(self, *arguments: str) -> None:
+        """Start it with more arguments from its next start on; later ones replace earlier ones of the same name."""
+        self._command = [*self._command, *arguments]
+
+    def limit_descriptors(self, count: int) -> None:
+        """Let it have at most so many open files, from its next start on."""
+        self._command = ["prlimit", f"--nofile={count}:{count}", *self._command]
+
     @property
     def address(self) -> str:
         """Where it listens."""
         return str(self.facts["address"])
+
+    @property
+    def process_id(self) -> int:
+        """Its id while it runs."""
+        assert self._process is not None
+        return self._process.pid
 
     @property
     def log(self) -> str:

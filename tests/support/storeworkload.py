@@ -27,6 +27,7 @@ def small_settings(**changes: Any) -> StoreSettings:
         "root_dir": ROOT,
         "mapped_file_size_commit_log": 4096,
         "mapped_file_size_consume_queue": 200,
+        "log_files_ahead_max": 1,
         "max_hash_slot_num": 8,
         "max_index_num": 32,
         "file_reserved_time_hours": 1,
@@ -37,7 +38,7 @@ def small_settings(**changes: Any) -> StoreSettings:
 
 def make_store(files: Any, clock: FakeClock, settings: StoreSettings | None = None, **arguments: Any) -> MessageStore:
     """Return a store, not started, whose workers run inline."""
-    workers = {"flush_worker": InlineWorker(), "chores_worker": InlineWorker()}
+    workers = {name: InlineWorker() for name in ("flush_worker", "making_worker", "chores_worker")}
     return MessageStore(
         settings or small_settings(), files=files, clock=clock, store_host=HOST, **(workers | arguments)
     )
@@ -70,10 +71,13 @@ class Workload:
     number: int = 0
     under_way: dict[str, bytes] = field(default_factory=dict)
     """Bodies by unique key of a batch that is being put: its first records may be there before the others."""
+    open_files_max: int = 1_000
 
     def open(self, files: MemFileSystem) -> MessageStore:
         """Start a store that reports its flushes here."""
-        store = make_store(files, self.clock, self.settings, on_flushed=self._flushed)
+        store = make_store(
+            files, self.clock, self.settings, on_flushed=self._flushed, open_files_max=self.open_files_max
+        )
         store.start()
         self.flushed_offset = store.flushed_offset
         return store

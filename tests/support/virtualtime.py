@@ -83,6 +83,10 @@ class FakeClock:
         """Return the ms advanced so far."""
         return self._monotonic_ms
 
+    def set_wall(self, wall_ms: int) -> None:
+        """Set the wall clock, as an operator or NTP would; monotonic time does not notice."""
+        self._wall_ms = wall_ms
+
     def advance(self, ms: int) -> None:
         """Let that many ms pass on both clocks."""
         self._wall_ms += ms

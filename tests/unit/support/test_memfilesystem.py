@@ -3,7 +3,8 @@
 import pytest
 
 from gantry.runtime.rng import Rng
-from tests.support.memfilesystem import PAGE_BYTES, SECTOR_BYTES, MemFileSystem
+from tests.support.memfilesystem import MemFileSystem
+from tests.support.memnode import PAGE_BYTES, SECTOR_BYTES
 from tests.support.virtualtime import FakeClock
 
 SEEDS = range(300)

@@ -157,6 +157,17 @@ async def test_a_set_that_left_the_route_is_remembered_while_it_is_not_registere
     assert len(engine.cached_publish_info("T").queues) == 2
 
 
+async def test_a_set_that_has_died_since_the_last_look_at_the_cluster_is_remembered(engine, cluster):
+    """The keys of a broker that had just died moved to another one where somebody had looked at the cluster before."""
+    cluster.topic("T", "a", "b")
+    await engine.route("T")
+    await engine.cluster_info()
+    cluster.topic("T", "a")
+    del cluster.registered["b"]
+    await engine.route("T", refresh=True)
+    assert len(engine.cached_publish_info("T").key_queues) == 4
+
+
 async def test_a_set_that_is_registered_without_the_topic_does_not_hold_it(engine, cluster):
     cluster.topic("T", "a", "b")
     await engine.route("T")

@@ -6,7 +6,7 @@ import pytest
 
 from gantry.http import AsyncGantryClient, GantryClient, NoStackError, StreamClient, asyncclient, client, stream
 from gantry.http.stack import Stack, read_stack
-from gantry.runtime.files import OsFileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 
 
 class OneFile(OsFileSystem):

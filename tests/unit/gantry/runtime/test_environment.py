@@ -1,8 +1,9 @@
 """The environment that libraries and children of this process see."""
 
 import os
+import resource
 
-from gantry.runtime.environment import cpu_count, process_environment
+from gantry.runtime.environment import cpu_count, process_environment, raise_descriptor_limit
 
 
 def test_what_is_set_is_what_children_inherit(monkeypatch):
@@ -16,3 +17,10 @@ def test_what_is_set_is_what_children_inherit(monkeypatch):
 
 def test_there_is_at_least_one_processor():
     assert 1 <= cpu_count() <= (os.cpu_count() or 1)
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_it_goes():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+    assert raise_descriptor_limit() == hard
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gantry.storeformat.configjson import parse_config, read_config
-from gantry.storeformat.errors import BrokenFileError
+from gantry.storeformat.configjson import UnreadableConfigError, parse_config, read_config
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.virtualtime import FakeClock
 
@@ -32,42 +31,61 @@ def test_texts_that_look_like_keys_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b" \n", b"{", b'{"a"', b"\xff\xfe", b"{a:1}", b"{1:}", b"[" * 100_000, b'"' * 9])
-def test_what_is_broken_is_named(data: bytes) -> None:
-    with pytest.raises(BrokenFileError, match="some/path"):
-        parse_config(data, "some/path")
+def test_what_is_broken_is_said(data: bytes) -> None:
+    with pytest.raises(ValueError, match="is not JSON"):
+        parse_config(data)
 
 
 @given(st.binary(max_size=40))
 def test_any_bytes_parse_or_are_broken(data: bytes) -> None:
     try:
         parse_config(data)
-    except BrokenFileError:
+    except ValueError:
         return
 
 
 def test_backup_is_read_where_the_file_is_broken_or_missing() -> None:
     files = MemFileSystem(FakeClock())
     files.make_dirs("/c")
-    assert read_config(files, "/c/a.json") is None
+    assert read_config(files, "/c/a.json", parse_config) is None
     files.write("/c/a.json.bak", b'{"x":1}')
-    found = read_config(files, "/c/a.json")
-    assert found is not None
-    assert (found.content, found.path, found.problem) == ({"x": 1}, "/c/a.json.bak", None)
-    files.write("/c/a.json", b"")
-    found = read_config(files, "/c/a.json")
-    assert found is not None
-    assert (found.path, found.problem) == ("/c/a.json.bak", "is empty")
+    for main, problem in ((None, "is missing"), (b"", "is empty"), (b"\0\0", "is empty"), (b"{", "is not JSON")):
+        if main is not None:
+            files.write("/c/a.json", main)
+        found = read_config(files, "/c/a.json", parse_config)
+        assert found is not None
+        assert (found.content, found.path, found.data) == ({"x": 1}, "/c/a.json.bak", b'{"x":1}')
+        assert str(found.problem).startswith(problem)
     files.write("/c/a.json", b'{"x":2}')
-    found = read_config(files, "/c/a.json")
+    found = read_config(files, "/c/a.json", parse_config)
     assert found is not None
     assert (found.content, found.problem) == ({"x": 2}, None)
 
 
-def test_broken_with_a_broken_backup_names_the_file_itself() -> None:
+def test_broken_with_a_broken_backup_names_both() -> None:
     files = MemFileSystem(FakeClock())
     files.make_dirs("/c")
     files.write("/c/a.json", b"{")
     files.write("/c/a.json.bak", b"")
-    with pytest.raises(BrokenFileError) as caught:
-        read_config(files, "/c/a.json")
+    with pytest.raises(UnreadableConfigError) as caught:
+        read_config(files, "/c/a.json", parse_config)
     assert caught.value.path == "/c/a.json"
+    assert caught.value.reasons.keys() == {"/c/a.json", "/c/a.json.bak"}
+    assert not caught.value.is_empty
+    files.write("/c/a.json", b" ")
+    with pytest.raises(UnreadableConfigError) as caught:
+        read_config(files, "/c/a.json", parse_config)
+    assert caught.value.is_empty
+
+
+@pytest.mark.parametrize("text", ['{"a":1,"a":1}', '[{"b":{0:1,"0":2}}]', '{"x":{"a":1},"a":{"c":1,"\\u0063":2}}'])
+def test_a_key_that_stands_twice_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError, match="twice in one object"):
+        parse_config(text.encode())
+
+
+def test_texts_that_are_no_unicode_are_an_error() -> None:
+    assert parse_config(rb'{"\ud83d\ude00":"\\ud800"}') == {"\U0001f600": "\\ud800"}
+    for text in (rb'{"\ud800":1}', rb'["\uDC00"]', rb'{"a":"\ud800x"}'):
+        with pytest.raises(ValueError, match="surrogate"):
+            parse_config(text)

@@ -12,9 +12,9 @@ from tests.support.virtualtime import FakeClock
 offsets = st.none() | st.integers(0, 2**63 - 1)
 
 
-@given(offsets, offsets)
-def test_there_and_back(start: int | None, end: int | None) -> None:
-    mark = GantryMark(record_checksum_from=start, clean_stop_offset=end)
+@given(offsets, offsets, offsets)
+def test_there_and_back(start: int | None, end: int | None, process_id: int | None) -> None:
+    mark = GantryMark(record_checksum_from=start, clean_stop_offset=end, abort_process_id=process_id)
     files = MemFileSystem(FakeClock())
     mark.dump(files, "/store")
     assert GantryMark.load(files, "/store") == mark
@@ -51,6 +51,12 @@ def test_what_is_no_mark_is_named(data: bytes, reason: str) -> None:
 
 def test_members_of_later_minor_releases_are_ignored() -> None:
     assert GantryMark.decode(b'{"format_version": 1, "new": [1]}') == GantryMark()
+
+
+@pytest.mark.parametrize("process_id", ["null", '"1"', "-1", "true", "[]"])
+def test_a_process_id_that_can_not_be_used_is_none(process_id: str) -> None:
+    data = f'{{"format_version": 1, "abort_process_id": {process_id}}}'.encode()
+    assert GantryMark.decode(data) == GantryMark()
 
 
 def test_where_the_checksum_is_demanded() -> None:

@@ -336,9 +336,34 @@ def test_configuration() -> None:
 
     report = verified(stored(), with_backup)
     assert report.result is Result.OK
-    assert "is broken (is empty)" in report.findings[0].text
+    assert "is not used (is empty); a broker reads /store/config/x.json.bak" in report.findings[0].text
     report = verified(stored(), lambda files: files.write(f"{config}/gantry.json", b"{"))
     assert kinds(report) == {"mark"}
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "is missing"),
+        (b"{", "is not JSON"),
+        (b'{"offsetTable":{"T@g":{0:"x"}}}', '"T@g": queue 0 is "x"'),
+    ],
+)
+def test_a_configuration_file_that_its_backup_replaces_is_shown(content: bytes | None, reason: str) -> None:
+    path = "/store/config/consumerOffset.json"
+
+    def change(files: MemFileSystem) -> None:
+        files.write(f"{path}.bak", b'{"offsetTable":{"T@g":{0:4}}}')
+        files.remove(path)
+        if content is not None:
+            files.write(path, content)
+
+    report = verified(stored(), change)
+    assert report.result is Result.OK
+    assert [(finding.kind, finding.path) for finding in report.findings] == [("config", path)]
+    assert reason in report.findings[0].text
+    report = verified(stored(), lambda files: files.write(f"{path}.broken", b"{"))
+    assert [finding.path for finding in report.findings] == [f"{path}.broken"]
 
 
 def test_log_files_of_odd_sizes_are_named() -> None:

@@ -113,7 +113,7 @@ async def test_an_answer_without_its_fields_is_an_error_with_its_sender(consumer
 
 @pytest.mark.parametrize(
     ("options", "field"),
-    [({"offset": -1}, "offset"), ({"max_messages": 0}, "max_messages"), ({"expression": "||"}, "subscription")],
+    [({"offset": -1}, "offset"), ({"max_messages": 0}, "max_messages"), ({"expression": "||"}, "filter")],
 )
 async def test_arguments_that_can_not_be_are_refused(consumer, options, field):
     options = {"offset": 0, **options}

@@ -1,0 +1,71 @@
+"""Small files, folders and names of the real file system, by path; `gantry.runtime.files` says what they promise.
+
+Errors name the path, also those of calls on a descriptor.
+"""
+
+import os
+import stat
+from collections.abc import Iterable
+
+from gantry.runtime.errors import add_path
+
+
+def find_mode(path: str) -> int | None:
+    """Return a path's mode, or None where there is nothing. `os.path.exists` takes any error for that."""
+    try:
+        return os.stat(path).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+def is_dir(path: str) -> bool:
+    """Say whether a path is a folder."""
+    mode = find_mode(path)
+    return mode is not None and stat.S_ISDIR(mode)
+
+
+def make_dirs(path: str) -> None:
+    """Create a folder and its parents."""
+    try:
+        os.makedirs(path, exist_ok=True)
+    except FileExistsError:
+        # Also what makedirs raises for a folder that it can't look at.
+        if not is_dir(path):
+            raise
+
+
+def read(path: str) -> bytes:
+    """Return a file's content."""
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        add_path(error, path)
+        raise
+
+
+def write(path: str, data: bytes | Iterable[bytes], *, durable: bool) -> None:
+    """Write a file in place."""
+    try:
+        with open(path, "wb") as file:
+            file.writelines((data,) if isinstance(data, bytes) else data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        add_path(error, path)
+        raise
+    if durable:
+        sync_dir(os.path.dirname(path) or ".")
+
+
+def sync_dir(path: str) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        add_path(error, path)
+        raise
+    finally:
+        os.close(fd)

@@ -1,0 +1,217 @@
+"""The tables of `config/*.json`: which member each file must have, and what an entry of it may say.
+
+A file without its table's member is broken, not empty: RocketMQ's brokers, of all releases, write the member of an empty
+table too (`{"offsetTable":{}}`). The same holds for one wrong entry, since a broker that read the rest would lose the
+entry with its next save. Members that are not listed here are ignored: later releases of RocketMQ add some.
+
+Source: docs/formats/config.md.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple
+
+from gantry.storeformat.configjson import parse_config
+
+_INT32_MAX: Final = (1 << 31) - 1
+_INT64_MAX: Final = (1 << 63) - 1
+_SHOWN_CHARS_MAX: Final = 80
+
+# RocketMQ's JSON library reads a text of digits as the number, and so does the broker.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
+
+
+class _Kind(NamedTuple):
+    """The values that a member may have."""
+
+    wanted: str
+    takes: Callable[[Any], bool]
+
+
+def _integers(low: int, high: int) -> _Kind:
+    def takes(value: Any) -> bool:
+        if type(value) is int:
+            return low <= value <= high
+        return isinstance(value, str) and _INTEGER.fullmatch(value) is not None and low <= int(value) <= high
+
+    return _Kind(f"an integer from {low} to {high}", takes)
+
+
+def _objects_of(kind: _Kind, wanted: str) -> _Kind:
+    return _Kind(wanted, lambda value: isinstance(value, dict) and all(map(kind.takes, value.values())))
+
+
+def _or_null(kind: _Kind) -> _Kind:
+    return _Kind(kind.wanted, lambda value: value is None or kind.takes(value))
+
+
+_COUNT: Final = _integers(0, _INT32_MAX)
+_INT32: Final = _integers(-_INT32_MAX - 1, _INT32_MAX)
+_INT64: Final = _integers(-_INT64_MAX - 1, _INT64_MAX)
+_FLAG: Final = _Kind("true or false", lambda value: isinstance(value, bool))
+_TEXT: Final = _Kind("a text", lambda value: isinstance(value, str))
+_OBJECT: Final = _Kind("an object", lambda value: isinstance(value, dict))
+_TEXTS: Final = _objects_of(_TEXT, "an object of texts")
+_VERSION: Final = _or_null(_objects_of(_INT64, "an object of integers"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An entry that is an object.
+
+    Attributes:
+        members: The members that a broker reads.
+        required: Those of them that every release of RocketMQ writes, and whose default would change what the entry means.
+        name: The member that repeats the entry's key.
+    """
+
+    members: Mapping[str, _Kind]
+    required: tuple[str, ...]
+    name: str
+
+    def problem(self, key: str, value: Any) -> str | None:
+        if not isinstance(value, dict):
+            return f"is {_shown(value)}, not an object"
+        for member in self.required:
+            if member not in value:
+                return f": {_lacks(member, value)}"
+        for member, kind in self.members.items():
+            if member in value and not kind.takes(value[member]):
+                return f": {member} is {_shown(value[member])}, not {kind.wanted}"
+        if value.get(self.name) not in (None, "", key):
+            return f": {self.name} is {_shown(value[self.name])}, not the name it stands under"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Queues:
+    """An entry of committed offsets: queue id → offset."""
+
+    def problem(self, key: str, value: Any) -> str | None:
+        if not isinstance(value, dict):
+            return f"is {_shown(value)}, not an object"
+        for queue_id, offset in value.items():
+            if not _INT32.takes(queue_id):
+                return f": {_shown(queue_id)} is no queue id"
+            if not _INT64.takes(offset):
+                return f": queue {queue_id} is {_shown(offset)}, not {_INT64.wanted}"
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """An entry that is a value."""
+
+    kind: _Kind
+    key_kind: _Kind | None = None
+
+    def problem(self, key: str, value: Any) -> str | None:
+        if self.key_kind is not None and not self.key_kind.takes(key):
+            return f"is no {self.key_kind.wanted}"
+        return None if self.kind.takes(value) else f"is {_shown(value)}, not {self.kind.wanted}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """A file: the member that holds its table, the entries of the table, and other members that a broker reads."""
+
+    member: str
+    entry: _Entry | _Queues | _Value
+    others: Mapping[str, _Kind] = field(default_factory=dict)
+
+
+_TOPIC: Final = _Entry(
+    {
+        "attributes": _or_null(_TEXTS),
+        "order": _FLAG,
+        "perm": _COUNT,
+        "readQueueNums": _COUNT,
+        "topicFilterType": _TEXT,
+        "topicName": _or_null(_TEXT),
+        "topicSysFlag": _INT32,
+        "writeQueueNums": _COUNT,
+    },
+    required=("perm", "readQueueNums", "writeQueueNums"),
+    name="topicName",
+)
+_GROUP: Final = _Entry(
+    {
+        "attributes": _or_null(_TEXTS),
+        "brokerId": _INT64,
+        "consumeBroadcastEnable": _FLAG,
+        "consumeEnable": _FLAG,
+        "consumeFromMinEnable": _FLAG,
+        "consumeMessageOrderly": _FLAG,
+        "consumeTimeoutMinute": _INT32,
+        "groupName": _or_null(_TEXT),
+        "groupRetryPolicy": _or_null(_OBJECT),
+        "groupSysFlag": _INT32,
+        "notifyConsumerIdsChangedEnable": _FLAG,
+        "retryMaxTimes": _INT32,
+        "retryQueueNums": _INT32,
+        "whichBrokerWhenConsumeSlowly": _INT64,
+    },
+    required=("consumeBroadcastEnable", "consumeEnable", "retryMaxTimes", "retryQueueNums"),
+    name="groupName",
+)
+_FORBIDDEN: Final = _objects_of(_objects_of(_INT32, ""), "an object of objects of integers")
+_TABLES: Final = {
+    "topics.json": _Table("topicConfigTable", _TOPIC, {"dataVersion": _VERSION}),
+    "subscriptionGroup.json": _Table(
+        "subscriptionGroupTable", _GROUP, {"dataVersion": _VERSION, "forbiddenTable": _or_null(_FORBIDDEN)}
+    ),
+    "consumerOffset.json": _Table("offsetTable", _Queues(), {"dataVersion": _VERSION}),
+    "delayOffset.json": _Table(
+        "offsetTable", _Value(_INT64, _Kind("delay level", _INT32.takes)), {"dataVersion": _VERSION}
+    ),
+    "gantry-settings.json": _Table("settings", _Value(_TEXT), {"data_version": _VERSION}),
+    "gantry-deletions.json": _Table("topics", _Value(_OBJECT)),
+}
+
+
+def parse_table(name: str, data: bytes) -> dict[str, Any]:
+    """Return the content of a file of `config/`.
+
+    Args:
+        name: The file's name, for a backup the name of the file that it backs up.
+        data: The file's bytes.
+
+    Raises:
+        ValueError: It is no JSON, or not what a broker takes; names the first wrong member.
+    """
+    content: Any = parse_config(data)
+    if not isinstance(content, dict):
+        raise ValueError(f"holds {_shown(content)} and not an object")  # noqa: TRY004 - of the file's content.
+    table = _TABLES.get(name)
+    if table is not None:
+        _check(table, content)
+    return content
+
+
+def _check(table: _Table, content: dict[str, Any]) -> None:
+    member, entry = table.member, table.entry
+    if member not in content:
+        raise ValueError(_lacks(member, content))
+    entries = content[member]
+    if not isinstance(entries, dict):
+        raise ValueError(f"{member} is {_shown(entries)}, not an object")  # noqa: TRY004 - of the file's content.
+    for key, value in entries.items():
+        problem = entry.problem(key, value)
+        if problem is not None:
+            raise ValueError(f"{member}: {_shown(key)}{problem if problem[0] == ':' else f' {problem}'}")
+    for other, kind in table.others.items():
+        if other in content and not kind.takes(content[other]):
+            raise ValueError(f"{other} is {_shown(content[other])}, not {kind.wanted}")
+
+
+def _lacks(member: str, found: Mapping[str, Any]) -> str:
+    similar = get_close_matches(member, found, n=1)
+    return f'has no "{member}"' + (f", but it has {_shown(similar[0])}" if similar else "")
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}…"
