@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gantry.runtime.errors import StartupError
-from gantry.runtime.files import FileSystem, OsFileSystem
+from gantry.runtime.files import FileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 
 JAVA_VERSION_MIN: Final = 17
 """Spark 4's oldest."""
@@ -94,6 +95,13 @@ def ask_java(program: str) -> str:
     return ran.stdout + ran.stderr
 
 
+def _is_file(files: FileSystem, path: str) -> bool:
+    try:
+        return files.exists(path) and not files.is_dir(path)
+    except OSError:
+        return False  # In a folder that this user may not search, say.
+
+
 def _programs(environment: Mapping[str, str], files: FileSystem) -> Iterator[tuple[str, bool]]:
     """Yield each java there is, and whether the person chose it (so that the first of them is taken)."""
     home = environment.get("JAVA_HOME")
@@ -101,12 +109,12 @@ def _programs(environment: Mapping[str, str], files: FileSystem) -> Iterator[tup
         yield f"{home.rstrip('/')}/bin/java", True
     for folder in environment.get("PATH", "").split(":"):
         program = f"{folder.rstrip('/')}/java"
-        if folder and files.exists(program) and not files.is_dir(program):
+        if folder and _is_file(files, program):
             yield program, True
     if files.is_dir(INSTALLED):
         for name in sorted(files.list_dir(INSTALLED)):
             program = f"{INSTALLED}/{name}/bin/java"
-            if files.exists(program):
+            if _is_file(files, program):
                 yield program, False
 
 

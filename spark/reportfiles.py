@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from uuid import UUID
 
-from gantry.runtime.files import OsFileSystem, write_atomically
+from gantry.runtime.files import write_atomically
+from gantry.runtime.osfilesystem import OsFileSystem
 
 
 def log_file(output: str, job: str, run_id: UUID) -> Path:

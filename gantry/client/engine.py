@@ -218,6 +218,10 @@ class ClientEngine:
         """
         self.routes.cache.declare(topic, write_queue_nums)
 
+    def known_homes(self, topic: str) -> frozenset[str]:
+        """Return the broker sets that routes, of whatever age, and declarations name for a topic."""
+        return self.routes.cache.homes(topic)
+
     def forget_topic(self, topic: str) -> None:
         """Forget a topic that was deleted."""
         self.routes.cache.forget(topic)

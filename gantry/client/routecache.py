@@ -134,6 +134,12 @@ class RouteCache:
             entry.write_queue_nums = {**write_queue_nums, **named}
             entry.publish = publish_info(topic, entry.route, entry.write_queue_nums)
 
+    def homes(self, topic: str) -> frozenset[str]:
+        """Return the broker sets that hold a topic as far as is known, or should hold it, whether they are up or not."""
+        entry = self._entries.get(topic)
+        known = () if entry is None else entry.write_queue_nums
+        return frozenset(known) | frozenset(self._declared.get(topic, ()))
+
     def forget(self, topic: str) -> None:
         """Forget all of a topic: it was deleted."""
         self._entries.pop(topic, None)

@@ -37,7 +37,7 @@ log = logger("client.routes")
 _STALE_INTERVALS = 2
 # Topics unused for this many intervals are no longer refreshed in the background.
 _IDLE_INTERVALS = 20
-# For how long one look at the cluster serves; a lost broker set concerns many topics at once.
+# For how long a look at the cluster serves that does not name a lost broker set; it concerns many topics at once.
 _CLUSTER_INFO_MS = 5_000
 
 
@@ -62,6 +62,7 @@ class Routes:
         self._interval_ms = interval_ms
         self._on_brokers_changed = on_brokers_changed
         self._loading: dict[str, asyncio.Task[TopicEntry | ClientError]] = {}
+        # With when it was asked for.
         self._cluster: tuple[int, ClusterInfo] | None = None
 
     def cached(self, topic: str) -> TopicEntry | None:
@@ -102,9 +103,10 @@ class Routes:
 
     async def cluster_info(self) -> ClusterInfo:
         """Return all broker sets that are registered. Raises BrokerError, NoAnswerError."""
+        asked_ms = self._clock.monotonic_ms()
         response = await self._name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
         cluster = read_body(ClusterInfo.decode, response, self._name_servers.current)
-        self._cluster = (self._clock.monotonic_ms(), cluster)
+        self._cluster = (asked_ms, cluster)
         return cluster
 
     async def keep(self) -> None:
@@ -138,7 +140,7 @@ class Routes:
         try:
             route = await self._ask(topic)
             known = dict(self.cache.brokers)
-            gone = await self._without_topic(self.cache.missing_sets(topic, route))
+            gone = await self._without_topic(self.cache.missing_sets(topic, route), self._clock.monotonic_ms())
             entry = self.cache.update(topic, route, gone=gone, now_ms=self._clock.monotonic_ms())
         except ClientError as error:
             return error
@@ -161,12 +163,20 @@ class Routes:
             raise NoRouteError(topic)
         return route
 
-    async def _without_topic(self, missing: set[str]) -> set[str]:
-        """Return those of the sets that are registered with a master, so that a route without them means it."""
+    async def _without_topic(self, missing: set[str], answered_ms: int) -> set[str]:
+        """Return those of the sets that are registered with a master, so that a route without them means it.
+
+        Only a look at the cluster that began after the route was answered proves that: in an older one a set may have died
+        since. A look without the set may be a few seconds old; the set then stays remembered.
+        """
         if not missing:
             return set()
         cluster = self._cluster
-        if cluster is None or self._clock.monotonic_ms() - cluster[0] > _CLUSTER_INFO_MS:
+        if (
+            cluster is None
+            or self._clock.monotonic_ms() - cluster[0] > _CLUSTER_INFO_MS
+            or (cluster[0] < answered_ms and not missing.isdisjoint(cluster[1].broker_addr_table))
+        ):
             try:
                 registered = (await self.cluster_info()).broker_addr_table
             except ClientError:

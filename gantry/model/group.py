@@ -110,7 +110,7 @@ def parse_tag_expression(topic: str, expression: str | None, version_ms: int = 0
         return SubscriptionData(topic=topic, sub_version=version_ms)
     tags = [tag for part in expression.split("||") if (tag := part.strip())]
     if not tags:
-        raise InvalidExpressionError("subscription", expression, "names no tag")
+        raise InvalidExpressionError("filter", expression, "names no tag")
     return SubscriptionData(
         topic=topic,
         sub_string=expression,

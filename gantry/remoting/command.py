@@ -107,6 +107,16 @@ class RemotingCommand(WireHeader, gc=False):
             request.serialize_type,
         )
 
+    def drop_content(self) -> None:
+        """Drop body, ext fields and typed header of a request that waits for its answer.
+
+        The rest is what a response needs: opaque, coding and flags. Thousands of requests may wait at a time, and
+        each may have a body of megabytes.
+        """
+        self.body = None
+        self.header = None
+        self.ext_fields = {}
+
     @property
     def is_response(self) -> bool:
         """Whether this answers a request of the side that receives it."""

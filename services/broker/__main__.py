@@ -22,13 +22,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--name", help="name of the broker set; default broker-a")
     parser.add_argument("--cluster", help="default DefaultCluster")
     parser.add_argument("--listen", metavar="HOST:PORT", help="default 127.0.0.1:10911; port 0 takes any")
-    parser.add_argument("--advertise", metavar="HOST", help="the address others are told; default the one listened on")
-    parser.add_argument("--fast-port", metavar="PORT", help="second port, default listen port - 2; 0 any; or `off`")
+    parser.add_argument(
+        "--advertise",
+        metavar="HOST",
+        help="address that name servers and clients are told; default: the one of --listen",
+    )
+    parser.add_argument(
+        "--fast-port", metavar="PORT", help="second port: default listen port - 2; 0 takes any; `off` for none"
+    )
     parser.add_argument(
         "--metrics-port", metavar="PORT", help="`auto` (listen port + 7), `off`, or a port; 0 takes any"
     )
-    parser.add_argument("--store", metavar="DIR", help="where the messages lie; default ./store")
-    parser.add_argument("--config", metavar="FILE", help="a TOML file of settings")
+    parser.add_argument("--store", metavar="DIR", help="folder of the messages; default ./store")
+    parser.add_argument("--config", metavar="FILE", help="TOML file of settings")
     parser.add_argument("--ready-file", metavar="FILE", help="written once the broker answers")
     options = parser.parse_args(arguments)
     configure_logging(service="broker")

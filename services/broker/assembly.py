@@ -3,30 +3,22 @@
 What a service process adds — addresses, listening, timers, signals — is bootstrap's.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 
 from gantry.model.names import SCHEDULE_TOPIC
-from gantry.model.topic import DataVersion, TopicConfig
+from gantry.model.topic import TopicConfig
 from gantry.model.uniqkey import UniqueKeyMaker
 from gantry.remoting.aio import Channel, Counters, Handler
-from gantry.remoting.bodies import DelayOffsetWrapper
-from gantry.remoting.replies import SendReplies
-from gantry.runtime.clock import Clock
 from gantry.runtime.files import FileSystem
-from gantry.runtime.rng import Rng
-from services.broker.groupcommit import GroupCommit
+from services.broker.core import Core, Doors
 from services.broker.identity import BrokerIdentity
-from services.broker.liveconfig import LiveConfig
-from services.broker.longpolling import LongPolling
+from services.broker.liveconfig import LiveConfig, StartCheck
 from services.broker.metrics import BrokerCollector
 from services.broker.notifications import GroupNotifications
-from services.broker.overload import Overload, StandingLag
-from services.broker.policy import Policy
 from services.broker.processors.backlog import BacklogProcessor
 from services.broker.processors.brokeradmin import BrokerAdminProcessor
 from services.broker.processors.clients import ClientProcessor
+from services.broker.processors.commits import OffsetCommits
 from services.broker.processors.connections import ConnectionProcessor
 from services.broker.processors.groupadmin import GroupAdminProcessor
 from services.broker.processors.offset import OffsetProcessor
@@ -40,94 +32,14 @@ from services.broker.processors.table import handlers
 from services.broker.processors.topicadmin import TopicAdminProcessor
 from services.broker.registration import Caller, Registration
 from services.broker.registry import documents
-from services.broker.registry.consumers import ConsumerTable
-from services.broker.registry.groups import GroupTable, system_groups
-from services.broker.registry.offsets import OffsetTable
-from services.broker.registry.persistence import Persistence, RunInThread
-from services.broker.registry.producers import ProducerTable
-from services.broker.registry.topics import TopicTable, system_topics
+from services.broker.registry.configfile import ConfigFile
+from services.broker.registry.persistence import Persistence
 from services.broker.runtimeinfo import RuntimeInfo, schedule_offsets
 from services.broker.settings import BrokerSettings
 from services.broker.stats import BrokerStats
 from services.broker.store.messagestore import MessageStore
-
-
-@dataclass(slots=True)
-class Doors:
-    """How the parts reach the outside."""
-
-    files: FileSystem
-    clock: Clock
-    rng: Rng
-    loop: asyncio.AbstractEventLoop
-    run_in_thread: RunInThread
-
-
-class Core:
-    """What the store calls into, so it has to be there before the store starts."""
-
-    def __init__(self, settings: BrokerSettings, doors: Doors, store: Callable[[], MessageStore]) -> None:
-        self.policy = Policy()
-        self.policy.follow(settings)
-        self.lag = StandingLag()
-        self.overload = Overload(self.policy, self.lag)
-        self.long_polling = LongPolling(doors.clock.monotonic_ms())
-        self.replies = SendReplies(region_id=settings.region_id, trace_on=settings.trace_on)
-        self.commit = GroupCommit(
-            write_out=lambda: store().write_out(),
-            request_flush=lambda: store().request_flush(),
-            dispatch=lambda: store().dispatch(),
-            sync_flush=settings.store().is_sync_flush,
-            replies=self.replies,
-            clock=doors.clock,
-            policy=self.policy,
-            overload=self.overload,
-            on_readable=self.long_polling.wake,
-            loop=doors.loop,
-        )
-
-
-class Tables:
-    """What the broker knows beside the messages, read from the store's config files."""
-
-    def __init__(self, settings: BrokerSettings, identity: BrokerIdentity, policy: Policy, doors: Doors) -> None:
-        """Read the files. Raises StartupError for one that can't be read."""
-        root, files = settings.store_path_root_dir, doors.files
-        self.topics = TopicTable()
-        self.groups = GroupTable()
-        self.offsets = OffsetTable()
-        self.producers = ProducerTable()
-        self.consumers = ConsumerTable()
-        documents.load_topics(files, root, self.topics)
-        documents.load_groups(files, root, self.groups)
-        documents.load_offsets(files, root, self.offsets)
-        self.delay_offsets: DelayOffsetWrapper = documents.load_delay_offsets(files, root)
-        self.kept = documents.load_kept_settings(files, root)
-        self.topics.add_missing(
-            system_topics(
-                identity,
-                policy,
-                cluster_topic=settings.cluster_topic_enable,
-                broker_topic=settings.broker_topic_enable,
-                trace_topic=settings.msg_trace_topic_name if settings.trace_topic_enable else None,
-            )
-        )
-        self.groups.add_missing(system_groups())
-        # A name server that knew this address with another store must see that the table is a new one.
-        born = DataVersion(timestamp=doors.clock.now_ms())
-        for table in (self.topics, self.groups, self.offsets):
-            if table.version == DataVersion():
-                table.version = born
-
-    def keep(self, persistence: Persistence, root: str) -> None:
-        """Have the tables written to their files."""
-        topics, groups, offsets = self.topics, self.groups, self.offsets
-        for name, snapshot in (
-            (documents.TOPICS_FILE, lambda: documents.topics_document(*topics.snapshot())),
-            (documents.GROUPS_FILE, lambda: documents.groups_document(*groups.snapshot())),
-            (documents.OFFSETS_FILE, lambda: documents.offsets_document(offsets.version, offsets.snapshot())),
-        ):
-            persistence.add(name, documents.config_path(root, name), snapshot)
+from services.broker.tables import Tables
+from services.broker.topicdeletion import TopicDeletion
 
 
 class Broker:
@@ -144,6 +56,7 @@ class Broker:
         client: Caller,
         unique_keys: UniqueKeyMaker,
         physical_memory_bytes: int,
+        next_start: StartCheck | None = None,
     ) -> None:
         """Wire everything. Raises StartupError for a config file that can't be read."""
         clock = doors.clock
@@ -152,10 +65,12 @@ class Broker:
         self.core = core
         self.store = store
         self.clock = clock
-        self.tables = tables = Tables(settings, identity, core.policy, doors)
+        self.tables = tables = Tables(settings, identity, core.policy, files=store.files, clock=clock)
+        tables.clamp_offsets(store.max_offset)
+        self.commits = OffsetCommits(topics=tables.topics, offsets=tables.offsets, store=store, clock=clock)
         self.stats = BrokerStats(identity.cluster, clock.now_ms())
-        self.persistence = Persistence(doors.files, doors.run_in_thread)
-        tables.keep(self.persistence, settings.store_path_root_dir)
+        self.persistence = Persistence(doors.run_in_thread)
+        tables.keep(self.persistence)
         self.registration = Registration(
             settings.name_servers(),
             identity=identity,
@@ -165,14 +80,22 @@ class Broker:
             period_ms=settings.register_name_server_period,
             timeout_ms=settings.register_broker_timeout_mills,
         )
+        self.deletion = TopicDeletion(
+            topics=tables.topics,
+            offsets=tables.offsets,
+            store=store,
+            stats=self.stats,
+            clock=clock,
+            saved=self._topics_saved,
+        )
         self.notifications = GroupNotifications(tables.consumers, tables.groups, core.policy, doors.loop)
-        self.config = self._config()
+        self.config = self._config(next_start)
         self.persistence.add(
             documents.SETTINGS_FILE,
-            documents.config_path(settings.store_path_root_dir, documents.SETTINGS_FILE),
-            self.config.snapshot,
+            ConfigFile(store.files, documents.config_path(settings.store_path_root_dir, documents.SETTINGS_FILE)),
+            self.config.text,
         )
-        self.runtime_info = self._figures(doors.files)
+        self.runtime_info = self._figures(store.files)
         self.gate = SendGate(
             topics=tables.topics,
             groups=tables.groups,
@@ -189,6 +112,7 @@ class Broker:
         # What was not in the files is in them soon; after a crash before that it is simply added again.
         self.persistence.mark(documents.TOPICS_FILE)
         self.persistence.mark(documents.GROUPS_FILE)
+        self.deletion.finish_unsaved(self._save_all)
 
     def connected(self, channel: Channel) -> None:
         """Take note of a new connection."""
@@ -197,6 +121,7 @@ class Broker:
     def disconnected(self, channel: Channel) -> None:
         """Forget everything that hung on a connection."""
         self.core.long_polling.forget(channel)
+        self.core.cold.forget(channel)
         self.tables.producers.drop_connection(channel)
         for group in self.tables.consumers.drop_connection(channel):
             self.notifications.notify(group)
@@ -216,6 +141,7 @@ class Broker:
     def save_offsets(self) -> None:
         """Have the offsets written if any was committed."""
         if self.tables.offsets.is_dirty:
+            self.tables.offsets.is_dirty = False
             self.persistence.mark(documents.OFFSETS_FILE)
 
     def collector(self, counters: Counters) -> BrokerCollector:
@@ -226,6 +152,7 @@ class Broker:
             stats=self.stats,
             commit=core.commit,
             long_polling=core.long_polling,
+            cold=core.cold,
             overload=core.overload,
             lag=core.lag,
             topics=tables.topics,
@@ -234,8 +161,10 @@ class Broker:
             consumers=tables.consumers,
             registration=self.registration,
             persistence=self.persistence,
+            refused_commits=lambda: self.commits.refused_count,
             state=self.store.state,
             counters=counters,
+            connections_max=self.settings.server_connections_max,
         )
 
     def _topic_changed(self, topic: str) -> None:
@@ -248,9 +177,16 @@ class Broker:
             self.tables.topics.put(config, self.clock.now_ms())
         await self.persistence.durable(documents.TOPICS_FILE)
 
-    async def _topics_made_known(self) -> None:
+    async def _topics_saved(self) -> None:
         await self._saved(documents.TOPICS_FILE)
+
+    async def _topics_made_known(self) -> None:
+        await self._topics_saved()
         await self.registration.announced()
+
+    def _save_all(self) -> None:
+        self.save_offsets()
+        self.persistence.write_all()
 
     async def _groups_saved(self) -> None:
         await self._saved(documents.GROUPS_FILE)
@@ -265,7 +201,7 @@ class Broker:
         await self.persistence.durable(name)
         await self.persistence.durable(documents.OFFSETS_FILE)
 
-    def _config(self) -> LiveConfig:
+    def _config(self, next_start: StartCheck | None) -> LiveConfig:
         return LiveConfig(
             self.settings,
             self.tables.kept,
@@ -273,6 +209,7 @@ class Broker:
             persistence=self.persistence,
             clock=self.clock,
             effective={"brokerIP1": self.identity.host, "listenPort": str(self.identity.port)},
+            next_start=next_start,
             on_permission=lambda: self.registration.permission_changed(self.clock.now_ms()),
         )
 
@@ -289,6 +226,7 @@ class Broker:
             state=self.store.state,
             earliest_stored_at=self.store.earliest_stored_at,
             disk_usage=lambda: files.disk_usage(root_dir),
+            connections_max=self.settings.server_connections_max,
         )
 
     def _runtime_info(self) -> dict[str, str]:
@@ -303,23 +241,16 @@ class Broker:
         made_known: Callable[[], Awaitable[None]] = self._topics_made_known
         return handlers(
             send=self._sender(unique_keys),
-            pull=PullProcessor(
+            pull=self._puller(),
+            offset=OffsetProcessor(
                 topics=topics,
                 groups=groups,
-                consumers=consumers,
                 offsets=offsets,
+                commits=self.commits,
                 store=store,
-                long_polling=core.long_polling,
-                overload=core.overload,
-                stats=stats,
-                policy=policy,
-                identity=identity,
-                clock=clock,
+                recent_bytes=recent_bytes,
             ),
-            offset=OffsetProcessor(
-                topics=topics, groups=groups, offsets=offsets, store=store, clock=clock, recent_bytes=recent_bytes
-            ),
-            query=QueryProcessor(store=store, policy=policy),
+            query=QueryProcessor(store=store, policy=policy, cold=core.cold, turns=core.turns),
             clients=ClientProcessor(
                 producers=tables.producers,
                 consumers=consumers,
@@ -333,8 +264,7 @@ class Broker:
                 topics=topics,
                 offsets=offsets,
                 consumers=consumers,
-                store=store,
-                stats=stats,
+                deletion=self.deletion,
                 identity=identity,
                 clock=clock,
                 made_known=made_known,
@@ -355,12 +285,35 @@ class Broker:
                 stats=stats,
                 identity=identity,
                 clock=clock,
+                cold=core.cold,
+                turns=core.turns,
             ),
-            backlog=BacklogProcessor(topics=topics, store=store, identity=identity, clock=clock),
+            backlog=BacklogProcessor(
+                topics=topics, store=store, identity=identity, clock=clock, cold=core.cold, turns=core.turns
+            ),
             connections=ConnectionProcessor(
                 producers=tables.producers, consumers=consumers, offsets=offsets, identity=identity
             ),
             broker=BrokerAdminProcessor(config=self.config, runtime_info=self._runtime_info),
+            cold=core.cold,
+        )
+
+    def _puller(self) -> PullProcessor:
+        tables, core = self.tables, self.core
+        return PullProcessor(
+            topics=tables.topics,
+            groups=tables.groups,
+            consumers=tables.consumers,
+            offsets=tables.offsets,
+            commits=self.commits,
+            store=self.store,
+            long_polling=core.long_polling,
+            cold=core.cold,
+            overload=core.overload,
+            stats=self.stats,
+            policy=core.policy,
+            identity=self.identity,
+            clock=self.clock,
         )
 
     def _sender(self, unique_keys: UniqueKeyMaker) -> SendProcessor:

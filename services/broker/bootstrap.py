@@ -2,15 +2,16 @@
 
 Start: settings → store (lock, recovery) → tables → listen → register → ready.
 Stop: unregister → refuse new requests, answer those in flight → offsets and tables → store (flush, checkpoint, no
-abort file). After a bug nothing of this is done: recovery at the next start is what brings back a known state.
+abort file). After a bug nothing of this is done: recovery at the next start is what brings back a known state. A broker
+that has lost its store (store/ownership.py) answers the requests in flight, writes nothing, and ends with code 3.
 """
 
 import asyncio
+import dataclasses
 import ipaddress
 import os
-import socket
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import REGISTRY
 
@@ -20,24 +21,34 @@ from gantry.remoting.aio import Channel, Handler, RemotingClient, RemotingServer
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.runtime.clock import Clock, SystemClock
-from gantry.runtime.errors import StartupError
-from gantry.runtime.files import FileSystem, OsFileSystem
+from gantry.runtime.descriptors import PROCESS_DESCRIPTORS, DescriptorShares, share_descriptors
+from gantry.runtime.environment import raise_descriptor_limit
+from gantry.runtime.errors import LostError, StartupError, os_reason
+from gantry.runtime.files import FileSystem
 from gantry.runtime.lifecycle import Lifecycle
 from gantry.runtime.metrics import MetricsServer, choose_metrics_port, start_metrics_server
+from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.rng import Rng
 from gantry.runtime.telemetry import logger
-from services.broker.assembly import Broker, Core, Doors
+from gantry.runtime.workers import ThreadWorker
+from services.broker.assembly import Broker
+from services.broker.coldreader import READERS_MAX
+from services.broker.core import Core, Doors
 from services.broker.identity import BrokerIdentity
 from services.broker.liveconfig import apply_kept
 from services.broker.processors.send import TYPED_HEADERS, note_peer
 from services.broker.registry.documents import load_kept_settings
 from services.broker.settings import BrokerSettings
+from services.broker.startchecks import NextStart, hopeless, store_ip, told_host
+from services.broker.store.commitlog import log_descriptors
 from services.broker.store.messagestore import MessageStore
+from services.broker.store.results import StoreState
 from services.broker.timers import every, timers
 
 log = logger("broker")
 
-_ALL_ADDRESSES = frozenset({"", "0.0.0.0", "::"})
+CLIENT_DESCRIPTORS_EACH: Final = 2
+"""For each name server: the connection, and the one that takes its place."""
 
 
 async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifecycle) -> None:
@@ -50,18 +61,22 @@ async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifec
 
     Raises:
         StartupError: A port or the store is taken, the disk refuses, a file can't be read.
+        LostError: The store is another broker's by now, or its folder is gone.
     """
     files, clock = OsFileSystem(), SystemClock()
     kept = load_kept_settings(files, settings.store_path_root_dir)
-    settings = apply_kept(settings, kept.settings, above=given)
-    store_ip = await _store_ip(settings)
+    base, settings = settings, apply_kept(settings, kept.settings, above=given)
+    shares = _descriptors(settings)
+    settings = dataclasses.replace(settings, server_connections_max=shares.connections)
+    record_ip = await store_ip(settings)
     scope = lifecycle.scope
+    loop = asyncio.get_running_loop()
     doors = Doors(
-        files=files,
         clock=clock,
         rng=Rng(),
-        loop=asyncio.get_running_loop(),
+        loop=loop,
         run_in_thread=lambda work: scope.in_thread("config-files", work),
+        readers=[ThreadWorker(f"store-read-{number}") for number in range(READERS_MAX)],
     )
     core = Core(settings, doors, lambda: store)
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -72,16 +87,18 @@ async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifec
         on_arrival=core.long_polling.arrived,
         on_flushed=core.commit.flushed_from_thread,
         on_flush_failed=core.commit.flush_failed_from_thread,
+        on_lost=lambda reason: _stop_from_thread(loop, lifecycle),
         physical_memory_bytes=memory_bytes,
         process_id=os.getpid(),
+        open_files_max=shares.files,
     )
     store.start()
     process = _Process(settings, lifecycle, clock)
     try:
-        _refuse_hopeless(settings, store, files)
+        _refuse_hopeless(settings, store.state(), files)
         # The number of the port has to be known before the first message: records and ids carry it.
-        port = (await process.server.start(settings.bind_address, settings.listen_port)).port
-        identity = _identity(settings, store_ip, port)
+        port = (await process.listen(settings.listen_port)).port
+        identity = _identity(settings, record_ip, port)
         store.store_host = pack_host(identity.store_host)
         broker = Broker(
             settings,
@@ -90,22 +107,44 @@ async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifec
             core,
             store,
             client=process.client,
-            unique_keys=UniqueKeyMaker(clock, store_ip, os.getpid(), doors.rng.below(1 << 32)),
+            unique_keys=UniqueKeyMaker(clock, record_ip, os.getpid(), doors.rng.below(1 << 32)),
             physical_memory_bytes=memory_bytes,
+            next_start=NextStart(base, given, files, store.state, lambda: process.bound),
         )
         await process.open(broker)
     except StartupError:
         await process.close()
+        await core.cold.close()
         store.stop()
         raise
     await lifecycle.wait_for_stop()
     await process.drain()
-    broker.save_offsets()
+    await core.cold.close()
+    _save_and_close(broker, store)
+
+
+def _stop_from_thread(loop: asyncio.AbstractEventLoop, lifecycle: Lifecycle) -> None:
     try:
-        broker.persistence.write_all()
-    except OSError as error:
-        log.warning("the latest topics, groups or offsets could not be saved", error=str(error))
-    if not store.stop():
+        loop.call_soon_threadsafe(lifecycle.stopping.set)
+    except RuntimeError:
+        return  # The loop is closed: the process ends already.
+
+
+def _save_and_close(broker: Broker, store: MessageStore) -> None:
+    if store.lost_reason() is None:
+        broker.save_offsets()
+        try:
+            broker.persistence.write_all()
+        except OSError as error:
+            log.warning(
+                "the latest topics, groups or offsets can't be saved; the next start has older ones",
+                reason=os_reason(error),
+            )
+    is_clean = store.stop()
+    lost_reason = store.lost_reason()
+    if lost_reason is not None:
+        raise LostError(f"{lost_reason}; this broker has written nothing since it noticed, and ends")
+    if not is_clean:
         log.warning("the store could not be closed in order; the next start recovers it")
 
 
@@ -119,6 +158,8 @@ class _Process:
         self._handlers: dict[int, Handler] = {}
         self._tasks: list[asyncio.Task[Any]] = []
         self._metrics: MetricsServer | None = None
+        self.bound: set[tuple[str, int]] = set()
+        """Hosts as the settings have them, and ports."""
         self.client = RemotingClient(clock=clock, name="broker", on_channel_closed=self._namesrv_lost)
         self.server = RemotingServer(
             name=f"broker {settings.broker_name}",
@@ -136,6 +177,13 @@ class _Process:
             on_bug=self._bug,
         )
 
+    async def listen(self, port: int) -> Address:
+        """Listen on one more port, 0 for any; return the address. Raises StartupError."""
+        host = self._settings.bind_address
+        address = await self.server.start(host, port)
+        self.bound.add((host, address.port))
+        return address
+
     async def open(self, broker: Broker) -> None:
         """Answer requests, register, say that the broker is ready. Raises StartupError."""
         settings = self._settings
@@ -144,12 +192,13 @@ class _Process:
         facts: dict[str, Any] = {"address": broker.identity.address, "broker": broker.identity.name}
         fast_port = settings.fast_port()
         if fast_port is not None:
-            facts["fast_address"] = str(await self.server.start(settings.bind_address, fast_port))
+            facts["fast_address"] = str(await self.listen(fast_port))
         metrics_port = choose_metrics_port(settings.metrics_port, listen_port=settings.listen_port)
         if metrics_port is not None:
             REGISTRY.register(broker.collector(self.server.counters))
             self._metrics = start_metrics_server(settings.metrics_host, metrics_port)
             facts["metrics"] = f"{self._metrics.host}:{self._metrics.port}"
+            self.bound.add((self._metrics.host, self._metrics.port))
         _warn_if_open(settings)
         spawn = self._lifecycle.scope.spawn
         self._tasks += [spawn(name, every(interval_ms, work)) for name, interval_ms, work in timers(broker)]
@@ -163,7 +212,9 @@ class _Process:
         """Stop in order: no new clients, no new requests, an answer to everybody, no timers."""
         broker = self._broker
         assert broker is not None, "opened first"
-        await broker.registration.unregister_all()
+        if broker.store.lost_reason() is None:
+            # Else another broker may be registered under this name; name servers drop this one with its connection.
+            await broker.registration.unregister_all()
 
         async def answer_held() -> None:
             # By now new requests are refused, so what is answered here does not come back.
@@ -211,67 +262,48 @@ class _Process:
         self._lifecycle.scope.spawn("bug", fail())
 
 
-def _identity(settings: BrokerSettings, store_ip: str, port: int) -> BrokerIdentity:
-    host = _told_host(settings)
+def _descriptors(settings: BrokerSettings) -> DescriptorShares:
+    """Share out the descriptors of this process. Raises StartupError if there are too few."""
+    clients = CLIENT_DESCRIPTORS_EACH * len(settings.name_servers())
+    shares = share_descriptors(
+        raise_descriptor_limit(),
+        process=PROCESS_DESCRIPTORS + clients + log_descriptors(settings.store()) + READERS_MAX,
+        connections_max=settings.server_connections_max,
+        has_files=True,
+    )
+    log.info("file descriptors", **shares._asdict())
+    if shares.connections < settings.server_connections_max:
+        log.warning(
+            "the limit of open files (ulimit -n) allows fewer connections than the settings",
+            limit=shares.limit,
+            server_connections_max=settings.server_connections_max,
+            connections=shares.connections,
+        )
+    return shares
+
+
+def _identity(settings: BrokerSettings, record_ip: str, port: int) -> BrokerIdentity:
+    host = told_host(settings)
     return BrokerIdentity(
         cluster=settings.broker_cluster_name,
         name=settings.broker_name,
         broker_id=settings.broker_id,
         address=str(Address(host, port)),
         ha_address=str(Address(host, settings.ha_listen_port or port + 1)),
-        store_host=Address(store_ip, port),
+        store_host=Address(record_ip, port),
         region_id=settings.region_id,
         trace_on=settings.trace_on,
     )
 
 
-def _told_host(settings: BrokerSettings) -> str:
-    return (settings.broker_ip1 or settings.bind_address).removeprefix("[").removesuffix("]")
-
-
-async def _store_ip(settings: BrokerSettings) -> str:
-    """Return the IP address of what others are told, as records carry it.
-
-    An IPv4 one where there is one: RocketMQ's clients before 4.6 can't read records with any other.
-
-    Raises:
-        StartupError: There is none, or nobody said what to tell others.
-    """
-    host = _told_host(settings)
-    if host in _ALL_ADDRESSES:
-        raise StartupError(
-            f"listening on {host or 'all addresses'}: say with --advertise which address clients reach this broker at"
-        )
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise StartupError(
-            f"the advertised host {host} has no address ({error.strerror or error}); give another with --advertise"
-        ) from None
-    v4 = [address for family, _, _, _, address in found if family == socket.AF_INET]
-    return str((v4 or [found[0][4]])[0][0]).partition("%")[0]
-
-
-def _refuse_hopeless(settings: BrokerSettings, store: MessageStore, files: FileSystem) -> None:
-    """Refuse to start a new store that could not take a message.
-
-    A store that holds messages starts on a full disk too: they can still be read, and reading them is how the disk
-    gets room again. Sends are refused until then, with the reason.
-
-    Raises:
-        StartupError: The disk has no room for the first file, or is above the watermark.
-    """
-    state, root = store.state(), settings.store_path_root_dir
-    if state.max_physical_offset > state.min_physical_offset:
-        if not state.writable:
-            log.warning("the store takes no messages now", reason=state.reason)
-        return
-    usable, needed = files.disk_usage(root).usable, settings.mapped_file_size_commit_log
-    reason = state.reason
-    if state.writable and usable < needed:
-        reason = f"its first file takes {needed} bytes and the disk has {usable} left"
-    if reason:
+def _refuse_hopeless(settings: BrokerSettings, state: StoreState, files: FileSystem) -> None:
+    """Refuse to start a new store that could not take a message. Raises StartupError."""
+    reason = hopeless(settings, state, files)
+    if reason is not None:
+        root = settings.store_path_root_dir
         raise StartupError(f"the store {root} can't take a message: {reason}; free space or choose another folder")
+    if not state.writable:
+        log.warning("the store takes no messages now", reason=state.reason)
 
 
 def _warn_if_open(settings: BrokerSettings) -> None:

@@ -38,7 +38,8 @@ from services.broker.stats import Latency
 # unique key. A plain tuple, as one is made for every message.
 SendReply = tuple[str, int, int, str]
 
-# Physical end of the record, when it was appended (monotonic ms), whom to answer, the request, what to answer.
+# Physical end of the record, when it was appended (monotonic ms), whom to answer, the request without its content,
+# what to answer.
 _Waiting = tuple[int, int, Channel, RemotingCommand, SendReply]
 
 
@@ -129,8 +130,10 @@ class GroupCommit:
     ) -> None:
         """Keep an answer until everything up to `next_offset`, the end of the request's last record, is safe enough.
 
-        That is on the disk with SYNC_FLUSH and `for_disk`, else with the operating system.
+        That is on the disk with SYNC_FLUSH and `for_disk`, else with the operating system. The request loses its
+        content: the log has the message, and a flush that takes a second would keep a second's bodies in memory.
         """
+        request.drop_content()
         waiting = self._waiting if for_disk and self.sync_flush else self._unwritten
         waiting.append((next_offset, self._turn_at_ms, channel, request, reply))
 
@@ -202,7 +205,7 @@ class GroupCommit:
             self._refuse(channel, request)
 
     def _refuse(self, channel: Channel, request: RemotingCommand) -> None:
-        remark = "the disk refused the message while it was written; whether it is stored is unknown"
+        remark = "the message could not be written; whether it is stored is unknown"
         channel.reply(request, RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark=remark))
 
     def _flushed(self, offset: int) -> None:

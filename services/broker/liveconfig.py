@@ -5,9 +5,10 @@ says so. Kept settings lie in the store (config/gantry-settings.json), over file
 where the broker goes.
 """
 
+import asyncio
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from gantry.model.topic import DataVersion
 from gantry.runtime.clock import Clock
@@ -16,7 +17,8 @@ from gantry.runtime.settings import parse_value
 from gantry.runtime.telemetry import logger
 from services.broker.policy import POLICY_KEYS, Policy
 from services.broker.processors.brokeradmin import BlackListedError
-from services.broker.registry.documents import SETTINGS_FILE, KeptSettings, settings_document
+from services.broker.registry.configtext import ConfigText
+from services.broker.registry.documents import SETTINGS_FILE, KeptSettings, settings_text
 from services.broker.registry.persistence import Persistence
 from services.broker.settings import BrokerSettings, camel_case, snake_case
 
@@ -50,7 +52,10 @@ def apply_kept(settings: BrokerSettings, kept: Mapping[str, str], *, above: Coll
     try:
         changed = changed_settings(settings, {name: text for name, text in kept.items() if name not in above})
     except SettingsError as error:
-        raise StartupError(f"{SETTINGS_FILE}: {error}; mend or remove the file") from None
+        raise StartupError(
+            f"config/{SETTINGS_FILE} in the store: {error}. The file holds what was set while the broker ran (request 25, "
+            "mqadmin updateBrokerConfig). Correct the value there, or remove the file to start without these settings"
+        ) from None
     return changed
 
 
@@ -65,6 +70,14 @@ def changed_settings(settings: BrokerSettings, changes: Mapping[str, str]) -> Br
     return changed
 
 
+class StartCheck(Protocol):
+    """Says whether the broker would start again."""
+
+    async def check(self, current: BrokerSettings, kept: Mapping[str, str]) -> None:
+        """Raise SettingsError if the next start would refuse what would be kept."""
+        ...
+
+
 class LiveConfig:
     """Owns the settings while the broker runs.
 
@@ -75,6 +88,7 @@ class LiveConfig:
         persistence: Writes what is kept.
         clock: For the version.
         effective: What is shown instead of a setting that says "any" or "the usual", by RocketMQ's names.
+        next_start: Knows what the next start refuses beside a wrong setting; None where there is no process.
         on_permission: Called when the broker's perm has changed.
     """
 
@@ -87,16 +101,20 @@ class LiveConfig:
         persistence: Persistence,
         clock: Clock,
         effective: Mapping[str, str],
+        next_start: StartCheck | None,
         on_permission: Callable[[], None],
     ) -> None:
-        self._settings = settings
+        self._settings = self._started = settings
         self._kept = dict(kept.settings)
         self._version = kept.data_version.to_model()
         self._policy = policy
         self._persistence = persistence
         self._clock = clock
         self._effective = effective
+        self._next_start = next_start
         self._on_permission = on_permission
+        # Changes come one after the other: each is checked against those before it.
+        self._changing = asyncio.Lock()
 
     @property
     def version(self) -> DataVersion:
@@ -117,8 +135,12 @@ class LiveConfig:
 
         Raises:
             BlackListedError: One of them may not be changed by request.
-            SettingsError: One of them has a wrong value.
+            SettingsError: One of them has a wrong value, or one that the next start would refuse.
         """
+        async with self._changing:
+            return await self._change(changes)
+
+    async def _change(self, changes: Mapping[str, str]) -> list[str]:
         black_list = _NEVER_BY_REQUEST | {name.strip() for name in self._settings.config_black_list.split(";")}
         for wire_name in changes:
             if wire_name in black_list:
@@ -133,7 +155,10 @@ class LiveConfig:
         if not wanted:
             return []
         before = self._settings.broker_permission
-        self._settings = changed_settings(self._settings, wanted)
+        changed = changed_settings(self._settings, wanted)
+        if self._next_start is not None:
+            await self._next_start.check(self._started, self._kept | wanted)
+        self._settings = changed
         self._kept |= wanted
         self._version = self._version.next(self._clock.now_ms())
         self._policy.follow(self._settings)
@@ -144,9 +169,10 @@ class LiveConfig:
         await self._persistence.durable(SETTINGS_FILE)
         return [camel_case(name) for name in wanted if name not in POLICY_KEYS]
 
-    def snapshot(self) -> Mapping[str, Any]:
-        """Return what is kept, for another thread."""
-        return settings_document(self._version, dict(self._kept))
+    @property
+    def text(self) -> ConfigText:
+        """The file that keeps the changes."""
+        return settings_text(lambda: self._version, lambda: self._kept)
 
 
 def _text(value: object) -> str:

@@ -11,8 +11,11 @@ Concurrency: the loop's thread only.
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from gantry.runtime.telemetry import logger
 from gantry.storeformat.layout import UNIT
 from services.broker.filter.tags import UnitFilter
+
+log = logger("broker.longpolling")
 
 SWEEP_INTERVAL_MS = 100
 # RocketMQ takes any time a client asks for; a table entry should not outlive a person's patience.
@@ -20,9 +23,9 @@ SUSPEND_MAX_MS = 300_000
 
 
 class HeldPull:
-    """One pull that waits. `owner` identifies its connection, `resume` answers it."""
+    """One pull that waits. `owner` identifies its connection, `resume` answers it, `fail` says why that is impossible."""
 
-    __slots__ = ("bucket", "offset", "owner", "queue", "resume", "unit_filter")
+    __slots__ = ("bucket", "fail", "offset", "owner", "queue", "resume", "unit_filter")
 
     def __init__(
         self,
@@ -30,18 +33,26 @@ class HeldPull:
         offset: int,
         unit_filter: UnitFilter | None,
         owner: Any,
+        *,
         resume: Callable[[], None],
+        fail: Callable[[Exception], None],
     ) -> None:
         self.queue = queue
         self.offset = offset
         self.unit_filter = unit_filter
         self.owner = owner
         self.resume = resume
+        self.fail = fail
         self.bucket = 0
 
 
 class LongPolling:
-    """The table of held pulls. Its owner bounds it by looking at `count` before it holds one more."""
+    """The table of held pulls. Its owner bounds it by looking at `count` before it holds one more.
+
+    Attributes:
+        count: Pulls that are held.
+        failures: Pulls whose resumption raised an exception.
+    """
 
     def __init__(self, now_ms: int) -> None:
         self._queues: dict[tuple[str, int], dict[HeldPull, None]] = {}
@@ -50,6 +61,7 @@ class LongPolling:
         self._woken: list[HeldPull] = []
         self._swept_bucket = now_ms // SWEEP_INTERVAL_MS
         self.count = 0
+        self.failures = 0
 
     def hold(self, held: HeldPull, now_ms: int, suspend_ms: int) -> None:
         """Hold a pull for `suspend_ms`, counted on the monotonic clock that gave `now_ms`."""
@@ -76,7 +88,7 @@ class LongPolling:
         if self._woken:
             woken, self._woken = self._woken, []
             for held in woken:
-                held.resume()
+                self._resume(held)
 
     def sweep(self, now_ms: int) -> None:
         """Resume the pulls whose time is over; called every SWEEP_INTERVAL_MS."""
@@ -88,7 +100,7 @@ class LongPolling:
             if bucket <= current:
                 for held in list(self._buckets.get(bucket, ())):
                     self._remove(held)
-                    held.resume()
+                    self._resume(held)
         self._swept_bucket = current
 
     def forget(self, owner: Any) -> None:
@@ -101,7 +113,16 @@ class LongPolling:
         for waiting in list(self._owners.values()):
             for held in list(waiting):
                 self._remove(held)
-                held.resume()
+                self._resume(held)
+
+    def _resume(self, held: HeldPull) -> None:
+        try:
+            held.resume()
+        except Exception as error:  # boundary: one pull must not take along those that are resumed with it.
+            self.failures += 1
+            topic, queue_id = held.queue
+            log.exception("a held pull failed", topic=topic, queue_id=queue_id, offset=held.offset)
+            held.fail(error)
 
     def _remove(self, held: HeldPull) -> None:
         _discard(self._queues, held.queue, held)

@@ -10,6 +10,7 @@ from prometheus_client.registry import Collector
 
 from gantry.model.names import is_retry_topic, is_system_group, is_system_topic
 from gantry.remoting.aio.limits import Counters
+from services.broker.coldreader import ColdReader
 from services.broker.groupcommit import GroupCommit
 from services.broker.identity import BrokerIdentity
 from services.broker.longpolling import LongPolling
@@ -39,6 +40,7 @@ class BrokerCollector(Collector):
         stats: BrokerStats,
         commit: GroupCommit,
         long_polling: LongPolling,
+        cold: ColdReader,
         overload: Overload,
         lag: StandingLag,
         topics: TopicTable,
@@ -47,13 +49,16 @@ class BrokerCollector(Collector):
         consumers: ConsumerTable,
         registration: Registration,
         persistence: Persistence,
+        refused_commits: Callable[[], int],
         state: Callable[[], StoreState],
         counters: Counters,
+        connections_max: int,
     ) -> None:
         self._identity = identity
         self._stats = stats
         self._commit = commit
         self._long_polling = long_polling
+        self._cold = cold
         self._overload = overload
         self._lag = lag
         self._topics = topics
@@ -62,8 +67,10 @@ class BrokerCollector(Collector):
         self._consumers = consumers
         self._registration = registration
         self._persistence = persistence
+        self._refused_commits = refused_commits
         self._state = state
         self._counters = counters
+        self._connections_max = connections_max
         self._base = [identity.cluster, "broker", identity.name]
 
     def collect(self) -> Iterator[Metric]:
@@ -135,6 +142,15 @@ class BrokerCollector(Collector):
         yield self._gauge("gantry_broker_store_skipped_units", "Queue offsets lost to damage.", state.skipped_units)
         yield self._gauge("gantry_broker_store_hanged_files", "Removed files still being read.", state.hanged_files)
 
+        cold = self._cold
+        yield self._counter("gantry_broker_cold_reads", "Reads that waited for the disk, in threads.", cold.reads)
+        yield self._counter("gantry_broker_cold_read_bytes", "Bytes of them.", cold.read_bytes)
+        yield self._gauge("gantry_broker_cold_reads_waiting", "Reads that wait for a thread.", cold.waiting_count)
+        yield self._counter("gantry_broker_refused_cold_reads", "Reads refused as too many.", cold.refused)
+        yield self._counter(
+            "gantry_broker_unreadable_reads", "Ranges that the disk could not read.", cold.unreadable_reads
+        )
+
     def _health(self) -> Iterator[Metric]:
         overload = self._overload
         yield self._counter("gantry_broker_put_failed", "Sends the store refused.", self._stats.put_failed)
@@ -142,6 +158,9 @@ class BrokerCollector(Collector):
         yield self._counter("gantry_broker_refused_sends", "Sends refused as too many.", overload.refused_sends)
         yield self._counter("gantry_broker_refused_pulls", "Pulls refused as too many.", overload.refused_pulls)
         yield self._gauge("gantry_broker_loop_lag_milliseconds", "How late the loop always is.", self._lag.lag_ms)
+        yield self._counter(
+            "gantry_broker_held_pull_failures", "Held pulls that failed when resumed.", self._long_polling.failures
+        )
         yield self._gauge(
             "gantry_broker_namesrv_registered", "Name servers that know us.", self._registration.registered_count
         )
@@ -151,6 +170,8 @@ class BrokerCollector(Collector):
         yield self._counter(
             "gantry_broker_config_write_failures", "Config files not written.", self._persistence.failures
         )
+        yield self._counter("gantry_broker_refused_commits", "Offsets not stored.", self._refused_commits())
+        yield self._gauge("gantry_broker_connections_max", "Connections that are accepted.", self._connections_max)
         events = CounterMetricFamily(
             "gantry_broker_remoting_events", "What happened on connections.", labels=[*_BASE, "event"]
         )

@@ -37,6 +37,7 @@ class RuntimeInfo:
         state: Callable[[], StoreState],
         earliest_stored_at: Callable[[], int | None],
         disk_usage: Callable[[], DiskUsage],
+        connections_max: int,
     ) -> None:
         self._stats = stats
         self._commit = commit
@@ -48,6 +49,7 @@ class RuntimeInfo:
         self._state = state
         self._earliest_stored_at = earliest_stored_at
         self._disk_usage = disk_usage
+        self._connections_max = connections_max
         self._booted_at_ms = clock.now_ms()
         self.rates = Rates(RATES)
         self.puts = DailyTotals()
@@ -133,6 +135,7 @@ class RuntimeInfo:
             "gantryStoreReason": state.reason,
             "gantryLostBytes": str(state.lost_bytes),
             "gantryDamagedReads": str(state.damaged_reads),
+            "gantryConnectionsMax": str(self._connections_max),
         }
 
     def _queues(self) -> dict[str, str]:

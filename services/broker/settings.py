@@ -18,6 +18,12 @@ from gantry.storeformat import layout
 from services.broker.store.settings import FlushDiskType, StoreSettings
 
 PORT_MAX = 65_535
+# RocketMQ's settings are Java's int, these are long.
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+_INT64 = frozenset({"start_accept_send_request_time_stamp"})
+TEXT_LENGTH_MAX = 4096
+"""Characters of a text: more than a path or a list of name servers needs."""
 FAST_PORT_OFF = "off"
 
 
@@ -134,6 +140,13 @@ class BrokerSettings:
                 raise ValueError(str(error)) from None
         if not _REGION.fullmatch(self.region_id):
             raise ValueError(f"region_id: {self.region_id!r} may hold letters, digits, '_', '-' and '.' only")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            most = INT64_MAX if field.name in _INT64 else INT32_MAX
+            if isinstance(value, int) and not 0 <= value <= most:
+                raise ValueError(f"{field.name}: {_shown(value)} is not within 0 and {most}")
+            if isinstance(value, str) and len(value) > TEXT_LENGTH_MAX:
+                raise ValueError(f"{field.name}: {value[:100]!r}… has more than {TEXT_LENGTH_MAX} characters")
         for name in ("listen_port", "ha_listen_port"):
             if not 0 <= getattr(self, name) <= PORT_MAX:
                 raise ValueError(f"{name}: {getattr(self, name)} is not within 0 and {PORT_MAX}")
@@ -144,6 +157,10 @@ class BrokerSettings:
         for name in _POSITIVE:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is less than 1")
+        if self.ha_listen_port == 0 and self.listen_port == PORT_MAX:
+            raise ValueError(f"ha_listen_port: {PORT_MAX} + 1 is no port; give one")
+        for address in self.name_servers():
+            check_address(address)
         choose_metrics_port(self.metrics_port, listen_port=self.listen_port)
         self.fast_port()
         if (self.tls_server_cert_path is None) != (self.tls_server_key_path is None):
@@ -194,6 +211,13 @@ class BrokerSettings:
         return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
+def check_address(address: str) -> None:
+    """Raise ValueError for a name server's address that can't be one."""
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= PORT_MAX):
+        raise ValueError(f"namesrv_addr: {address!r} is not host:port")
+
+
 # Where the store has a unit in the name that RocketMQ leaves out, or another word.
 _BROKER_NAMES = {
     "root_dir": "store_path_root_dir",
@@ -229,6 +253,10 @@ _SPECIAL_CAMEL = {
     "enabled_append_prop_crc": "enabledAppendPropCRC",
 }
 _SPECIAL_SNAKE = {camel: snake for snake, camel in _SPECIAL_CAMEL.items()}
+
+
+def _shown(value: int) -> str:
+    return str(value) if abs(value) <= INT64_MAX else f"a number of {value.bit_length()} bits"
 
 
 def camel_case(name: str) -> str:

@@ -7,11 +7,14 @@ Source: RocketMQ 5.x store/stats; its names of statistics are kept, those of sin
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 SAMPLE_INTERVAL_MS = 10_000
+SAMPLE_TICK_MS = 100
+# About 2 ms; 50,000 flows are sampled within 3 s, of which a tick holds the loop 4 % of its time.
+SAMPLE_SLICE_MAX = 2_000
 _MINUTE_SAMPLES = 6
 _HOUR_EVERY_MS, _HOUR_SAMPLES = 600_000, 6
 _DAY_EVERY_MS, _DAY_SAMPLES = 3_600_000, 24
@@ -114,6 +117,9 @@ class BrokerStats:
         self._gets: dict[tuple[str, str], Flow] = {}
         self._broker_put = Flow(now_ms)
         self._broker_get = Flow(now_ms)
+        self._sampling: Iterator[None] | None = None
+        self._sampled_at_ms = 0
+        self._now_ms = now_ms
         # What flows had counted that are forgotten by now: totals never go back.
         self._forgotten_put = Totals(0, 0, 0)
         self._forgotten_get = Totals(0, 0, 0)
@@ -168,20 +174,42 @@ class BrokerStats:
         flow = self._gets.get((topic, group))
         return 0.0 if flow is None else flow.windows(now_ms)[0].tps
 
+    def tick(self, monotonic_ms: int, now_ms: int) -> None:
+        """Sample some flows, if it is time to; called every SAMPLE_TICK_MS."""
+        if self._sampling is None:
+            if monotonic_ms - self._sampled_at_ms < SAMPLE_INTERVAL_MS:
+                return
+            self._sampled_at_ms = monotonic_ms
+            self._sampling = self._sample_slices()
+        self._now_ms = now_ms
+        is_over = next(self._sampling, True)
+        if is_over:
+            self._sampling = None
+
     def sample(self, now_ms: int) -> None:
         """Sample every flow, and forget those of groups that read no more.
 
         A topic's flow stays as long as the topic: senders keep it at hand and count in it.
         """
-        for put in self._puts.values():
-            put.sample(now_ms)
-        for key, got in list(self._gets.items()):
-            got.sample(now_ms)
-            if now_ms - got.changed_at_ms > IDLE_MAX_MS:
+        self._now_ms = now_ms
+        for _ in self._sample_slices():
+            pass
+
+    def _sample_slices(self) -> Iterator[None]:
+        """Sample everything, a slice at each step: with many topics all of it would hold the loop."""
+        for number, put in enumerate(list(self._puts.values()), 1):
+            put.sample(self._now_ms)
+            if number % SAMPLE_SLICE_MAX == 0:
+                yield
+        for number, (key, got) in enumerate(list(self._gets.items()), 1):
+            got.sample(self._now_ms)
+            if self._now_ms - got.changed_at_ms > IDLE_MAX_MS and self._gets.get(key) is got:
                 self._forget_get(key)
+            if number % SAMPLE_SLICE_MAX == 0:
+                yield
         self._sum_up()
-        self._broker_put.sample(now_ms)
-        self._broker_get.sample(now_ms)
+        self._broker_put.sample(self._now_ms)
+        self._broker_get.sample(self._now_ms)
 
     def forget_topic(self, topic: str) -> None:
         """Drop the flows of a deleted topic."""

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from services.broker import longpolling, overload
 from services.broker.assembly import Broker
-from services.broker.stats import SAMPLE_INTERVAL_MS
+from services.broker.stats import SAMPLE_TICK_MS
 
 MAINTAIN_INTERVAL_MS = 100
 EXPIRY_INTERVAL_MS = 10_000
@@ -45,7 +45,7 @@ def timers(broker: Broker) -> Iterator[tuple[str, int, Callable[[], None]]]:
     yield "tick", overload.TICK_INTERVAL_MS, tick
     yield "maintain", MAINTAIN_INTERVAL_MS, maintain
     yield "rates", RATES_INTERVAL_MS, rates
-    yield "statistics", SAMPLE_INTERVAL_MS, lambda: broker.stats.sample(broker.clock.now_ms())
+    yield "statistics", SAMPLE_TICK_MS, lambda: broker.stats.tick(broker.clock.monotonic_ms(), broker.clock.now_ms())
     yield "client-expiry", EXPIRY_INTERVAL_MS, broker.expire_clients
     yield "offsets", broker.settings.flush_consumer_offset_interval, broker.save_offsets
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+from typing import Final
 
 import msgspec
 from prometheus_client import REGISTRY
@@ -10,10 +11,13 @@ from gantry.remoting.aio import RemotingClient, RemotingServer, ServerLimits
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.errors import RemotingError
 from gantry.runtime.clock import Clock, SystemClock
+from gantry.runtime.descriptors import PROCESS_DESCRIPTORS, share_descriptors
+from gantry.runtime.environment import raise_descriptor_limit
 from gantry.runtime.errors import StartupError
-from gantry.runtime.files import FileSystem, OsFileSystem, write_atomically
+from gantry.runtime.files import FileSystem, write_atomically
 from gantry.runtime.lifecycle import Lifecycle
 from gantry.runtime.metrics import MetricsServer, choose_metrics_port, start_metrics_server
+from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.tasks import TaskBag
 from gantry.runtime.telemetry import logger
 from services.namesrv.errors import RefusedError
@@ -26,6 +30,9 @@ from services.namesrv.settings import CHANGEABLE, NamesrvSettings, apply_changes
 log = logger("namesrv")
 
 _TELL_TIMEOUT_MS = 3_000
+_CONNECTIONS_MAX: Final = 10_000
+_TOLD_DESCRIPTORS: Final = 64
+"""For connections to brokers that are told of a change."""
 
 
 async def run(settings: NamesrvSettings, lifecycle: Lifecycle) -> None:
@@ -34,6 +41,12 @@ async def run(settings: NamesrvSettings, lifecycle: Lifecycle) -> None:
     Raises:
         StartupError: A port is taken, or a file or folder can't be used.
     """
+    shares = share_descriptors(
+        raise_descriptor_limit(),
+        process=PROCESS_DESCRIPTORS + _TOLD_DESCRIPTORS,
+        connections_max=_CONNECTIONS_MAX,
+    )
+    log.info("file descriptors", **shares._asdict())
     files, clock = OsFileSystem(), SystemClock()
     _make_folder(files, settings.data)
     _make_folder(files, settings.kv_config_file.rpartition("/")[0] or ".")
@@ -54,7 +67,7 @@ async def run(settings: NamesrvSettings, lifecycle: Lifecycle) -> None:
         save_changes=_saver(lifecycle, files, settings.changes_file),
         changes=changes,
     )
-    server = _server(settings, processor, clock, lifecycle)
+    server = _server(settings, processor, clock, lifecycle, connections_max=shares.connections)
     host, port = settings.listen_address
     address = await server.start(host, port)
     metrics: MetricsServer | None = None
@@ -75,7 +88,9 @@ async def run(settings: NamesrvSettings, lifecycle: Lifecycle) -> None:
             await lifecycle.scope.in_thread("metrics", metrics.stop)
 
 
-def _server(settings: NamesrvSettings, processor: Processor, clock: Clock, lifecycle: Lifecycle) -> RemotingServer:
+def _server(
+    settings: NamesrvSettings, processor: Processor, clock: Clock, lifecycle: Lifecycle, *, connections_max: int
+) -> RemotingServer:
     async def fail(error: AssertionError) -> None:
         raise error
 
@@ -87,7 +102,9 @@ def _server(settings: NamesrvSettings, processor: Processor, clock: Clock, lifec
         name="namesrv",
         handlers=processor.handlers(),
         clock=clock,
-        limits=ServerLimits(idle_timeout_ms=settings.server_channel_max_idle_time_seconds * 1000),
+        limits=ServerLimits(
+            idle_timeout_ms=settings.server_channel_max_idle_time_seconds * 1000, connections_max=connections_max
+        ),
         tls=settings.tls,
         on_close=processor.connection_closed,
         on_bug=on_bug,

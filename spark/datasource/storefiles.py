@@ -7,20 +7,19 @@ An archive is unpacked once a machine and user, into a folder named after the ar
 nobody has opened for a day is removed when the next one is unpacked.
 """
 
-import fcntl
 import hashlib
-import struct
 import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from gantry.runtime.clock import SystemClock
-from gantry.runtime.errors import AlreadyLockedError
-from gantry.runtime.files import FileLock, OsFileSystem
+from gantry.runtime.filelock import lock_dir, lock_file
+from gantry.runtime.files import FileLock
+from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.storeformat.errors import NotAStoreError, StoreFileError
 from gantry.storeformat.layout import (
     ABORT_FILE,
@@ -36,19 +35,9 @@ KEPT_UNUSED_MS: Final = 24 * 3_600_000
 FREE_BYTES_MIN: Final = 256 << 20
 """What unpacking leaves free."""
 
-# struct flock of Linux on 64 bits: type, whence (start of file), start 0, length 1, pid (must be 0 for OFD locks).
-_SHARED_BYTE_0: Final = struct.pack("hhxxxxqqixxxx", fcntl.F_RDLCK, 0, 0, 1, 0)
 _WANTED: Final = (COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, CONFIG_DIR, ABORT_FILE, CHECKPOINT_FILE)
 _DONE: Final = ".unpacked"
 """Made last, and touched whenever the folder is used."""
-
-
-class _SharedLock:
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-
-    def release(self) -> None:
-        self._file.close()
 
 
 class SharedFileSystem(OsFileSystem):
@@ -58,16 +47,11 @@ class SharedFileSystem(OsFileSystem):
 
     def lock(self, path: str) -> FileLock:
         """Lock byte 0 of a file against those that lock it for themselves. Raises AlreadyLockedError, OSError."""
-        file = Path(path).open("rb")  # noqa: SIM115 - the lock lives as long as the file is open.
-        try:
-            fcntl.fcntl(file, fcntl.F_OFD_SETLK, _SHARED_BYTE_0)
-        except (BlockingIOError, PermissionError):
-            file.close()
-            raise AlreadyLockedError(path) from None
-        except OSError:
-            file.close()
-            raise
-        return _SharedLock(file)
+        return lock_file(path, shared=True)
+
+    def lock_dir(self, path: str) -> FileLock:
+        """Lock a folder against those that lock it for themselves. Raises AlreadyLockedError, OSError."""
+        return lock_dir(path, shared=True)
 
 
 def open_store(path: str) -> StoreReader:

@@ -9,6 +9,7 @@ import bisect
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +24,7 @@ from gantry.model.record import RecordHead
 from gantry.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from gantry.runtime.telemetry import logger
 from gantry.storeformat.configjson import read_config
-from gantry.storeformat.errors import StoreFileError
+from gantry.storeformat.configtables import parse_table
 from gantry.storeformat.layout import (
     CONFIG_DIR,
     CONSUME_QUEUE_DIR,
@@ -212,23 +213,25 @@ def find_time(reader: StoreReader, queue: StoreQueue, at_ms: int) -> int:
 
 def topic_queues(reader: StoreReader) -> dict[str, int] | None:
     """Return topic → read queues as the store's configuration has it, None where it has none. Raises StoreFileError."""
-    file = read_config(reader.files, reader.path(CONFIG_DIR, "topics.json"))
-    if file is None:
+    content = _read_table(reader, "topics.json")
+    if content is None:
         return None
-    table = _table(file.content, "topicConfigTable", file.path)
-    return {topic: int(config.get("readQueueNums", 0)) for topic, config in table.items() if isinstance(config, dict)}
+    return {topic: int(config["readQueueNums"]) for topic, config in content["topicConfigTable"].items()}
 
 
 def committed_offsets(reader: StoreReader) -> dict[str, dict[str, dict[int, int]]]:
     """Return group → topic → queue id → committed offset. Raises StoreFileError."""
-    file = read_config(reader.files, reader.path(CONFIG_DIR, "consumerOffset.json"))
+    content = _read_table(reader, "consumerOffset.json")
     groups: dict[str, dict[str, dict[int, int]]] = {}
-    if file is None:
+    if content is None:
         return groups
-    for key, queues in _table(file.content, "offsetTable", file.path).items():
+    for key, queues in content["offsetTable"].items():
         topic, _, group = key.partition("@")
-        if group and isinstance(queues, dict):
-            groups.setdefault(group, {})[topic] = {int(number): int(offset) for number, offset in queues.items()}
+        if group:
+            # A negative offset means that nothing is committed.
+            groups.setdefault(group, {})[topic] = {
+                int(number): int(offset) for number, offset in queues.items() if int(offset) >= 0
+            }
     return groups
 
 
@@ -297,8 +300,6 @@ def _tags_code(topic: str, head: RecordHead) -> int:
     return tags_code(find_property(head.properties, _TAGS))
 
 
-def _table(content: Any, name: str, path: str) -> dict[str, Any]:
-    table = content.get(name) if isinstance(content, dict) else None
-    if not isinstance(table, dict):
-        raise StoreFileError(f"{path}: has no table {name}")
-    return table
+def _read_table(reader: StoreReader, name: str) -> dict[str, Any] | None:
+    file = read_config(reader.files, reader.path(CONFIG_DIR, name), partial(parse_table, name))
+    return None if file is None else file.content

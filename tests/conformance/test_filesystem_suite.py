@@ -1,13 +1,21 @@
 """One suite for every FileSystem: the real one and the one in memory must not be told apart by the store."""
 
 import errno
+import mmap
+import os
+import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
-from gantry.runtime.errors import AlreadyLockedError
-from gantry.runtime.files import FileSystem, OsFileSystem, write_atomically
+from gantry.runtime.errors import AlreadyLockedError, os_reason
+from gantry.runtime.files import FileSystem, write_atomically
+from gantry.runtime.osfilesystem import OsFileSystem
+from gantry.runtime.rng import Rng
 from tests.support.faultfilesystem import FaultFileSystem, FaultRule
 from tests.support.memfilesystem import MemFileSystem
+from tests.support.memnode import PAGE_BYTES, BusError
 from tests.support.virtualtime import FakeClock
 
 
@@ -96,6 +104,101 @@ def test_pieces_are_written_in_a_row_and_seen_through_the_map(place):
     assert files.read(f"{root}/a")[50:90_050] == b"".join(pieces)
 
 
+def test_bytes_are_read_by_position_and_at_once_where_the_page_cache_has_them(place):
+    files, root = place
+    file = files.create(f"{root}/a", 10_000)
+    file.map()[5_000:5_005] = b"hello"
+    file.write(9_995, [b"end", b"!!"])
+    assert file.read(4_999, 7) == b"\0hello\0"
+    assert file.read(9_995, 5) == b"end!!"
+    assert file.read(10_000, 0) == file.read(3, 0) == b""
+    assert file.read_now(5_000, 5_000) == file.read(5_000, 5_000), "just written"
+    file.close()
+    file = files.open(f"{root}/a", writable=False)
+    assert (file.read(0, 1), file.read_now(9_999, 1)) == (b"\0", b"!")
+    file.close()
+
+
+def test_a_mapped_file_lives_on_without_its_descriptor(place):
+    files, root = place
+    file = files.create(f"{root}/a", 100_000)
+    memory = file.map()
+    memory[0:5] = b"first"
+    file.sync()
+    file.drop_descriptor()
+    memory[5:11] = b"second"
+    assert bytes(memory[0:11]) == b"firstsecond"
+    assert file.in_memory_end(0, 100) == 100
+    file.sync()
+    assert file.data_end(0) >= 11
+    assert file.blank_unreadable(0, 100_000) == []
+    file.will_need(0, 100)
+    file.write(11, [b"third"])
+    assert memory[0:16] == b"firstsecondthird"
+    file.allocate(20, 10)
+    file.drop_descriptor()
+    file.drop_descriptor()
+    assert file.read(5, 6) == file.read_now(5, 6) == b"second"
+    file.drop_descriptor()
+    file.close()
+    assert files.read(f"{root}/a")[:17] == b"firstsecondthird\0"
+
+
+def test_a_file_without_a_descriptor_is_missed_where_its_path_is_gone(place):
+    files, root = place
+    file = files.create(f"{root}/a", 100)
+    memory = file.map()
+    memory[0:5] = b"first"
+    file.drop_descriptor()
+    files.remove(f"{root}/a")
+    for use in (lambda: file.read(0, 5), file.sync, lambda: file.write(0, [b"x"]), lambda: file.data_end(0)):
+        with pytest.raises(FileNotFoundError):
+            use()
+    assert memory[0:5] == b"first"
+    file.close()
+
+
+def blocks_of(files: FileSystem, path: str) -> int:
+    """Return how many bytes a file takes from the disk."""
+    if isinstance(files, OsFileSystem):
+        return Path(path).stat().st_blocks * 512
+    inner = files.inner if isinstance(files, FaultFileSystem) else files
+    return inner.used_bytes()
+
+
+def test_a_sparse_file_has_its_size_and_no_blocks_until_they_are_allocated(place):
+    files, root = place
+    file = files.create(f"{root}/a", 1 << 22, sparse=True)
+    assert file.size_bytes == files.size_bytes(f"{root}/a") == 1 << 22
+    assert blocks_of(files, f"{root}/a") == 0
+    assert file.data_end(0) == 0
+    assert file.read((1 << 22) - 5, 5) == bytes(5)
+    file.write(5_000, [b"ab"])
+    file.allocate(4_096, 8_192)
+    file.map()[8_000:8_003] = b"map"
+    assert file.read(5_000, 3) == b"ab\0"
+    assert file.read(8_000, 4) == b"map\0"
+    assert 8_003 <= file.data_end(0) <= 12_288 + 4_096
+    file.sync()
+    assert 8_192 <= blocks_of(files, f"{root}/a") <= 16_384
+    file.close()
+    files.open(f"{root}/a").close()
+    assert blocks_of(files, f"{root}/a") <= 16_384, "a sparse file stays sparse"
+
+
+def test_a_volume_makes_everything_durable_and_may_be_closed_twice(place):
+    files, root = place
+    volume = files.open_volume(root)
+    assert volume is not None, "this kernel is older than 5.8"
+    files.create(f"{root}/a", 100).write(0, [b"abc"])
+    volume.sync()
+    volume.close()
+    volume.close()
+    if isinstance(files, MemFileSystem):
+        for seed in range(20):
+            assert files.crash_clone(Rng(seed)).read(f"{root}/a")[:3] == b"abc"
+
+
 def test_behind_the_end_of_data_there_are_only_zeros(place):
     files, root = place
     file = files.create(f"{root}/a", 1 << 20)
@@ -133,6 +236,8 @@ def test_folders(place):
     files.write(f"{root}/x/b", b"1")
     files.write(f"{root}/x/a", b"2")
     assert files.list_dir(f"{root}/x") == ["a", "b", "y"]
+    assert files.list_files(f"{root}/x") == [("a", 1), ("b", 1)]
+    assert files.list_files(f"{root}/none") == []
     assert files.is_dir(f"{root}/x/y")
     files.sync_dir(f"{root}/x")
     with pytest.raises(OSError) as refused:
@@ -154,6 +259,8 @@ def test_small_files_and_renaming(place):
     assert files.list_dir(root) == ["b"]
     write_atomically(files, f"{root}/b", b"three")
     assert files.read(f"{root}/b") == b"three"
+    write_atomically(files, f"{root}/b", (piece for piece in (b"fo", b"", b"ur")))
+    assert files.read(f"{root}/b") == b"four"
     assert files.list_dir(root) == ["b"]
     assert files.modified_ms(f"{root}/b") > 0
 
@@ -170,12 +277,65 @@ def test_a_lock_is_held_once_until_it_is_released(place):
     files.lock(f"{root}/lock").release()
 
 
+def test_a_lock_knows_whether_its_file_is_there(place):
+    files, root = place
+    lock = files.lock(f"{root}/lock")
+    assert lock.is_there()
+    files.remove(f"{root}/lock")
+    assert not lock.is_there()
+    other = files.lock(f"{root}/lock")
+    assert not lock.is_there()
+    assert other.is_there()
+    lock.release()
+    other.release()
+
+
+def test_a_folder_is_locked_whatever_becomes_of_its_files(place):
+    files, root = place
+    lock = files.lock_dir(root)
+    assert lock.is_there()
+    with pytest.raises(AlreadyLockedError):
+        files.lock_dir(root)
+    files.lock(f"{root}/lock").release()
+    files.remove(f"{root}/lock")
+    with pytest.raises(AlreadyLockedError):
+        files.lock_dir(root)
+    lock.release()
+    files.lock_dir(root).release()
+    with pytest.raises(FileNotFoundError):
+        files.lock_dir(f"{root}/none")
+
+
+def test_a_file_whose_cache_is_dropped_has_what_was_written(place):
+    files, root = place
+    file = files.create(f"{root}/a", 100_000)
+    file.write(50_000, [b"abc"])
+    file.close()
+    files.drop_cache(f"{root}/a")
+    file = files.open(f"{root}/a")
+    assert file.map()[49_999:50_004] == b"\0abc\0"
+    assert file.read(49_999, 5) == b"\0abc\0"
+    assert file.blank_unreadable(0, 100_000) == []
+    file.close()
+    with pytest.raises(FileNotFoundError):
+        files.drop_cache(f"{root}/none")
+
+
 def test_disk_usage_is_a_share(place):
     files, root = place
     usage = files.disk_usage(root)
     assert usage.used >= 0
     assert usage.usable > 0
     assert 0 <= usage.percent <= 100
+
+
+def test_allocated_bytes_are_those_of_one_file(place):
+    files, root = place
+    files.create(f"{root}/a", 64 << 10).close()
+    files.create(f"{root}/b", 1 << 20).close()
+    assert 64 << 10 <= files.allocated_bytes(f"{root}/a") < 1 << 20 <= files.allocated_bytes(f"{root}/b") < 2 << 20
+    with pytest.raises(FileNotFoundError):
+        files.allocated_bytes(f"{root}/none")
 
 
 def test_faults_strike_by_name_path_and_count():
@@ -188,3 +348,187 @@ def test_faults_strike_by_name_path_and_count():
     assert failed.value.errno == errno.EIO
     two.sync()
     one.sync()
+
+
+def test_faults_strike_a_file_and_a_volume():
+    files = FaultFileSystem(MemFileSystem(FakeClock()))
+    file, volume = files.create("/a", 8, sparse=True), files.open_volume("/")
+    calls = {
+        "pread": lambda: (file.read(0, 1), file.read_now(0, 1)),
+        "allocate": lambda: file.allocate(0, 8),
+        "pwrite": lambda: file.write(0, [b"a"]),
+        "syncfs": volume.sync,
+    }
+    for operation, call in calls.items():
+        call()
+        files.rules[:] = [FaultRule(operation, times=1)]
+        with pytest.raises(OSError, match="Input/output error"):
+            call()
+        call()
+
+
+def test_a_full_disk_refuses_to_fill_a_hole_and_a_map_of_it_is_deadly():
+    files = MemFileSystem(FakeClock(), capacity_bytes=4 * PAGE_BYTES)
+    file = files.create("/a", 8 * PAGE_BYTES, sparse=True)
+    file.allocate(0, 4 * PAGE_BYTES)
+    for fill in (lambda: file.allocate(0, 5 * PAGE_BYTES), lambda: file.write(4 * PAGE_BYTES, [b"x"])):
+        with pytest.raises(OSError) as full:
+            fill()
+        assert full.value.errno == errno.ENOSPC
+    with pytest.raises(BusError, match="/a has a hole"):
+        file.map()[4 * PAGE_BYTES : 4 * PAGE_BYTES + 1] = b"x"
+    file.map()[0:1] = b"x"
+
+
+def test_of_a_hot_file_every_byte_is_in_memory(place):
+    files, root = place
+    file = files.create(f"{root}/a", 20_000)
+    file.map()
+    file.write(0, [b"x" * 20_000])
+    for at, end in ((0, 20_000), (0, 1), (4_095, 4_097), (5_000, 19_999), (19_999, 20_000)):
+        assert file.in_memory_end(at, end) == end
+    file.will_need(0, 20_000)
+    file.close()  # Asking left nothing behind that would keep the map open.
+
+
+def test_of_a_cold_path_no_byte_is_in_memory():
+    files = MemFileSystem(FakeClock())
+    file = files.create("/a", 8)
+    files.cold.add("/a")
+    assert file.in_memory_end(2, 8) == 2
+    assert files.cold_touches == []
+    assert file.map()[2:4] == bytes(2)
+    assert files.cold_touches == ["/a"]
+
+
+def test_the_real_page_cache_is_asked_page_by_page_and_nothing_is_read(tmp_path):
+    path, page = tmp_path / "a", mmap.PAGESIZE
+    path.write_bytes(b"x" * 64 * page)
+    with path.open("rb") as raw:
+        os.fsync(raw.fileno())
+        os.posix_fadvise(raw.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    file = OsFileSystem().open(str(path))
+    file.map()
+    end = file.in_memory_end(100, 64 * page)
+    if end != 100:
+        file.close()
+        pytest.skip(f"the file system of {tmp_path} keeps pages that it was told to drop")
+    file.read(20 * page, 1)  # A single read in the middle of a file brings its page, and perhaps some behind it.
+    assert file.in_memory_end(20 * page + 7, 20 * page + 9) == 20 * page + 9
+    assert file.in_memory_end(19 * page, 64 * page) == 19 * page
+    assert file.in_memory_end(0, 64 * page) == 0
+    file.map()[0:1]
+    assert file.in_memory_end(0, 1) == 1
+    file.close()
+
+
+def test_a_cold_path_is_read_but_not_at_once():
+    files = MemFileSystem(FakeClock())
+    file = files.create("/a", 8)
+    files.cold.add("/a")
+    assert (file.read_now(0, 8), file.read(0, 8)) == (None, bytes(8))
+
+
+def test_the_real_page_cache_is_asked(tmp_path):
+    if subprocess.run(["stat", "-fc", "%T", str(tmp_path)], capture_output=True, text=True, check=True).stdout in (
+        "tmpfs\n",
+        "overlayfs\n",
+    ):
+        pytest.skip("the folder for temporary files lies in a file system that can't tell what is in memory")
+    file = OsFileSystem().create(f"{tmp_path}/a", 1 << 20)
+    file.write(0, [bytes(range(256)) * 4_096])
+    file.sync()
+    file.map()
+    deadline = time.monotonic() + 10
+    with (tmp_path / "a").open("rb") as other:
+        # The kernel keeps pages that some processor has not put into its lists yet; it is told again.
+        while file.in_memory_end(512 << 10, 1 << 20) > 512 << 10:
+            assert time.monotonic() < deadline, "the kernel keeps pages that it was told to drop"
+            os.posix_fadvise(other.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    assert file.read_now(512 << 10, 100) is None
+    assert file.read(512 << 10, 100) == bytes(range(100))
+    assert file.read_now(512 << 10, 100) == bytes(range(100))
+    file.close()
+
+
+def test_after_a_failed_sync_memory_shows_what_the_disk_does_not_have():
+    files = MemFileSystem(FakeClock())
+    file = files.create("/a", 1024)
+    file.map()[0:3] = b"one"
+    file.sync()
+
+    def fail(operation: str, path: str) -> None:
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    file.map()[3:6] = b"two"
+    file.map()[600:605] = b"three"
+    files.on_operation = fail
+    with pytest.raises(OSError, match="Input/output error"):
+        file.sync()
+    files.on_operation = None
+    file.map()[6:10] = b"four"
+    file.sync()
+    assert file.read(0, 10) + file.read(600, 5) == b"onetwofourthree"
+    file.close()
+    files.drop_cache("/a")
+    file = files.open("/a")
+    assert file.read(0, 10) + file.read(600, 5) == b"onetwofour" + bytes(5), "a page is written as a whole"
+
+
+def test_what_another_process_keeps_in_memory_is_compared_with_the_disk(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"a" * 100_000)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held:
+        assert held[99_999] == ord("a")  # Touched, a page stays in the cache.
+        assert OsFileSystem().drop_cache(str(path)) in {0, 102_400}
+
+
+@pytest.mark.parametrize("operation", ["read", "read_now", "write", "allocate", "sync"])
+def test_an_error_of_an_open_file_names_the_file(tmp_path, operation):
+    """System calls on a descriptor name none: a store that refused to flush gave its reason as "Input/output error ()"."""
+    path = f"{tmp_path}/a"
+    file = OsFileSystem().create(path, 8192)
+    os.close(file._fd)
+    calls = {
+        "read": lambda: file.read(0, 1),
+        "read_now": lambda: file.read_now(0, 1),
+        "write": lambda: file.write(0, [b"a"]),
+        "allocate": lambda: file.allocate(0, 8192),
+        "sync": file.sync,
+    }
+    with pytest.raises(OSError) as failed:
+        calls[operation]()
+    file._fd = -1
+    assert (failed.value.errno, failed.value.filename) == (errno.EBADF, path)
+    assert os_reason(failed.value) == f"Bad file descriptor ({path})"
+
+
+def test_reasons_are_never_empty():
+    assert os_reason(OSError(errno.EIO, "Input/output error")) == "Input/output error"
+    assert os_reason(OSError("only a text")) == "only a text"
+    assert os_reason(OSError()) == "OSError"
+
+
+def test_a_kernel_that_can_not_tell_what_is_in_memory_names_nothing(tmp_path, monkeypatch):
+    file = OsFileSystem().create(f"{tmp_path}/a", 8192)
+    file.map()
+    file.write(0, [b"a" * 8192])
+    assert file.in_memory_end(5, 8192) == 8192
+    monkeypatch.setattr("gantry.runtime.osfile._mincore", lambda *arguments: -1)
+    assert file.in_memory_end(5, 8192) == 5
+    file.close()
+
+
+def test_a_path_that_can_not_be_looked_at_is_not_a_missing_one(tmp_path):
+    """A start without memory took the abort file for missing, and with it a crash for an orderly stop."""
+    files, loop = OsFileSystem(), f"{tmp_path}/loop"
+    Path(loop).symlink_to(loop)
+    for ask in (files.exists, files.is_dir, files.make_dirs):
+        with pytest.raises(OSError) as failed:
+            ask(loop)
+        assert failed.value.errno == errno.ELOOP
+    files.write(f"{tmp_path}/a", b"")
+    assert not files.exists(f"{tmp_path}/a/b")
+    with pytest.raises(FileExistsError):
+        files.make_dirs(f"{tmp_path}/a")
+    files.make_dirs(str(tmp_path))

@@ -1,4 +1,4 @@
-"""Unmodified RocketMQ clients against our name server and broker: Java 5.3.3's, its mqadmin, and npm's ali-ons."""
+"""Unmodified RocketMQ clients against our name server and broker: Java 5.3.3's, mqadmin of 5.3.3 and 4.9.8, ali-ons."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -106,6 +106,20 @@ def test_mqadmin_administers(cluster: Cluster) -> None:
         for word in words:
             assert word in text, f"mqadmin {' '.join(command)} lacks {word!r}:\n{text[:2000]}"
     assert topic not in foreign.mqadmin(("topicList", *address))[0]
+
+
+@pytest.mark.java
+def test_mqadmin_of_4_9_deletes_a_group_with_its_offsets(cluster: Cluster) -> None:
+    topic, group, broker = "OldAdminTopic", "GID_old_admin", ("-n", cluster.namesrv, "-b", cluster.broker)
+    foreign.mqadmin(("updateTopic", *broker, "-t", topic), ("updateSubGroup", *broker, "-g", group))
+    foreign.java_client("produce", cluster.namesrv, topic, "5")
+    foreign.java_client("litepull", cluster.namesrv, topic, group, "5")
+    progress = ("consumerProgress", "-n", cluster.namesrv, "-g", group)
+    assert topic in foreign.mqadmin(progress)[0]
+    printed = foreign.mqadmin_4_9("deleteSubGroup", *broker, "-g", group, "-r", "true")
+    assert "success" in printed
+    foreign.mqadmin(("updateSubGroup", *broker, "-g", group))
+    assert topic not in foreign.mqadmin(progress)[0]
 
 
 @pytest.mark.node

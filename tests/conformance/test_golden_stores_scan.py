@@ -15,7 +15,7 @@ import pytest
 from gantry.model import sysflag
 from gantry.model.address import Address
 from gantry.model.message import CrcState, StoredMessage
-from gantry.runtime.files import OsFileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.storeformat.configjson import parse_config, read_config
 from gantry.storeformat.findings import Result
 from gantry.storeformat.scan import StoreReader
@@ -144,7 +144,7 @@ def test_every_key_query_is_answered_as_the_broker_did(clean: StoreReader) -> No
 def test_offset_tables_are_read(clean: StoreReader) -> None:
     content = expected_of("expected.json")
     for name, answer in (("consumerOffset", "allConsumerOffset"), ("delayOffset", "allDelayOffset")):
-        found = read_config(clean.files, clean.path("config", f"{name}.json"))
+        found = read_config(clean.files, clean.path("config", f"{name}.json"), parse_config)
         assert found is not None
         # The answer has integer keys without quotes, the file may be a little younger.
         assert set(found.content["offsetTable"]) >= set(parse_config(content[answer].encode())["offsetTable"])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gantry.model.record import iter_records, parse_head
-from gantry.runtime.files import OsFileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.storeformat.layout import decode_checkpoint
 from gantry.storeformat.scan import StoreReader
 from services.broker.store.messagestore import MessageStore

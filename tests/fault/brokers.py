@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gantry.runtime.files import OsFileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.storeformat.findings import Result, Severity
 from gantry.storeformat.scan import StoreReader
 from gantry.storeformat.verify import verify

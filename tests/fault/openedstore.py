@@ -9,7 +9,7 @@ from gantry.model.message import MessageQueue
 from gantry.model.propertyname import PropertyName
 from gantry.model.record import decode_record
 from gantry.runtime.clock import SystemClock
-from gantry.runtime.files import OsFileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 from services.broker.registry import documents
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
@@ -56,11 +56,16 @@ class OpenedStore:
                 assert keys.count(send.key) == 1, f"{send.key} is found {keys.count(send.key)} times by its key"
 
 
+def closed(folder: Path) -> MessageStore:
+    """Return a store that is not started yet."""
+    values = {**SMALL_FILES, **IN_A_HURRY, **NEVER_FULL, "store_path_root_dir": str(folder)}
+    return MessageStore(BrokerSettings(**values).store(), files=OsFileSystem(), clock=SystemClock())
+
+
 @contextlib.contextmanager
 def opened(folder: Path) -> Iterator[OpenedStore]:
     """Start a store and stop it in order."""
-    values = {**SMALL_FILES, **IN_A_HURRY, **NEVER_FULL, "store_path_root_dir": str(folder)}
-    store = MessageStore(BrokerSettings(**values).store(), files=OsFileSystem(), clock=SystemClock())
+    store = closed(folder)
     report = store.start()
     try:
         yield OpenedStore(store, report)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gantry.model.record import decode_record
 from gantry.runtime.clock import SystemClock
-from gantry.runtime.files import OsFileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.settings import StoreSettings
 from tests.fault.brokers import NEVER_FULL, SMALL_FILES, assert_verifies
@@ -51,7 +51,7 @@ def test_what_was_under_way_to_the_old_topic_does_not_hide_what_the_new_one_has(
             put(store, b"old %d" % number)
         settle(store)
         put(store, b"late")
-        store.delete_topic("T")
+        assert store.delete_topic("T").result()
         assert put(store, b"new") == 0
         settle(store)
         assert readable(store) == [b"new"]
@@ -63,11 +63,12 @@ def test_a_queue_that_recovery_brings_back_in_part_is_no_damage(tmp_path: Path) 
             put(store, b"%d" % number + bytes(700))
         put(store, b"another", topic="U")
     with running(tmp_path / "store") as store:
-        store.delete_topic("T")
+        assert store.delete_topic("T").result()
         # As kill -9 leaves it.
         shutil.copytree(tmp_path / "store", tmp_path / "crashed")
     # Nobody has noted the deletion, as where the disk refused, or in a store from elsewhere.
     (tmp_path / "crashed" / "config" / "gantry-deletions.json").unlink()
+    min((tmp_path / "crashed" / "commitlog").iterdir()).unlink()
     with running(tmp_path / "crashed") as store:
         assert 0 < store.min_offset("T", 0) < store.max_offset("T", 0) == 30
     assert_verifies(tmp_path / "crashed")

@@ -147,7 +147,7 @@ async def test_a_full_disk_refuses_loses_nothing_and_recovers(
     assert_verifies(disk.store)
 
 
-async def test_a_queue_whose_folder_finds_no_room_is_built_when_there_is_some(
+async def test_a_new_queue_that_finds_no_room_is_refused_and_nobody_else(
     disk: Disk, tmp_path: Path, namesrv: NamesrvProcess
 ) -> None:
     process, queue = broker(tmp_path / BROKER, namesrv.address, store=disk.store), MessageQueue("NEW", BROKER, 0)
@@ -155,15 +155,65 @@ async def test_a_queue_whose_folder_finds_no_room_is_built_when_there_is_some(
         await Admin(engine).create_topic(TopicConfig("NEW", 1, 1))
         await stored_again(engine)
         disk.fill()
-        sent = await Producer(engine, "P").send(Message("NEW", b"first"), queue=queue)
-        assert sent.outcome is Outcome.STORED
+        await assert_new_queue_refused(engine, queue)
+        disk.free()
+        await Producer(engine, "P").send(Message("NEW", b"second"), queue=queue)
+        consumer = PullConsumer(engine, "G")
+        assert [message.body for message in (await consumer.pull(queue, 0)).messages()] == [b"second"]
+        assert process.terminate() == 0
+    assert_verifies(disk.store)
+
+
+async def assert_new_queue_refused(engine: ClientEngine, queue: MessageQueue) -> None:
+    """The first message of a queue is certainly not stored, and the queues that are there go on."""
+    for _ in range(2):
+        with pytest.raises(SendError) as failed:
+            await Producer(engine, "P").send(Message(queue.topic, b"first"), queue=queue)
+        assert failed.value.outcome is Outcome.NOT_STORED
+        assert f"queue 0 of topic {queue.topic} can't be made" in str(failed.value)
+        assert "No space left on device" in str(failed.value)
+        await Producer(engine, "P").send(Message("T", b"stored"), queue=QUEUES[0])
+
+
+async def test_a_disk_without_inodes_refuses_new_queues_only(tmp_path: Path, namesrv: NamesrvProcess) -> None:
+    skip_without_mounts("tests of disks without inodes")
+    image, queue = tmp_path / "few.img", MessageQueue("NEW", BROKER, 0)
+    make_image(image, DISK_BYTES, "mkfs.ext4", "-q", "-m", "0", "-N", "128")
+    with mounted(image, tmp_path / "few", else_skip="tests of disks without inodes need ext4 on a loop device") as path:
+        process = broker(tmp_path / BROKER, namesrv.address, store=path / "store")
+        async with running(process, namesrv) as engine:
+            await Admin(engine).create_topic(TopicConfig("NEW", 1, 1))
+            await stored_again(engine)
+            fillers = []
+            with contextlib.suppress(OSError):
+                while True:
+                    (filler := path / f"filler{len(fillers)}").touch()
+                    fillers.append(filler)
+            await assert_new_queue_refused(engine, queue)
+            for filler in fillers:
+                filler.unlink()
+            await Producer(engine, "P").send(Message("NEW", b"second"), queue=queue)
+            assert process.terminate() == 0
+        assert_verifies(path / "store")
+
+
+async def test_a_full_disk_while_queue_files_grow_is_an_error_that_passes(
+    disk: Disk, tmp_path: Path, namesrv: NamesrvProcess
+) -> None:
+    """A block of a queue file holds 204 units; the log has room for more messages."""
+    settings = {"mapped_file_size_consume_queue": 6_000_000}
+    process = broker(tmp_path / BROKER, namesrv.address, store=disk.store, **settings)
+    async with running(process, namesrv) as engine:
+        producer = Producer(engine, "P")
+        await producer.send(Message("T", b"first"), queue=QUEUES[0])
+        disk.fill()
+        for _ in range(200):
+            await producer.send(Message("T", b"fits the block"), queue=QUEUES[0])
         error = await refused(engine, "messages can't be made readable")
         assert error.outcome is Outcome.NOT_STORED
-        assert "No space left on device" in str(error)
+        assert "/consumequeue/T/0/00000000000000000000 can't be extended: No space left on device" in str(error)
         disk.free()
         await stored_again(engine)
-        consumer = PullConsumer(engine, "G")
-        assert [message.body for message in (await consumer.pull(queue, 0)).messages()] == [b"first"]
         assert process.terminate() == 0
     assert_verifies(disk.store)
 

@@ -170,6 +170,38 @@ async def test_without_flushing_the_same_harness_sees_the_loss(
     assert lost, "messages that nobody flushed have outlived the power cut: this harness sees nothing"
 
 
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+async def test_a_failed_flush_is_not_forgiven_by_a_restart(
+    disk: CuttableDisk, tmp_path: Path, namesrv: NamesrvProcess, rng: Rng, end: str
+) -> None:
+    power = PowerCuts(disk, tmp_path, namesrv.address, rng)
+    life = StoreLife("store", History(), Made())
+    process = broker(tmp_path / BROKER, namesrv.address, store=disk.path / "data" / life.name)
+    try:
+        for is_starving in (True, False):
+            process.start()
+            async with client(namesrv.address) as engine:
+                for topic, count in TOPICS.items():
+                    await Admin(engine).create_topic(TopicConfig(topic, count, count))
+                if not is_starving:
+                    assert_kept(life.history, await read_all(engine, QUEUES))
+                load = Load(engine, life.history, rng, QUEUES)
+                load.start()
+                await load.reach(ACKNOWLEDGED_MIN + rng.below(300))
+                if is_starving:
+                    disk.starve()
+                    await load.hear("can't be flushed", "can't be written")
+                    await asyncio.to_thread(getattr(process, end))
+                    disk.feed()
+                await load.stop()
+        # A kill may come before the note is written; it is not forgiven either.
+        assert end == "kill" or '"flush_failed"' in process.log
+        # Messages acknowledged after the failure must be on the disk, not next to pages that never reach it.
+        await verify_copy(power, await power.cut(life))
+    finally:
+        process.kill()
+
+
 async def verify_copy(power: PowerCuts, cut: Cut) -> int:
     """Check one copy, as the store sees it and now and then as a broker's clients see it; return what it holds."""
     history = cut.life.history

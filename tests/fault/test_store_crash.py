@@ -103,10 +103,10 @@ def problems(files: MemFileSystem) -> list[Finding]:
         return [finding for finding in verify(reader).findings if finding.severity is Severity.PROBLEM]
 
 
-def run(seed: int, *, every: int, mode: FlushDiskType = FlushDiskType.SYNC_FLUSH) -> Tally:
+def run(seed: int, *, every: int, mode: FlushDiskType = FlushDiskType.SYNC_FLUSH, open_files_max: int = 1_000) -> Tally:
     """Run a workload and cut the power at every `every`-th operation."""
     rng, clock, tally = Rng(seed), FakeClock(), Tally()
-    workload = Workload(clock, rng, small_settings(flush_disk_type=mode))
+    workload = Workload(clock, rng, small_settings(flush_disk_type=mode), open_files_max=open_files_max)
     cuts = Rng(seed + 1)
 
     def cut(operation: str, path: str) -> None:
@@ -159,6 +159,14 @@ def test_with_async_flush_what_was_flushed_is_there_and_nothing_is_half_there():
     tally = run(FIRST_SEED, every=3, mode=FlushDiskType.ASYNC_FLUSH)
     print(f"seed {FIRST_SEED}: {tally}")
     assert tally.cuts > 100
+
+
+def test_with_fewer_descriptors_than_queues_nothing_acknowledged_is_lost():
+    """Queue files are closed while they are dirty, and everything derived is synced with its file system."""
+    tally = run(FIRST_SEED, every=3, open_files_max=2)
+    print(f"seed {FIRST_SEED}: {tally}")
+    assert tally.cuts > 100
+    assert tally.operations["syncfs"] > 0
 
 
 @pytest.mark.parametrize("number", range(SEEDS))

@@ -99,7 +99,8 @@ class ChannelOwner:
         """Say whether one more connection is allowed."""
         if self.endpoint.is_draining:
             return False
-        return self.connections_max is None or len(self.endpoint.channels) < self.connections_max
+        count = len(self.endpoint.channels) + len(self.endpoint.arriving)
+        return self.connections_max is None or count < self.connections_max
 
 
 class Channel(asyncio.Protocol):
@@ -300,6 +301,7 @@ class Channel(asyncio.Protocol):
         self.local = _address(transport.get_extra_info("sockname"))
         self.address = self.address or str(self.peer)
         self._active_ms = self._opened_ms = self._endpoint.monotonic_ms()
+        self._endpoint.arriving.discard(self)
         if not self._owner.admit():
             self._endpoint.counters.connections_refused += 1
             self.abort("too many connections")

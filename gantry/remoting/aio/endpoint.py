@@ -42,6 +42,8 @@ class Endpoint:
         self.limits = limits
         self.counters = Counters()
         self.channels: set[SweptChannel] = set()
+        # Accepted connections whose channels are not told yet. They have their descriptors already.
+        self.arriving: set[SweptChannel] = set()
         # Those with requests of ours that wait for an answer.
         self.awaiting: set[SweptChannel] = set()
         # Of unfinished frames, over all channels.

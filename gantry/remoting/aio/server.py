@@ -1,17 +1,24 @@
 """The server: listens, accepts within its limits, gives requests to handlers, drains when it stops."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping
 
 from gantry.model.address import Address
 from gantry.remoting.aio.channel import Channel, ChannelOwner, Handler
 from gantry.remoting.aio.endpoint import Endpoint
 from gantry.remoting.aio.limits import Counters, ServerLimits
+from gantry.remoting.aio.listener import Listener, bind
 from gantry.remoting.aio.tls import TlsMode, TlsSettings, server_context
 from gantry.remoting.headers.fields import Header
 from gantry.remoting.typedrequest import request_decoders
 from gantry.runtime.clock import Clock
 from gantry.runtime.errors import StartupError
+from gantry.runtime.telemetry import logger
+
+log = logger("remoting")
+
+_TOLD_EVERY_MS = 60_000
 
 
 class RemotingServer:
@@ -65,7 +72,8 @@ class RemotingServer:
             tls_mode=TlsMode.DISABLED if tls is None else tls.mode,
             typed=request_decoders(headers or {}),
         )
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[Listener] = []
+        self._told_at_ms: int | None = None
 
     @property
     def counters(self) -> Counters:
@@ -83,17 +91,45 @@ class RemotingServer:
         Raises:
             StartupError: The address can't be bound; says why.
         """
-        loop = asyncio.get_running_loop()
         try:
-            server = await loop.create_server(self.channel, host or None, port, backlog=self._limits.backlog_max)
+            sockets = await bind(host, port, self._limits.backlog_max)
         except OSError as error:
             raise StartupError(
-                f"{self._endpoint.name} can't listen on {host}:{port}: {error.strerror or error}; "
+                f"{self._endpoint.name} can't listen on {host}:{port}: {(error.strerror or str(error)).lower()}; "
                 "stop what uses the address or choose another one"
             ) from None
-        self._listeners.append(server)
-        name = server.sockets[0].getsockname()
+        name = sockets[0].getsockname()
+        self._listeners += [Listener(each, self._accepted) for each in sockets]
         return Address(str(name[0]), int(name[1]))
+
+    def _accepted(self, accepted: socket.socket) -> None:
+        """Take a connection over, or close it at once if there are enough."""
+        if not self._owner.admit():
+            accepted.close()
+            self.counters.connections_refused += 1
+            self._tell_refused()
+            return
+        channel = self.channel()
+        self._endpoint.arriving.add(channel)
+        task = self._endpoint.tasks.spawn(_connect(channel, accepted))
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._endpoint.arriving.discard(channel)
+            if task.cancelled():
+                accepted.close()
+
+        task.add_done_callback(ended)
+
+    def _tell_refused(self) -> None:
+        now_ms = self._endpoint.monotonic_ms()
+        if self._told_at_ms is None or now_ms - self._told_at_ms >= _TOLD_EVERY_MS:
+            self._told_at_ms = now_ms
+            log.warning(
+                "too many connections: new ones are closed",
+                endpoint=self._endpoint.name,
+                connections_max=self._limits.connections_max,
+                refused_so_far=self.counters.connections_refused,
+            )
 
     def channel(self) -> Channel:
         """Return the protocol of one more connection; for the event loop and for tests without a socket."""
@@ -114,8 +150,8 @@ class RemotingServer:
         Requests held for long (long polls) should be answered by their owner first, or they take all of `drain_ms`.
         """
         self._endpoint.is_draining = True
-        for server in self._listeners:
-            server.close()
+        for listener in self._listeners:
+            listener.close()
         await self._endpoint.wait_until(lambda: not any(channel.in_flight_count for channel in self.channels), drain_ms)
         await self._endpoint.tasks.cancel()
         for channel in self.channels:
@@ -125,3 +161,10 @@ class RemotingServer:
             channel.abort("did not go")
         await self._endpoint.wait_empty(self._limits.linger_ms)
         self._listeners.clear()
+
+
+async def _connect(channel: Channel, accepted: socket.socket) -> None:
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: channel, accepted)
+    except OSError:
+        accepted.close()  # The peer is gone already.

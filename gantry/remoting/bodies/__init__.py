@@ -23,7 +23,7 @@ from gantry.remoting.bodies.connections import (
     ProducerConnection,
 )
 from gantry.remoting.bodies.heartbeat import CheckClientConfig, ConsumerData, HeartbeatData
-from gantry.remoting.bodies.offsets import ConsumerOffsetWrapper, DelayOffsetWrapper
+from gantry.remoting.bodies.offsets import ConsumerOffsetWrapper, DelayOffsetWrapper, OffsetsBody
 from gantry.remoting.bodies.properties import decode_properties_text, encode_properties_text
 from gantry.remoting.bodies.registration import RegisterBrokerBody
 from gantry.remoting.bodies.route import BrokerMemberGroup, ClusterInfo, TopicRouteData
@@ -56,6 +56,7 @@ __all__ = [
     "HeartbeatData",
     "KVTable",
     "OffsetWrapper",
+    "OffsetsBody",
     "ProcessQueueInfo",
     "ProducerConnection",
     "RegisterBrokerBody",

@@ -23,6 +23,9 @@ class _WrittenOffsets(JsonBody, kw_only=True):
     offset_table: dict[str, msgspec.Raw]
 
 
+_JOINED_COUNT = 512
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerOffsetWrapper:
     """43: `topic@group` → queue id → committed offset. group_topic_map: the topics each group has offsets of (5.x)."""
@@ -54,6 +57,54 @@ class ConsumerOffsetWrapper:
             data_version=version_of(bean.data_version),
             group_topic_map={group: tuple(topics) for group, topics in (bean.group_topic_map or {}).items()},
         )
+
+
+class OffsetsBody:
+    """The body of 43 put together entry by entry, for a table that takes long to encode at once."""
+
+    __slots__ = ("_groups", "_offsets")
+
+    def __init__(self) -> None:
+        self._groups = _Members()
+        self._offsets = _Members()
+
+    def add_group(self, group: str, topics: list[str]) -> None:
+        """Add the topics that a group has offsets of."""
+        self._groups.add(b"%b:%b" % (encode_json(group), encode_json(topics)))
+
+    def add_offsets(self, key: str, queues: Mapping[int, int]) -> None:
+        """Add a pair's offsets; the key is `topic@group`."""
+        self._offsets.add(b"%b:{%b}" % (encode_json(key), b",".join([b"%d:%d" % item for item in queues.items()])))
+
+    def encode(self, version: DataVersion) -> bytes:
+        """Return the body."""
+        head = b'{"dataVersion":%b,"groupTopicMap":{' % encode_json(DataVersionBean.of(version))
+        return b"".join((head, *self._groups.take(), b'},"offsetTable":{', *self._offsets.take(), b"}}"))
+
+
+class _Members:
+    """Members of an object, joined some at a time, so that the last step is a copy of few large pieces."""
+
+    __slots__ = ("_pieces", "_some")
+
+    def __init__(self) -> None:
+        self._some: list[bytes] = []
+        self._pieces: list[bytes] = []
+
+    def add(self, member: bytes) -> None:
+        self._some.append(member)
+        if len(self._some) == _JOINED_COUNT:
+            self._join()
+
+    def take(self) -> list[bytes]:
+        self._join()
+        return self._pieces
+
+    def _join(self) -> None:
+        if self._some:
+            separator = b"," if self._pieces else b""
+            self._pieces.append(separator + b",".join(self._some))
+            self._some.clear()
 
 
 class _ReadDelayOffsets(JsonBody, kw_only=True):

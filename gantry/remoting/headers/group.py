@@ -4,10 +4,11 @@ from gantry.remoting.headers.fields import Header
 
 
 class DeleteSubscriptionGroupHeader(Header):
-    """207: forget a group, with `clean_offset` its committed offsets too."""
+    """207: forget a group, with `clean_offset` its committed offsets too; tools of 4.9 call that `remove_offset`."""
 
     group_name: str
     clean_offset: bool | None = None
+    remove_offset: bool | None = None
 
 
 class GetSubscriptionGroupConfigHeader(Header):

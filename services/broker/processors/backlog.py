@@ -1,13 +1,9 @@
 """What reports ask: units with their store times (900001), and the first messages that groups wait for (900002).
 
-A report asks for millions of units while others send and pull, so what it asks for is done in slices of at most half a
-millisecond, with a pause whenever so much has been done, for whoever it was. The pause is time asleep and not a turn of the loop:
-a thread that waits for the interpreter, as the one that flushes does, gets it from a loop that is always busy only
-every 5 ms, and every send would wait for that.
+A report asks for millions of units while others send and pull, so its work is done in slices of at most half a
+millisecond, which take turns with all other long work (turns.py). A slice that needs something from the disk is done
+again when that was read; what the slices before it found stays.
 """
-
-import asyncio
-from collections.abc import Iterator
 
 from gantry.remoting.aio.channel import Channel
 from gantry.remoting.bodies.backlog import (
@@ -22,11 +18,14 @@ from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.backlog import UNITS_DEFAULT, UNITS_MAX, UnitsHeader, UnitsResponseHeader
 from gantry.runtime.clock import Clock
+from services.broker.coldreader import ColdReader
 from services.broker.identity import BrokerIdentity
+from services.broker.processors.reading import read_cold
 from services.broker.processors.refusal import RefusalError
 from services.broker.registry.topics import TopicTable
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import FirstMessage, UnitRows
+from services.broker.turns import Turns
 
 SCANNED_UNITS_MAX = 16_384
 """A request for heads looks at so many units over all its queries."""
@@ -35,26 +34,54 @@ BODY_BYTES_MAX = 1 << 20
 # About 0.5 ms each: rows of units take 0.5 µs, looking for tags codes 0.1 µs a unit.
 _SLICE_UNITS = 1_024
 _SLICE_SCANNED = 4_096
-# The shortest sleep of the event loop.
-_PAUSE_S = 0.001
 # What a head costs in units looked at: its record is proved, which takes the longer the larger it is.
 _HEAD_COST = 100
 _BYTES_A_UNIT = 512
 _INT64_MAX = 2**63 - 1
 
 
+class _Look:
+    """How far a request for heads has come.
+
+    Attributes:
+        heads: Results of the finished queries.
+        offset: Where the next query goes on; None where it begins.
+        left: So many units may still be looked at.
+    """
+
+    __slots__ = ("heads", "left", "offset", "queries")
+
+    def __init__(self, queries: list[HeadQuery]) -> None:
+        self.queries = queries
+        self.heads: list[QueueHead] = []
+        self.offset: int | None = None
+        self.left = SCANNED_UNITS_MAX
+
+    def add(self, head: QueueHead) -> None:
+        """Be done with a query."""
+        self.heads.append(head)
+        self.offset = None
+
+
 class BacklogProcessor:
     """Answers what reports ask about messages that are not consumed."""
 
-    def __init__(self, *, topics: TopicTable, store: MessageStore, identity: BrokerIdentity, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        topics: TopicTable,
+        store: MessageStore,
+        identity: BrokerIdentity,
+        clock: Clock,
+        cold: ColdReader,
+        turns: Turns,
+    ) -> None:
         self._topics = topics
         self._store = store
         self._identity = identity
         self._clock = clock
-        self._turns = asyncio.Lock()
-        self._rests_until_s = 0.0
-        # Since the last pause, in whole slices.
-        self._done = 0.0
+        self._cold = cold
+        self._turns = turns
 
     async def units(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """900001: units of a queue as rows with their store times (docs/formats/remoting.md)."""
@@ -64,7 +91,8 @@ class BacklogProcessor:
         _check("offset", header.offset, 0, _INT64_MAX)
         _check("maxUnits", count, 1, UNITS_MAX)
         parts: list[UnitRows] = []
-        await self._in_turns(self._read(header, count, parts))
+        while not await read_cold(self._cold, channel, lambda: self._read(header, count, parts), turns=self._turns):
+            pass
         answer = UnitsResponseHeader(
             min_offset=parts[-1].min_offset,
             max_offset=parts[-1].max_offset,
@@ -83,71 +111,58 @@ class BacklogProcessor:
             _check(f"queries[{number}].queueId", query.queue_id, 0, _INT64_MAX)
             _check(f"queries[{number}].offset", query.offset, 0, _INT64_MAX)
         _check("tagsCodes", sum(len(query.tags_codes or ()) for query in queries), 0, TAGS_CODES_MAX)
-        heads: list[QueueHead] = []
-        await self._in_turns(self._look(queries, heads))
-        body = QueueHeads(broker_name=self._identity.name, heads=heads, now_ms=self._clock.now_ms()).encode()
+        look = _Look(queries)
+        while not await read_cold(self._cold, channel, lambda: self._look(look), turns=self._turns):
+            pass
+        body = QueueHeads(broker_name=self._identity.name, heads=look.heads, now_ms=self._clock.now_ms()).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
-    async def _in_turns(self, slices: Iterator[float]) -> None:
-        """Do work slice by slice, each of which says how much of a whole one it was, with pauses."""
-        loop = asyncio.get_running_loop()
-        while True:
-            async with self._turns:
-                rest_s = self._rests_until_s - loop.time()
-                if rest_s > 0:
-                    await asyncio.sleep(rest_s)
-                share = next(slices, None)
-                if share is None:
-                    return
-                self._done += share
-                if self._done >= 1:
-                    self._done = 0.0
-                    self._rests_until_s = loop.time() + _PAUSE_S
+    def _read(self, header: UnitsHeader, count: int, parts: list[UnitRows]) -> bool:
+        """Do a slice; return whether it was the last one."""
+        topic, queue_id = header.topic, header.queue_id
+        offset = parts[-1].next_offset if parts else header.offset
+        left = count - (offset - parts[0].first_offset if parts else 0)
+        # Each time anew: while the loop turned, the topic may have been deleted.
+        self._require_queue(topic, queue_id)
+        part = self._store.unit_rows(topic, queue_id, offset, min(left, _SLICE_UNITS))
+        if parts and part.first_offset != offset:
+            return True  # Removed meanwhile: what there is so far follows each other.
+        parts.append(part)
+        size = part.next_offset - part.first_offset
+        self._turns.spend(size / _SLICE_UNITS)
+        # The end as it was at first: an answer need not run after those who send.
+        return size >= left or part.next_offset >= parts[0].max_offset
 
-    def _read(self, header: UnitsHeader, count: int, parts: list[UnitRows]) -> Iterator[float]:
-        topic, queue_id, offset, end = header.topic, header.queue_id, header.offset, None
-        while True:
-            # Each time anew: while the loop turned, the topic may have been deleted.
-            self._require_queue(topic, queue_id)
-            part = self._store.unit_rows(topic, queue_id, offset, min(count, _SLICE_UNITS))
-            if parts and part.first_offset != offset:
-                return  # Removed meanwhile: what there is so far follows each other.
-            parts.append(part)
-            count -= part.next_offset - part.first_offset
-            offset = part.next_offset
-            # The end as it was at first: an answer need not run after those who send.
-            end = part.max_offset if end is None else end
-            yield (part.next_offset - part.first_offset) / _SLICE_UNITS
-            if count <= 0 or offset >= end:
-                return
+    def _look(self, look: _Look) -> bool:
+        """Do a slice; return whether it was the last one."""
+        cost = 0
+        try:
+            while len(look.heads) < len(look.queries) and cost < _SLICE_SCANNED:
+                cost += self._look_on(look, look.queries[len(look.heads)], _SLICE_SCANNED - cost)
+        finally:
+            self._turns.spend(cost / _SLICE_SCANNED)
+        return len(look.heads) == len(look.queries)
 
-    def _look(self, queries: list[HeadQuery], heads: list[QueueHead]) -> Iterator[float]:
-        left, cost = SCANNED_UNITS_MAX, 0
-        for query in queries:
-            codes = None if query.tags_codes is None else frozenset(query.tags_codes)
-            offset = query.offset
-            while True:
-                try:
-                    self._require_queue(query.topic, query.queue_id)
-                except RefusalError as error:
-                    heads.append(QueueHead(error=error.remark))
-                    break
-                limit = min(left, _SLICE_SCANNED - cost)
-                found = self._store.find_message(query.topic, query.queue_id, offset, codes, limit)
-                scanned = found.scanned_to - max(offset, found.min_offset) + (found.unit is not None)
-                left -= scanned
-                cost += scanned
-                if found.unit is not None or found.scanned_to >= found.max_offset or left <= 0:
-                    heads.append(self._head(query, found))
-                    break
-                offset = found.scanned_to
-                yield cost / _SLICE_SCANNED
-                cost = 0
-            cost += _HEAD_COST + (heads[-1].size or 0) // _BYTES_A_UNIT
-            if cost >= _SLICE_SCANNED:
-                yield cost / _SLICE_SCANNED
-                cost = 0
-        yield cost / _SLICE_SCANNED
+    def _look_on(self, look: _Look, query: HeadQuery, limit: int) -> int:
+        """Look at so many units of a query; return what that cost, in units."""
+        try:
+            self._require_queue(query.topic, query.queue_id)
+        except RefusalError as error:
+            look.add(QueueHead(error=error.remark))
+            return _HEAD_COST
+        codes = None if query.tags_codes is None else frozenset(query.tags_codes)
+        offset = query.offset if look.offset is None else look.offset
+        found = self._store.find_message(query.topic, query.queue_id, offset, codes, min(look.left, limit))
+        scanned = found.scanned_to - max(offset, found.min_offset) + (found.unit is not None)
+        if found.unit is None and found.scanned_to < found.max_offset and look.left > scanned:
+            look.offset = found.scanned_to
+            cost = scanned
+        else:
+            head = self._head(query, found)
+            look.add(head)
+            cost = scanned + _HEAD_COST + (head.size or 0) // _BYTES_A_UNIT
+        look.left -= scanned
+        return cost
 
     def _head(self, query: HeadQuery, found: FirstMessage) -> QueueHead:
         head = QueueHead(min_offset=found.min_offset, max_offset=found.max_offset, scanned_to=found.scanned_to)

@@ -27,6 +27,9 @@ from services.broker.registry.topics import TOPICS_MAX, TopicTable
 
 # A person's typing error should not become an endless table; RocketMQ has no limit.
 GROUPS_OF_CLIENT_MAX = 10_000
+SUBSCRIPTIONS_OF_CLIENT_MAX = 10_000
+# Instances, each once a group; about 1 KiB each. Ten thousand connections with fifty groups.
+MEMBERS_MAX = 500_000
 CLIENT_ID_LENGTH_MAX = 1024
 _UNIT_SUB_FLAG = 0x2
 
@@ -57,6 +60,7 @@ class ClientProcessor:
         """34: a client says which groups it takes part in."""
         data = HeartbeatData.decode(request.body_bytes)
         _check_heartbeat(data)
+        self._check_room(channel, data)
         client = ClientInfo(
             connection=channel,
             client_id=data.client_id,
@@ -105,6 +109,21 @@ class ClientProcessor:
             request, ResponseCode.SUCCESS, body=ConsumerIdList(consumer_id_list=info.client_ids()).encode()
         )
 
+    def _check_room(self, channel: Channel, data: HeartbeatData) -> None:
+        """Refuse a heart-beat of new members where there are too many; those that are known go on."""
+        count = self._producers.members_count + self._consumers.members_count
+        new = len(data.producer_groups) + len(data.consumers)
+        if count + new <= MEMBERS_MAX:
+            return
+        key = (channel, data.client_id)
+        new = sum(not self._producers.has_member(group, key) for group in data.producer_groups)
+        new += sum(not self._consumers.has_member(consumer.group_name, key) for consumer in data.consumers)
+        if new and count + new > MEMBERS_MAX:
+            raise RefusalError(
+                ResponseCode.SYSTEM_ERROR,
+                f"clientID {data.client_id}: {new} more instances in groups, there are {count} of at most {MEMBERS_MAX}",
+            )
+
     def _register(self, consumer: ConsumerData, client: ClientInfo, *, without_sub: bool) -> bool:
         """Take one group of a heart-beat; return whether its subscriptions are wanted and were left out."""
         group = consumer.group_name
@@ -147,6 +166,12 @@ def _check_heartbeat(data: HeartbeatData) -> None:
     if count > GROUPS_OF_CLIENT_MAX:
         raise RefusalError(
             ResponseCode.SYSTEM_ERROR, f"heart-beat of {count} groups, at most {GROUPS_OF_CLIENT_MAX} are allowed"
+        )
+    count = sum(len(consumer.subscriptions) for consumer in data.consumers)
+    if count > SUBSCRIPTIONS_OF_CLIENT_MAX:
+        raise RefusalError(
+            ResponseCode.SYSTEM_ERROR,
+            f"heart-beat of {count} subscriptions, at most {SUBSCRIPTIONS_OF_CLIENT_MAX} are allowed",
         )
     try:
         for group in data.producer_groups:

@@ -14,7 +14,7 @@ from gantry.remoting.headers import (
     TimestampResponseHeader,
     UpdateConsumerOffsetHeader,
 )
-from gantry.runtime.clock import Clock
+from services.broker.processors.commits import OffsetCommits
 from services.broker.processors.refusal import RefusalError
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
@@ -38,15 +38,15 @@ class OffsetProcessor:
         topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
+        commits: OffsetCommits,
         store: MessageStore,
-        clock: Clock,
         recent_bytes: int,
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._store = store
-        self._clock = clock
+        self._commits = commits
         self._recent_bytes = recent_bytes
 
     def query_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -71,16 +71,14 @@ class OffsetProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, OffsetResponseHeader(offset=offset))
 
     def update_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """15: store an offset, whatever was there before; a negative one is ignored."""
+        """15: store an offset, whatever was there before, unless it is refused (commits.py)."""
         header = UpdateConsumerOffsetHeader.from_ext(request.ext_fields)
         _check_queue_id(header.queue_id)
         if self._groups.find(header.consumer_group) is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.consumer_group} not exist!")
         if self._topics.find(header.topic) is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist!")
-        self._offsets.commit(
-            header.topic, header.consumer_group, header.queue_id, header.commit_offset, self._clock.now_ms()
-        )
+        self._commits.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     def search_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

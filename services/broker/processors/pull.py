@@ -3,9 +3,12 @@
 The order of the checks is RocketMQ's: the broker's perm (16), the group (26, 16), the topic (17, 16), the queue (29),
 then the subscription, which comes with the request or from the group's heart-beats (24, 16, 25; SQL92: 1).
 
-A pull that finds nothing new may be held; it is then run again, once, by whatever wakes it.
+A pull that finds nothing new may be held; it is then run again, once, by whatever wakes it. A pull whose messages are
+not in memory waits in a task until a reader thread has read them (coldreader.py).
 """
 
+import contextlib
+from collections.abc import Awaitable
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -13,16 +16,19 @@ from gantry.model.errors import InvalidExpressionError
 from gantry.model.group import SQL92_EXPRESSION, MessageModel, SubscriptionGroup, parse_tag_expression
 from gantry.model.sysflag import PullSysFlag
 from gantry.model.topic import Perm, TopicConfig
-from gantry.remoting.aio.channel import Channel
+from gantry.remoting.aio.channel import REMARK_CHARS_MAX, Channel
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import FRAME_BYTES_MAX, RemotingCommand
 from gantry.remoting.headers import PullMessageHeader, PullMessageResponseHeader
 from gantry.runtime.clock import Clock
+from services.broker.coldreader import ColdReader
 from services.broker.filter.tags import UnitFilter, unit_filter
 from services.broker.identity import BrokerIdentity
 from services.broker.longpolling import HeldPull, LongPolling
 from services.broker.overload import Overload
 from services.broker.policy import Policy
+from services.broker.processors.commits import OffsetCommits
+from services.broker.processors.reading import read_cold
 from services.broker.processors.refusal import FAQ, RefusalError
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.groups import GroupTable
@@ -30,6 +36,7 @@ from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
 from services.broker.stats import BrokerStats
 from services.broker.store.messagestore import MessageStore
+from services.broker.store.pages import NotInMemoryError
 from services.broker.store.results import GetResult, GetStatus
 
 # What a pull may bring whatever the settings say: a frame, less its header. RocketMQ's own limit does not fit a frame.
@@ -80,7 +87,7 @@ class _Allowed(NamedTuple):
 class PullProcessor:
     """Answers pulls.
 
-    Concurrency: the loop's thread; a plain function.
+    Concurrency: the loop's thread; a plain function while messages are in memory.
     """
 
     def __init__(
@@ -90,8 +97,10 @@ class PullProcessor:
         groups: GroupTable,
         consumers: ConsumerTable,
         offsets: OffsetTable,
+        commits: OffsetCommits,
         store: MessageStore,
         long_polling: LongPolling,
+        cold: ColdReader,
         overload: Overload,
         stats: BrokerStats,
         policy: Policy,
@@ -102,23 +111,50 @@ class PullProcessor:
         self._groups = groups
         self._consumers = consumers
         self._offsets = offsets
+        self._commits = commits
         self._store = store
         self._long_polling = long_polling
+        self._cold = cold
         self._overload = overload
         self._stats = stats
         self._policy = policy
         self._identity = identity
         self._clock = clock
 
-    def pull(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
-        """11 and 361."""
+    def pull(
+        self, channel: Channel, request: RemotingCommand
+    ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
+        """11 and 361; a coroutine if messages have to come from the disk."""
         header = PullMessageHeader.from_ext(request.ext_fields)
         allowed = self._check(channel, header)
-        result = self._get(header, allowed)
         if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
-            self._offsets.commit(
-                header.topic, header.consumer_group, header.queue_id, header.commit_offset, self._clock.now_ms()
-            )
+            # Before anything waits: a later commit of the same consumer must not be overwritten by this one. A commit that
+            # is refused costs nobody the pull; it is counted and logged.
+            with contextlib.suppress(RefusalError):
+                self._commits.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
+        try:
+            result = self._cold.attempt(lambda: self._get(header, allowed))
+        except NotInMemoryError:
+            return self._pull_cold(channel, request, header, allowed)
+        return self._answer(channel, request, header, allowed, result)
+
+    async def _pull_cold(
+        self, channel: Channel, request: RemotingCommand, header: PullMessageHeader, allowed: _Allowed
+    ) -> RemotingCommand | None:
+        request.drop_content()
+        result = await read_cold(self._cold, channel, lambda: self._get(header, allowed))
+        # While the disk was read, what was checked may have changed.
+        return self._answer(channel, request, header, self._check(channel, header), result)
+
+    def _answer(
+        self,
+        channel: Channel,
+        request: RemotingCommand,
+        header: PullMessageHeader,
+        allowed: _Allowed,
+        result: GetResult,
+    ) -> RemotingCommand | None:
+        """Return the reply, or None where the pull is held."""
         code = _code(result, header)
         if code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & PullSysFlag.SUSPEND and not request.is_one_way:
             self._hold(channel, request, header, allowed)
@@ -129,6 +165,7 @@ class PullProcessor:
         refusal = self._overload.pull_refusal(held_count=self._long_polling.count)
         if refusal is not None:
             raise RefusalError(ResponseCode.SYSTEM_BUSY, refusal)
+        request.drop_content()
         policy = self._policy
         suspend_ms = header.suspend_timeout_millis if policy.long_polling_enable else policy.short_polling_time_mills
         held = HeldPull(
@@ -136,7 +173,8 @@ class PullProcessor:
             header.queue_offset,
             allowed.filter,
             channel,
-            lambda: self._resume(channel, request, header),
+            resume=lambda: self._resume(channel, request, header),
+            fail=lambda error: self._fail(channel, request, error),
         )
         self._long_polling.hold(held, self._clock.monotonic_ms(), suspend_ms)
 
@@ -146,11 +184,31 @@ class PullProcessor:
             return
         try:
             allowed = self._check(channel, header)
-            result = self._get(header, allowed)
+            result = self._cold.attempt(lambda: self._get(header, allowed))
             reply = self._reply(request, header, allowed, result, _code(result, header))
+        except NotInMemoryError:
+            self._cold.spawn(self._resume_cold(channel, request, header))
+            return
         except RefusalError as error:
             reply = error.reply_to(request)
         channel.reply(request, reply)
+
+    async def _resume_cold(self, channel: Channel, request: RemotingCommand, header: PullMessageHeader) -> None:
+        try:
+            allowed = self._check(channel, header)
+            result = await read_cold(self._cold, channel, lambda: self._get(header, allowed))
+            reply = self._reply(request, header, allowed, result, _code(result, header))
+        except RefusalError as error:
+            reply = error.reply_to(request)
+        except Exception as error:  # boundary: the client is told, and the task's owner logs it.
+            self._fail(channel, request, error)
+            raise
+        channel.reply(request, reply)
+
+    @staticmethod
+    def _fail(channel: Channel, request: RemotingCommand, error: Exception) -> None:
+        remark = f"{type(error).__name__}: {error}"[:REMARK_CHARS_MAX]
+        channel.reply(request, RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark=remark))
 
     def _get(self, header: PullMessageHeader, allowed: _Allowed) -> GetResult:
         return self._store.get(

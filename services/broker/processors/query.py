@@ -1,46 +1,90 @@
 """Looking for messages: 12 by key, 33 by their place in the CommitLog."""
 
-from collections.abc import Sequence
-
 from gantry.remoting.aio.channel import Channel
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import FRAME_BYTES_MAX, RemotingCommand
 from gantry.remoting.headers import QueryMessageHeader, QueryMessageResponseHeader, ViewMessageHeader
+from services.broker.coldreader import ColdReader
 from services.broker.policy import Policy
+from services.broker.processors.reading import read_cold
 from services.broker.processors.refusal import RefusalError
+from services.broker.store.keysearch import KeySearch
 from services.broker.store.messagestore import MessageStore
+from services.broker.turns import Turns
 
 # A frame, less what a header may take.
 REPLY_BODY_BYTES_MAX = FRAME_BYTES_MAX - 1024 * 1024
+
+# About 0.5 ms each: an entry of the index takes 1 µs, a record's checksum 1 µs a KiB.
+_SLICE_ENTRIES = 500
+_SLICE_BYTES = 512 * 1024
 
 
 class QueryProcessor:
     """Answers queries. The index has hashes only, so a reply may hold messages of other keys; clients look again."""
 
-    def __init__(self, *, store: MessageStore, policy: Policy) -> None:
+    def __init__(self, *, store: MessageStore, policy: Policy, cold: ColdReader, turns: Turns) -> None:
         self._store = store
         self._policy = policy
+        self._cold = cold
+        self._turns = turns
 
-    def by_key(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def by_key(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """12: messages of a topic with a key or, with `_UNIQUE_KEY_QUERY`, a unique key."""
         header = QueryMessageHeader.from_ext(request.ext_fields)
         count_max = self._policy.default_query_max_num if header.unique_key_query else header.max_num
         if count_max < 1:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"maxNum={count_max}: is less than 1")
-        result = self._store.query(header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp)
+        search = self._store.search(header.topic, header.key, count_max, header.begin_timestamp, header.end_timestamp)
+        records: list[bytes] = []
+        if search is not None:
+            await self._search(channel, search)
+            records = await self._newest_that_fit(channel, sorted(search.found, reverse=True))
+        stored_at_ms, physical_offset = self._store.index_last_update()
         answer = QueryMessageResponseHeader(
-            index_last_update_timestamp=result.index_last_update_timestamp,
-            index_last_update_phyoffset=result.index_last_update_phyoffset,
+            index_last_update_timestamp=stored_at_ms, index_last_update_phyoffset=physical_offset
         )
-        if not result.records:
-            return RemotingCommand.response_to(
-                request,
-                ResponseCode.QUERY_NOT_FOUND,
-                answer,
-                remark="can not find message, maybe time range not correct",
-            )
-        body = b"".join(_newest_that_fit(result.records))
-        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, answer, body=body)
+        if not records:
+            remark = "can not find message, maybe time range not correct"
+            if search is not None and search.gave_up:
+                remark = (
+                    f"can not find message among the newest {search.walked} index entries of the key's slot; older "
+                    "ones were not looked at"
+                )
+            return RemotingCommand.response_to(request, ResponseCode.QUERY_NOT_FOUND, answer, remark=remark)
+        records.reverse()
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS, answer, body=b"".join(records))
+
+    async def _search(self, channel: Channel, search: KeySearch) -> None:
+        def step() -> None:
+            walked = search.walked
+            try:
+                search.step(_SLICE_ENTRIES)
+            finally:
+                self._turns.spend((search.walked - walked) / _SLICE_ENTRIES)
+
+        while not search.is_done:
+            await read_cold(self._cold, channel, step, turns=self._turns)
+
+    async def _newest_that_fit(self, channel: Channel, offsets: list[int]) -> list[bytes]:
+        """Return the records at these offsets until the next one would not fit the reply; one always fits."""
+        taken: list[bytes] = []
+        size, position = 0, 0
+
+        def read() -> list[bytes | None]:
+            records = self._store.records(offsets[position:], _SLICE_BYTES)
+            self._turns.spend(sum(len(record) for record in records if record is not None) / _SLICE_BYTES)
+            return records
+
+        while position < len(offsets):
+            records = await read_cold(self._cold, channel, read, turns=self._turns)
+            position += len(records)
+            for record in filter(None, records):
+                size += len(record)
+                if taken and size > REPLY_BODY_BYTES_MAX:
+                    return taken
+                taken.append(record)
+        return taken
 
     def by_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """33: the record that begins at a byte of the CommitLog."""
@@ -49,13 +93,3 @@ class QueryProcessor:
         if record is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=bytes(record))
-
-
-def _newest_that_fit(records: Sequence[bytes]) -> Sequence[bytes]:
-    """Leave the oldest out where all of them together would not fit a frame; one always fits."""
-    size = 0
-    for index in range(len(records) - 1, -1, -1):
-        size += len(records[index])
-        if size > REPLY_BODY_BYTES_MAX:
-            return records[min(index + 1, len(records) - 1) :]
-    return records

@@ -32,6 +32,9 @@ from services.broker.store.results import BatchMessage, PutStatus
 # The size word of a batch item is 22 bytes by itself; a batch of empty messages must not become a million records.
 BATCH_COUNT_MAX: Final = 10_000
 
+CREATING_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Bodies of sends that wait for their topics to be saved. A healthy disk saves a topic in milliseconds."""
+
 TYPED_HEADERS: Final[Mapping[int, type[Header]]] = {
     RequestCode.SEND_MESSAGE: SendMessageHeader,
     RequestCode.SEND_MESSAGE_V2: SendMessageHeaderV2,
@@ -87,6 +90,7 @@ class SendProcessor:
         # A stored id is the store's address and the record's place in it (gantry.model.messageid).
         self._id_prefix = pack_host(identity.store_host).hex().upper()
         self._refusal_ext = {"MSG_REGION": identity.region_id, "TRACE_ON": "true" if identity.trace_on else "false"}
+        self._creating_bytes = 0
         self.send = partial(self._guard, self._append)
         self.send_batch = partial(self._guard, self._append_batch)
 
@@ -107,10 +111,20 @@ class SendProcessor:
         self, channel: Channel, request: RemotingCommand, header: SendMessageHeader, append: _Append
     ) -> Reply:
         """Make the topic, then do as for a known one; the only sends that cost a task."""
+        size = len(request.body or b"")
+        if self._creating_bytes + size > CREATING_BYTES_MAX:
+            remark = (
+                f"[OVERLOAD]system busy, start flow control for a while: {self._creating_bytes} bytes wait for their "
+                f"topics to be saved, the limit is {CREATING_BYTES_MAX}"
+            )
+            return self._refused(request, RefusalError(ResponseCode.SYSTEM_BUSY, remark))
+        self._creating_bytes += size
         try:
             await self._gate.create(header)
         except RefusalError as error:
             return self._refused(request, error)
+        finally:
+            self._creating_bytes -= size
         return self._send_again(channel, request, header, append)
 
     def _send_again(

@@ -98,6 +98,8 @@ class SendGate:
             RefusalError: It may not be made.
         """
         topic = header.topic
+        if self._topics.is_closed(topic):
+            raise RefusalError(ResponseCode.SYSTEM_BUSY, f"topic {topic} is being deleted; it can be made again soon")
         config = self._topics.find(topic) or auto_created(
             topic,
             self._topics.find(header.default_topic),

@@ -1,5 +1,8 @@
 """Numbers for tools: a topic's queues (202), a group against them (208), one counter (315), all queue states (900000)."""
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
 from gantry.model.message import MessageQueue
 from gantry.remoting.aio.channel import Channel
 from gantry.remoting.bodies import (
@@ -16,15 +19,24 @@ from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import GetConsumeStatsHeader, GetTopicStatsHeader, ViewBrokerStatsDataHeader
 from gantry.remoting.headers.queuestates import QueueStatesHeader
 from gantry.runtime.clock import Clock
+from services.broker.coldreader import ColdReader
 from services.broker.identity import BrokerIdentity
+from services.broker.processors.reading import read_cold
 from services.broker.processors.refusal import RefusalError
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
 from services.broker.stats import BrokerStats, Window
 from services.broker.store.messagestore import MessageStore
+from services.broker.turns import Turns
+
+Q = TypeVar("Q")
+R = TypeVar("R")
 
 _NEVER = 0
+# A row takes 10 to 20 µs with a small last record, and 4 ms with one of 4 MiB, whose checksum is proved.
+_QUEUES_AT_ONCE = 4
+_QUEUES_A_SLICE = 32
 
 
 class StatisticsProcessor:
@@ -40,6 +52,8 @@ class StatisticsProcessor:
         stats: BrokerStats,
         identity: BrokerIdentity,
         clock: Clock,
+        cold: ColdReader,
+        turns: Turns,
     ) -> None:
         self._topics = topics
         self._offsets = offsets
@@ -48,26 +62,31 @@ class StatisticsProcessor:
         self._stats = stats
         self._identity = identity
         self._clock = clock
+        self._cold = cold
+        self._turns = turns
 
-    def topic_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def topic_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """202: offsets and last store times of all queues of a topic, those that are only read or written too."""
         topic = GetTopicStatsHeader.from_ext(request.ext_fields).topic
         config = self._topics.find(topic)
         if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        table = {}
-        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+
+        def row(queue_id: int) -> tuple[MessageQueue, TopicOffset]:
             max_offset = self._store.max_offset(topic, queue_id)
             stored_at_ms = self._store.stored_at(topic, queue_id, max_offset - 1) if max_offset > 0 else None
-            table[self._queue(topic, queue_id)] = TopicOffset(
+            return self._queue(topic, queue_id), TopicOffset(
                 min_offset=self._store.min_offset(topic, queue_id),
                 max_offset=max_offset,
                 last_update_timestamp=stored_at_ms or _NEVER,
             )
+
+        queue_ids = range(max(config.read_queue_nums, config.write_queue_nums))
+        table = dict(await self._in_slices(channel, queue_ids, row))
         put_tps = self._stats.put_tps(topic, self._clock.now_ms())
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=TopicStatsTable(table, put_tps).encode())
 
-    def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """208: how far a group has come in the queues of its topics; an unknown group has none."""
         header = GetConsumeStatsHeader.from_ext(request.ext_fields)
         group = header.consumer_group
@@ -78,16 +97,16 @@ class StatisticsProcessor:
         else:
             wanted = self._offsets.topics_of(group)
         live = self._consumers.find(group)
-        table = {}
+        queues: list[tuple[str, int]] = []
         tps = 0.0
         for topic in wanted:
             config = self._topics.find(topic)
             # A topic that the group reads no more would show a lag that nobody is going to work off.
             if config is None or (live is not None and live.subscriptions and topic not in live.subscriptions):
                 continue
-            for queue_id in range(config.read_queue_nums):
-                table[self._queue(topic, queue_id)] = self._offsets_of(topic, group, queue_id)
+            queues += [(topic, queue_id) for queue_id in range(config.read_queue_nums)]
             tps += self._stats.get_tps(topic, group, self._clock.now_ms())
+        table = dict(await self._in_slices(channel, queues, lambda queue: self._offsets_of(group, *queue)))
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=ConsumeStats(table, tps).encode())
 
     def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -102,36 +121,50 @@ class StatisticsProcessor:
         body = BrokerStatsData(stats_minute=minute, stats_hour=hour, stats_day=day).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
-    def queue_states(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+    async def queue_states(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """900000: the state of every queue of a topic in one answer (docs/formats/remoting.md)."""
         header = QueueStatesHeader.from_ext(request.ext_fields)
         topic, group = header.topic, header.consumer_group
         config = self._topics.find(topic)
         if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        queues = []
-        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+
+        def state(queue_id: int) -> QueueState:
             max_offset = self._store.max_offset(topic, queue_id)
             committed = self._offsets.find(topic, group, queue_id) if group else None
-            queues.append(
-                QueueState(
-                    queue_id=queue_id,
-                    readable=queue_id < config.read_queue_nums,
-                    writable=queue_id < config.write_queue_nums,
-                    min_offset=self._store.min_offset(topic, queue_id),
-                    max_offset=max_offset,
-                    last_stored_at=self._store.stored_at(topic, queue_id, max_offset - 1) if max_offset else None,
-                    committed_offset=committed,
-                    committed_stored_at=self._store.stored_at(topic, queue_id, committed - 1) if committed else None,
-                )
+            return QueueState(
+                queue_id=queue_id,
+                readable=queue_id < config.read_queue_nums,
+                writable=queue_id < config.write_queue_nums,
+                min_offset=self._store.min_offset(topic, queue_id),
+                max_offset=max_offset,
+                last_stored_at=self._store.stored_at(topic, queue_id, max_offset - 1) if max_offset else None,
+                committed_offset=committed,
+                committed_stored_at=self._store.stored_at(topic, queue_id, committed - 1) if committed else None,
             )
+
+        queue_ids = range(max(config.read_queue_nums, config.write_queue_nums))
+        queues = await self._in_slices(channel, queue_ids, state)
         body = QueueStates(broker_name=self._identity.name, queues=queues).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
-    def _offsets_of(self, topic: str, group: str, queue_id: int) -> OffsetWrapper:
+    async def _in_slices(self, channel: Channel, queues: Sequence[Q], row: Callable[[Q], R]) -> list[R]:
+        """Return a row for each queue: there may be thousands, and each proves the record of its last message."""
+        rows: list[R] = []
+
+        def work() -> list[R]:
+            some = queues[len(rows) : len(rows) + _QUEUES_AT_ONCE]
+            self._turns.spend(len(some) / _QUEUES_A_SLICE)
+            return [row(queue) for queue in some]
+
+        while len(rows) < len(queues):
+            rows += await read_cold(self._cold, channel, work, turns=self._turns)
+        return rows
+
+    def _offsets_of(self, group: str, topic: str, queue_id: int) -> tuple[MessageQueue, OffsetWrapper]:
         consumed = self._offsets.find(topic, group, queue_id) or 0
         stored_at_ms = self._store.stored_at(topic, queue_id, consumed - 1) if consumed > 0 else None
-        return OffsetWrapper(
+        return self._queue(topic, queue_id), OffsetWrapper(
             broker_offset=self._store.max_offset(topic, queue_id),
             consumer_offset=consumed,
             pull_offset=max(consumed, self._offsets.pulled(topic, group, queue_id) or 0),

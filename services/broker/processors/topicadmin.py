@@ -31,8 +31,7 @@ from services.broker.processors.refusal import RefusalError
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import QUEUE_NUMS_MAX, TOPICS_MAX, TopicTable, changed_attributes
-from services.broker.stats import BrokerStats
-from services.broker.store.messagestore import MessageStore
+from services.broker.topicdeletion import TopicDeletion
 
 _PERM_MAX = 7
 
@@ -46,8 +45,7 @@ class TopicAdminProcessor:
         topics: TopicTable,
         offsets: OffsetTable,
         consumers: ConsumerTable,
-        store: MessageStore,
-        stats: BrokerStats,
+        deletion: TopicDeletion,
         identity: BrokerIdentity,
         clock: Clock,
         made_known: Callable[[], Awaitable[None]],
@@ -55,8 +53,7 @@ class TopicAdminProcessor:
         self._topics = topics
         self._offsets = offsets
         self._consumers = consumers
-        self._store = store
-        self._stats = stats
+        self._deletion = deletion
         self._identity = identity
         self._clock = clock
         self._made_known = made_known
@@ -103,10 +100,7 @@ class TopicAdminProcessor:
         """215: forget a topic, the offsets groups had of it, and its queues; the records go with their files."""
         topic = DeleteTopicHeader.from_ext(request.ext_fields).topic
         self._check_name(topic)
-        if self._topics.remove(topic, self._clock.now_ms()):
-            self._offsets.remove_topic(topic)
-            self._stats.forget_topic(topic)
-            self._store.delete_topic(topic)
+        if await self._deletion.delete(topic):
             await self._made_known()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
@@ -144,6 +138,8 @@ class TopicAdminProcessor:
 
     def _check(self, config: TopicConfig) -> None:
         self._check_name(config.topic_name)
+        if self._topics.is_closed(config.topic_name):
+            raise RefusalError(ResponseCode.SYSTEM_BUSY, f"topic {config.topic_name} is being deleted; try again")
         if self._topics.find(config.topic_name) is None and len(self._topics) >= TOPICS_MAX:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"there are {TOPICS_MAX} topics already, no more are allowed")
         for field, value in (("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)):

@@ -45,3 +45,41 @@ class ClientInfo:
     def key(self) -> tuple[ClientChannel, str]:
         """What tells members of one group apart."""
         return (self.connection, self.client_id)
+
+
+class Memberships:
+    """The groups that a connection's instances are members of.
+
+    To lose one of 10,000 connections costs the work for its own members, not a look at all groups.
+
+    Attributes:
+        count: How many members there are.
+    """
+
+    __slots__ = ("_table", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._table: dict[ClientChannel, dict[tuple[str, str], None]] = {}
+
+    def __contains__(self, connection: ClientChannel) -> bool:
+        return connection in self._table
+
+    def add(self, connection: ClientChannel, group: str, client_id: str) -> None:
+        """Note a member; one that is known stays."""
+        members = self._table.setdefault(connection, {})
+        if (group, client_id) not in members:
+            members[group, client_id] = None
+            self.count += 1
+
+    def remove(self, connection: ClientChannel, group: str, client_id: str) -> None:
+        """Forget a member that was noted."""
+        members = self._table[connection]
+        del members[group, client_id]
+        self.count -= 1
+        if not members:
+            del self._table[connection]
+
+    def of(self, connection: ClientChannel) -> list[tuple[str, str]]:
+        """Return group and client id of a connection's members."""
+        return list(self._table.get(connection, ()))

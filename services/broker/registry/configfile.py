@@ -1,103 +1,143 @@
-"""config/*.json: written as RocketMQ writes them, read as tolerantly as it reads them.
+"""config/*.json on the disk: the file, its backup, and how one replaces the other.
 
-Format: JSON in fastjson's pretty print (docs/formats/config.md): tabs, no blank after a colon; a map whose keys are
-integers is not broken into lines (`{0:250,1:250` and the brace on a line of its own).
+Durability: a write first copies NAME to NAME.bak, then replaces NAME; either of them is whole after a crash. Only
+content that was read or written in this life is copied: a file that could not be read goes aside as NAME.broken, and
+the backup, which may be the only good copy, stays.
 
-Durability: what stood in NAME is in NAME.bak before NAME is replaced; either of them is whole after a crash. A file
-that is missing, empty or broken is read from its .bak; if that is broken too, the start is refused: topics and offsets
-that silently become empty are worse than a broker that does not start.
+A file that is missing, empty or broken is read from its .bak, with a warning; if that is broken too, the start is
+refused: topics and offsets that silently become empty are worse than a broker that does not start. A file without its
+table, or with one wrong entry, is broken as a whole (gantry.storeformat.configtables). A file that can't be opened now
+(no descriptors, no rights) may be good: the start, or the save, fails and changes nothing.
 """
 
-import re
-from typing import Any, TypeVar
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 
 from gantry.runtime.errors import StartupError
 from gantry.runtime.files import FileSystem, write_atomically
+from gantry.runtime.telemetry import logger
+from gantry.storeformat.configjson import (
+    BACKUP_SUFFIX,
+    BROKEN_SUFFIX,
+    CONTENT_IS_LOST,
+    UnreadableConfigError,
+    read_config,
+)
+from gantry.storeformat.configtables import parse_table
 
-_BACKUP = ".bak"
+log = logger("broker.config")
 
 T = TypeVar("T")
 
-_scalar = msgspec.json.Encoder().encode
-# A string, to be passed over, or an integer that is a key.
-_INTEGER_KEY = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|-?\d+(?=\s*:)', re.DOTALL)
 
+class ConfigFile:
+    """One file of config/ and its backup.
 
-def encode_config(value: Any) -> bytes:
-    """Encode a config file's content."""
-    parts: list[bytes] = []
-    _write(value, 0, parts)
-    return b"".join(parts)
-
-
-def read_config(files: FileSystem, path: str, kind: type[T]) -> T | None:
-    """Read a config file, or its backup, as `kind`, a msgspec type.
-
-    Returns:
-        The value, or None where neither file holds anything.
-
-    Raises:
-        StartupError: There is something in the files and none of it can be read.
+    Concurrency: one thread at a time.
     """
-    reasons = []
-    for candidate in (path, path + _BACKUP):
+
+    def __init__(self, files: FileSystem, path: str) -> None:
+        self._files = files
+        self.path = path
+        self._name = path.rpartition("/")[2]
+        # CRC-32 of the content that is known to be good. It is cheap, and zlib releases the GIL for it.
+        self._proven: int | None = None
+        self._was_read = False
+
+    def read(self, kind: type[T]) -> T | None:
+        """Read the file, or its backup, as `kind`, a msgspec type.
+
+        Returns:
+            The value, or None where neither file holds anything.
+
+        Raises:
+            StartupError: There is something in the files and none of it can be read.
+        """
+        self._was_read = True
+
+        def decode(data: bytes) -> T:
+            return msgspec.convert(parse_table(self._name, data), type=kind, strict=False, str_keys=True)
+
         try:
-            data = files.read(candidate)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            reasons.append(f"{candidate}: {error.strerror or error}")
-            continue
-        if not data.strip(b" \t\r\n\0"):
-            continue
-        try:
-            return msgspec.json.decode(_quote_keys(data), type=kind, strict=False)
-        except (ValueError, RecursionError) as error:
-            reasons.append(f"{candidate}: {error}")
-    if reasons:
-        raise StartupError(
-            f"{'; '.join(reasons)}; repair the file, or move it away (what it holds would be lost), and start again"
+            found = read_config(self._files, self.path, decode)
+        except UnreadableConfigError as error:
+            if error.is_empty:
+                log.warning("config file is empty, and so is its table", path=self.path)
+                return None
+            raise StartupError(self._advice(error)) from None
+        if found is None:
+            return None
+        if found.problem is None:
+            self._proven = zlib.crc32(found.data)
+        else:
+            log.warning(
+                "config file can't be read, the broker uses its backup, which lacks the latest changes",
+                path=self.path,
+                reason=found.problem,
+                used=found.path,
+            )
+        return found.content
+
+    def _advice(self, error: UnreadableConfigError) -> str:
+        reasons = "; ".join(f"{path} {reason}" for path, reason in error.reasons.items())
+        if error.may_be_good:
+            return (
+                f"{reasons}. Nothing was changed. Let the broker read that file (see its owner and mode, and the limits "
+                "of open files and memory), and start again"
+            )
+        has_backup = self.path + BACKUP_SUFFIX in error.reasons
+        return (
+            f"{reasons}{'' if has_backup else '; there is no backup of it (.bak)'}. The broker does not start, because it "
+            f"would forget what the file held; nothing was changed. Correct {self.path} or put a good copy in its place; "
+            f"to go on without its content, move {'both it and its .bak' if has_backup else 'it'} away. Then start again"
         )
-    return None
 
+    def write(self, pieces: Iterable[bytes]) -> None:
+        """Replace the file, and keep the old content beside it if it was good; durable when it returns.
 
-def write_config(files: FileSystem, path: str, data: bytes) -> None:
-    """Replace a config file and keep the old content beside it; durable when it returns. Raises OSError."""
-    try:
-        old = files.read(path)
-    except FileNotFoundError:
-        old = b""
-    if old:
-        write_atomically(files, path + _BACKUP, old)
-    write_atomically(files, path, data)
+        Raises:
+            OSError: The disk refused; either file is whole.
+        """
+        self._keep_old()
+        checksum = 0
 
+        def counted() -> Iterator[bytes]:
+            nonlocal checksum
+            for piece in pieces:
+                checksum = zlib.crc32(piece, checksum)
+                yield piece
 
-def _write(value: Any, depth: int, parts: list[bytes]) -> None:
-    if isinstance(value, dict) and value:
-        if all(isinstance(key, int) for key in value):
-            _write_integer_keys(value, depth, parts)
+        write_atomically(self._files, self.path, counted())
+        self._proven, self._was_read = checksum, True
+
+    def _keep_old(self) -> None:
+        try:
+            old = self._files.read(self.path)
+        except FileNotFoundError:
             return
-        indent = b"\n" + b"\t" * (depth + 1)
-        separator = b"{" + indent
-        for key, member in value.items():
-            parts += (separator, _scalar(key), b":")
-            _write(member, depth + 1, parts)
-            separator = b"," + indent
-        parts += (b"\n", b"\t" * depth, b"}")
-    else:
-        parts.append(_scalar(value))
+        except OSError as error:
+            if error.errno not in CONTENT_IS_LOST:
+                raise  # No descriptors or no memory, say: that tells nothing about the file.
+            old = b""
+        if self._is_good(old):
+            write_atomically(self._files, self.path + BACKUP_SUFFIX, old)
+            return
+        log.warning(
+            "the broker did not read or write this content of a config file; it keeps the file aside and leaves the "
+            "backup as it is",
+            path=self.path,
+            kept=self.path + BROKEN_SUFFIX,
+        )
+        self._files.replace(self.path, self.path + BROKEN_SUFFIX)
 
-
-def _write_integer_keys(value: dict[int, Any], depth: int, parts: list[bytes]) -> None:
-    separator = b"{"
-    for key, member in value.items():
-        parts += (separator, b"%d:" % key)
-        _write(member, depth + 2, parts)
-        separator = b","
-    parts += (b"\n", b"\t" * depth, b"}")
-
-
-def _quote_keys(data: bytes) -> bytes:
-    return _INTEGER_KEY.sub(lambda match: match[0] if match[0][0] == 0x22 else b'"%b"' % match[0], data)
+    def _is_good(self, data: bytes) -> bool:
+        if self._was_read:
+            return zlib.crc32(data) == self._proven
+        try:
+            parse_table(self._name, data)
+        except ValueError:
+            return False
+        return True

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gantry.model.group import SubscriptionData
-from services.broker.registry.clients import ClientChannel, ClientInfo
+from services.broker.registry.clients import ClientChannel, ClientInfo, Memberships
 
 
 @dataclass(slots=True)
@@ -47,6 +47,12 @@ class ConsumerTable:
 
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
+        self._memberships = Memberships()
+
+    @property
+    def members_count(self) -> int:
+        """How many instances there are, each counted once a group."""
+        return self._memberships.count
 
     def register(
         self,
@@ -71,6 +77,7 @@ class ConsumerTable:
         info.consume_from_where = consume_from_where
         is_new = client.key not in info.members
         info.members[client.key] = client
+        self._memberships.add(client.connection, group, client.client_id)
         has_changed = subscriptions is not None and _replace_subscriptions(info, subscriptions)
         return is_new or has_changed
 
@@ -79,20 +86,17 @@ class ConsumerTable:
         info = self._groups.get(group)
         if info is None or info.members.pop((connection, client_id), None) is None:
             return False
+        self._memberships.remove(connection, group, client_id)
         if not info.members:
             del self._groups[group]
         return True
 
     def drop_connection(self, connection: ClientChannel) -> list[str]:
         """Remove all instances of a connection that is gone; return the groups that lost one."""
-        groups = []
-        for group, info in list(self._groups.items()):
-            client_ids = [client_id for owner, client_id in info.members if owner is connection]
-            for client_id in client_ids:
-                self.unregister(group, connection, client_id)
-            if client_ids:
-                groups.append(group)
-        return groups
+        members = self._memberships.of(connection)
+        for group, client_id in members:
+            self.unregister(group, connection, client_id)
+        return list(dict.fromkeys(group for group, _ in members))
 
     def expire(self, monotonic_ms: int, timeout_ms: int) -> tuple[list[str], set[ClientChannel]]:
         """Remove the instances that have been silent for longer than the time-out.
@@ -114,6 +118,11 @@ class ConsumerTable:
         """Return the live side of a group, or None if nobody is there."""
         return self._groups.get(group)
 
+    def has_member(self, group: str, key: tuple[ClientChannel, str]) -> bool:
+        """Say whether an instance, by connection and id, is in a group."""
+        info = self._groups.get(group)
+        return info is not None and key in info.members
+
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have subscribed to a topic."""
         return [group for group, info in self._groups.items() if topic in info.subscriptions]
@@ -124,7 +133,7 @@ class ConsumerTable:
 
     def has_connection(self, connection: ClientChannel) -> bool:
         """Say whether an instance of the connection is left."""
-        return any(key[0] is connection for info in self._groups.values() for key in info.members)
+        return connection in self._memberships
 
 
 def _replace_subscriptions(info: ConsumerGroup, subscriptions: Iterable[SubscriptionData]) -> bool:

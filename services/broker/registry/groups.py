@@ -3,6 +3,7 @@
 Concurrency: the loop's thread only.
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 
 from gantry.model import names
@@ -26,13 +27,17 @@ SYSTEM_GROUPS = (
 
 
 class GroupTable:
-    """Group name → SubscriptionGroup. `on_change` hears of every group that is new, changed or gone."""
+    """Group name → SubscriptionGroup. `on_change` hears of every group that is new, changed or gone.
+
+    `unsaved` holds the names of those that are new, changed or gone since the last save.
+    """
 
     def __init__(self, on_change: Callable[[str], None] = lambda group: None) -> None:
         self.version = DataVersion()
         self.on_change = on_change
         self.forbidden: dict[str, dict[str, int]] = {}
         """group → topic → bits of what it may not do; kept as a store from elsewhere has it."""
+        self.unsaved: OrderedDict[str, None] = OrderedDict()
         self._table: dict[str, SubscriptionGroup] = {}
 
     def __len__(self) -> int:
@@ -47,12 +52,16 @@ class GroupTable:
         """Take over what the file says."""
         self.version = version
         self._table = {group.group_name: group for group in groups}
+        self.unsaved.update(dict.fromkeys(self._table))
         self.forbidden = {group: dict(topics) for group, topics in (forbidden or {}).items()}
 
-    def add_missing(self, groups: Iterable[SubscriptionGroup]) -> None:
+    def add_missing(self, groups: Iterable[SubscriptionGroup]) -> list[str]:
         """Add those of the system's groups that the file does not have."""
-        for group in groups:
-            self._table.setdefault(group.group_name, group)
+        added = [group for group in groups if group.group_name not in self._table]
+        for group in added:
+            self._table[group.group_name] = group
+            self.unsaved[group.group_name] = None
+        return [group.group_name for group in added]
 
     def find(self, group: str) -> SubscriptionGroup | None:
         """Return a group's configuration, or None."""
@@ -80,16 +89,14 @@ class GroupTable:
     def put(self, config: SubscriptionGroup, now_ms: int) -> None:
         """Create or replace a group."""
         self._table[config.group_name] = config
-        self.version = self.version.next(now_ms)
-        self.on_change(config.group_name)
+        self._changed(config.group_name, now_ms)
 
     def remove(self, group: str, now_ms: int) -> bool:
         """Forget a group; return whether there was one."""
         self.forbidden.pop(group, None)
         if self._table.pop(group, None) is None:
             return False
-        self.version = self.version.next(now_ms)
-        self.on_change(group)
+        self._changed(group, now_ms)
         return True
 
     def may_read(self, group: str, topic: str) -> bool:
@@ -97,8 +104,13 @@ class GroupTable:
         return not self.forbidden.get(group, {}).get(topic, 0) >> _READ_BIT & 1
 
     def snapshot(self) -> tuple[DataVersion, dict[str, SubscriptionGroup], dict[str, dict[str, int]]]:
-        """Return version and copies of the tables, for another thread."""
+        """Return version and copies of the tables."""
         return self.version, dict(self._table), {group: dict(topics) for group, topics in self.forbidden.items()}
+
+    def _changed(self, group: str, now_ms: int) -> None:
+        self.unsaved[group] = None
+        self.version = self.version.next(now_ms)
+        self.on_change(group)
 
 
 def system_groups() -> list[SubscriptionGroup]:

@@ -1,21 +1,27 @@
 """Writing the config files: many changes become one write, in a thread, and whoever needs it can wait for the disk.
 
-Concurrency: `mark` and `durable` from the loop's thread; the snapshot is taken there too, so that the thread that
-encodes and writes never sees a table change under it.
+A save encodes what has changed in the loop's thread, in slices between which it pauses; the pause is time asleep and not
+a turn of the loop, since a thread that waits for the interpreter, as the one that flushes the log does, gets it from a
+busy loop only every 5 ms. A file's text is joined and written in a thread, piece by piece (configtext.py).
+
+Concurrency: `mark` and `durable` from the loop's thread. The thread that writes never sees a table change under it.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from gantry.runtime.files import FileSystem
+from gantry.runtime.errors import os_reason
 from gantry.runtime.telemetry import logger
-from services.broker.registry.configfile import encode_config, write_config
+from services.broker.registry.configfile import ConfigFile
+from services.broker.registry.configtext import ConfigText
 
 log = logger("broker.persistence")
 
 RETRY_DELAY_SECONDS = 1.0
+# The shortest sleep of the event loop.
+PAUSE_SECONDS = 0.001
 
 
 class NotSavedError(Exception):
@@ -32,8 +38,8 @@ class RunInThread(Protocol):
 
 @dataclass(slots=True)
 class _Document:
-    path: str
-    snapshot: Callable[[], Any]
+    file: ConfigFile
+    text: ConfigText
     wanted: int = 0
     """How often it was marked."""
     written: int = 0
@@ -44,16 +50,15 @@ class _Document:
 class Persistence:
     """Keeps a set of files up to date with the tables they come from."""
 
-    def __init__(self, files: FileSystem, run_in_thread: RunInThread) -> None:
-        self._files = files
+    def __init__(self, run_in_thread: RunInThread) -> None:
         self._run_in_thread = run_in_thread
         self._documents: dict[str, _Document] = {}
         self._changed = asyncio.Event()
         self.failures = 0
 
-    def add(self, name: str, path: str, snapshot: Callable[[], Any]) -> None:
-        """Add a file; `snapshot` returns a value that nobody changes any more."""
-        self._documents[name] = _Document(path, snapshot)
+    def add(self, name: str, file: ConfigFile, text: ConfigText) -> None:
+        """Add a file and its text."""
+        self._documents[name] = _Document(file, text)
 
     def mark(self, name: str) -> None:
         """Say that a table has changed."""
@@ -90,16 +95,14 @@ class Persistence:
         """
         for document in self._documents.values():
             if document.written < document.wanted:
-                wanted = document.wanted
-                write_config(self._files, document.path, encode_config(document.snapshot()))
-                self._written(document, wanted)
+                document.file.write([document.text.encode()])
+                self._written(document, document.wanted)
 
     async def _write(self, document: _Document) -> bool:
-        wanted = document.wanted
-        value = document.snapshot()
-        writing = asyncio.ensure_future(
-            self._run_in_thread(lambda: write_config(self._files, document.path, encode_config(value)))
-        )
+        for _ in document.text.refresh():
+            await asyncio.sleep(PAUSE_SECONDS)
+        wanted, pieces = document.wanted, document.text.take()
+        writing = asyncio.ensure_future(self._run_in_thread(lambda: document.file.write(pieces)))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
@@ -108,11 +111,13 @@ class Persistence:
             raise
         except OSError as error:
             self.failures += 1
-            log.warning("config file can't be written", path=document.path, error=str(error))
+            log.warning("config file can't be written", path=document.file.path, reason=os_reason(error))
             waiting, document.waiters = document.waiters, []
             for _, waiter in waiting:
                 if not waiter.done():
-                    waiter.set_exception(NotSavedError(f"{document.path} can't be written: {error.strerror or error}"))
+                    waiter.set_exception(
+                        NotSavedError(f"{document.file.path} can't be written: {error.strerror or error}")
+                    )
             return False
         self._written(document, wanted)
         return True

@@ -4,6 +4,7 @@ Concurrency: the loop's thread only.
 """
 
 import dataclasses
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 
 from gantry.model import names
@@ -21,12 +22,20 @@ _RWX = int(Perm.READ | Perm.WRITE | Perm.INHERIT)
 
 
 class TopicTable:
-    """Topic name → TopicConfig. `on_change` hears of every topic that is new, changed or gone."""
+    """Topic name → TopicConfig. `on_change` hears of every topic that is new, changed or gone.
+
+    `unsaved` holds the names of those that are new, changed or gone since the last save.
+
+    A name is closed while its topic is being deleted: until that is on the disk, a topic of that name that is made anew
+    could not be told from the old one after a crash. Callers of `put` ask `is_closed` first.
+    """
 
     def __init__(self, on_change: Callable[[str], None] = lambda topic: None) -> None:
         self.version = DataVersion()
         self.on_change = on_change
+        self.unsaved: OrderedDict[str, None] = OrderedDict()
         self._table: dict[str, TopicConfig] = {}
+        self._closed: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._table)
@@ -35,6 +44,7 @@ class TopicTable:
         """Take over what the file says."""
         self.version = version
         self._table = {config.topic_name: config for config in configs}
+        self.unsaved.update(dict.fromkeys(self._table))
 
     def add_missing(self, configs: Iterable[TopicConfig]) -> list[str]:
         """Add those of the system's topics that the file does not have; no new version, as in RocketMQ."""
@@ -42,6 +52,7 @@ class TopicTable:
         for config in configs:
             if config.topic_name not in self._table:
                 self._table[config.topic_name] = config
+                self.unsaved[config.topic_name] = None
                 added.append(config.topic_name)
         return added
 
@@ -53,18 +64,29 @@ class TopicTable:
         """Return the table itself; not to be changed."""
         return self._table
 
+    def close(self, topic: str) -> None:
+        """Let nobody make or change a topic of this name."""
+        self._closed.add(topic)
+
+    def open(self, topic: str) -> None:
+        """Let topics of this name be made again."""
+        self._closed.discard(topic)
+
+    def is_closed(self, topic: str) -> bool:
+        """Say whether a topic of this name is being deleted."""
+        return topic in self._closed
+
     def put(self, config: TopicConfig, now_ms: int) -> None:
         """Create or replace a topic."""
+        assert config.topic_name not in self._closed, f"topic {config.topic_name} is being deleted"
         self._table[config.topic_name] = config
-        self.version = self.version.next(now_ms)
-        self.on_change(config.topic_name)
+        self._changed(config.topic_name, now_ms)
 
     def remove(self, topic: str, now_ms: int) -> bool:
         """Forget a topic; return whether there was one."""
         if self._table.pop(topic, None) is None:
             return False
-        self.version = self.version.next(now_ms)
-        self.on_change(topic)
+        self._changed(topic, now_ms)
         return True
 
     def touch(self, now_ms: int) -> None:
@@ -72,9 +94,12 @@ class TopicTable:
         self.version = self.version.next(now_ms)
 
     def ensure_retry(self, group: str, queue_nums: int, now_ms: int, *, topic_sys_flag: int = 0) -> bool:
-        """Make a group's retry topic if it is missing; return whether it was."""
+        """Make a group's retry topic if it is missing; return whether it was made.
+
+        While an old one is being deleted it is not; the group's next heart-beat makes it.
+        """
         topic = names.retry_topic(group)
-        if topic in self._table:
+        if topic in self._table or topic in self._closed:
             return False
         queue_nums = max(1, queue_nums)
         self.put(
@@ -84,8 +109,13 @@ class TopicTable:
         return True
 
     def snapshot(self) -> tuple[DataVersion, dict[str, TopicConfig]]:
-        """Return version and a copy of the table, for another thread."""
+        """Return version and a copy of the table."""
         return self.version, dict(self._table)
+
+    def _changed(self, topic: str, now_ms: int) -> None:
+        self.unsaved[topic] = None
+        self.version = self.version.next(now_ms)
+        self.on_change(topic)
 
 
 def auto_created(

@@ -13,13 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from gantry.runtime.clock import SystemClock
-from gantry.runtime.errors import StartupError
-from gantry.runtime.files import FileSystem, OsFileSystem
+from gantry.runtime.descriptors import PROCESS_DESCRIPTORS, share_descriptors
+from gantry.runtime.environment import raise_descriptor_limit
+from gantry.runtime.errors import StartupError, os_reason
+from gantry.runtime.files import FileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.telemetry import configure_logging
 from gantry.runtime.workers import InlineWorker
 from gantry.storeformat import layout
+from gantry.storeformat.blankfile import is_blank_file
 from gantry.storeformat.errors import StoreFileError
 from gantry.storeformat.scan import StoreReader, usual_size
+from services.broker.store.commitlog import log_descriptors
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import RecoveryReport
 from services.broker.store.settings import StoreSettings
@@ -39,13 +44,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     configure_logging(service="store-repair")
     files, root = OsFileSystem(), str(Path(options.dir).resolve())
     try:
-        settings = _settings_of(files, root, options.index_slots)
+        settings, broken_mark = _look_at(files, root, options.index_slots)
+        process = PROCESS_DESCRIPTORS + log_descriptors(settings)
+        shares = share_descriptors(raise_descriptor_limit(), process=process, connections_max=0, has_files=True)
         store = MessageStore(
             settings,
             files=files,
             clock=SystemClock(),
             process_id=os.getpid(),
+            open_files_max=shares.files,
             flush_worker=InlineWorker(),
+            making_worker=InlineWorker(),
             chores_worker=InlineWorker(),
         )
         report = store.start(thorough=True)
@@ -53,43 +62,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (StartupError, StoreFileError) as error:
         sys.stderr.write(f"repair: {error}\n")
         return 1
-    _print(root, report, as_json=options.json)
+    except OSError as error:
+        sys.stderr.write(f"repair: the store {root} can't be read: {os_reason(error)}\n")
+        return 1
+    lost_reason = store.lost_reason()
+    if lost_reason is not None:
+        sys.stderr.write(f"repair: {lost_reason}; the repair was cut off\n")
+        return 1
+    _print(root, report, broken_mark, as_json=options.json)
     return 0 if is_clean else 1
 
 
-def _settings_of(files: FileSystem, root: str, index_slots: int | None) -> StoreSettings:
-    """Return settings that fit the files that are there; RocketMQ's defaults for those that are not.
+def _look_at(files: FileSystem, root: str, index_slots: int | None) -> tuple[StoreSettings, str | None]:
+    """Return settings that fit the files that are there, RocketMQ's defaults for others; and what is wrong with the mark.
 
     Raises:
         StoreFileError: There is no store, or a broker runs on it.
     """
     with StoreReader(files, root) as reader:
-        log_sizes = [file.size_bytes for file in reader.log_files]
-        queue_sizes = [file.size_bytes for queue in reader.queues() for file in queue.files]
-        index_sizes = [files.size_bytes(path) for path in reader.index_paths()]
+        queue_paths = [file.path for queue in reader.queues() for file in queue.files]
+        broken_mark = None if reader.mark_problem is None else str(reader.mark_problem)
+        log_sizes = _sizes(files, [file.path for file in reader.log_files])
+        queue_sizes, index_sizes = _sizes(files, queue_paths), _sizes(files, reader.index_paths())
     settings = StoreSettings(root_dir=root)
     if log_sizes:
         settings = replace(settings, mapped_file_size_commit_log=usual_size(log_sizes))
     if queue_sizes:
-        settings = replace(settings, mapped_file_size_consume_queue=usual_size(queue_sizes))
+        # Bytes that somebody appended to the only file are no part of a unit.
+        whole = [max(size - size % layout.UNIT_SIZE_BYTES, layout.UNIT_SIZE_BYTES) for size in queue_sizes]
+        settings = replace(settings, mapped_file_size_consume_queue=usual_size(whole))
     if index_sizes:
         size = usual_size(index_sizes) - layout.INDEX_HEADER_BYTES
         entries_share = layout.ENTRIES_PER_SLOT * layout.INDEX_ENTRY_BYTES
         slots = index_slots or size // (layout.INDEX_SLOT_BYTES + entries_share)
         entries = (size - slots * layout.INDEX_SLOT_BYTES) // layout.INDEX_ENTRY_BYTES
         settings = replace(settings, max_hash_slot_num=slots, max_index_num=entries)
-    return settings
+    return settings, broken_mark
+
+
+def _sizes(files: FileSystem, paths: Sequence[str]) -> list[int]:
+    """Return the sizes of files that hold something; a crash may have left others of any size."""
+    return [files.size_bytes(path) for path in paths if not is_blank_file(files, path)]
 
 
 def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
 
 
-def _print(root: str, report: RecoveryReport, *, as_json: bool) -> None:
+def _print(root: str, report: RecoveryReport, broken_mark: str | None, *, as_json: bool) -> None:
     if as_json:
-        _say(json.dumps({"dir": root, **report._asdict(), "lost_bytes": report.lost_bytes}))
+        content = {"dir": root, **report._asdict(), "lost_bytes": report.lost_bytes, "broken_mark": broken_mark}
+        _say(json.dumps(content))
         return
     _say(f"{root}: {report.records} records between {report.scanned_from} and {report.log_end_offset}")
+    if broken_mark is not None:
+        _say(f"  the mark was broken, and a new one is written: {broken_mark}")
     for start, end in report.lost:
         _say(f"  damaged: {end - start} bytes at {start} hold no record that proves itself; kept as they are")
     counts = {
@@ -103,9 +130,22 @@ def _print(root: str, report: RecoveryReport, *, as_json: bool) -> None:
     for what, count in counts.items():
         if count:
             _say(f"  {what}: {count}")
-    for path in report.foreign_index_files:
-        _say(f"  left alone, made with other settings: {path}")
-    if not report.lost and not any(counts.values()):
+    if report.flush_failed:
+        _say(f"  the last broker could not flush the store: {report.flush_failed}")
+    for start, end in report.missing:
+        _say(f"  missing: files of the log between {start} and {end}")
+    for start, end in report.unreadable:
+        _say(f"  unreadable: {end - start} bytes at {start}; copy the disk, it is failing")
+    if report.acknowledged_lost is not None:
+        start, end = report.acknowledged_lost
+        _say(f"  lost: {end - start} bytes at {start} were acknowledged, and the disk does not have them")
+    if (
+        not broken_mark
+        and not report.lost
+        and not report.missing
+        and not report.flush_failed
+        and not any(counts.values())
+    ):
         _say("  nothing to mend")
 
 

@@ -14,10 +14,11 @@ from gantry.model.record import RECORD_BYTES_MIN, RECORD_MAGIC_V1, RECORD_MAGIC_
 from gantry.model.sysflag import BORN_HOST_V6
 from gantry.model.unitrow import NO_MESSAGE_ROW, UNIT_ROW, UNIT_ROW_BYTES, UNKNOWN_STORED_AT
 from gantry.storeformat.layout import FILLER_SIZE, UNIT, UNIT_SIZE_BYTES, ConsumeQueueUnit
-from gantry.storeformat.resync import examine
 from services.broker.store.commitlog import CommitLog
 from services.broker.store.consumequeue import ConsumeQueue, is_message_unit
 from services.broker.store.consumequeuestore import ConsumeQueueStore
+from services.broker.store.logreader import LogReader
+from services.broker.store.pages import NotInMemoryError
 from services.broker.store.results import FirstMessage, UnitRows
 
 # Size, magic, queue id, queue offset, physical offset, sysFlag and stored at, at their places in a record whose born host
@@ -39,8 +40,9 @@ class BacklogReader:
     Concurrency: the store's thread only; it changes nothing.
     """
 
-    def __init__(self, commit_log: CommitLog, queues: ConsumeQueueStore) -> None:
+    def __init__(self, commit_log: CommitLog, log_reader: LogReader, queues: ConsumeQueueStore) -> None:
         self._log = commit_log
+        self._log_reader = log_reader
         self._queues = queues
 
     def unit_rows(self, topic: str, queue_id: int, offset: int, count: int) -> UnitRows:
@@ -58,8 +60,9 @@ class BacklogReader:
         return UnitRows(low, high, first, first + len(rows) // UNIT_ROW_BYTES, rows)
 
     def _rows(self, queue: ConsumeQueue, first: int, units: bytes) -> bytes:
-        find_file, log_end, queue_id = self._log.files.find, self._log.confirm_offset, queue.queue_id
-        base = end = 0
+        log_reader, log_end, queue_id = self._log_reader, self._log.confirm_offset, queue.queue_id
+        base = low = 0
+        last = -1  # The last position at which a whole head may be touched.
         memory: Any = b""
         rows: list[bytes] = []
         append, pack, read = rows.append, UNIT_ROW.pack, _HEAD.unpack_from
@@ -67,10 +70,18 @@ class BacklogReader:
             if not 0 < size < FILLER_SIZE or at < 0:
                 append(NO_MESSAGE_ROW)
                 continue
-            if not base <= at < end and (file := find_file(at)) is not None:
-                memory, base, end = file.memory, file.start, min(file.end, log_end)
+            is_within = size >= RECORD_BYTES_MIN and at + size <= log_end
+            if is_within and not low <= at <= last:
+                try:
+                    window = log_reader.window(at, RECORD_BYTES_MIN)
+                except NotInMemoryError as error:
+                    log_reader.pages.note(error)  # Go on, so that all heads of these units are read at once.
+                    continue
+                if window is not None:
+                    memory, base, low, high = window
+                    last = high - RECORD_BYTES_MIN
             stored_at_ms = UNKNOWN_STORED_AT
-            if base <= at and RECORD_BYTES_MIN <= size <= end - at:
+            if is_within and low <= at <= last:
                 head_size, magic, head_queue_id, queue_offset, physical_offset, sys_flag, found_ms = read(
                     memory, at - base
                 )
@@ -118,17 +129,8 @@ class BacklogReader:
 
     def stored_at(self, topic: str, queue_id: int, offset: int, unit: ConsumeQueueUnit) -> int | None:
         """Return the store time of a unit's record, or None unless that is the unit's and proves itself whole."""
-        file = self._log.files.find(unit.physical_offset)
-        if file is None:
-            return None
-        head, _, problem = examine(
-            file.memory,
-            unit.physical_offset - file.start,
-            end=min(file.end, self._log.confirm_offset) - file.start,
-            base=file.start,
-            mark=self._log.mark,
-        )
-        if head is None or problem is not None:
+        head = self._log_reader.proven_head(unit.physical_offset, unit.size_bytes)
+        if head is None:
             return None
         promised = (unit.size_bytes, queue_id, offset, topic.encode())
         return (

@@ -7,6 +7,8 @@ Of RocketMQ's five fields, `confirm_physical_offset` says in our stores: every r
 index entry of those records, is on the disk. It is independent of the wall clock, which may be set back.
 """
 
+from collections.abc import Callable
+
 from gantry.runtime.files import FileSystem
 from gantry.storeformat.layout import CHECKPOINT, CHECKPOINT_BYTES, Checkpoint, decode_checkpoint, encode_checkpoint
 
@@ -14,22 +16,30 @@ from gantry.storeformat.layout import CHECKPOINT, CHECKPOINT_BYTES, Checkpoint, 
 class StoreCheckpoint:
     """The checkpoint file.
 
+    Args:
+        files: Where it lies.
+        path: Its path.
+        require: Raises OSError if the store is lost.
+
     Concurrency: `write` is called by the worker that syncs derived files, and by start and stop when it is idle.
     """
 
-    __slots__ = ("_file", "value")
+    __slots__ = ("_file", "_require", "value")
 
-    def __init__(self, files: FileSystem, path: str) -> None:
+    def __init__(self, files: FileSystem, path: str, require: Callable[[], None]) -> None:
         if files.exists(path) and files.size_bytes(path) != CHECKPOINT_BYTES:
             files.remove(path)  # Cut short by a crash while it was made: it says nothing.
         if not files.exists(path):
             files.create(path, CHECKPOINT_BYTES).close()
+        self._require = require
         self._file = files.open(path)
-        self.value = decode_checkpoint(self._file.map()[: CHECKPOINT.size])
+        self.value = decode_checkpoint(self._file.read(0, CHECKPOINT.size))
 
     def write(self, value: Checkpoint) -> None:
         """Write and sync. Durability: on the disk when this returns. Raises OSError."""
-        self._file.map()[: CHECKPOINT.size] = encode_checkpoint(value)[: CHECKPOINT.size]
+        self._require()
+        # Not through the map: a checkpoint that came from elsewhere may be a hole, and the disk full.
+        self._file.write(0, (encode_checkpoint(value)[: CHECKPOINT.size],))
         self._file.sync()
         self.value = value
 

@@ -5,8 +5,6 @@ a record that proves itself and claims another's place: believing it would cost 
 the other witness. Where it says nothing, the order of the log decides: a queue's offsets follow each other.
 """
 
-from typing import cast
-
 from gantry.model.record import RECORD_BYTES_MIN, RecordHead
 from gantry.storeformat.layout import ConsumeQueueUnit
 from services.broker.store.commitlog import CommitLog
@@ -46,7 +44,7 @@ def is_believable(
             if _holds(log, queue, index, unit):
                 return False  # Another record has this place, and the queue knows it.
     if expected is None:
-        if len(queue.files) == 0:
+        if queue.is_blank:
             return True
         expected = queue.first_from(scan_start)
     if index == expected:
@@ -63,5 +61,5 @@ def _holds(log: CommitLog, queue: ConsumeQueue, index: int, unit: ConsumeQueueUn
     file = log.files.find(offset)
     if file is None or offset + size > file.end:
         return False
-    record = cast(bytes, file.memory[offset - file.start : offset - file.start + size])
-    return is_sound(record, offset, queue.queue_id, index, queue.topic_bytes, log.mark)
+    record = file.try_read(offset - file.start, size)
+    return record is not None and is_sound(record, offset, queue.queue_id, index, queue.topic_bytes, log.mark)

@@ -1,7 +1,9 @@
 """The CommitLog: all records of a broker in one sequence of files (docs/formats/commitlog.md), and its only writer.
 
 A record that does not fit its file goes to the next one, and a filler takes the rest: 8 bytes always remain for it.
-The next file is made ahead of time by a worker, so that the change costs a pointer and not a disk's patience.
+A worker makes files ahead (logahead.py). These files have all their blocks from the beginning. A file that was there
+at the start may be sparse (a copy of RocketMQ's store); the log takes its blocks in steps ahead of the write end, where
+it checks for the end of the file anyway.
 
 Offsets, in order: `min_offset` ≤ `confirm_offset` ≤ `wrote_offset` ≤ `next_offset`. What is appended gathers until
 `write_out` hands it to the operating system in one call, once a turn of the caller's loop: until then a crash of the
@@ -17,26 +19,43 @@ in the opposite order, so that the time it reports is never later than the bytes
 """
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from typing import Any
 
 from gantry.model.errors import InvalidMessageError
-from gantry.model.record import BLANK_BYTES_MIN, encode_blank, peek
+from gantry.model.record import BLANK_BYTES_MIN, RecordHead, encode_blank
 from gantry.model.sysflag import STORE_HOST_V6
 from gantry.runtime.failpoints import Failpoint, hit
 from gantry.runtime.files import FileSystem
 from gantry.runtime.workers import Worker
 from gantry.storeformat.layout import COMMIT_LOG_DIR
 from gantry.storeformat.mark import GantryMark
-from gantry.storeformat.resync import examine
-from services.broker.store.errors import StoreFullError, StoreWriteError
-from services.broker.store.logscan import LogScan, OnLost
-from services.broker.store.mappedfile import MappedFile
-from services.broker.store.mappedfilequeue import MappedFileQueue, create_file
-from services.broker.store.settings import StoreSettings
+from services.broker.store.allocation import allocate_ahead
+from services.broker.store.errors import FileNotReadyError, StoreFullError, StoreWriteError
+from services.broker.store.logahead import FilesAhead
+from services.broker.store.logscan import LogScan, OnLost, find_head
+from services.broker.store.mappedfile import MappedFile, is_gone
+from services.broker.store.mappedfilequeue import MappedFileQueue
+from services.broker.store.settings import LOG_AHEAD_BYTES, StoreSettings
+
+_ALLOCATED_MAX = 8 << 20
+
+UNFLUSHED_FILES_MAX = 32
+"""Files that are full and not flushed yet. They hold their descriptors, since only an open one learns of a failed
+write-back. More are a sign that the disk hangs."""
 
 UNWRITTEN_BYTES_MAX = 1 << 20
 """So much may gather before it is written without being asked for."""
+
+# The file that is written, and the one that the worker makes with its folder.
+_WRITTEN_AND_MADE = 3
+
+# No checksum covers the store time of RocketMQ's records, or the checkpoint's times. If one is further ahead of the clock
+# than clocks are set back, a bit of it has flipped, and it must not rule the times to come.
+UNPROVEN_AHEAD_MS_MAX = 86_400_000
+
+
+def log_descriptors(settings: StoreSettings) -> int:
+    """Return how many descriptors a running log takes at most, whatever number of files it has."""
+    return _WRITTEN_AND_MADE + settings.log_files_ahead + UNFLUSHED_FILES_MAX
 
 
 class CommitLog:
@@ -48,6 +67,7 @@ class CommitLog:
         next_offset: Where the next record goes, unless it has to go to the next file.
         wrote_offset: Everything before it was handed to the operating system: it survives the process.
         flushed_offset: Everything before it is on the disk.
+        appended_at_ms: Store time of the last record that was appended; the next one's is not before it.
         stored_at_ms: Store time of the last record that was written.
         failure: Why nothing will be written any more, or None.
         record_checksum: Records get the checksum over the whole record.
@@ -55,16 +75,16 @@ class CommitLog:
     """
 
     __slots__ = (
-        "_appended_at_ms",
+        "_ahead",
+        "_allocated",
         "_current",
         "_files",
         "_is_sync",
-        "_last_failure",
+        "_left",
         "_limit",
-        "_next",
         "_store_host",
         "_unwritten",
-        "_worker",
+        "appended_at_ms",
         "failure",
         "files",
         "flushed_offset",
@@ -78,7 +98,6 @@ class CommitLog:
 
     def __init__(self, files: FileSystem, settings: StoreSettings, worker: Worker, store_host: bytes) -> None:
         self._files = files
-        self._worker = worker
         self._is_sync = settings.is_sync_flush
         self.record_checksum = settings.record_checksum
         self.files = MappedFileQueue(
@@ -92,11 +111,12 @@ class CommitLog:
         self.failure: str | None = None
         self.store_host = store_host
         self._current: MappedFile | None = None
+        self._left: list[MappedFile] = []
+        self._allocated = 0
         self._limit = 0
         self._unwritten: list[bytes] = []
-        self._appended_at_ms = 0
-        self._next: tuple[int, Future[Any]] | None = None
-        self._last_failure: StoreFullError | None = None
+        self.appended_at_ms = 0
+        self._ahead = FilesAhead(files, self.files, worker, count=settings.log_files_ahead)
 
     @property
     def store_host(self) -> bytes:
@@ -129,47 +149,62 @@ class CommitLog:
         self.next_offset = self.wrote_offset = self.flushed_offset = end
         file = self.files.find(end)
         if file is not None:
-            self._use(file)
+            self._use(file, allocated=end)
         else:
             self._current, self._limit = None, 0
 
-    def _use(self, file: MappedFile) -> None:
+    def open_times(self, flushed_at_ms: int, *, now_ms: int) -> None:
+        """Say which store time the next record's may not be before, after recovery.
+
+        Args:
+            flushed_at_ms: Of the last record before the checkpoint's offset: the scan of recovery may have met no record.
+            now_ms: Wall time.
+        """
+        last_ms = max(self.stored_at_ms, flushed_at_ms)
+        if last_ms - now_ms > UNPROVEN_AHEAD_MS_MAX and not self.mark.demands_record_crc(self.next_offset - 1):
+            last_ms = now_ms
+        self.appended_at_ms = last_ms
+
+    def _use(self, file: MappedFile, *, allocated: int) -> None:
         self._current = file
-        self._limit = file.end - BLANK_BYTES_MIN
+        self._allocated = allocated
+        self._limit = allocated - BLANK_BYTES_MIN
 
     def append(self, record: bytes, stored_at_ms: int) -> bool:
         """Append a whole record, which must say that it begins at `next_offset`.
 
         Returns:
-            False if it did not fit this file: `next_offset` is in the next one now, and it must be encoded again.
+            False if there was no room: there is some now, perhaps in the next file. The record must be encoded again for
+            what `next_offset` says now.
 
         Raises:
             InvalidMessageError: It fits no file.
-            StoreFullError: There is no next file.
-            StoreWriteError: What was appended before it could not be written. In all three cases it was not appended.
+            StoreFullError: There is no next file, or a sparse one gets no more blocks.
+            FileNotReadyError: The next file is still being made, or has to wait for a flush.
+            StoreWriteError: The records appended before it could not be written. In all four cases it was not appended.
         """
         end = self.next_offset + len(record)
         if end > self._limit:
-            self._roll(len(record))
+            self._make_room(len(record))
             return False
         if end - self.wrote_offset > UNWRITTEN_BYTES_MAX:
             self.write_out()
         self._unwritten.append(record)
         self.next_offset = end
-        self._appended_at_ms = stored_at_ms
+        self.appended_at_ms = stored_at_ms
         return True
 
     def append_batch(self, records: Sequence[bytes], stored_at_ms: int) -> bool:
         """Append records that follow each other, all into one file; otherwise as `append`."""
         size = sum(map(len, records))
         if self.next_offset + size > self._limit:
-            self._roll(size)
+            self._make_room(size)
             return False
         if self.next_offset + size - self.wrote_offset > UNWRITTEN_BYTES_MAX:
             self.write_out()
         self._unwritten += records
         self.next_offset += size
-        self._appended_at_ms = stored_at_ms
+        self.appended_at_ms = stored_at_ms
         return True
 
     def write_out(self) -> None:
@@ -192,104 +227,136 @@ class CommitLog:
         self._unwritten = []
         # After the bytes, since the flush worker syncs up to it.
         self.wrote_offset = self.next_offset
-        self.stored_at_ms = self._appended_at_ms
+        self.stored_at_ms = self.appended_at_ms
+
+    def _make_room(self, size: int) -> None:
+        """Take blocks for so many bytes in the current file if they fit there, else go to the next one."""
+        current, end = self._current, self.next_offset + size + BLANK_BYTES_MIN
+        if current is not None and end <= current.end:
+            self._extend(current, end)
+        else:
+            self._roll(size)
+
+    def _extend(self, current: MappedFile, end: int) -> None:
+        at = self._allocated - current.start
+        allocated = allocate_ahead(current.file, at, end - current.start, step_max=_ALLOCATED_MAX)
+        self._use(current, allocated=current.start + allocated)
 
     def _roll(self, size: int) -> None:
         """Go to the next file. The old one gets its filler only when there is a new one."""
         if size > self.record_bytes_max:
             raise InvalidMessageError("record", size, f"bytes are more than a file takes ({self.record_bytes_max})")
         hit(Failpoint.STORE_BEFORE_ROLL)
-        old = self._current
-        start = self.files.start_of(self.next_offset) if old is None else old.end
-        if old is None and start != self.next_offset:
-            start += self.files.file_size
-        self.write_out()
-        new = self.files.add_file(start, durable=True, prepared=self._take_next(start))
-        if old is not None and self.next_offset < old.end:
-            self._unwritten.append(encode_blank(old.end - self.next_offset))
-            self._appended_at_ms = self.stored_at_ms
+        start = self._next_start()
+        self._drop_descriptors()
+        if len(self._left) >= UNFLUSHED_FILES_MAX:
+            reason = f"waits until one of {UNFLUSHED_FILES_MAX} full files is flushed"
+            raise FileNotReadyError(self.files.path_of(start), reason)
+        made = self._ahead.take(start)
+        try:
             self.write_out()
-        self._use(new)
+        except StoreWriteError:
+            made.close()
+            raise
+        old = self._current
+        is_filled = old is not None and old.end - self.next_offset >= BLANK_BYTES_MIN
+        try:
+            if old is not None and is_filled and self.next_offset > self._limit:
+                self._extend(old, self.next_offset + BLANK_BYTES_MIN)
+        except StoreFullError:
+            made.close()
+            raise
+        new = self.files.add_file(start, durable=True, prepared=made)
+        if old is not None and is_filled:
+            self._unwritten.append(encode_blank(old.end - self.next_offset))
+            self.write_out()
+        if old is not None:
+            self._left.append(old)
+        self._use(new, allocated=new.end)
         self.next_offset = self.wrote_offset = start
-        self.prepare_next()
+        self._ahead.make(self._next_start())
 
-    def prepare_next(self) -> None:
-        """Have the worker make the file after the current one, unless that is done or has failed lately."""
-        current = self._current
-        if current is None or self._next is not None:
+    @property
+    def is_flush_due(self) -> bool:
+        """Say whether so many files are full and not flushed that nobody should wait for the usual time to flush."""
+        return len(self._left) > UNFLUSHED_FILES_MAX // 2
+
+    def _drop_descriptors(self) -> None:
+        """Close the descriptors of files that are full and flushed."""
+        for file in self._left:
+            # A file that the log has forgotten belongs to the worker that removes it.
+            if file.end <= self.flushed_offset and self.files.find(file.start) is file:
+                file.file.drop_descriptor()
+        self._left = [file for file in self._left if file.end > self.flushed_offset]
+
+    def _next_start(self) -> int:
+        """Return where the file after the current one starts; without a current one, the file that is written first."""
+        if self._current is not None:
+            return self._current.end
+        start = self.files.start_of(self.next_offset)
+        return start if start == self.next_offset else start + self.files.file_size
+
+    def start_new_file(self) -> None:
+        """Fill up the current file, on the disk too, and go on in a new one.
+
+        Waits for the new one; part of the start.
+
+        Raises:
+            StoreFullError: There is no new one.
+            StoreWriteError: The filler could not be written.
+            OSError: The filler could not be synced.
+        """
+        old = self._current
+        if old is None:
             return
-        start = current.end
-        files, path, size = self._files, self.files.path_of(start), self.files.file_size
-        self._next = (start, self._worker.submit(lambda: create_file(files, path, size, durable=True)))
+        self._ahead.wait_for(self._next_start())
+        self._roll(BLANK_BYTES_MIN)
+        old.sync()
+        self.flushed_offset = self.next_offset
 
-    def retry_next(self) -> None:
-        """Forget that making the next file failed, and try again; called now and then."""
-        self._last_failure = None
-        if self._next is not None and self._next[1].done() and self._next[1].exception() is not None:
-            self._next = None
-        self.prepare_next()
+    def leave_missing_file(self) -> str | None:
+        """Go on in a new file if somebody took the current one away: nothing in it would survive the process.
+
+        Returns:
+            The path of the file that is gone, or None.
+
+        Raises:
+            StoreFullError: There is no new one.
+            FileNotReadyError: It is still being made.
+            StoreWriteError: The old one can't be written any more.
+        """
+        old = self._current
+        if old is None or not is_gone(self._files, old.path):
+            return None
+        self._roll(BLANK_BYTES_MIN)
+        return old.path
+
+    def open_room(self) -> None:
+        """Wait until there is room for LOG_AHEAD_BYTES, or all files ahead are made; part of the start.
+
+        A disk that is full now is no reason not to start: messages can be read, and there may be room later.
+        """
+        room = self._current.end - self.next_offset if self._current is not None else 0
+        self._ahead.wait_for_room(self._next_start(), LOG_AHEAD_BYTES - room)
+
+    def tend_files(self) -> None:
+        """Try again to make files where that failed, and close descriptors that nobody needs; called now and then."""
+        self._ahead.retry(self._next_start())
+        self._drop_descriptors()
 
     @property
     def full_reason(self) -> str | None:
-        """Say why there will be no next file, or None."""
-        if self._last_failure is not None:
-            return str(self._last_failure)
-        if self._next is not None and self._next[1].done():
-            error = self._next[1].exception()
-            return str(error) if error is not None else None
-        return None
-
-    def _take_next(self, start: int) -> Any:
-        """Return the file made ahead, or None where there is none.
-
-        Raises:
-            StoreFullError: Making it has failed, and it is too soon to try again.
-        """
-        if self._last_failure is not None:
-            raise self._last_failure
-        if self._next is None:
-            return None
-        prepared_start, future = self._next
-        self._next = None
-        assert prepared_start == start, f"the file for {prepared_start} was made ahead, not {start}"
-        try:
-            return future.result()
-        except StoreFullError as error:
-            self._last_failure = error
-            raise
-
-    def record(self, physical_offset: int) -> bytes | None:
-        """Return a copy of the record at an offset, if it is one that proves itself and may be read."""
-        file = self.files.find(physical_offset)
-        end = min(file.end, self.confirm_offset) if file is not None else 0
-        if file is None or end - physical_offset < BLANK_BYTES_MIN:
-            return None
-        size, _ = peek(file.memory, physical_offset - file.start)
-        if not 0 < size <= end - physical_offset:
-            return None
-        at = physical_offset - file.start
-        data = bytes(file.memory[at : at + size])
-        examined = examine(data, 0, end=size, base=physical_offset, mark=self.mark)  # type: ignore[arg-type]
-        return data if examined.problem is None else None
-
-    def stored_at(self, physical_offset: int) -> int | None:
-        """Return the store time of the record at an offset, if it proves itself."""
-        file = self.files.find(physical_offset)
-        if file is None:
-            return None
-        end = min(file.end, self.confirm_offset) - file.start
-        examined = examine(file.memory, physical_offset - file.start, end=end, base=file.start, mark=self.mark)
-        return examined.head.stored_at_ms if examined.head is not None and examined.problem is None else None
-
-    def first_stored_at(self) -> int | None:
-        """Return the store time of the oldest record that can be read, or None."""
-        for _, head, _ in self.scan(lambda start, end: None).records(self.min_offset, self.confirm_offset):
-            return head.stored_at_ms
-        return None
+        """Say why there is no next file, or None; None also while it is being made."""
+        return self._ahead.full_reason(self._next_start())
 
     def scan(self, on_lost: OnLost) -> LogScan:
         """Return a way through the log, see LogScan."""
         return LogScan(self.files, mark=self.mark, on_lost=on_lost)
+
+    def find_head(self, offset: int) -> RecordHead | None:
+        """Return the head of the record at an offset; None where none proves itself, or the disk can't read it."""
+        file = self.files.find(offset)
+        return find_head(file, offset - file.start, self.mark) if file is not None else None
 
     def unflushed_files(self) -> Iterator[MappedFile]:
         """Return the files with bytes between the flushed and the written offset, oldest first; for the worker."""
@@ -297,10 +364,6 @@ class CommitLog:
         return iter([file for file in list(self.files) if file.end > flushed and file.start < wrote])
 
     def close(self) -> None:
-        """Close all files; a file made ahead is left empty on the disk."""
-        if self._next is not None:
-            future = self._next[1]
-            self._next = None
-            if future.exception() is None:
-                future.result().close()
+        """Close all files, after the worker has ended; files made ahead are left empty on the disk."""
+        self._ahead.close()
         self.files.close()

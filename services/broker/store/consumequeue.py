@@ -8,12 +8,14 @@ Two ends are kept apart: `next_offset` is given to the next message put, `max_of
 between lie messages that are in the CommitLog and not dispatched yet.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from errno import EIO
 from typing import Final
 
 from gantry.model.names import check_topic
 from gantry.model.record import TOPIC_BYTES_MAX_V1
-from gantry.runtime.files import FileSystem, Memory
+from gantry.runtime.openfiles import OpenFiles
+from gantry.runtime.telemetry import logger
 from gantry.storeformat.layout import (
     CONSUME_QUEUE_DIR,
     FILLER_SIZE,
@@ -23,13 +25,22 @@ from gantry.storeformat.layout import (
     ConsumeQueueUnit,
     decode_unit,
 )
-from gantry.storeformat.resync import find_used_end
-from services.broker.store.mappedfile import MappedFile
-from services.broker.store.mappedfilequeue import MappedFileQueue
+from services.broker.store.errors import StoreReadError
+from services.broker.store.pages import Pages
+from services.broker.store.queuefile import QueueFile
+from services.broker.store.queuefiles import QueueFiles
 
 BLANK_UNIT: Final = bytes(UNIT_SIZE_BYTES)
 TOPIC_LENGTH_MAX: Final = 255
 _SEARCHED_BYTES: Final = UNIT_SIZE_BYTES << 16
+_TAIL_BYTES: Final = UNIT_SIZE_BYTES * 204  # About a page.
+# The first unit looked at is mostly the one; copying thousands would read for nothing.
+_SOUGHT_AT_FIRST: Final = 4
+_SOUGHT_AT_ONCE: Final = 4096
+# Recovery compares unit after unit, of all queues in turn.
+_READ_AHEAD: Final = 64
+
+log = logger("broker.store")
 
 
 class ConsumeQueue:
@@ -38,18 +49,23 @@ class ConsumeQueue:
     Attributes:
         topic: Its name; `topic_bytes` as it is encoded, `topic_field` as records carry it, length in front.
         queue_id: Within the topic.
-        min_offset: The first unit whose record the CommitLog still has.
+        min_offset: The first unit whose record the CommitLog still has, if it begins at `corrected_to`.
+        min_record: Where that record lies in the CommitLog; -1 where that is not known.
         max_offset: Where the next unit goes.
         next_offset: What the next message put gets.
         pending: Units of this round of dispatch, to be written together.
     """
 
     __slots__ = (
+        "_ahead",
+        "_ahead_at",
+        "corrected_to",
         "files",
-        "flushed_offset",
         "max_offset",
         "min_offset",
+        "min_record",
         "next_offset",
+        "pages",
         "pending",
         "pending_from",
         "queue_id",
@@ -60,7 +76,9 @@ class ConsumeQueue:
         "version",
     )
 
-    def __init__(self, files: FileSystem, root: str, topic: str, queue_id: int, file_size: int) -> None:
+    def __init__(  # noqa: PLR0917 - what a queue is, in the order of its path.
+        self, pool: OpenFiles, root: str, topic: str, queue_id: int, file_size: int, pages: Pages | None = None
+    ) -> None:
         # The topic becomes a folder's name, and it may come from a damaged record.
         check_topic(topic, length_max=TOPIC_LENGTH_MAX)
         self.topic = topic
@@ -68,28 +86,60 @@ class ConsumeQueue:
         self.version = 1 if len(self.topic_bytes) <= TOPIC_BYTES_MAX_V1 else 2
         self.topic_field = len(self.topic_bytes).to_bytes(self.version) + self.topic_bytes
         self.queue_id = queue_id
-        self.files = MappedFileQueue(files, f"{root}/{CONSUME_QUEUE_DIR}/{topic}/{queue_id}", file_size)
+        self.pages = pages or Pages()
+        self.files = QueueFiles(pool, f"{root}/{CONSUME_QUEUE_DIR}/{topic}/{queue_id}", file_size)
         self.min_offset = 0
+        self.corrected_to = 0
+        self.min_record = -1
         self.max_offset = 0
         self.next_offset = 0
-        self.flushed_offset = 0
         self.skipped = 0
+        # Units that recovery read ahead, from a position on; none of them lies at or behind the end.
+        self._ahead = b""
+        self._ahead_at = 0
         self.pending: list[bytes] = []
         self.pending_from = 0
 
-    def load(self, *, thorough: bool) -> None:
-        """Open the files and find the end: the first blank unit, or with `thorough` the last one that is not blank."""
-        gone = self.files.load(is_derived=True)
+    def load(self, *, thorough: bool, on_mend: Callable[[], None] | None = None) -> None:
+        """Open the files and find the end.
+
+        Args:
+            thorough: The end is behind the last unit that is not blank, else in front of the first blank one.
+            on_mend: Called before files are changed, since their size is wrong or the disk can't read them; may refuse.
+        """
+        gone = self.files.load(is_derived=True, on_mend=on_mend)
         first, last = self.files.first, self.files.last
         if first is None or last is None:
             return
         # A file that a crash left without a byte is a hole, which recovery will fill.
         self.min_offset = min([first.start, *gone]) // UNIT_SIZE_BYTES
-        if thorough:
-            end = max((_end_of_units(file) for file in self.files), default=first.start)
-        else:
-            end = _first_blank(last)
-        self.max_offset = self.next_offset = self.flushed_offset = end // UNIT_SIZE_BYTES
+        self.max_offset = self.next_offset = self._find_end(last, on_mend, thorough=thorough) // UNIT_SIZE_BYTES
+
+    def _find_end(self, last: QueueFile, on_mend: Callable[[], None] | None, *, thorough: bool) -> int:
+        if not thorough:
+            try:
+                # Readers and `correct_min` need the first unit of all.
+                self.unit(self.min_offset)
+                return _first_blank(last)
+            except OSError as error:
+                if error.errno != EIO:
+                    raise
+        self.files.rescue(on_mend)
+        return max(map(_end_of_units, self.files))
+
+    @property
+    def is_blank(self) -> bool:
+        """Say whether the queue has no unit and never had one that a file knows of."""
+        return self.max_offset == 0
+
+    def prepare(self) -> None:
+        """Make the first file with its first block, so that the first message finds its place.
+
+        Raises:
+            StoreFullError: That is not possible; nothing has changed.
+        """
+        if len(self.files) == 0:
+            self.files.add_file(self.files.start_of(self.next_offset * UNIT_SIZE_BYTES))
 
     def find_blank(self) -> int | None:
         """Return the first unit before the end that was never written, or whose file is missing; None if none is."""
@@ -99,7 +149,7 @@ class ConsumeQueue:
             file = self.files.find(start)
             if file is None:
                 return start // UNIT_SIZE_BYTES
-            found = _find_blank(file.memory, start - file.start, min(end, file.end) - file.start)
+            found = _find_blank(file, start - file.start, min(end, file.end) - file.start)
             if found is not None:
                 return (file.start + found) // UNIT_SIZE_BYTES
             start = file.end
@@ -111,7 +161,7 @@ class ConsumeQueue:
         file = self.files.find(position)
         if file is None:
             return ConsumeQueueUnit(0, 0, 0)
-        return decode_unit(file.memory, position - file.start)
+        return decode_unit(self.pages.read(file, position, UNIT_SIZE_BYTES), 0)
 
     def units(self, index: int, count: int) -> bytes:
         """Return up to `count` units from `index` on, those that lie in one file and before the end."""
@@ -122,18 +172,19 @@ class ConsumeQueue:
             following = self.files.following(position)
             end = self.max_offset if following is None else min(following.start // UNIT_SIZE_BYTES, self.max_offset)
             return BLANK_UNIT * min(count, end - index)
-        at = position - file.start
-        end = min(at + count * UNIT_SIZE_BYTES, self.max_offset * UNIT_SIZE_BYTES - file.start, len(file.memory))
-        return bytes(file.memory[at:end])
+        end = min(position + count * UNIT_SIZE_BYTES, self.max_offset * UNIT_SIZE_BYTES, file.end)
+        return self.pages.read(file, position, end - position) if end > position else b""
 
     def first_sound(self, index: int, end: int) -> tuple[int, ConsumeQueueUnit] | None:
         """Return the first unit from `index` on and before `end` that stands for a message, with its index."""
+        count = _SOUGHT_AT_FIRST
         while index < end:
-            data = self.units(index, min(end - index, 4096))
+            data = self.units(index, min(end - index, count))
             for position, (physical_offset, size, tags_code) in enumerate(UNIT.iter_unpack(data)):
                 if is_message_unit(physical_offset, size):
                     return index + position, ConsumeQueueUnit(physical_offset, size, tags_code)
             index += len(data) // UNIT_SIZE_BYTES
+            count = _SOUGHT_AT_ONCE
         return None
 
     def append(self, index: int, units: bytes) -> None:
@@ -145,8 +196,15 @@ class ConsumeQueue:
         if index > self.max_offset:
             index = self._fill_to(index)
         count = len(units) // UNIT_SIZE_BYTES
-        self._make_files(index, index + count)
-        self.files.write(index * UNIT_SIZE_BYTES, units)
+        position = index * UNIT_SIZE_BYTES
+        last = self.files.last
+        if last is not None and last.start <= position and position + len(units) <= last.end:
+            last.write(position - last.start, units)
+        else:
+            self._make_files(index, index + count)
+            self.files.write(position, units)
+        if self.min_record < 0 and index == self.min_offset:
+            self.min_record = decode_unit(units).physical_offset
         if index + count > self.max_offset:
             self.max_offset = index + count
             self.next_offset = max(self.next_offset, self.max_offset)
@@ -184,13 +242,17 @@ class ConsumeQueue:
         file = self.files.find(position)
         if file is None:
             file = self.files.add_file(self.files.start_of(position))
-        at = position - file.start
-        if file.memory[at : at + UNIT_SIZE_BYTES] == unit:
+            self.min_offset = min(self.min_offset, index)
+        at = position - self._ahead_at
+        if not 0 <= at < len(self._ahead):
+            self._ahead, self._ahead_at, at = self.units(index, _READ_AHEAD), position, 0
+        if self._ahead[at : at + UNIT_SIZE_BYTES] == unit:
             return False
-        file.write(at, unit)
+        self._ahead = b""
+        file.write(position - file.start, unit)
         return True
 
-    def cut(self, index: int) -> list[MappedFile]:
+    def cut(self, index: int) -> list[QueueFile]:
         """Make `index` the end: wipe the units from there on, and return the files that are no longer needed."""
         dropped = self.files.drop_from(-(-index * UNIT_SIZE_BYTES // self.files.file_size) * self.files.file_size)
         last = self.files.last
@@ -198,7 +260,8 @@ class ConsumeQueue:
             last.zero_from(index * UNIT_SIZE_BYTES - last.start)
         self.max_offset = self.next_offset = index
         self.min_offset = min(self.min_offset, index)
-        self.flushed_offset = min(self.flushed_offset, index)
+        self.min_record = -1
+        self._ahead = b""
         return dropped
 
     def first_from(self, physical_offset: int) -> int:
@@ -214,21 +277,50 @@ class ConsumeQueue:
         return low
 
     def correct_min(self, log_min_offset: int) -> None:
-        """Let the queue begin with the first unit whose record the CommitLog still has."""
-        first = self.files.first
-        if first is None:
-            return
-        self.min_offset = max(self.min_offset, first.start // UNIT_SIZE_BYTES)
-        low = self.first_from(log_min_offset)
-        found = self.first_sound(low, self.max_offset)
-        self.min_offset = found[0] if found is not None else self.max_offset
+        """Let the queue begin with the first unit whose record the CommitLog still has.
 
-    def expired(self, log_min_offset: int) -> list[MappedFile]:
+        If the disk can't read a unit that says so, the queue begins with its first file; readers go over what is gone.
+
+        Raises:
+            NotInMemoryError: A unit is not in memory, and the pages are guarded; nothing has changed.
+        """
+        self._ahead = b""
+        first = self.files.first
+        if self.min_record < log_min_offset and first is not None:
+            start = max(self.min_offset, first.start // UNIT_SIZE_BYTES)
+            try:
+                self._begin_at(self._first_kept(log_min_offset, start))
+            except (StoreReadError, OSError) as error:
+                _check_unreadable(error)
+                log.warning("the disk can't read where a queue begins", path=self.files.folder, reason=str(error))
+                self.min_offset, self.min_record = start, -1
+        self.corrected_to = log_min_offset
+
+    def _first_kept(self, log_min_offset: int, start: int) -> tuple[int, ConsumeQueueUnit] | None:
+        found = self.first_sound(start, self.max_offset)
+        if found is not None and found[1].physical_offset < log_min_offset:
+            found = self.first_sound(self.first_from(log_min_offset), self.max_offset)
+        return found
+
+    def _begin_at(self, found: tuple[int, ConsumeQueueUnit] | None) -> None:
+        if found is not None:
+            self.min_offset, self.min_record = found[0], found[1].physical_offset
+        else:
+            self.min_offset, self.min_record = self.max_offset, -1
+
+    def expired(self, log_min_offset: int) -> list[QueueFile]:
         """Forget the files whose messages are all gone, never the last one, and return them."""
         keep_from = 0
         for file in self.files:
-            last = file.end // UNIT_SIZE_BYTES - 1
-            if file is self.files.last or self._newest_offset(file.start // UNIT_SIZE_BYTES, last) >= log_min_offset:
+            if file is self.files.last:
+                break
+            try:
+                newest = self._newest_offset(file.start // UNIT_SIZE_BYTES, file.end // UNIT_SIZE_BYTES - 1)
+            except OSError as error:
+                _check_unreadable(error)
+                log.warning("a file stays, since the disk can't read what is in it", path=file.path, reason=str(error))
+                break
+            if newest >= log_min_offset:
                 break
             keep_from = file.end
         return self.files.drop_before(keep_from, count_max=len(self.files))
@@ -253,37 +345,52 @@ class ConsumeQueue:
         return iter(range(self.min_offset, self.max_offset))
 
 
+def _check_unreadable(error: Exception) -> None:
+    """Raise an error of the operating system again that is not about bytes which the disk can't read."""
+    if isinstance(error, OSError) and error.errno != EIO:
+        raise error
+
+
 def is_message_unit(physical_offset: int, size: int) -> bool:
     """Say whether a unit stands for a message: it is neither blank nor filler nor nonsense."""
     return 0 < size < FILLER_SIZE and physical_offset >= 0
 
 
-def _end_of_units(file: MappedFile) -> int:
-    end = find_used_end(file.memory, 0, end=len(file.memory))
-    return file.start + -(-end // UNIT_SIZE_BYTES) * UNIT_SIZE_BYTES
+def _end_of_units(file: QueueFile) -> int:
+    return file.start + -(-file.used_end() // UNIT_SIZE_BYTES) * UNIT_SIZE_BYTES
 
 
-def _first_blank(file: MappedFile) -> int:
-    """Binary search: after an orderly stop units have no blanks between them."""
-    low, high = 0, len(file.memory) // UNIT_SIZE_BYTES
+def _first_blank(file: QueueFile) -> int:
+    """Return the end after an orderly stop, when units have no blanks between them.
+
+    It lies within the last page that has data, where the file system knows which that is. Otherwise a binary search
+    finds it.
+    """
+    high = -(-file.file.data_end(0) // UNIT_SIZE_BYTES)
+    low = max(0, high - _TAIL_BYTES // UNIT_SIZE_BYTES)
+    high = min(high, file.file.size_bytes // UNIT_SIZE_BYTES)
+    tail = file.read(low * UNIT_SIZE_BYTES, (high - low) * UNIT_SIZE_BYTES)
+    if low > 0 and tail[:UNIT_SIZE_BYTES] == BLANK_UNIT:
+        low, high, tail = 0, low, b""
+    first = low
     while low < high:
         middle = (low + high) // 2
-        at = middle * UNIT_SIZE_BYTES
-        if file.memory[at : at + UNIT_SIZE_BYTES] == BLANK_UNIT:
+        at = (middle - first) * UNIT_SIZE_BYTES
+        unit = tail[at : at + UNIT_SIZE_BYTES] if tail else file.read(middle * UNIT_SIZE_BYTES, UNIT_SIZE_BYTES)
+        if unit == BLANK_UNIT:
             high = middle
         else:
             low = middle + 1
     return file.start + low * UNIT_SIZE_BYTES
 
 
-def _find_blank(memory: Memory, start: int, end: int) -> int | None:
+def _find_blank(file: QueueFile, start: int, end: int) -> int | None:
     """Return the position of the first blank unit in a range.
 
-    Searched in copies: in 3.11 a map's own `find` compares byte by byte, that of bytes runs at memory speed. Twenty
-    zeros in a row never stand in units that follow each other, since each unit's size is not zero.
+    Twenty zeros in a row never stand in units that follow each other, since each unit's size is not zero.
     """
     for at in range(start, end, _SEARCHED_BYTES):
-        data = bytes(memory[at : min(at + _SEARCHED_BYTES, end)])
+        data = file.read(at, min(_SEARCHED_BYTES, end - at))
         found = data.find(BLANK_UNIT)
         while found >= 0:
             unit = -(-found // UNIT_SIZE_BYTES) * UNIT_SIZE_BYTES

@@ -1,51 +1,109 @@
-"""All ConsumeQueues of a store, by topic and queue id."""
+"""All ConsumeQueues of a store, by topic and queue id.
+
+There may be tens of thousands. So nothing here goes through all of them while the store runs, except over what is in
+memory: which files are dirty the pool knows, and a queue learns when it is looked up that its first messages expired.
+"""
 
 from collections.abc import Callable, Iterator
 
 from gantry.model.errors import InvalidNameError
-from gantry.runtime.files import FileSystem
-from gantry.storeformat.layout import CONSUME_QUEUE_DIR, UNIT_SIZE_BYTES
+from gantry.runtime.openfiles import OpenFiles
+from gantry.storeformat.layout import CONSUME_QUEUE_DIR, UNIT_SIZE_BYTES, parse_file_name
+from gantry.storeformat.scan import usual_size
 from services.broker.store.consumequeue import ConsumeQueue
-from services.broker.store.mappedfile import MappedFile
+from services.broker.store.errors import CorruptStoreError, StoreFullError
+from services.broker.store.pages import Pages
 from services.broker.store.settings import StoreSettings
-
-PAGE_BYTES = 4096
 
 
 class ConsumeQueueStore:
     """The table (topic, queue id) → ConsumeQueue, and what concerns all of them.
 
-    Concurrency: the store's thread only. What `take_unflushed` returns is synced by a worker.
+    Concurrency: the store's thread only.
+
+    Attributes:
+        table: The queues. Readers use `find`: a queue that is taken from the table may begin with removed messages.
+        log_min_offset: Where the CommitLog begins; no queue that `find` returns begins before it.
+        skipped_units: The sum over all queues.
     """
 
-    def __init__(self, files: FileSystem, settings: StoreSettings) -> None:
-        self._files = files
+    def __init__(self, pool: OpenFiles, settings: StoreSettings, pages: Pages | None = None) -> None:
+        self._pool = pool
+        self._files = pool.files
+        self._pages = pages or Pages()
         self._root = settings.root_dir
+        self._top = f"{self._root}/{CONSUME_QUEUE_DIR}"
         self._file_size = settings.mapped_file_size_consume_queue
         self.table: dict[tuple[str, int], ConsumeQueue] = {}
+        self.log_min_offset = 0
+        self.skipped_units = 0
         self._unsynced_folders: set[str] = set()
+        self.was_mended = False
+        """A file had to be mended before it could be opened, so that not even an orderly stop vouches for all units."""
+        self._is_size_right = False
 
-    def load(self, *, thorough: bool) -> None:
+    def load(self, *, thorough: bool, on_mend: Callable[[], None] | None = None) -> None:
         """Open every queue that has a folder.
 
+        Args:
+            thorough: Look behind blank units for the queues' ends.
+            on_mend: Called once, before the first file is mended. A mended file doesn't show that units are missing, so
+                the caller makes sure that the next start does not take the store for one that was left in order.
+
         Raises:
-            CorruptStoreError: A file has another size than the settings say.
+            CorruptStoreError: The files have another size than the setting says.
         """
-        top = f"{self._root}/{CONSUME_QUEUE_DIR}"
+        top = self._top
+
+        def before_mending() -> None:
+            if not self._is_size_right:
+                self._check_setting()
+                self._is_size_right = True
+                if on_mend is not None:
+                    on_mend()
+
         for topic in self._files.list_dir(top):
             for name in self._files.list_dir(f"{top}/{topic}"):
                 if not (name.isascii() and name.isdigit() and self._files.is_dir(f"{top}/{topic}/{name}")):
                     continue
                 try:
-                    queue = ConsumeQueue(self._files, self._root, topic, int(name), self._file_size)
+                    queue = self._new(topic, int(name))
                 except InvalidNameError:
                     continue  # Not a topic's folder: nothing of ours, left alone.
-                queue.load(thorough=thorough)
+                queue.load(thorough=thorough, on_mend=before_mending)
+                self.was_mended = self.was_mended or queue.files.was_mended
                 self.table[topic, int(name)] = queue
 
+    def _check_setting(self) -> None:
+        """Refuse to put files right that all have another size: then it is the setting that has to be put right.
+
+        Raises:
+            CorruptStoreError: No file has the setting's size, and they don't fit a larger one either.
+        """
+        sizes, starts = [], []
+        for topic in self._files.list_dir(self._top):
+            for name in self._files.list_dir(f"{self._top}/{topic}"):
+                for file, size in self._files.list_files(f"{self._top}/{topic}/{name}"):
+                    start = parse_file_name(file)
+                    if start is not None and size > 0:
+                        sizes.append(size)
+                        starts.append(start)
+        usual, expected = usual_size(sizes), self._file_size
+        is_changed = usual > expected or any(start % expected for start in starts)
+        if is_changed and expected not in sizes and usual % UNIT_SIZE_BYTES == 0:
+            raise CorruptStoreError(
+                self._top,
+                f"its files have {usual} bytes, and mapped_file_size_consume_queue says {expected}; start with the "
+                f"setting that the files were made with: mapped_file_size_consume_queue={usual}",
+            )
+
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """Return a queue, or None."""
-        return self.table.get((topic, queue_id))
+        """Return a queue that begins with the first record the CommitLog still has, or None."""
+        queue = self.table.get((topic, queue_id))
+        if queue is not None and queue.corrected_to != self.log_min_offset:
+            # Correcting all queues at once would hold the loop when files of the log go.
+            queue.correct_min(self.log_min_offset)
+        return queue
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
         """Return a queue, which gets its folder with its first unit.
@@ -55,25 +113,55 @@ class ConsumeQueueStore:
         """
         queue = self.table.get((topic, queue_id))
         if queue is None:
-            queue = ConsumeQueue(self._files, self._root, topic, queue_id, self._file_size)
-            self.table[topic, queue_id] = queue
+            queue = self.table[topic, queue_id] = self._new(topic, queue_id)
+        return queue
+
+    def _new(self, topic: str, queue_id: int) -> ConsumeQueue:
+        return ConsumeQueue(self._pool, self._root, topic, queue_id, self._file_size, self._pages)
+
+    def prepare(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return a queue that has its folder, its first file and that file's first block, so that a message can follow.
+
+        Raises:
+            InvalidNameError: The name can't be a topic's.
+            StoreFullError: The file system refuses; a queue that was not there is not there.
+        """
+        queue = self.table.get((topic, queue_id))
+        if queue is None:
+            queue = self._new(topic, queue_id)
+        if len(queue.files) == 0:
+            try:
+                self.make_folder(queue)
+            except OSError as error:
+                raise StoreFullError(queue.files.folder, error) from error
+            queue.prepare()
+            self._note_folder(queue)
+        self.table[topic, queue_id] = queue
         return queue
 
     def append(self, queue: ConsumeQueue, index: int, units: bytes) -> None:
         """Write units, and make the queue's folder if these are its first.
 
         Raises:
-            StoreFullError: A file can't be made.
+            StoreFullError: A file can't be made or extended.
+            OSError: The disk refuses.
         """
         if len(queue.files) == 0:
             self.make_folder(queue)
+        skipped = queue.skipped
         queue.append(index, units)
+        self.skipped_units += queue.skipped - skipped
+        if queue.files.folder_is_dirty:
+            self._note_folder(queue)
+
+    def _note_folder(self, queue: ConsumeQueue) -> None:
+        self._unsynced_folders.add(queue.files.folder)
+        queue.files.folder_is_dirty = False
 
     def make_folder(self, queue: ConsumeQueue) -> None:
-        """Make a queue's folder; the names above it are synced with the next thorough flush."""
+        """Make a queue's folder; its name and those above it are synced with the next thorough flush."""
         self._files.make_dirs(queue.files.folder)
-        top = f"{self._root}/{CONSUME_QUEUE_DIR}"
-        self._unsynced_folders |= {self._root, top, f"{top}/{queue.topic}"}
+        self._unsynced_folders |= {self._root, self._top, f"{self._top}/{queue.topic}"}
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(list(self.table.values()))
@@ -87,65 +175,38 @@ class ConsumeQueueStore:
         ends = (queue.newest_message() for queue in self)
         return max((unit.physical_offset + unit.size_bytes for _, unit in filter(None, ends)), default=0)
 
-    def take_unflushed(self, *, pages_min: int) -> tuple[list[MappedFile], list[str]]:
-        """Return what to sync: files with at least so many unflushed pages (0: any), and, for 0, folders.
-
-        The caller hands them to a worker; from here on they count as flushed.
-        """
-        dirty: list[MappedFile] = []
-        folders: list[str] = []
-        for queue in self:
-            written = queue.max_offset * UNIT_SIZE_BYTES // PAGE_BYTES
-            if pages_min and written - queue.flushed_offset * UNIT_SIZE_BYTES // PAGE_BYTES < pages_min:
-                continue
-            dirty += queue.files.dirty_files()
-            queue.flushed_offset = queue.max_offset
-            if queue.files.folder_is_dirty and pages_min == 0:
-                queue.files.folder_is_dirty = False
-                folders.append(queue.files.folder)
-        if pages_min == 0:
-            # Deepest first, so that a name is never durable before what it names.
-            folders += sorted(self._unsynced_folders, key=len, reverse=True)
-            self._unsynced_folders.clear()
-        return dirty, folders
+    def take_unsynced_folders(self) -> set[str]:
+        """Return the folders with names that are not durable yet; from here on they count as synced."""
+        folders, self._unsynced_folders = self._unsynced_folders, set()
+        return folders
 
     def correct_min(self, log_min_offset: int) -> None:
-        """Let every queue begin with the first record that the CommitLog still has."""
+        """Let every queue begin with the first record that the CommitLog still has, and sum up; the end of recovery.
+
+        Queues that only a damaged record or a refused message speaks of, without any file, go.
+        """
+        self.log_min_offset = log_min_offset
         for queue in self:
             queue.correct_min(log_min_offset)
+            if queue.files.folder_is_dirty:
+                self._note_folder(queue)
+            if len(queue.files) == 0:
+                del self.table[queue.topic, queue.queue_id]
+        self.skipped_units = sum(queue.skipped for queue in self)
 
-    def expire(self, log_min_offset: int) -> list[MappedFile]:
-        """Forget the files whose messages are gone, in all queues, and return them."""
-        dropped: list[MappedFile] = []
-        for queue in self:
-            dropped += queue.expired(log_min_offset)
-            queue.correct_min(log_min_offset)
-        return dropped
-
-    def drop_topic(self, topic: str) -> Callable[[], None]:
-        """Forget a topic's queues; return the job that removes their files and folders."""
+    def forget_topic(self, topic: str) -> list[ConsumeQueue]:
+        """Forget a topic's queues, close their files and return them; the files are the caller's to remove."""
         queues = [queue for queue in self if queue.topic == topic]
         for queue in queues:
-            del self.table[topic, queue.queue_id]
-        folder = f"{self._root}/{CONSUME_QUEUE_DIR}/{topic}"
-        files = self._files
+            self.forget(queue)
+        return queues
 
-        def remove() -> None:
-            for queue in queues:
-                queue.files.close()
-            for name in files.list_dir(folder):
-                inner = f"{folder}/{name}"
-                for file in files.list_dir(inner):
-                    files.remove(f"{inner}/{file}")
-                if files.is_dir(inner):
-                    files.remove_dir(inner)
-            if files.is_dir(folder):
-                files.remove_dir(folder)
-                files.sync_dir(f"{self._root}/{CONSUME_QUEUE_DIR}")
+    def forget(self, queue: ConsumeQueue) -> None:
+        """Forget one queue and close its files; they are the caller's to remove."""
+        del self.table[queue.topic, queue.queue_id]
+        queue.files.close()
+        self.skipped_units -= queue.skipped
 
-        return remove
-
-    def close(self) -> None:
-        """Close all files."""
-        for queue in self:
-            queue.files.close()
+    def holds(self, queue: ConsumeQueue) -> bool:
+        """Say whether a queue is one of these; it is not after its topic was deleted."""
+        return self.table.get((queue.topic, queue.queue_id)) is queue

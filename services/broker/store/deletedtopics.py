@@ -1,23 +1,31 @@
 """Which topics were deleted, and up to where in the CommitLog their records are dead: `config/gantry-deletions.json`.
 
-The records of a deleted topic stay in the log until their files go, and recovery builds queues from the log, after an orderly
-stop those of the last file. Without a note of the deletion they would be back, and a topic of that name that is made later
-would begin with them.
+The records of a deleted topic stay in the log until their files go, and recovery builds queues from the log. Without a
+note of the deletion they would be back, and a topic of that name that is made later would begin with them.
 
-A record is dead if it lies before the log's end at the deletion and was stored by then. Either would do while only we write
-the log; both have to hold, so that no mixture of files from different times can hide a message that was sent later.
+A record is dead if it lies before the log's end at the deletion and was stored by then. Either condition would do while
+only we write the log; both have to hold, so that no mixture of files from different times can hide a message that was
+sent later. Store times never go back in the log, and the deletion's time is never before the last of them, so that a
+clock that is set back makes no dead record alive.
 
-    {"topics": {"T": {"log_end": 621, "deleted_at_ms": 1700000000000}}}
+A deletion is unsaved until the broker has saved its own tables without the topic. After a crash before that, the next
+start still finds the topic in those tables, and removes it there too.
+
+A deletion is recent until the next start has settled it: only a deletion of the life that crashed explains that queues
+have fewer units than at that life's start.
+
+    {"topics": {"T": {"log_end": 621, "deleted_at_ms": 1700000000000, "is_saved": false, "is_recent": true}}}
 """
 
 import json
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from gantry.runtime.files import FileSystem, write_atomically
 from gantry.runtime.telemetry import logger
 from gantry.storeformat.layout import DELETIONS_FILE
 
-# A megabyte or so. The oldest ones go first: their records are the next to go with the log's files.
+# A megabyte or so. The oldest saved ones go first: their records are the next to go with the log's files.
 DELETIONS_MAX: Final = 10_000
 
 log = logger("broker.store")
@@ -28,12 +36,14 @@ class Deletion(NamedTuple):
 
     log_end: int
     deleted_at_ms: int
+    is_saved: bool = True
+    is_recent: bool = False
 
 
 class DeletedTopics:
-    """The deletions that the CommitLog still has records from before of.
+    """The deletions of topics that the CommitLog still has records of.
 
-    Concurrency: the store's thread.
+    Concurrency: the store's thread. `add` and `mark_saved` return jobs for one worker, which runs them in order.
     """
 
     def __init__(self, files: FileSystem, root: str) -> None:
@@ -68,36 +78,84 @@ class DeletedTopics:
         Where the log ends earlier than at a deletion, what is appended now must not count as dead.
         """
         self._table = {
-            topic: Deletion(min(deletion.log_end, log_end), deletion.deleted_at_ms)
+            topic: deletion._replace(log_end=min(deletion.log_end, log_end), is_recent=False)
             for topic, deletion in self._table.items()
-            if deletion.log_end > log_min
+            if deletion.log_end > log_min or not deletion.is_saved
         }
         if self._table != self._written:
-            self._write()
+            self._write(dict(self._table))
 
-    def add(self, topic: str, log_end: int, now_ms: int, *, log_min: int) -> None:
-        """Note a deletion; durable, unless the disk refuses: then the next start may bring messages back."""
+    def find(self, topic: bytes) -> Deletion | None:
+        """Return the last deletion of a topic, or None."""
+        return self._table.get(topic)
+
+    def has_recent(self) -> bool:
+        """Say whether a topic was deleted since the last start that settled the deletions."""
+        return any(each.is_recent for each in self._table.values())
+
+    def unsaved(self) -> list[str]:
+        """Return the topics whose deletion is unsaved."""
+        return [topic.decode() for topic, each in self._table.items() if not each.is_saved]
+
+    def add(self, topic: str, log_end: int, now_ms: int, *, log_min: int) -> Callable[[], None]:
+        """Take note of a deletion, unsaved.
+
+        Returns:
+            The job that makes the note durable. It raises OSError if the disk refuses: then the next start may bring
+            messages back.
+        """
         name = topic.encode()
         self._table.pop(name, None)  # The newest stands last.
-        self._table[name] = Deletion(log_end, now_ms)
-        for old in [old for old, each in self._table.items() if each.log_end <= log_min and old != name]:
+        self._table[name] = Deletion(log_end, now_ms, is_saved=False, is_recent=True)
+        for old in [old for old, each in self._table.items() if each.log_end <= log_min and each.is_saved]:
             del self._table[old]
         while len(self._table) > DELETIONS_MAX:
-            del self._table[next(iter(self._table))]
-        try:
-            self._write()
-        except OSError as error:
-            # No reason not to delete: it is done to get room on a full disk, too.
-            log.warning("a deletion can't be noted", topic=topic, path=self._path, reason=str(error))
+            saved = (old for old, each in self._table.items() if each.is_saved)
+            del self._table[next(saved, next(iter(self._table)))]
+        return self._writing()
 
-    def _write(self) -> None:
-        topics = {topic.decode(): deletion._asdict() for topic, deletion in self._table.items()}
+    def mark_saved(self, topic: str) -> Callable[[], None]:
+        """Take note that the broker's tables are saved without a topic; return the job that makes it durable."""
+        deletion = self._table.get(topic.encode())
+        if deletion is None or deletion.is_saved:
+            return lambda: None
+        self._table[topic.encode()] = deletion._replace(is_saved=True)
+        return self._writing()
+
+    def _writing(self) -> Callable[[], None]:
+        table = dict(self._table)
+        return lambda: self._write(table)
+
+    def _write(self, table: dict[bytes, Deletion]) -> None:
+        topics = {topic.decode(): _encode(deletion) for topic, deletion in table.items()}
         write_atomically(self._files, self._path, json.dumps({"topics": topics}).encode() + b"\n")
-        self._written = dict(self._table)
+        self._written = table
+
+
+def _encode(deletion: Deletion) -> dict[str, Any]:
+    values: dict[str, Any] = deletion._asdict()
+    if deletion.is_saved:
+        del values["is_saved"]
+    if not deletion.is_recent:
+        del values["is_recent"]
+    return values
 
 
 def _decode(data: bytes) -> dict[bytes, Deletion]:
     topics: dict[str, Any] = json.loads(data)["topics"]
     return {
-        topic.encode(): Deletion(int(each["log_end"]), int(each["deleted_at_ms"])) for topic, each in topics.items()
+        topic.encode(): Deletion(
+            _number(each["log_end"]),
+            _number(each["deleted_at_ms"]),
+            bool(each.get("is_saved", True)),
+            bool(each.get("is_recent", False)),
+        )
+        for topic, each in topics.items()
     }
+
+
+def _number(value: Any) -> int:
+    """Return an offset or a time; ValueError where it is none. JSON's infinite numbers are floats."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r} is neither an offset nor a time")
+    return value

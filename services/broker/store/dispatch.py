@@ -6,6 +6,9 @@ bounded: of a backlog beyond it, and after a start, the log itself is parsed. Bo
 A round takes some records, puts their keys into the index, and writes each queue's new units in one piece; then
 those who wait for messages are told. If a file can't be made the round is given back: the dispatched offset stays, the
 log is parsed again from there, and writing the same units and keys twice changes nothing.
+
+Records of a topic that was deleted meanwhile get no units: their queue is forgotten, and where the log is parsed the
+notes of deletions say so.
 """
 
 from collections import deque
@@ -16,6 +19,7 @@ from gantry.storeformat.layout import UNIT
 from services.broker.store.commitlog import CommitLog
 from services.broker.store.consumequeue import ConsumeQueue
 from services.broker.store.consumequeuestore import ConsumeQueueStore
+from services.broker.store.deletedtopics import DeletedTopics
 from services.broker.store.entry import Entry, EntryMaker, PlainEntry
 from services.broker.store.errors import StoreFullError
 from services.broker.store.indexservice import IndexService
@@ -43,6 +47,7 @@ class Dispatcher:
         queues: ConsumeQueueStore,
         index: IndexService | None,
         entries: EntryMaker,
+        deleted: DeletedTopics,
         *,
         on_arrival: OnArrival | None,
     ) -> None:
@@ -51,6 +56,7 @@ class Dispatcher:
         self._index = index
         self._on_arrival = on_arrival
         self._entries = entries
+        self._deleted = deleted
         self.offset = 0
         self.stored_at_ms = 0
         self.failure: str | None = None
@@ -131,7 +137,8 @@ class Dispatcher:
     def _take_log(self, stop: int, touched: list[ConsumeQueue]) -> int:
         count = 0
         for at, head, _ in self._log.scan(self._count_lost).records(self.offset, stop):
-            entry = self._entries.from_record(head)
+            is_dead = self._deleted.covers(head.topic, at, head.stored_at_ms)
+            entry = None if is_dead else self._entries.from_record(head)
             if entry is not None:
                 if self._index is not None:
                     self._index.put(entry.topic, entry.unique_key, entry.keys, at, entry.stored_at_ms)
@@ -158,7 +165,7 @@ class Dispatcher:
         queue.pending.append(UNIT.pack(entry.physical_offset, entry.size_bytes, entry.tags_code))
 
     def _write_units(self, queue: ConsumeQueue) -> None:
-        if queue.pending:
+        if queue.pending and self._queues.holds(queue):
             units = b"".join(queue.pending)
             self._queues.append(queue, queue.pending_from, units)
             self._arrivals.append((queue.topic, queue.queue_id, queue.pending_from + len(queue.pending), units))

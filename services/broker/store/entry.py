@@ -39,6 +39,25 @@ class Entry(NamedTuple):
     """Words separated by spaces."""
     stored_at_ms: int
 
+    def tags_code_in(self, queue: ConsumeQueue) -> int:
+        """Return the unit's last field in a queue that may have the unit already.
+
+        The delay levels at the time of a delayed message decided when it is due, so that its own unit counts.
+        """
+        if self.topic == SCHEDULE_TOPIC and self.queue_offset < queue.max_offset:
+            unit = queue.unit(self.queue_offset)
+            if unit[:2] == self[:2]:
+                return unit.tags_code
+        return self.tags_code
+
+
+def is_indexed(head: RecordHead) -> bool:
+    """Say whether a record has a key under which the index has to have it."""
+    if head.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+        return False
+    keys = find_property(head.properties, UNIQ_KEY) or find_property(head.properties, KEYS) or ""
+    return keys.strip(" ") != ""
+
 
 class EntryMaker:
     """Makes entries of records."""

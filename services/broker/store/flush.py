@@ -5,7 +5,7 @@ puts of one turn of the event loop, and all that come while a sync runs, share t
 
 When a sync fails nobody knows what is on the disk, and Linux may report the error only once: trying again could
 "succeed" over lost pages. So the bytes are never reported as flushed, the store takes no more writes, and only a new
-start, which reads what is there, makes it writable again.
+start, which reads what the disk has (unproven.py), makes it writable again.
 
 Derived files are synced every so often with a few pages' patience, and now and then thoroughly: then folders too,
 and the checkpoint is written behind them.
@@ -14,16 +14,15 @@ and the checkpoint is written behind them.
 from collections.abc import Callable
 from concurrent.futures import Future
 
+from gantry.runtime.errors import os_reason
 from gantry.runtime.failpoints import Failpoint, hit
-from gantry.runtime.files import FileSystem
 from gantry.runtime.telemetry import logger
 from gantry.runtime.workers import Worker
 from gantry.storeformat.layout import Checkpoint
 from services.broker.store.checkpoint import StoreCheckpoint
 from services.broker.store.commitlog import CommitLog
-from services.broker.store.consumequeuestore import ConsumeQueueStore
+from services.broker.store.derivedsync import DerivedSync
 from services.broker.store.indexservice import IndexService
-from services.broker.store.mappedfile import MappedFile
 from services.broker.store.settings import StoreSettings
 
 PAGE_BYTES = 4096
@@ -34,10 +33,18 @@ log = logger("broker.store.flush")
 class GroupCommit:
     """Syncs the CommitLog.
 
+    Args:
+        commit_log: The log.
+        settings: Mode and rhythm.
+        worker: Runs the syncs.
+        on_flushed: Told how far the log is on the disk, in the worker.
+        still_ours: Asked after each sync; once it says no, `fail` has been called.
+
     Concurrency: `request` and `tick` are called by the store's thread, `_round` runs in the worker, `fail` in either.
 
     Attributes:
         failure: Why nothing will ever be reported as flushed again, or None.
+        on_failed: Told once why.
         stored_at_ms: Store time of the last record on the disk.
     """
 
@@ -48,16 +55,17 @@ class GroupCommit:
         worker: Worker,
         *,
         on_flushed: Callable[[int], None] | None,
-        on_failed: Callable[[str], None] | None,
+        still_ours: Callable[[], bool],
     ) -> None:
         self._log = commit_log
         self._worker = worker
+        self._still_ours = still_ours
         self._is_sync = settings.is_sync_flush
         self._interval_ms = settings.flush_interval_commit_log_ms
         self._pages_min = settings.flush_commit_log_least_pages
         self._thorough_ms = settings.flush_commit_log_thorough_interval_ms
         self._on_flushed = on_flushed
-        self._on_failed = on_failed
+        self.on_failed: Callable[[str], None] = lambda reason: None
         self._is_scheduled = False
         self._future: Future[None] | None = None
         self._ticked_at_ms = 0
@@ -70,8 +78,7 @@ class GroupCommit:
         if self.failure is None:
             self.failure = reason
             log.critical("nothing is stored any more", reason=reason, flushed_offset=self._log.flushed_offset)
-            if self._on_failed is not None:
-                self._on_failed(reason)
+            self.on_failed(reason)
 
     def request(self) -> None:
         """Have everything written so far synced; returns at once."""
@@ -84,12 +91,13 @@ class GroupCommit:
 
     def tick(self, monotonic_ms: int) -> None:
         """Keep ASYNC_FLUSH's rhythm; with SYNC_FLUSH, see to it that nothing stays unflushed unasked."""
-        if monotonic_ms - self._ticked_at_ms < self._interval_ms:
+        is_due = self._log.is_flush_due
+        if not is_due and monotonic_ms - self._ticked_at_ms < self._interval_ms:
             return
         self._ticked_at_ms = monotonic_ms
         pages = self._log.wrote_offset // PAGE_BYTES - self._log.flushed_offset // PAGE_BYTES
         is_thorough = monotonic_ms - self._thorough_at_ms >= self._thorough_ms
-        if self._is_sync or is_thorough or pages >= self._pages_min:
+        if is_due or self._is_sync or is_thorough or pages >= self._pages_min:
             self.request()
         if is_thorough:
             self._thorough_at_ms = monotonic_ms
@@ -112,9 +120,11 @@ class GroupCommit:
             for file in log_.unflushed_files():
                 file.sync()
         except OSError as error:
-            self.fail(f"the CommitLog can't be flushed: {error.strerror or error} ({error.filename or ''})")
+            self.fail(f"the CommitLog can't be flushed: {os_reason(error)}")
             return
         hit(Failpoint.STORE_AFTER_SYNC)
+        if not self._still_ours():
+            return  # The synced file is not at its path any more, or another broker writes to it, too.
         log_.flushed_offset = target
         self.stored_at_ms = stored_at_ms
         if self._on_flushed is not None:
@@ -126,38 +136,43 @@ class DerivedFlush:
 
     Args:
         dispatched: Returns physical offset and store time up to which everything is dispatched.
+        on_failed: Told once why nothing derived will be flushed any more, in the store's thread.
 
     Concurrency: the store's thread, with one job at a time in the worker.
     """
 
     def __init__(
         self,
-        files: FileSystem,
+        sync: DerivedSync,
         settings: StoreSettings,
         worker: Worker,
         *,
         commit_log: CommitLog,
         group_commit: GroupCommit,
-        queues: ConsumeQueueStore,
         index: IndexService,
         checkpoint: StoreCheckpoint,
         dispatched: Callable[[], tuple[int, int]],
+        on_failed: Callable[[str], None],
     ) -> None:
-        self._files = files
+        self._sync = sync
         self._worker = worker
         self._interval_ms = settings.flush_interval_consume_queue_ms
         self._thorough_ms = settings.flush_consume_queue_thorough_interval_ms
-        self._pages_min = settings.flush_consume_queue_least_pages
         self._log = commit_log
         self._group_commit = group_commit
-        self._queues = queues
         self._index = index
         self._checkpoint = checkpoint
         self._dispatched = dispatched
+        self._on_failed = on_failed
         self._future: Future[None] | None = None
         self._ticked_at_ms = 0
         self._thorough_at_ms = 0
         self.failure: str | None = None
+
+    @property
+    def durable_offset(self) -> int:
+        """Return up to where everything derived from the log is on the disk too."""
+        return self._checkpoint.value.confirm_physical_offset
 
     def tick(self, monotonic_ms: int) -> None:
         """Start a flush if one is due and none runs."""
@@ -169,9 +184,9 @@ class DerivedFlush:
             self._future = self._worker.submit(self._thorough())
         elif monotonic_ms - self._ticked_at_ms >= self._interval_ms:
             self._ticked_at_ms = monotonic_ms
-            dirty, _ = self._queues.take_unflushed(pages_min=self._pages_min)
-            if dirty:
-                self._future = self._worker.submit(lambda: _sync(dirty))
+            job = self._sync.ripe_job()
+            if job is not None:
+                self._future = self._worker.submit(job)
 
     def flush_now(self) -> None:
         """Flush thoroughly and wait for it; for start and stop."""
@@ -188,8 +203,12 @@ class DerivedFlush:
         try:
             future.result()
         except OSError as error:
-            self.failure = f"derived files can't be flushed: {error.strerror or error} ({error.filename or ''})"
+            # Linux reports a failed write-back once: as with the CommitLog, trying again could "succeed" over lost pages.
+            self.failure = f"derived files can't be flushed: {os_reason(error)}"
             log.critical("flush failed", reason=self.failure)
+            self._on_failed(self.failure)
+        finally:
+            self._sync.settle()
 
     def _thorough(self) -> Callable[[], None]:
         """Return the job that syncs everything dispatched by now, and then says so in the checkpoint."""
@@ -201,23 +220,13 @@ class DerivedFlush:
             index_msg_timestamp=self._index.full_end_at_ms,
             confirm_physical_offset=min(offset, self._log.flushed_offset),
         )
-        dirty, folders = self._queues.take_unflushed(pages_min=0)
-        index_dirty, index_folders = self._index.take_unflushed()
-        files, checkpoint = self._files, self._checkpoint
+        sync, checkpoint = self._sync.thorough_job(), self._checkpoint
 
         def job() -> None:
-            _sync(dirty + index_dirty)
-            for folder in folders + index_folders:
-                if files.is_dir(folder):  # A topic may have been deleted since.
-                    files.sync_dir(folder)
+            sync()
             # Flushed before the checkpoint is written: a checkpoint ahead of its files would hide a torn tail.
             hit(Failpoint.STORE_BEFORE_CHECKPOINT)
             if value != checkpoint.value:
                 checkpoint.write(value)
 
         return job
-
-
-def _sync(dirty: list[MappedFile]) -> None:
-    for file in dirty:
-        file.sync()

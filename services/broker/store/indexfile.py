@@ -3,17 +3,22 @@
 Entries are written in the CommitLog's order, one after the other; a slot holds the number of its newest entry, and
 each entry the number of the one before it in the same slot. Entry 0 is never used.
 
+A file that takes entries is mapped, since each entry changes a slot anywhere in the table. Its slot table has blocks
+before the first entry, and its entries get theirs ahead of the write end, so that no write through the map meets a hole
+or touches one (allocation.py).
+All other files are read through the pool of descriptors and hold none.
+
 The head is kept here and written once a round of dispatch. What a crash leaves of the file is mended by `mend`:
 entries that were not yet synced may be missing or torn while slots already point to them, so they go, and the chains
 are drawn again from those that stay.
 """
 
-import sys
-from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from errno import EIO
 from typing import Final
 
-from gantry.runtime.files import File, Memory
+from gantry.runtime.files import Memory
+from gantry.runtime.openfiles import PooledFile
 from gantry.storeformat.layout import (
     INDEX_ENTRY,
     INDEX_ENTRY_BYTES,
@@ -24,25 +29,35 @@ from gantry.storeformat.layout import (
     index_entry_position,
     index_time_diff_s,
 )
-from services.broker.store.mappedfile import MappedFile
+from services.broker.store.allocation import MAPPED_UNIT_BYTES, allocate_ahead
+from services.broker.store.errors import StoreFullError
+from services.broker.store.indexmend import IndexMender
+from services.broker.store.mappedfile import ClosableFile, MappedFile, UnmappedFile
 
 _SECONDS: Final = 1000
 _INT_MAX: Final = 0x7FFF_FFFF
+_ALLOCATED_MAX: Final = 4 << 20
+_READ_BYTES: Final = 1 << 20
 
 
 class IndexFile:
-    """An index file, open for writing and reading.
+    """An index file, to be read, and to be written after `make_writable` or the first `put`.
 
     Attributes:
+        file: The mapped file while it is written, else None.
         count: The number of the next entry.
         begin_at_ms: And the following: the head's fields.
     """
 
     __slots__ = (
+        "_allocated",
         "_entries_at",
         "_entries_max",
+        "_is_removed",
         "_memory",
+        "_pooled",
         "_slots",
+        "_unmapped",
         "begin_at_ms",
         "begin_offset",
         "count",
@@ -53,14 +68,88 @@ class IndexFile:
         "slots_used",
     )
 
-    def __init__(self, name: str, file: File, *, slots: int, entries: int) -> None:
+    def __init__(self, name: str, pooled: PooledFile, *, slots: int, entries: int) -> None:
         self.name = name
-        self.file = MappedFile(0, file)
-        self._memory: Memory = self.file.memory
+        self.file: MappedFile | None = None
+        self._pooled = pooled
+        self._unmapped = UnmappedFile(0, pooled)
+        self._memory: Memory = bytearray()
+        self._allocated = 0
+        self._is_removed = False
         self._slots = slots
         self._entries_max = entries
         self._entries_at = index_entry_position(slots, 0)
-        self._set_header(IndexHeader._make(INDEX_HEADER.unpack_from(self._memory, 0)))
+        self._set_header(IndexHeader._make(INDEX_HEADER.unpack(self._bytes(0, INDEX_HEADER_BYTES))))
+
+    def _bytes(self, at: int, size: int) -> bytes:
+        if self.file is not None:
+            return bytes(self._memory[at : at + size])
+        # A query may be between two entries of a file when that expires: then nothing more is found in it.
+        return self._pooled.read(at, size) if not self._is_removed else bytes(size)
+
+    def make_writable(self, count: int = 0) -> None:
+        """Map the file, and see to it that `count` more entries meet no hole.
+
+        Raises:
+            StoreFullError: The disk or the process has nothing left. Nothing was written.
+        """
+        end = self._entries_at + (self.count + count) * INDEX_ENTRY_BYTES
+        if self._allocated == 0:
+            # The head, the slots and what is there in one piece; a sparse file that came from elsewhere has holes.
+            at = self._entries_at + self.count * INDEX_ENTRY_BYTES
+            allocated = allocate_ahead(self._pooled, 0, at, step_max=at, unit=MAPPED_UNIT_BYTES)
+            try:
+                mapped = self.file or MappedFile(0, self._pooled.open_apart())
+            except OSError as error:
+                raise StoreFullError(self._pooled.path, error, action="extended") from error
+            # Dispatch reads a slot for each new entry, anywhere in the table: a cold one would stop the loop.
+            mapped.file.will_need(0, self._entries_at)
+            self.file, self._memory, self._allocated = mapped, mapped.memory, allocated
+        if end > self._allocated:
+            # Steps grow with the entries; the slots before them are no measure.
+            step = min(self._allocated - self._entries_at, _ALLOCATED_MAX)
+            self._allocated = allocate_ahead(self._pooled, self._allocated, end, step_max=step, unit=MAPPED_UNIT_BYTES)
+
+    def is_readable(self, *, is_mended: bool) -> bool:
+        """Say whether the disk can read what is touched through the map: a page that it can't read ends the process.
+
+        Args:
+            is_mended: The file is going to be mended, which looks at all of it. Otherwise entries are only added: that
+                touches the slots and the last page.
+
+        Raises:
+            OSError: The operating system refused for another reason.
+        """
+        end = self._entries_at + self.count * INDEX_ENTRY_BYTES
+        try:
+            for at in range(0, end if is_mended else self._entries_at, _READ_BYTES):
+                self._pooled.read(at, min(_READ_BYTES, end - at))
+            self._pooled.read(end - INDEX_ENTRY_BYTES, INDEX_ENTRY_BYTES)
+        except OSError as error:
+            if error.errno != EIO:
+                raise
+            return False
+        return True
+
+    def retire(self) -> ClosableFile | None:
+        """Give up the map of a file that takes no more entries and is synced; return what a worker is to close."""
+        if self.file is None or self.file.is_dirty or not self.is_full:
+            return None
+        mapped, self.file, self._memory, self._allocated = self.file, None, bytearray(), 0
+        return mapped
+
+    def drop(self) -> ClosableFile:
+        """Close a file whose name is about to be removed; what is left to close is returned."""
+        self._is_removed = True
+        mapped, self.file, self._memory, self._allocated = self.file, None, bytearray(), 0
+        self._pooled.close()
+        return mapped or _Unmapped(self._pooled.path)
+
+    def close(self) -> None:
+        """Unmap it."""
+        if self.file is not None:
+            self.file.close()
+            self.file, self._memory = None, bytearray()
 
     def _set_header(self, header: IndexHeader) -> None:
         self.begin_at_ms = header.begin_timestamp
@@ -69,6 +158,16 @@ class IndexFile:
         self.end_offset = header.end_physical_offset
         self.slots_used = header.hash_slot_count
         self.count = min(max(header.index_count, 1), self._entries_max)
+
+    @property
+    def path(self) -> str:
+        """Return where it lies."""
+        return self._pooled.path
+
+    @property
+    def readable(self) -> MappedFile | UnmappedFile:
+        """Return the bytes for a reader that must not wait for the disk; another object once the file is retired."""
+        return self.file or self._unmapped
 
     @property
     def header(self) -> IndexHeader:
@@ -94,7 +193,15 @@ class IndexFile:
         return self._entries_max - self.count
 
     def put(self, entries: Sequence[tuple[int, int, int]]) -> None:
-        """Add entries (key hash, physical offset, store time), for which there must be room."""
+        """Add entries (key hash, physical offset, store time), for which there must be room.
+
+        Raises:
+            StoreFullError: The disk is full; nothing was written.
+        """
+        if self._entries_at + (self.count + len(entries)) * INDEX_ENTRY_BYTES > self._allocated:
+            self.make_writable(len(entries))
+        file = self.file
+        assert file is not None
         memory, slots, count, slots_used = self._memory, self._slots, self.count, self.slots_used
         begin_at_ms = self.begin_at_ms
         written: list[bytes] = []
@@ -119,10 +226,11 @@ class IndexFile:
         memory[at : at + len(written) * INDEX_ENTRY_BYTES] = b"".join(written)
         self.count, self.slots_used = count, slots_used
         self.end_offset, self.end_at_ms = physical_offset, stored_at_ms
-        self.file.is_dirty = True
+        file.is_dirty = True
 
     def write_header(self) -> None:
-        """Write the head."""
+        """Write the head of a file that is writable."""
+        assert self.file is not None, f"{self.name} is not writable"
         self.file.write(0, INDEX_HEADER.pack(*self.header))
 
     def keys_of_last(self) -> int:
@@ -132,47 +240,44 @@ class IndexFile:
             number -= 1
         return self.count - 1 - number
 
-    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Yield the physical offsets of a key's messages within a time, newest first."""
-        slot_at = INDEX_HEADER_BYTES + key_hash % self._slots * INDEX_SLOT_BYTES
-        number = int.from_bytes(self._memory[slot_at : slot_at + INDEX_SLOT_BYTES])
-        before = self.count
-        while 0 < number < before:
-            found_hash, physical_offset, seconds, previous = self._entry(number)
-            if seconds < 0:
-                return
-            # The first entry's seconds count from the end of the file before; the begin time is its own.
-            at_ms = self.begin_at_ms + (seconds * _SECONDS if number > 1 else 0)
-            # Entries hold whole seconds, so that their time may be up to one second early.
-            if found_hash == key_hash and begin_ms - _SECONDS < at_ms <= end_ms:
-                yield physical_offset
-            if at_ms <= begin_ms - _SECONDS:
-                return
-            before, number = number, previous
+    def slot_position(self, key_hash: int) -> int:
+        """Return where the slot of a key stands in the file."""
+        return INDEX_HEADER_BYTES + key_hash % self._slots * INDEX_SLOT_BYTES
+
+    def entry_position(self, number: int) -> int:
+        """Return where an entry stands in the file."""
+        return self._entries_at + number * INDEX_ENTRY_BYTES
+
+    def entry_time_ms(self, number: int, seconds: int) -> int:
+        """Return an entry's time, which may be up to one second early, since entries hold whole seconds."""
+        # The first entry's seconds count from the end of the file before; the begin time is its own.
+        return self.begin_at_ms + (seconds * _SECONDS if number > 1 else 0)
 
     def _entry(self, number: int) -> tuple[int, int, int, int]:
-        entry: tuple[int, int, int, int] = INDEX_ENTRY.unpack_from(
-            self._memory, self._entries_at + number * INDEX_ENTRY_BYTES
+        entry: tuple[int, int, int, int] = INDEX_ENTRY.unpack(
+            self._bytes(self._entries_at + number * INDEX_ENTRY_BYTES, INDEX_ENTRY_BYTES)
         )
         return entry
 
-    def mend(self, trusted_before: int, is_record: Callable[[int], bool]) -> int:
-        """Drop what a crash may have left half written, and draw the chains again.
+    def mend(self, trusted_before: int, find_head: Callable[[int], object | None], *, is_proven: bool) -> int:
+        """Drop what a crash may have left half written, and put the chains right (indexmend.py), in a writable file.
 
         Args:
             trusted_before: Entries of records from here on go.
-            is_record: Says whether a record lies at a physical offset: a torn one may look trusted.
+            find_head: Returns the head of the record at a physical offset, or None: a torn one may look trusted.
+            is_proven: Entries of records before are on the disk, and the slots that pointed to them.
 
         Returns:
             How many entries the head promised and are gone.
         """
+        assert self.file is not None, f"{self.name} is not writable"
         promised = self.count
-        kept = self._sound_entries(trusted_before)
-        while kept > 1 and not is_record(self._entry(kept - 1)[1]):
+        mender = IndexMender(self._memory, slots=self._slots, is_proven=is_proven)
+        kept = mender.first_unsound(promised, begin_offset=self.begin_offset, trusted_before=trusted_before)
+        while kept > 1 and find_head(self._entry(kept - 1)[1]) is None:
             kept -= 1
-        slots = array("i", bytes(self._slots * INDEX_SLOT_BYTES))
-        wrong = self._draw_chains(kept, slots)
-        self.slots_used = len(slots) - slots.count(0)
+        mended = mender.chains(kept)
+        self.slots_used = mended.slots_used
         self.count = kept
         if kept == 1:
             self.begin_at_ms = self.end_at_ms = self.begin_offset = self.end_offset = 0
@@ -181,50 +286,22 @@ class IndexFile:
             if promised != kept:
                 # To the second is all that is known; too late does no harm, too early would hide the last entries.
                 self.end_at_ms = self.begin_at_ms + (seconds + 1) * _SECONDS - 1 if kept > 2 else self.begin_at_ms
-        if sys.byteorder == "little":
-            slots.byteswap()
-        table = slots.tobytes()
-        at = INDEX_HEADER_BYTES
-        if self._memory[at : at + len(table)] != table:
-            self.file.write(at, table)
-        for number, entry in wrong:
-            self.file.write(self._entries_at + number * INDEX_ENTRY_BYTES, entry)
+        for at, data in mended.writes:
+            self.file.write(at, data)
         self.file.zero_from(self._entries_at + kept * INDEX_ENTRY_BYTES)
         if INDEX_HEADER.pack(*self.header) != self._memory[0:INDEX_HEADER_BYTES]:
             self.write_header()
         return promised - kept
 
-    def _sound_entries(self, trusted_before: int) -> int:
-        """Return the number of the first entry that can't be right: entries follow the log's order."""
-        newest = self.begin_offset
-        start = self._entries_at + INDEX_ENTRY_BYTES
-        data = memoryview(self._memory)[start : self._entries_at + self.count * INDEX_ENTRY_BYTES]
-        number = 1
-        with data:
-            for key_hash, physical_offset, seconds, _ in INDEX_ENTRY.iter_unpack(data):
-                is_blank = key_hash == physical_offset == seconds == 0
-                if (
-                    physical_offset < newest
-                    or physical_offset >= trusted_before
-                    or seconds < 0
-                    or key_hash < 0
-                    or is_blank
-                ):
-                    break
-                newest = physical_offset
-                number += 1
-        return number
 
-    def _draw_chains(self, kept: int, slots: "array[int]") -> list[tuple[int, bytes]]:
-        """Fill in the slots; return the entries whose predecessor is another one than they say."""
-        wrong: list[tuple[int, bytes]] = []
-        count = len(slots)
-        start = self._entries_at + INDEX_ENTRY_BYTES
-        data = memoryview(self._memory)[start : self._entries_at + kept * INDEX_ENTRY_BYTES]
-        with data:
-            for number, (key_hash, physical_offset, seconds, previous) in enumerate(INDEX_ENTRY.iter_unpack(data), 1):
-                slot = key_hash % count
-                if slots[slot] != previous:
-                    wrong.append((number, INDEX_ENTRY.pack(key_hash, physical_offset, seconds, slots[slot])))
-                slots[slot] = number
-        return wrong
+class _Unmapped:
+    """A removed file that holds nothing."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def close(self) -> bool:
+        """Say that nobody looks into it."""
+        return True

@@ -6,10 +6,13 @@ crash, or a file that became full, may have come between them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from errno import EIO
 
 from gantry.model.javahash import index_key_hash
 from gantry.runtime.clock import Clock
-from gantry.runtime.files import FileSystem
+from gantry.runtime.openfiles import OpenFiles, PooledFile
+from gantry.runtime.telemetry import logger
+from gantry.storeformat.blankfile import is_blank_file
 from gantry.storeformat.layout import (
     INDEX_DIR,
     INDEX_NAME_DIGITS,
@@ -17,13 +20,16 @@ from gantry.storeformat.layout import (
     index_file_name,
     is_index_file_name,
 )
+from services.broker.store.errors import StoreFullError
 from services.broker.store.indexfile import IndexFile
-from services.broker.store.mappedfile import MappedFile
-from services.broker.store.mappedfilequeue import create_file
+from services.broker.store.mappedfile import ClosableFile, MappedFile
+from services.broker.store.mappedfilequeue import make_file
 from services.broker.store.settings import StoreSettings
 
 # An Entry (entry.py) or its plain tuple: where, size, queue, queue offset, tags code, topic, unique key, keys, time.
 Indexed = tuple[int, int, object, int, int, str, str, str, int]
+
+log = logger("broker.store")
 
 
 class IndexService:
@@ -32,8 +38,9 @@ class IndexService:
     Concurrency: the store's thread only. What `take_unflushed` returns is synced by a worker.
     """
 
-    def __init__(self, files: FileSystem, settings: StoreSettings, clock: Clock) -> None:
-        self._files = files
+    def __init__(self, pool: OpenFiles, settings: StoreSettings, clock: Clock) -> None:
+        self._pool = pool
+        self._files = pool.files
         self._clock = clock
         self._folder = f"{settings.root_dir}/{INDEX_DIR}"
         self._slots = settings.max_hash_slot_num
@@ -43,37 +50,79 @@ class IndexService:
         self._current: IndexFile | None = None
         self._folder_is_dirty = False
         self._touched: set[IndexFile] = set()
-        self._empty: list[str] = []
+        self.broken: dict[str, str] = {}
+        """Files that can't be used, by name, and why; what they held is built again (indexgap.py)."""
         self.full_end_at_ms = 0
         """End time of the last full file: what RocketMQ's checkpoint says of the index."""
 
-    def load(self) -> list[str]:
-        """Open the files.
+    def load(self) -> None:
+        """Open the files that can be used.
 
-        Returns:
-            The names of files that have another size, and are left alone: an index made with other settings.
+        Raises:
+            OSError: The operating system refused for another reason than bytes that the disk can't read.
         """
-        strangers: list[str] = []
-        for name in self._files.list_dir(self._folder):
-            path = f"{self._folder}/{name}"
-            if not is_index_file_name(name) or self._files.is_dir(path):
+        for name, size in self._files.list_files(self._folder):
+            if not is_index_file_name(name):
                 continue
-            if self._files.size_bytes(path) == 0:
-                self._empty.append(name)  # A crash came before its size was on the disk.
-            elif self._files.size_bytes(path) != self._size:
-                strangers.append(path)
-            else:
-                self._open(name)
+            if size != self._size:
+                self.broken[name] = f"has {size} bytes, not {self._size} (max_hash_slot_num, max_index_num)"
+                continue
+            pooled = PooledFile(self._pool, f"{self._folder}/{name}", self._size)
+            try:
+                self._list.append(self._file(name, pooled))
+            except OSError as error:
+                if error.errno != EIO:
+                    raise
+                pooled.close()
+                self._give_up(name)
+        self._current = self._list[-1] if self._list else None
         self.full_end_at_ms = max((file.end_at_ms for file in self._list if file.is_full), default=0)
-        return strangers
 
-    def _open(self, name: str) -> None:
-        file = IndexFile(name, self._files.open(f"{self._folder}/{name}"), slots=self._slots, entries=self._entries)
-        self._list.append(file)
-        self._current = file
+    def check(self, trusted_before: int, *, is_mended: bool) -> None:
+        """Give up files that are going to be mapped and that the disk can't read in full.
+
+        Args:
+            trusted_before: As for `mend`.
+            is_mended: `mend` is going to be called; otherwise entries are only added to the last file.
+        """
+        for file in list(self._list):
+            is_mapped = (
+                self._is_mended(file, trusted_before) if is_mended else file is self._current and not file.is_full
+            )
+            if is_mapped and not file.is_readable(is_mended=is_mended):
+                self._list.remove(file)
+                file.drop().close()
+                self._give_up(file.name)
+        self._current = self._list[-1] if self._list else None
+
+    @staticmethod
+    def _is_mended(file: IndexFile, trusted_before: int) -> bool:
+        # A head may be older than its file, so that only a full file can be known to be whole.
+        return file.begin_offset < trusted_before and not (file.is_full and file.end_offset < trusted_before)
+
+    def _give_up(self, name: str) -> None:
+        self.broken[name] = "the disk can't read a part of it"
+        log.error("the disk can't read a part of an index file", path=f"{self._folder}/{name}")
+
+    def has_broken(self, after: str, before: str | None) -> bool:
+        """Say whether a broken file that held something lies between two names; `before` None: the end."""
+        return any(
+            after < name and (before is None or name < before) and not self._is_blank(name) for name in self.broken
+        )
+
+    def _is_blank(self, name: str) -> bool:
+        """Say whether a crash came while a file was made, so that nothing was in it."""
+        path = f"{self._folder}/{name}"
+        return self._files.size_bytes(path) < self._size and is_blank_file(self._files, path)
+
+    def _file(self, name: str, pooled: PooledFile) -> IndexFile:
+        return IndexFile(name, pooled, slots=self._slots, entries=self._entries)
 
     def __iter__(self) -> Iterator[IndexFile]:
         return iter(self._list)
+
+    def __contains__(self, file: object) -> bool:
+        return file in self._list
 
     def __len__(self) -> int:
         return len(self._list)
@@ -154,13 +203,27 @@ class IndexService:
             name = f"{int(previous.name) + 1:0{INDEX_NAME_DIGITS}d}"
         if len(self._list) == 0:
             self._files.make_dirs(self._folder)
-        create_file(self._files, f"{self._folder}/{name}", self._size, durable=False).close()
+        current = self._new_file(name)
         self._folder_is_dirty = True
-        self._open(name)
-        current = self._current
-        assert current is not None
+        self._list.append(current)
+        self._current = current
         if previous is not None:
             current.start_after(previous)
+        return current
+
+    def _new_file(self, name: str) -> IndexFile:
+        path = f"{self._folder}/{name}"
+        try:
+            made = self._pool.with_room(lambda: make_file(self._files, path, self._size, sparse=True))
+        except OSError as error:
+            raise StoreFullError(path, error) from error
+        current = self._file(name, self._pool.adopt(made))
+        try:
+            current.make_writable()
+        except StoreFullError:
+            current.drop()
+            self._files.remove(path)
+            raise
         return current
 
     def write_headers(self) -> None:
@@ -169,45 +232,31 @@ class IndexService:
             file.write_header()
         self._touched.clear()
 
-    def find(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
-        """Return physical offsets of messages with a key, newest first; other keys of the same hash come along."""
-        found: list[int] = []
-        key_hash = index_key_hash(topic, key)
-        for file in reversed(self._list):
-            if file.count > 1 and file.begin_at_ms <= end_ms and file.end_at_ms >= begin_ms:
-                for physical_offset in file.find(key_hash, begin_ms, end_ms):
-                    if physical_offset not in found:
-                        found.append(physical_offset)
-                    if len(found) >= count_max:
-                        return found
-            if file.begin_at_ms < begin_ms:
-                break
-        return found
-
-    def mend(self, trusted_before: int, is_record: Callable[[int], bool]) -> int:
+    def mend(self, trusted_before: int, find_head: Callable[[int], object | None], *, is_proven: bool) -> int:
         """Drop the entries of records from an offset on, and everything behind an entry that makes no sense.
 
         Args:
-            trusted_before: Entries of records before this offset were synced.
-            is_record: Says whether a record lies at a physical offset.
+            trusted_before: Entries of records from this offset on go.
+            find_head: Returns the head of the record at a physical offset, or None.
+            is_proven: Entries of records before were synced.
 
         Returns:
             How many entries went; dispatch puts them back.
         """
         gone = 0
         kept: list[IndexFile] = []
-        dropped = list(self._empty)
+        dropped: list[str] = []
         is_behind_gap = False
         for file in self._list:
             # Entries follow the log without a gap, so that what comes after a gap is built again.
-            is_behind_gap = is_behind_gap or any(file.name > name for name in self._empty)
+            is_behind_gap = is_behind_gap or file.begin_offset >= trusted_before
             if is_behind_gap:
                 gone += file.count - 1
-            elif not (file.is_full and file.end_offset < trusted_before):
-                # A head may be older than its file, so that only a full file can be known to be whole.
-                gone += file.mend(trusted_before, is_record)
+            elif self._is_mended(file, trusted_before):
+                file.make_writable()
+                gone += file.mend(trusted_before, find_head, is_proven=is_proven)
             if is_behind_gap or file.count == 1:
-                file.file.close()
+                file.drop().close()
                 dropped.append(file.name)
             else:
                 kept.append(file)
@@ -218,28 +267,36 @@ class IndexService:
             self._folder_is_dirty = True
         self._list = kept
         self._touched.clear()
-        self._empty.clear()
         self._current = kept[-1] if kept else None
         return gone
 
-    def expire(self, log_min_offset: int) -> list[MappedFile]:
+    def remove_broken(self) -> None:
+        """Remove the broken files: what they held is built again, or is there."""
+        for name in self.broken:
+            self._files.remove(f"{self._folder}/{name}")
+            self._folder_is_dirty = True
+        self.broken.clear()
+
+    def expire(self, log_min_offset: int) -> list[ClosableFile]:
         """Forget the files all of whose messages are gone, never the last one, and return them."""
-        dropped: list[MappedFile] = []
+        dropped: list[ClosableFile] = []
         while len(self._list) > 1 and self._list[0].end_offset < log_min_offset:
-            dropped.append(self._list.pop(0).file)
+            dropped.append(self._list.pop(0).drop())
         return dropped
 
-    def take_unflushed(self) -> tuple[list[MappedFile], list[str]]:
-        """Return files and folders to sync; the caller hands them to a worker."""
-        folders = [self._folder] if self._folder_is_dirty else []
+    def take_retired(self) -> list[ClosableFile]:
+        """Return the maps of full files that are synced, for a worker to close; called while none is synced."""
+        return [gone for file in self._list if (gone := file.retire()) is not None]
+
+    def take_unflushed(self) -> tuple[list[MappedFile], set[str]]:
+        """Return mapped files and folders to sync; the caller hands them to a worker."""
+        folders = {self._folder, self._folder.rpartition("/")[0]} if self._folder_is_dirty else set()
         self._folder_is_dirty = False
-        if folders:
-            folders.append(self._folder.rpartition("/")[0])
-        return [file.file for file in self._list if file.file.is_dirty], folders
+        return [file.file for file in self._list if file.file is not None and file.file.is_dirty], folders
 
     def close(self) -> None:
         """Close all files."""
         for file in self._list:
-            file.file.close()
+            file.close()
         self._list.clear()
         self._current = None

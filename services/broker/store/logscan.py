@@ -7,7 +7,7 @@ skipped is told as a lost range. A filler at a file's end proves itself by namin
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from gantry.model.record import BLANK_BYTES_MIN, BLANK_MAGIC, RECORD_BYTES_MIN, RecordHead
+from gantry.model.record import BLANK_BYTES_MIN, BLANK_MAGIC, RECORD_BYTES_MIN, RecordHead, peek
 from gantry.runtime.files import Memory
 from gantry.storeformat.mark import GantryMark
 from gantry.storeformat.resync import examine, find_next_record, is_filler
@@ -18,6 +18,7 @@ OnLost = Callable[[int, int], None]
 _BLANK_MAGIC_BYTES: Final = BLANK_MAGIC.to_bytes(4)
 _MAGIC_AT: Final = 4
 _SEARCHED_BYTES: Final = 1 << 20
+_GUESSED_BYTES: Final = 4 << 10
 
 
 class LogScan:
@@ -113,9 +114,22 @@ def _find_filler(memory: Memory, at: int, stop: int) -> int | None:
     return None
 
 
-def first_head(file: MappedFile, mark: GantryMark) -> RecordHead | None:
-    """Return the head of a file's first record, if it proves itself."""
-    if len(file.memory) < RECORD_BYTES_MIN:
+def find_head(file: MappedFile, at: int, mark: GantryMark) -> RecordHead | None:
+    """Return the head of the record at a position in a file; None where no record proves itself.
+
+    Reads by position: a start calls this for places of which it does not know yet whether the disk can read them.
+
+    Raises:
+        OSError: The operating system refused to read.
+    """
+    end = file.end - file.start
+    data = file.try_read(at, min(_GUESSED_BYTES, end - at))
+    if data is None or len(data) < RECORD_BYTES_MIN:
         return None
-    examined = examine(file.memory, 0, end=len(file.memory), base=file.start, mark=mark)
+    size, _ = peek(data, 0)
+    if len(data) < size <= end - at:
+        data = file.try_read(at, size)
+        if data is None:
+            return None
+    examined = examine(bytearray(data), 0, end=len(data), base=file.start + at, mark=mark)
     return examined.head if examined.problem is None else None

@@ -1,11 +1,32 @@
-"""One preallocated, mapped file of a MappedFileQueue or of the index.
+"""One file of the store: a mapped one of a MappedFileQueue or of the index, or one that is read by position.
 
 Concurrency: the store's thread reads and writes; a worker may `sync`. `close` and `remove` happen in the worker that
 syncs files of this kind, after the store's thread has forgotten the file, so that they never meet a `sync`.
 """
 
+from collections.abc import Sequence
+from errno import EIO
+from typing import Protocol
+
 from gantry.runtime.files import File, FileSystem, Memory
+from gantry.runtime.openfiles import PooledFile
 from gantry.storeformat.resync import find_used_end
+
+
+class ClosableFile(Protocol):
+    """A file whose name a worker removes."""
+
+    @property
+    def path(self) -> str:
+        """Return where it lies."""
+        ...
+
+    def close(self) -> bool:
+        """Close it; False while somebody still looks into its map."""
+        ...
+
+
+DroppedFiles = Sequence[ClosableFile]
 
 
 class MappedFile:
@@ -38,6 +59,19 @@ class MappedFile:
         self.memory[at : at + len(data)] = data
         self.is_dirty = True
 
+    def try_read(self, at: int, size: int) -> bytes | None:
+        """Read bytes by position; None where the disk can't read them, which would end the process through the map.
+
+        Raises:
+            OSError: The operating system refused for another reason.
+        """
+        try:
+            return self.file.read(at, size)
+        except OSError as error:
+            if error.errno != EIO:
+                raise
+            return None
+
     def close(self) -> bool:
         """Unmap and close; False while somebody still holds a memoryview of the map ("hanged")."""
         try:
@@ -69,12 +103,49 @@ class MappedFile:
         start, end = dirty
         for chunk in range(start, end, _ZERO_BYTES):
             stop = min(chunk + _ZERO_BYTES, end)
-            self.write(chunk, _ZEROS[: stop - chunk])
+            if self.memory[chunk:stop] != _ZEROS[: stop - chunk]:
+                # Not through the map: part of it may be a hole, and the disk full.
+                self.is_dirty = True
+                self.file.write(chunk, (_ZEROS[: stop - chunk],))
         return end - start
+
+
+class UnmappedFile:
+    """A file that is read by position, through a pool of descriptors.
+
+    Attributes:
+        start: Offset of the first byte in the whole sequence of files.
+        end: Offset of the byte after the last one.
+        file: Its bytes.
+    """
+
+    __slots__ = ("end", "file", "start")
+
+    def __init__(self, start: int, file: PooledFile) -> None:
+        self.start = start
+        self.end = start + file.size_bytes
+        self.file = file
+
+    @property
+    def path(self) -> str:
+        """Return where it lies."""
+        return self.file.path
+
+    def read(self, at: int, size: int) -> bytes:
+        """Return bytes from a position on. Waits for the disk."""
+        return self.file.read(at, size)
 
 
 _ZERO_BYTES = 1 << 16
 _ZEROS = bytes(_ZERO_BYTES)
+
+
+def is_gone(files: FileSystem, path: str) -> bool:
+    """Say whether a file that is open has lost its name; False where the system can't look (no memory)."""
+    try:
+        return not files.exists(path)
+    except OSError:
+        return False
 
 
 def remove_file(files: FileSystem, path: str) -> None:

@@ -1,7 +1,8 @@
 """Files of equal size in one folder, each named by the offset of its first byte: one long sequence of bytes.
 
-A file that is missing in the middle (nothing here ever removes one there) is a hole: `find` answers None for it, and
-readers go over it.
+`FileSequence` is what the CommitLog's files (`MappedFileQueue`) and those of a ConsumeQueue (`QueueFiles`) have in
+common. A file that is missing in the middle (nothing here ever removes one there) is a hole: `find` answers None for
+it, and readers go over it.
 
 Durability: `add_file` with `durable` makes the new file's size and name durable before anything can be written to
 it, since an acknowledged record in a file whose name is lost would be lost too. Derived files do without: their
@@ -9,51 +10,82 @@ folders are synced before a checkpoint speaks of them.
 """
 
 from bisect import insort
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, Generic, Protocol, TypeVar
 
 from gantry.runtime.files import File, FileSystem
 from gantry.storeformat.layout import file_name, parse_file_name
 from services.broker.store.errors import CorruptStoreError, StoreFullError
-from services.broker.store.mappedfile import MappedFile, remove_file
+from services.broker.store.mappedfile import ClosableFile, MappedFile, remove_file
+from services.broker.store.unfinished import TEMPORARY_SUFFIX, clear_unfinished, find_unfinished
 
 
-class MappedFileQueue:
+class SequenceFile(ClosableFile, Protocol):
+    """One of the files."""
+
+    start: int
+    end: int
+
+    def write(self, at: int, data: bytes) -> None:
+        """Write at a position in this file."""
+        ...
+
+
+F = TypeVar("F", bound=SequenceFile)
+
+
+class FileSequence(Generic[F]):
     """The files of a folder in offset order.
 
     Attributes:
         folder: Where they lie.
         file_size: Of each of them.
+        was_mended: A file had another size when it was opened, so that units may be missing.
     """
 
-    __slots__ = ("_by_start", "_files", "_ordered", "file_size", "folder", "folder_is_dirty")
+    __slots__ = ("_by_start", "_files", "_ordered", "file_size", "folder", "folder_is_dirty", "was_mended")
 
     def __init__(self, files: FileSystem, folder: str, file_size: int) -> None:
         self._files = files
         self.folder = folder
         self.file_size = file_size
+        self.was_mended = False
         self.folder_is_dirty = False
-        self._by_start: dict[int, MappedFile] = {}
-        self._ordered: list[MappedFile] = []
+        self._by_start: dict[int, F] = {}
+        self._ordered: list[F] = []
 
-    def load(self, *, is_derived: bool = False) -> list[int]:
-        """Open what is in the folder; last files without a byte are what a crash leaves of new ones, and go.
+    def _open(self, start: int) -> F:
+        """Return the file that starts at an offset and is there."""
+        raise NotImplementedError
+
+    def load(self, *, is_derived: bool = False, on_mend: Callable[[], None] | None = None) -> list[int]:
+        """Open what is in the folder, after putting right what a crash left unfinished (unfinished.py).
 
         Args:
             is_derived: The files can be built again, and are not made durable one by one: a file without a byte may
                 stand before others. It keeps its name, which says that something is missing here, until `add_file`.
+            on_mend: Called before files of another size are changed; may refuse that by an error.
 
         Returns:
             Where such files should start.
 
         Raises:
-            CorruptStoreError: A file has another size than the settings say. Nothing was changed.
+            CorruptStoreError: A file has another size than the settings say. It is left as it is.
         """
+        listed = self._files.list_files(self.folder)
+        unfinished = find_unfinished(listed, self.file_size, is_derived=is_derived)
+        if unfinished:
+            if on_mend is not None:
+                on_mend()
+            paths = [f"{self.folder}/{name}" for name in unfinished]
+            self.was_mended = clear_unfinished(self._files, paths, self.file_size, is_derived=is_derived)
+            listed = self._files.list_files(self.folder)
         sizes: dict[int, int] = {}
-        for name in self._files.list_dir(self.folder):
+        for name, size in listed:
             start = parse_file_name(name)
-            if start is not None and not self._files.is_dir(f"{self.folder}/{name}"):
-                sizes[start] = self._files.size_bytes(f"{self.folder}/{name}")
+            if start is not None:
+                sizes[start] = size
         while sizes and sizes[max(sizes)] == 0:
             remove_file(self._files, self.path_of(max(sizes)))
             self.folder_is_dirty = True
@@ -63,34 +95,36 @@ class MappedFileQueue:
             if not is_empty and (size != self.file_size or start % self.file_size):
                 raise CorruptStoreError(
                     self.path_of(start),
-                    f"has {size} bytes and starts at {start}; files of {self.file_size} bytes are expected",
+                    f"has {size} bytes and starts at {start}; files of {self.file_size} bytes are expected "
+                    "(mapped_file_size_commit_log). If that is the right size, the file was cut: put a whole copy in its "
+                    f"place, or give up what is missing with `truncate -s {self.file_size}` on it",
                 )
         for start in sorted(start for start, size in sizes.items() if size):
-            self._add(MappedFile(start, self._files.open(self.path_of(start))))
+            self._add(self._open(start))
         return sorted(start for start, size in sizes.items() if size == 0)
 
-    def _add(self, file: MappedFile) -> None:
+    def _add(self, file: F) -> None:
         assert file.start not in self._by_start, f"{file.path} is there already"
         insort(self._ordered, file, key=lambda other: other.start)
         self._by_start[file.start] = file
 
-    def __iter__(self) -> Iterator[MappedFile]:
+    def __iter__(self) -> Iterator[F]:
         return iter(self._ordered)
 
     def __len__(self) -> int:
         return len(self._ordered)
 
     @property
-    def first(self) -> MappedFile | None:
+    def first(self) -> F | None:
         """Return the oldest file."""
         return self._ordered[0] if self._ordered else None
 
     @property
-    def last(self) -> MappedFile | None:
+    def last(self) -> F | None:
         """Return the newest file."""
         return self._ordered[-1] if self._ordered else None
 
-    def find(self, offset: int) -> MappedFile | None:
+    def find(self, offset: int) -> F | None:
         """Return the file that holds a byte, or None."""
         return self._by_start.get(offset - offset % self.file_size)
 
@@ -98,13 +132,69 @@ class MappedFileQueue:
         """Return where the file that holds, or would hold, a byte starts."""
         return offset - offset % self.file_size
 
-    def following(self, offset: int) -> MappedFile | None:
+    def following(self, offset: int) -> F | None:
         """Return the first file that starts at or after an offset."""
         return next((file for file in self._ordered if file.start >= offset), None)
+
+    def behind_holes(self) -> list[F]:
+        """Return the files in front of which one is missing between others."""
+        first, last = self.first, self.last
+        if first is None or last is None or last.start - first.start == (len(self) - 1) * self.file_size:
+            return []
+        return [after for before, after in pairwise(self) if after.start > before.end]
 
     def path_of(self, start: int) -> str:
         """Return the path of the file that starts at an offset."""
         return f"{self.folder}/{file_name(start)}"
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write into files that exist, across their borders.
+
+        Raises:
+            KeyError: A file is missing there.
+        """
+        at, end = 0, len(data)
+        while at < end:
+            file = self._by_start[self.start_of(offset + at)]
+            position = offset + at - file.start
+            count = min(end - at, self.file_size - position)
+            file.write(position, data[at : at + count] if count != end else data)
+            at += count
+
+    def drop_before(self, offset: int, *, count_max: int) -> list[F]:
+        """Forget the oldest files that end at or before an offset, never the last one; return them."""
+        dropped: list[F] = []
+        while len(self._ordered) > 1 and len(dropped) < count_max and self._ordered[0].end <= offset:
+            file = self._ordered.pop(0)
+            del self._by_start[file.start]
+            dropped.append(file)
+        return dropped
+
+    def drop_from(self, offset: int) -> list[F]:
+        """Forget the files that start at or after an offset, newest first; return them in that order."""
+        dropped: list[F] = []
+        while self._ordered and self._ordered[-1].start >= offset:
+            file = self._ordered.pop()
+            del self._by_start[file.start]
+            dropped.append(file)
+        return dropped
+
+    def clear(self) -> None:
+        """Forget all files."""
+        self._ordered.clear()
+        self._by_start.clear()
+
+
+class MappedFileQueue(FileSequence[MappedFile]):
+    """Files that are mapped as long as they are here. Those that nobody writes hold no descriptor."""
+
+    __slots__ = ()
+
+    def _open(self, start: int) -> MappedFile:
+        if self.last is not None:
+            # Only the newest file is written, and a store may have more files than its process may have descriptors.
+            self.last.file.drop_descriptor()
+        return MappedFile(start, self._files.open(self.path_of(start)))
 
     def add_file(self, start: int, *, durable: bool = False, prepared: Any = None) -> MappedFile:
         """Make the file that starts at an offset: the next one, or one that is missing.
@@ -124,71 +214,48 @@ class MappedFileQueue:
         self.folder_is_dirty = self.folder_is_dirty or not durable
         return mapped
 
-    def write(self, offset: int, data: bytes) -> None:
-        """Write into files that exist, across their borders.
-
-        Raises:
-            KeyError: A file is missing there.
-        """
-        at, end = 0, len(data)
-        while at < end:
-            file = self._by_start[self.start_of(offset + at)]
-            position = offset + at - file.start
-            count = min(end - at, self.file_size - position)
-            file.write(position, data[at : at + count] if count != end else data)
-            at += count
-
-    def drop_before(self, offset: int, *, count_max: int) -> list[MappedFile]:
-        """Forget the oldest files that end at or before an offset, never the last one; return them."""
-        dropped: list[MappedFile] = []
-        while len(self._ordered) > 1 and len(dropped) < count_max and self._ordered[0].end <= offset:
-            file = self._ordered.pop(0)
-            del self._by_start[file.start]
-            dropped.append(file)
-        return dropped
-
-    def drop_from(self, offset: int) -> list[MappedFile]:
-        """Forget the files that start at or after an offset, newest first; return them in that order."""
-        dropped: list[MappedFile] = []
-        while self._ordered and self._ordered[-1].start >= offset:
-            file = self._ordered.pop()
-            del self._by_start[file.start]
-            dropped.append(file)
-        return dropped
-
-    def dirty_files(self) -> list[MappedFile]:
-        """Return what was written since it was last synced."""
-        return [file for file in self._ordered if file.is_dirty]
-
     def close(self) -> None:
         """Close all files; whoever still looks into one keeps it mapped."""
-        for file in self._ordered:
+        for file in self:
             file.close()
-        self._ordered.clear()
-        self._by_start.clear()
+        self.clear()
+
+
+def make_file(files: FileSystem, path: str, size_bytes: int, *, sparse: bool, durable: bool = False) -> File:
+    """Create a file; what an earlier try left at the path is replaced, so that the name is there all the time.
+
+    A durable file gets its name when it is complete: a power cut leaves nothing of it, or a temporary file.
+
+    Raises:
+        OSError: The file system refused.
+    """
+    if not durable and not files.exists(path):
+        return files.create(path, size_bytes, sparse=sparse)
+    temporary = f"{path}{TEMPORARY_SUFFIX}"
+    if files.exists(temporary):
+        files.remove(temporary)
+    file = files.create(temporary, size_bytes, sparse=sparse)
+    try:
+        if durable:
+            file.sync()
+    finally:
+        file.close()
+    files.replace(temporary, path)
+    return files.open(path)
 
 
 def create_file(files: FileSystem, path: str, size_bytes: int, *, durable: bool) -> File:
-    """Create a file; what an earlier try left at the path is replaced, so that the name is there all the time.
+    """Make a file with all its blocks, and map it.
 
     Raises:
         StoreFullError: The file system refused.
     """
     file: File | None = None
     try:
-        if files.exists(path):
-            temporary = f"{path}.new"
-            if files.exists(temporary):
-                files.remove(temporary)
-            files.create(temporary, size_bytes).close()
-            files.replace(temporary, path)
-            file = files.open(path)
-        else:
-            file = files.create(path, size_bytes)
+        file = make_file(files, path, size_bytes, sparse=False, durable=durable)
         # Here, so that a disk which refuses the map refuses the file, and whoever takes it finds it mapped.
         file.map()
         if durable:
-            file.sync()
             files.sync_dir(path.rpartition("/")[0])
     except OSError as error:
         if file is not None:

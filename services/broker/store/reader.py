@@ -4,15 +4,19 @@ What is handed out are copies, and what is checked is the copy. So nothing that 
 and what was checked is what is sent.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from gantry.model.javahash import index_key_hash
 from gantry.model.record import CRC_MASK, CRC_PROPERTY_BYTES, crc32
-from gantry.storeformat.layout import FILLER_SIZE, UNIT, UNIT_SIZE_BYTES
+from gantry.storeformat.layout import UNIT, UNIT_SIZE_BYTES
 from services.broker.store.commitlog import CommitLog
 from services.broker.store.consumequeue import ConsumeQueue, is_message_unit
 from services.broker.store.consumequeuestore import ConsumeQueueStore
 from services.broker.store.indexservice import IndexService
+from services.broker.store.keysearch import ENTRIES_MAX, KeySearch
+from services.broker.store.logreader import RECORD_READ_MAX, LogReader
+from services.broker.store.pages import NotInMemoryError
 from services.broker.store.proof import CRC_PROPERTY_STOP, CRC_PROPERTY_TURNED, IDENTITY, IDENTITY_BYTES, is_sound
 from services.broker.store.results import Boundary, GetResult, GetStatus, QueryResult
 from services.broker.store.settings import StoreSettings
@@ -36,15 +40,18 @@ class Reader:
     def __init__(
         self,
         commit_log: CommitLog,
+        log_reader: LogReader,
         queues: ConsumeQueueStore,
         index: IndexService | None,
         settings: StoreSettings,
-        physical_memory_bytes: int,
+        *,
+        memory_bytes: int,
     ) -> None:
         self._log = commit_log
+        self._log_reader = log_reader
         self._queues = queues
         self._index = index
-        self._memory_bytes = physical_memory_bytes * settings.access_message_in_memory_max_ratio // 100
+        self._memory_bytes = memory_bytes * settings.access_message_in_memory_max_ratio // 100
         self._bytes_in_memory = settings.max_transfer_bytes_on_message_in_memory
         self._count_in_memory = settings.max_transfer_count_on_message_in_memory
         self._bytes_on_disk = settings.max_transfer_bytes_on_message_in_disk
@@ -98,10 +105,10 @@ class Reader:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, index, low, high)
         max_messages = max(max_messages, wide_messages)
         counts = max(self._count_in_memory, wide_messages), max(self._count_on_disk, wide_messages)
-        data = queue.units(offset, max(self._filter_units_max, max_messages))
-        if unit_filter is None and record_filter is None:
-            # What is looked at is nearly always taken; one more, to see whether there is more.
-            data = data[: (max_messages + 1) * UNIT_SIZE_BYTES]
+        # Without a filter nearly every unit that is looked at is taken; one more shows whether there is more.
+        is_filtered = unit_filter is not None or record_filter is not None
+        count = max(self._filter_units_max, max_messages)
+        data = queue.units(offset, count if is_filtered else min(count, max_messages + 1))
         return self._take(queue, offset, data, max_messages, counts, max_bytes, unit_filter, record_filter)
 
     def _take(  # noqa: PLR0917 - the hot path; keywords cost.
@@ -116,7 +123,7 @@ class Reader:
         record_filter: RecordFilter | None,
     ) -> GetResult:
         """Go through units and take the records they promise, until a limit is reached."""
-        log, queue_id, topic_field = self._log, queue.queue_id, queue.topic_field
+        log, log_reader, queue_id, topic_field = self._log, self._log_reader, queue.queue_id, queue.topic_field
         log_min, log_max = log.min_offset, log.confirm_offset
         memory_from = log.wrote_offset - self._memory_bytes
         max_bytes = min(max(max_bytes, PULL_BYTES_MIN), PULL_BYTES_MAX)
@@ -125,11 +132,12 @@ class Reader:
         far = min(max_messages, counts[1]), min(max_bytes, self._bytes_on_disk)
         records: list[bytes] = []
         index, total, is_filtered, last = offset, 0, False, 0
-        base = end = 0
+        base = low = high = 0
         memory: Any = b""  # Its slices are bytes.
         identity, append = IDENTITY.unpack_from, records.append
         for at, size, tags_code in UNIT.iter_unpack(units):
-            if not 0 < size < FILLER_SIZE or at < log_min or at + size > log_max:
+            end = at + size
+            if not 0 < size <= RECORD_READ_MAX or at < log_min or end > log_max:
                 index += 1  # Filler, blank, removed with its file, or nonsense.
                 continue
             if records:
@@ -141,13 +149,20 @@ class Reader:
                 is_filtered = True
                 index += 1
                 continue
-            if not base <= at < end:
-                file = log.files.find(at)
-                if file is None:
+            if at < low or end > high:
+                try:
+                    window = log_reader.window(at, size)
+                except NotInMemoryError as error:
+                    log_reader.pages.note(error)  # Go on as if it were there, so that all is read at once.
+                    append(b"")
+                    total += size
                     index += 1
                     continue
-                memory, base, end = file.memory, file.start, file.end
-            record = memory[at - base : at - base + size]
+                if window is None:
+                    index += 1
+                    continue
+                memory, base, low, high = window
+            record = memory[at - base : end - base]
             if not (
                 # As `is_sound`, without a call for each of the many records that are.
                 len(record) == size > IDENTITY_BYTES
@@ -165,24 +180,48 @@ class Reader:
                 append(record)
                 total += size
             index += 1
+        return self._result(queue, index, records, is_filtered, last)
+
+    def _result(
+        self, queue: ConsumeQueue, next_offset: int, records: list[bytes], is_filtered: bool, last: int
+    ) -> GetResult:
         status = GetStatus.FOUND
         if not records:
             status = GetStatus.NO_MATCHED_MESSAGE if is_filtered else GetStatus.MESSAGE_WAS_REMOVING
-        suggest_slave = log.wrote_offset - last > self._memory_bytes if last else False
-        return GetResult(status, index, queue.min_offset, queue.max_offset, tuple(records), len(records), suggest_slave)
+        suggest_slave = self._log.wrote_offset - last > self._memory_bytes if last else False
+        low, high = queue.min_offset, queue.max_offset
+        return GetResult(status, next_offset, low, high, tuple(records), len(records), suggest_slave)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Return the first offset of a queue that can be read; 0 for a queue that is not there."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.min_offset if queue is not None else 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Return the offset the next message of a queue can be read at; 0 for a queue that is not there."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.max_offset if queue is not None else 0
 
     def stored_at(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """Return the store time of the message at an offset, or None where there is none."""
+        """Return the store time of the message at an offset, or None where there is none.
+
+        In a guarded attempt, None also stands for what is not in memory: a caller that asks for many learns at the
+        attempt's end about all that is missing.
+        """
         queue = self._queues.find(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return None
-        unit = queue.unit(offset)
-        return self._time_of(unit.physical_offset, unit.size_bytes)
+        try:
+            unit = queue.unit(offset)
+            return self._time_of(unit.physical_offset, unit.size_bytes)
+        except NotInMemoryError as error:
+            self._log_reader.pages.note(error)
+            return None
 
     def _time_of(self, physical_offset: int, size: int) -> int | None:
         if not is_message_unit(physical_offset, size) or physical_offset < self._log.min_offset:
             return None
-        return self._log.stored_at(physical_offset)
+        return self._log_reader.stored_at(physical_offset, size)
 
     def offset_by_time(self, topic: str, queue_id: int, at_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """Return the offset of the message that a time means; what can't be read is gone over.
@@ -223,10 +262,48 @@ class Reader:
             index += 1
         return None
 
-    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
-        """Return messages by unique key or key and store time: the newest `max_count`, oldest first."""
+    def search(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> KeySearch | None:
+        """Return a search for the newest messages by unique key or key and store time; None without an index."""
         if self._index is None:
+            return None
+        count_max = min(max_count, self._query_max)
+        key_hash = index_key_hash(topic, key)
+        return KeySearch(self._index, self._log_reader.pages, key_hash, count_max, begin_ms=begin_ms, end_ms=end_ms)
+
+    def records(self, physical_offsets: Sequence[int], max_bytes: int) -> list[bytes | None]:
+        """Return the records at offsets, None for one that can't be read, until they have `max_bytes` or more.
+
+        Raises:
+            NotInMemoryError: At the end of a guarded attempt, with all that is missing.
+        """
+        found: list[bytes | None] = []
+        total = 0
+        for physical_offset in physical_offsets:
+            try:
+                record = self._log_reader.record(physical_offset)
+            except NotInMemoryError as error:
+                self._log_reader.pages.note(error)
+                record = None
+                total += sum(part.size for part in error.missing)
+            total += len(record) if record is not None else 0
+            found.append(record)
+            if total >= max_bytes:
+                break
+        return found
+
+    def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
+        """Return messages by unique key or key and store time: the newest `max_count`, oldest first.
+
+        Does everything at once; a caller with a loop takes `search` and `records`.
+        """
+        search = self.search(topic, key, max_count, begin_ms, end_ms)
+        if search is None:
             return QueryResult((), 0, 0)
-        offsets = self._index.find(topic, key, min(max_count, self._query_max), begin_ms, end_ms)
-        records = (self._log.record(offset) for offset in sorted(offsets))
-        return QueryResult(tuple(record for record in records if record is not None), *self._index.last_update)
+        while not search.is_done:
+            search.step(ENTRIES_MAX)
+        records = (self._log_reader.record(offset) for offset in sorted(search.found))
+        return QueryResult(tuple(record for record in records if record is not None), *self.index_last_update())
+
+    def index_last_update(self) -> tuple[int, int]:
+        """Return store time and physical offset of the last message that was indexed; zeros without an index."""
+        return self._index.last_update if self._index is not None else (0, 0)

@@ -1,14 +1,13 @@
 """Recovery: what a start does before the store is served, after an orderly stop and after a crash.
 
-1. Choose where to begin. After an orderly stop: the file with the last record that any queue knows. After a crash:
-   the file up to which the checkpoint says that everything derived is on the disk, or an earlier one if a queue has
-   units that were never written.
+1. Choose where to begin (scanstart.py).
 2. Go through the log from there. Every record that proves itself is put where it belongs: units that differ are set
    right, index entries (those from there on were dropped, since they may be torn) are added. Where queue offsets are skipped, because their records are lost,
    filler stands in their place, so that readers go over them and later messages keep their offsets.
 3. Find the end of the log: behind the last record, or behind the last place of which a unit of our own proves that a
    record had been stored there (that record is damaged, not torn: its queue offset is not given away again).
 4. Cut what promises more than there is, wipe what a crash left behind the end, sync everything, write a checkpoint.
+   After a failed flush, and where the disk can't read a part of the last file, go on in a new one.
 
 Records behind a hole are kept although a power cut may have left them there without anybody having been told that
 they were stored: from here they can't be told from acknowledged ones behind damage, and showing a message whose
@@ -17,33 +16,41 @@ sender got no answer is allowed, losing one is not (ADR-0004).
 Every step may be cut off by another crash and done again: nothing is wiped that proved itself.
 """
 
-from gantry.model.names import SCHEDULE_TOPIC
 from gantry.model.record import RECORD_BYTES_MIN, RecordHead
 from gantry.runtime.files import FileSystem
+from gantry.runtime.telemetry import logger
 from gantry.storeformat.layout import FILLER_UNIT, UNIT, Checkpoint
-from gantry.storeformat.resync import examine
 from services.broker.store.checkpoint import StoreCheckpoint
 from services.broker.store.claims import is_believable
 from services.broker.store.commitlog import CommitLog
 from services.broker.store.consumequeue import ConsumeQueue, is_message_unit
 from services.broker.store.consumequeuestore import ConsumeQueueStore
+from services.broker.store.derivedsync import DerivedSync
 from services.broker.store.entry import Entry, EntryMaker
+from services.broker.store.indexgap import IndexGap
 from services.broker.store.indexservice import IndexService
-from services.broker.store.logscan import first_head
-from services.broker.store.mappedfile import MappedFile, remove_file
+from services.broker.store.logend import LogEnd
+from services.broker.store.mappedfile import DroppedFiles, remove_file
 from services.broker.store.results import RecoveryReport
+from services.broker.store.scanstart import ScanStart
 from services.broker.store.storefolder import StoreFolder
+from services.broker.store.storetimes import last_stored_ms
 
 INDEX_ROUND_MAX = 1024
+
+log = logger("broker.store")
 
 
 class Recovery:
     """One recovery of one store.
 
     Args:
+        with_index: Mend the index, too; otherwise it is left as it is.
         entries: Says what a record means to queues and index.
         folder: Says whether the last stop was orderly, whether the checkpoint's confirm offset means what we mean by
             it, and which records are of deleted topics: they mean nothing to queues and index.
+        derived_sync: Makes queues and index durable.
+        now_ms: Wall time.
         is_thorough: Go through the whole log, whatever checkpoint and queues say.
     """
 
@@ -52,23 +59,33 @@ class Recovery:
         files: FileSystem,
         commit_log: CommitLog,
         queues: ConsumeQueueStore,
-        index: IndexService | None,
+        index_files: IndexService,
         *,
+        with_index: bool,
         entries: EntryMaker,
         checkpoint: StoreCheckpoint,
         folder: StoreFolder,
+        derived_sync: DerivedSync,
+        now_ms: int,
         is_thorough: bool = False,
     ) -> None:
         self._files = files
         self._log = commit_log
         self._queues = queues
-        self._index = index
+        self._index = index_files if with_index else None
         self._entries = entries
         self._deleted = folder.deleted
         self._checkpoint = checkpoint
         self._is_clean = folder.is_clean
         self._is_ours = folder.is_ours
+        self._failed_flush = folder.failed_flush
+        self._derived_sync = derived_sync
+        self._now_ms = now_ms
         self._is_thorough = is_thorough
+        self._where = ScanStart(commit_log, queues, checkpoint=checkpoint, folder=folder)
+        self._proven_offset = folder.proven_offset(checkpoint.value)
+        self._log_end = LogEnd(commit_log, proven_offset=self._proven_offset)
+        self._index_gap = IndexGap(commit_log, index_files, folder)
         self._start = 0
         self._scan_end = 0
         self._records = 0
@@ -76,30 +93,40 @@ class Recovery:
         self._lost_bytes = 0
         self._seen: dict[ConsumeQueue, int] = {}
         self._to_index: list[Entry] = []
+        self._missing: tuple[tuple[int, int], ...] = ()
         self._mended = self._cut = self._skipped = self._removed = self._torn = 0
 
-    def run(self, foreign_index_files: tuple[str, ...] = ()) -> RecoveryReport:
+    def run(self) -> RecoveryReport:
         """Recover.
 
         Raises:
             StoreFullError: There is no room for a file that has to be built again.
+            StoreWriteError: The disk did not take the end of a file that is given up.
+            CorruptStoreError: The disk can't read too much of the log.
             OSError: The disk refused.
         """
-        self._begin_at(self._first_start())
+        if self._is_ours:
+            # If no record is read, no record before the confirm offset is younger.
+            value, now_ms = self._checkpoint.value, self._now_ms
+            self._log.stored_at_ms = last_stored_ms(value, self._log, self._queues, now_ms=now_ms)
+        flushed_at_ms = self._log.stored_at_ms
+        self._begin_at(self._where.choose(is_thorough=self._is_thorough))
         index_gone = self._mend_index()
         while (earlier := self._go_through()) is not None:
             self._begin_at(earlier)
         end = self._find_end()
+        self._missing = self._log_end.missing(end)
         self._finish_queues(end)
         if self._index is not None:
             self._index.write_headers()
         self._wipe_behind(end)
-        self._log.open_at(end)
+        self._open_at(end)
+        self._log.open_times(flushed_at_ms, now_ms=self._now_ms)
         self._queues.correct_min(self._log.min_offset)
-        return RecoveryReport(
+        report = RecoveryReport(
             was_clean=self._is_clean,
             log_min_offset=self._log.min_offset,
-            log_end_offset=end,
+            log_end_offset=self._log.next_offset,
             scanned_from=self._start,
             records=self._records,
             lost=tuple(self._lost),
@@ -109,12 +136,14 @@ class Recovery:
             units_cut=self._cut,
             index_entries_mended=index_gone,
             files_removed=self._removed,
-            foreign_index_files=foreign_index_files,
+            index_missing=self._index_gap.left,
+            missing=self._missing,
+            unreadable=tuple(self._log_end.unreadable),
+            flush_failed=self._failed_flush.reason if self._failed_flush is not None else "",
+            acknowledged_lost=self._acknowledged_lost(),
         )
-
-    def _files_end(self) -> int:
-        last = self._log.files.last
-        return last.end if last is not None else 0
+        _tell(report)
+        return report
 
     def _begin_at(self, start: int) -> None:
         """Begin there; if the checkpoint says that this is not needed, correct it before anything is changed.
@@ -123,72 +152,30 @@ class Recovery:
         after it would not look there.
         """
         self._start = start
+        self._log_end.read_from(start)
         value = self._checkpoint.value
         if self._is_ours:
-            if start < self._file_start(value.confirm_physical_offset):
+            if start < value.confirm_physical_offset:
                 self._checkpoint.write(Checkpoint(confirm_physical_offset=start))
-        elif value != Checkpoint() and start < self._start_by_time():
+        elif value != Checkpoint() and start < self._where.by_time():
             self._checkpoint.write(Checkpoint())
 
     def _mend_index(self) -> int:
         """Drop the index entries that the scan puts back, and what is torn; return how many went."""
-        if self._index is None or (self._is_clean and not self._is_thorough):
+        if self._index is None:
             return 0
-        gone = self._index.mend(self._start, self._is_record)
+        is_mended = self._is_thorough or not self._is_clean or self._index_gap.is_missing_behind(self._start)
+        begin = self._index_gap.rebuild_from(self._start, is_mended=is_mended)
+        if begin < self._start:
+            self._begin_at(begin)
+        elif not is_mended:
+            return 0
+        is_proven = self._is_ours and self._start <= self._proven_offset
+        gone = self._index.mend(self._start, self._log.find_head, is_proven=is_proven)
         if not self._is_ours and not self._is_thorough and len(self._index) > 0:
             # RocketMQ syncs index files when they are full: what is missing may be older than its checkpoint.
-            self._begin_at(min(self._start, self._file_start(self._index.last_update[1])))
+            self._begin_at(min(self._start, self._where.file_start(self._index.last_update[1])))
         return gone
-
-    def _is_record(self, offset: int) -> bool:
-        file = self._log.files.find(offset)
-        if file is None:
-            return False
-        at, end = offset - file.start, len(file.memory)
-        return examine(file.memory, at, end=end, base=file.start, mark=self._log.mark).problem is None
-
-    # Where to begin.
-
-    def _first_start(self) -> int:
-        first = self._log.files.first
-        if first is None or self._is_thorough:
-            return self._log.min_offset
-        if self._is_clean:
-            known_end = self._queues.max_physical_offset
-            starts = [file.start for file in self._log.files if file.start < known_end]
-            return starts[-1] if starts else first.start
-        if all(len(queue.files) == 0 for queue in self._queues):
-            return self._log.min_offset
-        # Ours says an offset; RocketMQ's only times, and a clock may be set back.
-        start = self._checkpoint.value.confirm_physical_offset if self._is_ours else self._start_by_time()
-        for queue in self._queues:
-            blank = queue.find_blank()
-            if blank is not None:
-                start = min(start, self._offset_before(queue, blank))
-        return self._file_start(start)
-
-    def _start_by_time(self) -> int:
-        """Return the newest file that begins with a record old enough for the checkpoint, or the first file."""
-        limit_ms = self._checkpoint.value.min_timestamp
-        for file in reversed(list(self._log.files)):
-            head = first_head(file, self._log.mark)
-            if head is not None and 0 < head.stored_at_ms <= limit_ms:
-                return file.start
-        return self._log.min_offset
-
-    def _offset_before(self, queue: ConsumeQueue, index: int) -> int:
-        """Return where the last message of a queue before an index lies, or the log's beginning."""
-        for before in range(index - 1, queue.min_offset - 1, -1):
-            unit = queue.unit(before)
-            if is_message_unit(unit.physical_offset, unit.size_bytes):
-                return unit.physical_offset
-        return self._log.min_offset
-
-    def _file_start(self, offset: int) -> int:
-        """Return the start of the file that holds an offset, else of the next one there is, else of the last one."""
-        files = self._log.files
-        file = files.find(offset) or files.following(offset) or files.last
-        return file.start if file is not None else 0
 
     # Going through the log.
 
@@ -200,9 +187,9 @@ class Recovery:
         self._to_index.clear()
         for each in self._queues:
             each.skipped = 0
-        indexed_to = self._index.last_update[1] if self._index is not None else self._files_end()
+        indexed_to = self._index.last_update[1] if self._index is not None else self._log_end.files_end
         scan = self._log.scan(self._note_lost)
-        for at, head, _ in scan.records(self._start, self._files_end()):
+        for at, head, _ in scan.records(self._start, self._log_end.files_end):
             self._records += 1
             self._log.stored_at_ms = head.stored_at_ms
             if self._deleted.covers(head.topic, at, head.stored_at_ms):
@@ -256,8 +243,11 @@ class Recovery:
             self._remove(queue.cut(index))
         elif index > expected:
             self._fill(queue, expected, index)
+        if queue.is_blank and index > 0:
+            # Its first file was made ahead of a message that never came: the queue begins where the log says.
+            self._remove(queue.cut(0))
         before = queue.skipped
-        unit = UNIT.pack(head.physical_offset, head.size_bytes, self._tags_code(queue, entry))
+        unit = UNIT.pack(head.physical_offset, head.size_bytes, entry.tags_code_in(queue))
         if len(queue.files) == 0:
             self._queues.make_folder(queue)
         if queue.put_right(index, unit):
@@ -266,26 +256,19 @@ class Recovery:
         self._seen[queue] = index + 1
         return None
 
-    @staticmethod
-    def _tags_code(queue: ConsumeQueue, entry: Entry) -> int:
-        """Return a unit's last field; when a delayed message is due was decided by the delay levels of its time."""
-        if entry.topic == SCHEDULE_TOPIC and entry.queue_offset < queue.max_offset:
-            unit = queue.unit(entry.queue_offset)
-            if unit[:2] == entry[:2]:
-                return unit.tags_code
-        return entry.tags_code
-
     def _look_back(self, queue: ConsumeQueue, index: int) -> int | None:
         """Check what a queue says just before its first record of this scan; return where to begin instead, or None.
 
-        A queue without any file begins late: its topic was deleted, and only the log remembers.
+        In a store of RocketMQ a queue without any unit begins late: its topic was deleted, and only the log remembers.
         """
-        if len(queue.files) == 0:
+        if queue.is_blank and not self._is_ours:
             return None
         missing = index - queue.max_offset
         if missing > 0 and missing * RECORD_BYTES_MIN > self._lost_bytes:
-            earlier = self._file_start(self._offset_before(queue, queue.max_offset))
+            earlier = self._where.file_start(self._where.before(queue, queue.max_offset))
             if earlier < self._start:
+                told = {"path": queue.files.folder, "units": queue.max_offset, "found_offset": index, "start": earlier}
+                log.warning("a ConsumeQueue lacks units: the CommitLog is read from further back to build them", **told)
                 return earlier
         before = min(index, queue.max_offset)
         while before > queue.min_offset:
@@ -293,7 +276,7 @@ class Recovery:
             if unit.is_valid and (unit.is_filler or unit.physical_offset < self._start):
                 break
             if not unit.is_valid:
-                earlier = self._file_start(self._offset_before(queue, before - 1))
+                earlier = self._where.file_start(self._where.before(queue, before - 1))
                 if earlier < self._start:
                     return earlier
             before -= 1
@@ -312,7 +295,7 @@ class Recovery:
     def _find_end(self) -> int:
         end = self._scan_end
         stop = self._log.mark.clean_stop_offset
-        if self._is_clean and stop is not None and stop <= self._files_end():
+        if self._is_clean and stop is not None and self._log_end.is_plausible(stop):
             end = max(end, stop)
         for queue in self._queues:
             for index in range(self._tail_start(queue), queue.max_offset):
@@ -320,24 +303,14 @@ class Recovery:
                 if (
                     is_message_unit(unit.physical_offset, unit.size_bytes)
                     and unit.physical_offset >= self._scan_end
-                    and self._was_written(unit.physical_offset, unit.size_bytes)
+                    and self._log_end.was_written(unit.physical_offset, unit.size_bytes)
                 ):
                     end = max(end, unit.physical_offset + unit.size_bytes)
+        end = self._log_end.behind(end)
         self._lost = [(start, stop) for start, stop in self._lost if start < self._scan_end]
         if end > self._scan_end:
             self._lost.append((self._scan_end, end))
         return end
-
-    def _was_written(self, offset: int, size: int) -> bool:
-        """Say whether a record of ours lay there: a unit is made only of what is flushed, and bytes are there.
-
-        Not in the part that Apache RocketMQ wrote: it leaves units behind that it has cut off.
-        """
-        file = self._log.files.find(offset)
-        if file is None or offset + size > file.end or not self._log.mark.demands_record_crc(offset):
-            return False
-        at = offset - file.start
-        return file.memory[at : at + 8] != bytes(8) and file.memory[at + size - 8 : at + size] != bytes(8)
 
     def _tail_start(self, queue: ConsumeQueue) -> int:
         """Return the first unit behind those whose records were seen, or lie before the scan."""
@@ -369,12 +342,29 @@ class Recovery:
     def _is_lost(self, offset: int, end: int) -> bool:
         return offset < end and any(start <= offset < stop for start, stop in self._lost)
 
+    def _acknowledged_lost(self) -> tuple[int, int] | None:
+        """Return the end of the log that had been acknowledged and that the disk does not have; None where none is."""
+        known = self._proven_offset
+        if self._failed_flush is not None:
+            known = max(known, self._failed_flush.acknowledged_offset)
+        is_lost = not self._is_clean and self._scan_end < known and self._log_end.is_plausible(known)
+        return (self._scan_end, known) if is_lost else None
+
+    def _open_at(self, end: int) -> None:
+        """Let the log go on at its end, or in a new file where the disk has shown that this one is not to be trusted."""
+        self._log.open_at(end)
+        if self._failed_flush is not None or self._log_end.needs_new_file(end):
+            self._log.start_new_file()
+
     def _wipe_behind(self, end: int) -> None:
         files = self._log.files
         file = files.find(end)
         if file is not None:
             self._torn += file.zero_from(end - file.start)
         dropped = files.drop_from(files.start_of(end) + files.file_size)
+        if dropped:
+            # First the cut units: one that points to a file that is gone says that somebody took it away.
+            self._derived_sync.sync_now()
         for file in dropped:
             written = file.written_range(0)
             if written is not None:
@@ -389,8 +379,18 @@ class Recovery:
             if file.end > self._start:
                 file.sync()
 
-    def _remove(self, dropped: list[MappedFile]) -> None:
+    def _remove(self, dropped: DroppedFiles) -> None:
         for file in dropped:
             file.close()
             remove_file(self._files, file.path)
             self._removed += 1
+
+
+def _tell(report: RecoveryReport) -> None:
+    """Write the report, and losses that a person has to know of, into the process's log."""
+    log.info("store recovered", **{key: value for key, value in report._asdict().items() if value})
+    for start, end in report.missing:
+        log.error("files of the CommitLog are missing; their messages are lost", start=start, end=end)
+    if report.acknowledged_lost is not None:
+        start, end = report.acknowledged_lost
+        log.error("the disk does not have what was acknowledged", start=start, end=end, bytes=end - start)

@@ -159,8 +159,17 @@ class RecoveryReport(NamedTuple):
     """Units that promised records the log does not have."""
     index_entries_mended: int
     files_removed: int
-    foreign_index_files: tuple[str, ...]
-    """Index files made with other settings; left alone."""
+    index_missing: tuple[int, int] | None
+    """A range of the log whose messages are not all found by their keys, since to index them again takes too long for a
+    start; None where there is none."""
+    missing: tuple[tuple[int, int], ...] = ()
+    """Ranges of the log whose files are not there: somebody took them away."""
+    unreadable: tuple[tuple[int, int], ...] = ()
+    """Ranges of the log that the disk can't read, among those that were looked at."""
+    flush_failed: str = ""
+    """Why the last broker on the store could not flush it; empty where it could."""
+    acknowledged_lost: tuple[int, int] | None = None
+    """The end of the log that had been acknowledged and that the disk does not have."""
 
     @property
     def lost_bytes(self) -> int:
@@ -174,6 +183,8 @@ class StoreState(NamedTuple):
     writable: bool
     reason: str
     """Why it is not writable; empty if it is."""
+    full_reason: str
+    """Why the next file of the CommitLog can't be made; empty if it can, or is being made."""
     disk_percent: int
     min_physical_offset: int
     max_physical_offset: int

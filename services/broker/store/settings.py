@@ -7,6 +7,9 @@ from gantry.model.delaylevel import parse_delay_levels
 from gantry.storeformat import layout
 
 _HOURS = range(24)
+# Senders fill 100 MB/s at most, and making a file takes about 100 ms with its syncs. The next start removes the files that
+# no message has filled.
+LOG_AHEAD_BYTES = 16 << 20
 
 
 class FlushDiskType(enum.StrEnum):
@@ -23,6 +26,8 @@ class StoreSettings:
     root_dir: str = "store"
     mapped_file_size_commit_log: int = layout.COMMIT_LOG_FILE_BYTES
     mapped_file_size_consume_queue: int = layout.CONSUME_QUEUE_FILE_BYTES
+    # Files of the log that are made ahead of the one that is written; fewer where LOG_AHEAD_BYTES are reached before.
+    log_files_ahead_max: int = 8
     max_hash_slot_num: int = layout.HASH_SLOTS
     max_index_num: int = layout.INDEX_ENTRIES
     message_index_enable: bool = True
@@ -62,17 +67,21 @@ class StoreSettings:
     def check(self) -> None:
         """Raise ValueError("name: reason") for a value that can't work."""
         if self.mapped_file_size_commit_log < 4096:
-            raise ValueError("mapped_file_size_commit_log: is less than 4096 bytes")
+            raise ValueError(f"mapped_file_size_commit_log: {self.mapped_file_size_commit_log} is less than 4096 bytes")
         size = self.mapped_file_size_consume_queue
         if size < layout.UNIT_SIZE_BYTES or size % layout.UNIT_SIZE_BYTES:
             raise ValueError(f"mapped_file_size_consume_queue: {size} is no multiple of {layout.UNIT_SIZE_BYTES}")
-        if self.max_hash_slot_num < 1 or self.max_index_num < 2:
-            raise ValueError("max_hash_slot_num: and max_index_num need at least 1 and 2")
+        for name, least in (("log_files_ahead_max", 1), ("max_hash_slot_num", 1), ("max_index_num", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: {getattr(self, name)} is less than {least}")
         for name in ("disk_max_used_space_ratio", "disk_space_clean_forcibly_ratio", "disk_space_warning_level_ratio"):
             if not 1 <= getattr(self, name) <= 100:
                 raise ValueError(f"{name}: {getattr(self, name)} is not within 1 and 100")
         self.delete_hours()
-        parse_delay_levels(self.message_delay_level)
+        try:
+            parse_delay_levels(self.message_delay_level)
+        except ValueError as error:
+            raise ValueError(f"message_delay_level: {self.message_delay_level!r}: {error}") from None
 
     def delete_hours(self) -> frozenset[int]:
         """Return the hours of the day in which expired files go; raises ValueError."""
@@ -80,6 +89,11 @@ class StoreSettings:
         if not all(part.isdigit() and int(part) in _HOURS for part in parts):
             raise ValueError(f"delete_when: {self.delete_when!r} is not hours of the day separated by semicolons")
         return frozenset(int(part) for part in parts)
+
+    @property
+    def log_files_ahead(self) -> int:
+        """Return how many files of the log are made ahead: one of RocketMQ's size, more small ones."""
+        return max(1, min(self.log_files_ahead_max, LOG_AHEAD_BYTES // self.mapped_file_size_commit_log))
 
     @property
     def is_sync_flush(self) -> bool:

@@ -13,13 +13,15 @@ from gantry.model.names import PROPERTIES_BYTES_MAX, SCHEDULE_TOPIC
 from gantry.model.record import CRC_PROPERTY_BYTES, encode_record
 from gantry.model.sysflag import BORN_HOST_V6, HOSTS_V6_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from gantry.runtime.clock import Clock
+from gantry.runtime.telemetry import logger
 from services.broker.store.commitlog import CommitLog
 from services.broker.store.consumequeue import ConsumeQueue
 from services.broker.store.consumequeuestore import ConsumeQueueStore
 from services.broker.store.entry import KEYS, TAGS, UNIQ_KEY, EntryMaker, PlainEntry
-from services.broker.store.errors import StoreFullError, StoreWriteError
+from services.broker.store.errors import FileNotReadyError, StoreFullError, StoreWriteError
 from services.broker.store.results import BatchMessage, BatchPutResult, PutResult, PutStatus
 from services.broker.store.settings import StoreSettings
+from services.broker.store.topicdeletion import TopicDeletion
 
 QUEUE_ID_MAX = 0x7FFF_FFFF
 _CRC_NAME = PropertyName.CRC32.encode()
@@ -29,9 +31,15 @@ _HOST_V4_BYTES = 8
 _REFUSALS: dict[type[Exception], PutStatus] = {
     InvalidMessageError: PutStatus.MESSAGE_ILLEGAL,
     StoreFullError: PutStatus.CREATE_FILE_FAILED,
+    FileNotReadyError: PutStatus.NOT_WRITABLE,
     StoreWriteError: PutStatus.NOT_WRITABLE,
 }
+_REFUSED = tuple(_REFUSALS)
 _OK = PutStatus.OK
+# A clock that was set back by less is no news: a message's time is then that of the one before it.
+_BACK_TOLD_MS = 1000
+
+log = logger("broker.store")
 # A named tuple without the detour over its generated constructor.
 _new_result = tuple.__new__
 
@@ -42,6 +50,7 @@ class Writer:
     Args:
         entries: Makes what dispatch needs of unusual messages.
         pending: Where dispatch finds what was appended.
+        deletion: Says which topics are being deleted.
 
     Attributes:
         refusal: Why nothing is taken now, or None.
@@ -72,6 +81,7 @@ class Writer:
         clock: Clock,
         entries: EntryMaker,
         pending: deque[PlainEntry],
+        deletion: TopicDeletion,
     ) -> None:
         self._log = commit_log
         self._queues = queues
@@ -80,6 +90,8 @@ class Writer:
         self._pending = pending
         self._pending_max = settings.dispatch_pending_max
         self._entries = entries
+        self._deletion = deletion
+        self._told_ms = 0
         self._body_max = settings.max_message_size
         self._properties_max = PROPERTIES_BYTES_MAX - (_CRC_ROOM if settings.record_checksum else 0)
         self.refusal: str | None = "the store is not running"
@@ -101,9 +113,7 @@ class Writer:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
     ) -> PutResult:
-        """Store one message. The hot path of a send.
-
-        See the class for the arguments.
+        """Store one message, the hot path of a send; see the class for the arguments.
 
         Durability: with status OK the record survives the process once `write_out` has returned an offset of at least
         `next_offset`, and the machine once `on_flushed` was told one.
@@ -127,6 +137,8 @@ class Writer:
         has_place = not sys_flag & TRANSACTION_PREPARED
         queue_offset = queue.next_offset if has_place else 0
         stored_at_ms, log = self._now_ms(), self._log
+        if stored_at_ms < log.appended_at_ms:
+            stored_at_ms = self._not_before_last(stored_at_ms)
         while True:
             at = log.next_offset
             try:
@@ -137,7 +149,7 @@ class Writer:
                 )  # fmt: skip
                 if log.append(record, stored_at_ms):
                     break
-            except (InvalidMessageError, StoreFullError, StoreWriteError) as error:
+            except _REFUSED as error:
                 return PutResult(_REFUSALS[type(error)], reason=str(error))
         if has_place:
             queue.next_offset = queue_offset + 1
@@ -184,8 +196,9 @@ class Writer:
         is_v6 = len(born_host) != _HOST_V4_BYTES
         sys_flag = sys_flag & ~HOSTS_V6_MASK | (BORN_HOST_V6 if is_v6 else 0)
         assert not sys_flag & TRANSACTION_ROLLBACK, "a batch is of no transaction"
-        stored_at_ms = self._now_ms()
-        log = self._log
+        stored_at_ms, log = self._now_ms(), self._log
+        if stored_at_ms < log.appended_at_ms:
+            stored_at_ms = self._not_before_last(stored_at_ms)
         sys_flag |= log.store_flag
         while True:
             records: list[bytes] = []
@@ -210,17 +223,36 @@ class Writer:
                     queue_offset += 1
                 if log.append_batch(records, stored_at_ms):
                     break
-            except (InvalidMessageError, StoreFullError, StoreWriteError) as error:
+            except _REFUSED as error:
                 return BatchPutResult(_REFUSALS[type(error)], reason=str(error))
         first, queue.next_offset = queue.next_offset, queue_offset
         if len(self._pending) + len(items) <= self._pending_max:
             self._pending.extend(entries)
         return BatchPutResult(PutStatus.OK, tuple([entry[0] for entry in entries]), first, stored_at_ms, at)
 
+    def _not_before_last(self, now_ms: int) -> int:
+        """Return the store time of the last record instead of a time before it: store times never go back in the log."""
+        last_ms = self._log.appended_at_ms
+        if last_ms - now_ms >= _BACK_TOLD_MS and last_ms != self._told_ms:
+            # Once for each time that the clock was set back: until it has caught up all records get this one.
+            self._told_ms = last_ms
+            log.warning(
+                "the clock is behind the last message; messages get the last one's store time until it has caught up",
+                behind_ms=last_ms - now_ms,
+                stored_at_ms=last_ms,
+            )
+        return last_ms
+
     def _check(self, topic: str, queue_id: int, body_len: int, properties_len: int) -> ConsumeQueue | PutResult:
-        """Return the queue, which may be new, or why a message for it is refused."""
+        """Return the queue, or why a message for it is refused.
+
+        A new queue gets its first file here, before anything is appended: if the disk or the process has nothing left
+        for it, that is the sender's error and nobody else's. Dispatch could only stand still for all queues.
+        """
         if self.refusal is not None:
             return PutResult(PutStatus.NOT_WRITABLE, reason=self.refusal)
+        if self._deletion.under_way and (reason := self._deletion.refusal(topic)) is not None:
+            return PutResult(PutStatus.NOT_WRITABLE, reason=reason)
         if body_len > self._body_max:
             reason = f"the body has {body_len} bytes, at most {self._body_max} are taken"
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=reason)
@@ -230,9 +262,12 @@ class Writer:
         if not 0 <= queue_id <= QUEUE_ID_MAX:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=f"there is no queue {queue_id} of a topic")
         try:
-            return self._queues.get_or_create(topic, queue_id)
+            return self._queues.prepare(topic, queue_id)
         except InvalidNameError as error:
             return PutResult(PutStatus.MESSAGE_ILLEGAL, reason=str(error))
+        except StoreFullError as error:
+            reason = f"queue {queue_id} of topic {topic} can't be made: {error}"
+            return PutResult(PutStatus.CREATE_FILE_FAILED, reason=reason)
 
 
 def _look_up(properties: bytes, tag: str | None, keys: str | None, unique_key: str | None) -> tuple[str, str, str]:

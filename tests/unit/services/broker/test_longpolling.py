@@ -10,6 +10,7 @@ class Table:
     def __init__(self) -> None:
         self.polling = LongPolling(now_ms=0)
         self.resumed: list[str] = []
+        self.failed: list[Exception] = []
 
     def hold(
         self, name: str, *, offset: int = 0, codes: set[int] | None = None, owner: str = "c", ms: int = 1000
@@ -19,7 +20,8 @@ class Table:
             offset,
             None if codes is None else codes.__contains__,
             owner,
-            lambda: self.resumed.append(name),
+            resume=lambda: self.resumed.append(name),
+            fail=self.failed.append,
         )
         self.polling.hold(held, now_ms=0, suspend_ms=ms)
 
@@ -111,3 +113,19 @@ def test_resume_all_empties_the_table(table: Table) -> None:
     assert table.resumed == ["one", "two"]
     table.polling.sweep(5000)
     assert table.polling.count == 0
+
+
+def test_a_pull_that_fails_takes_no_other_one_along(table: Table) -> None:
+    def fail() -> None:
+        raise RuntimeError("no")
+
+    for number, resume in enumerate(
+        (lambda: table.resumed.append("first"), fail, lambda: table.resumed.append("last"))
+    ):
+        held = HeldPull(("T", 0), 0, None, f"c{number}", resume=resume, fail=table.failed.append)
+        table.polling.hold(held, now_ms=0, suspend_ms=1000)
+    table.polling.arrived("T", 0, 1, units(0))
+    table.polling.wake()
+    assert table.resumed == ["first", "last"]
+    assert [str(error) for error in table.failed] == ["no"]
+    assert (table.polling.failures, table.polling.count) == (1, 0)

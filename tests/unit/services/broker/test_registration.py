@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from gantry.model.topic import TopicConfig
-from gantry.remoting.bodies import RegisterBrokerBody
+from gantry.remoting.bodies import RegisterBrokerBody, TopicConfigSerializeWrapper
 from gantry.remoting.codes import RequestCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.errors import ConnectError
 from services.broker.policy import Policy
-from services.broker.registration import ANNOUNCE_TIMEOUT_MS, RETRY_DELAY_MS, Registration
-from services.broker.registry.topics import TopicTable
+from services.broker.registration import ANNOUNCE_TIMEOUT_MS, RETRY_DELAY_MS, FullBody, Registration
+from services.broker.registry.topics import TopicTable, with_perm_of_broker
 from tests.support.brokerunit import IDENTITY
 
 PERIOD_MS = 30_000
@@ -179,3 +179,36 @@ async def test_without_name_servers_nothing_is_waited_for() -> None:
     await alone.announced()
     await alone.unregister_all()
     assert alone.registered_count == 0
+
+
+async def test_a_large_table_is_encoded_in_slices_and_says_what_it_says_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.broker.registration.SLICE_TOPICS", 10)
+    topics, policy = TopicTable(), Policy(broker_permission=4)
+    for number in range(35):
+        topics.put(TopicConfig(f"T{number}", 2, 3, 6), number)
+    body = FullBody(topics, policy)
+    topics.on_change = body.topic_changed
+    making = asyncio.ensure_future(body.current())
+    await asyncio.sleep(0)
+    topics.put(TopicConfig("T0", 9, 9, 6), 100)
+    topics.put(TopicConfig("late", 1, 1, 6), 101)
+    topics.remove("T7", 102)
+    version, data = await making
+    assert version == topics.version
+    assert RegisterBrokerBody.decode(data) == told(topics, policy)
+    assert (await body.current())[1] is data
+    policy.broker_permission = 6
+    assert RegisterBrokerBody.decode((await body.current())[1]) == told(topics, policy)
+
+
+async def test_the_body_is_byte_for_byte_that_of_the_general_way() -> None:
+    topics, policy = TopicTable(), Policy()
+    topics.put(TopicConfig("T", 2, 3, 6, attributes={"message.type": "FIFO"}), 1)
+    assert (await FullBody(topics, policy).current())[1] == told(topics, policy).encode()
+
+
+def told(topics: TopicTable, policy: Policy) -> RegisterBrokerBody:
+    table = {name: with_perm_of_broker(config, policy.broker_permission) for name, config in topics.all().items()}
+    return RegisterBrokerBody(TopicConfigSerializeWrapper(table, topics.version))

@@ -73,5 +73,5 @@ def test_kept_settings_lie_over_the_file_and_below_the_command_line() -> None:
     settings = apply_kept(BrokerSettings(broker_name="mine"), kept, above={"broker_name"})
     assert (settings.default_topic_queue_nums, settings.broker_name) == (4, "mine")
     for wrong in ({"no_such": "1"}, {"listen_port": "x"}, {"broker_permission": "9"}):
-        with pytest.raises(StartupError, match=r"gantry-settings\.json: .*mend or remove the file"):
+        with pytest.raises(StartupError, match=r"gantry-settings\.json in the store: .*or remove the file"):
             apply_kept(BrokerSettings(), wrong, above=())

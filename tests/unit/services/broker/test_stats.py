@@ -1,4 +1,15 @@
-from services.broker.stats import BrokerStats, DailyTotals, Flow, Latency, Rates
+import pytest
+
+from services.broker import stats as stats_module
+from services.broker.stats import (
+    SAMPLE_INTERVAL_MS,
+    SAMPLE_TICK_MS,
+    BrokerStats,
+    DailyTotals,
+    Flow,
+    Latency,
+    Rates,
+)
 
 
 def count(flow: Flow, messages: int, size_bytes: int = 0) -> None:
@@ -103,3 +114,29 @@ def test_latency_buckets_are_those_of_request_28() -> None:
     assert latency.quantile_ms(0.5) == 0
     assert latency.quantile_ms(0.99) == 10
     assert latency.quantile_ms(0.999) == 60_000
+
+
+def test_many_flows_are_sampled_a_slice_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stats_module, "SAMPLE_SLICE_MAX", 3)
+    stats = BrokerStats("C", 0)
+    flows = [stats.put_flow(f"t{number}", 0) for number in range(7)]
+    flows += [stats.get_flow(f"t{number}", "g", 0) for number in range(5)]
+    for flow in flows:
+        flow.messages = flow.calls = 1
+
+    def sampled() -> int:
+        return sum(len(flow._minute) - 1 for flow in flows)
+
+    stats.tick(SAMPLE_INTERVAL_MS - 1, 9_999)
+    assert sampled() == 0
+    seen = []
+    for tick in range(6):
+        stats.tick(SAMPLE_INTERVAL_MS + tick * SAMPLE_TICK_MS, 10_000 + tick * SAMPLE_TICK_MS)
+        seen.append(sampled())
+    assert seen == [3, 6, 10, 12, 12, 12], "3 of each kind at most"
+    stats.forget_topic("t0")
+    stats.tick(2 * SAMPLE_INTERVAL_MS, 3 * 86_400_000)
+    stats.forget_topic("t1")
+    for _ in range(5):
+        stats.tick(2 * SAMPLE_INTERVAL_MS, 3 * 86_400_000)
+    assert stats.get_items() == [], "those that nobody reads are forgotten, and one that was forgotten meanwhile"

@@ -103,6 +103,23 @@ class TestHeartbeat:
         answer = await beat(unit, body)
         assert (answer.code, remark in str(answer.remark)) == (code, True), answer.remark
 
+    async def test_subscriptions_and_instances_are_bounded(
+        self, unit: BrokerUnit, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("services.broker.processors.clients.SUBSCRIPTIONS_OF_CLIENT_MAX", 1)
+        many = (SubscriptionData("T"), SubscriptionData("U"))
+        answer = await beat(unit, consumer_beat("1@2", "g", subscriptions=many))
+        assert (answer.code, answer.remark) == (1, "heart-beat of 2 subscriptions, at most 1 are allowed")
+        monkeypatch.setattr("services.broker.processors.clients.MEMBERS_MAX", 2)
+        known = consumer_beat("1@2", "g", "T", producer_groups=("pg",))
+        assert (await beat(unit, known)).code == 0
+        assert (await beat(unit, known)).code == 0, "those that are known go on"
+        answer = await beat(unit, consumer_beat("3@4", "g", "T"))
+        remark = "clientID 3@4: 1 more instances in groups, there are 2 of at most 2"
+        assert (answer.code, answer.remark) == (1, remark)
+        unit.broker.tables.producers.unregister("pg", unit.connection.server, "1@2")
+        assert (await beat(unit, consumer_beat("3@4", "g", "T"))).code == 0
+
     async def test_a_sql_subscription_is_refused_by_name_and_nothing_is_registered(self, unit: BrokerUnit) -> None:
         answer = await beat(unit, consumer_beat("1@2", "g", subscriptions=(SQL,), producer_groups=("pg",)))
         assert answer.code == ResponseCode.SYSTEM_ERROR

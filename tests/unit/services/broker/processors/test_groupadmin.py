@@ -1,10 +1,11 @@
+import asyncio
 import json
 from collections.abc import AsyncIterator
 
 import pytest
 
 from gantry.model.group import SubscriptionGroup
-from gantry.remoting.bodies import encode_subscription_group, encode_subscription_groups
+from gantry.remoting.bodies import ConsumerOffsetWrapper, encode_subscription_group, encode_subscription_groups
 from gantry.remoting.codes import RequestCode
 from tests.support.brokerunit import BrokerUnit
 from tests.support.memfilesystem import MemFileSystem
@@ -34,6 +35,15 @@ async def test_a_group_is_made_saved_changed_and_deleted(unit: BrokerUnit) -> No
     assert unit.broker.tables.offsets.find("T", "g", 0) is None
     answer = await unit.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ext={"group": "g"})
     assert (answer.code, answer.remark) == (26, "subscription group [g] not exist in this broker")
+
+
+@pytest.mark.parametrize("field", ["cleanOffset", "removeOffset"])
+async def test_tools_of_4_9_and_5_name_the_removal_of_offsets_differently(unit: BrokerUnit, field: str) -> None:
+    offsets = unit.broker.tables.offsets
+    for value, left in (("false", 1), ("true", None)):
+        offsets.commit("T", "g", 0, 1, 1)
+        assert (await unit.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext={"groupName": "g", field: value})).code == 0
+        assert offsets.find("T", "g", 0) == left
 
 
 @pytest.mark.parametrize(
@@ -74,6 +84,25 @@ async def test_all_offsets_are_told_as_rocketmq_does(unit: BrokerUnit) -> None:
         f'{{"dataVersion":{{"counter":0,"stateVersion":0,"timestamp":{version.timestamp}}},'
         '"groupTopicMap":{"g":["T"]},"offsetTable":{"T@g":{0:8,1:7}}}'
     )
+
+
+async def test_all_offsets_of_a_large_table_are_told_in_slices(
+    unit: BrokerUnit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.broker.processors.groupadmin.SLICE_OFFSETS", 10)
+    offsets = unit.broker.tables.offsets
+    for number in range(100):
+        for queue_id in range(2):
+            offsets.commit(f"T{number}", f"g{number % 7}", queue_id, number, 1)
+    before_ms = unit.clock.monotonic_ms()
+    asking = asyncio.ensure_future(unit.ask(RequestCode.GET_ALL_CONSUMER_OFFSET))
+    await asyncio.sleep(0.005)
+    offsets.remove_group("g3")
+    answer = await asking
+    assert unit.clock.monotonic_ms() - before_ms >= 20, "a pause every ten offsets"
+    told = ConsumerOffsetWrapper.decode(answer.body_bytes)
+    assert told.offset_table == offsets.all()
+    assert told.data_version == offsets.version
 
 
 async def test_delay_offsets_are_those_of_whoever_wrote_the_store() -> None:

@@ -27,6 +27,8 @@ async def query(unit: BrokerUnit, **ext: object) -> tuple[int, str | None]:
 
 class TestGroupOffsets:
     async def test_what_was_committed_is_told(self, unit: BrokerUnit) -> None:
+        for _ in range(8):
+            await unit.send()
         assert (await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=8)).code == 0
         assert await query(unit) == (0, "8")
         assert (await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=-1)).code == 0
@@ -53,7 +55,41 @@ class TestGroupOffsets:
         answer = await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, consumerGroup="nobody", commitOffset=3)
         assert (answer.code, answer.remark) == (26, "Group nobody not exist!")
 
+    @pytest.mark.parametrize(
+        ("queue_id", "offset", "remark"),
+        [
+            (4, 0, "queueId=4: topic T has 4 queues"),
+            (2**31 - 1, 0, "queueId=2147483647: topic T has 4 queues"),
+            (1, 1, "commitOffset=1: queue 1 of topic T ends at 0; the offset was not stored"),
+            (0, 2, "commitOffset=2: queue 0 of topic T ends at 1; the offset was not stored"),
+        ],
+    )
+    async def test_a_commit_that_would_hide_messages_is_refused(
+        self, unit: BrokerUnit, queue_id: int, offset: int, remark: str
+    ) -> None:
+        await unit.send()
+        assert (await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=1)).code == 0
+        answer = await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, queue_id=queue_id, commitOffset=offset)
+        assert (answer.code, answer.remark) == (ResponseCode.INVALID_PARAMETER, remark)
+        assert unit.broker.tables.offsets.all() == {"T@g": {0: 1}}
+
+    async def test_a_queue_that_its_topic_lost_counts_while_it_has_messages(self, unit: BrokerUnit) -> None:
+        await unit.send(queue_id=3)
+        await unit.make_topic("T", queues=2)
+        assert (await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, queue_id=3, commitOffset=1)).code == 0
+        assert (await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, queue_id=2, commitOffset=0)).code == 29
+
+    async def test_a_full_table_is_said(self, unit: BrokerUnit, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("services.broker.registry.offsets.OFFSETS_MAX", 0)
+        answer = await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=0)
+        assert (answer.code, answer.remark) == (
+            ResponseCode.SYSTEM_ERROR,
+            "group g on topic T: the table of committed offsets is full; the offset was not stored",
+        )
+
     async def test_offsets_survive_a_stop(self, unit: BrokerUnit) -> None:
+        for _ in range(7):
+            await unit.send(queue_id=2)
         await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, queue_id=2, commitOffset=7)
         unit.broker.save_offsets()
         unit.broker.persistence.write_all()

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import structlog
 
 from gantry.model.group import SubscriptionGroup
 from gantry.model.record import iter_records
@@ -81,12 +82,25 @@ class TestPull:
         assert len(bodies(await unit.pull(max_msg_bytes=1))) == 1
 
     async def test_the_commit_offset_counts_only_with_its_bit(self, unit: BrokerUnit) -> None:
+        for _ in range(3):
+            await unit.send()
         await unit.pull(commit_offset=3)
         assert unit.broker.tables.offsets.find("T", "g", 0) is None
         await unit.pull(commit_offset=3, sys_flag=4 | 1)
         assert unit.broker.tables.offsets.find("T", "g", 0) == 3
         await unit.pull(commit_offset=-1, sys_flag=4 | 1)
         assert unit.broker.tables.offsets.find("T", "g", 0) == 3
+
+    async def test_a_commit_that_is_refused_costs_nobody_the_pull(self, unit: BrokerUnit) -> None:
+        await unit.send()
+        with structlog.testing.capture_logs() as lines:
+            for _ in range(3):
+                answer = await unit.pull(commit_offset=2, sys_flag=4 | 1)
+                assert (answer.code, len(bodies(answer))) == (0, 1)
+        assert unit.broker.tables.offsets.find("T", "g", 0) is None
+        assert unit.broker.commits.refused_count == 3
+        assert [line["event"] for line in lines] == ["commit refused"], "one of them a second"
+        assert "commitOffset=2: queue 0 of topic T ends at 1; the offset was not stored" in lines[0]["reason"]
 
     async def test_lite_pull_is_the_same(self, unit: BrokerUnit) -> None:
         await unit.send()
@@ -216,7 +230,9 @@ class TestLongPolling:
 
     async def test_the_commit_counts_on_the_first_attempt_only(self, unit: BrokerUnit) -> None:
         await unit.ask(RequestCode.HEART_BEAT, body=consumer_beat("1@2", "g", "T"))
-        waiting = asyncio.ensure_future(unit.pull(sys_flag=SUSPEND | 1, commit_offset=2))
+        for _ in range(2):
+            await unit.send()
+        waiting = asyncio.ensure_future(unit.pull(offset=2, sys_flag=SUSPEND | 1, commit_offset=2))
         await asyncio.sleep(0.01)
         assert unit.broker.tables.offsets.find("T", "g", 0) == 2
         unit.broker.tables.offsets.commit("T", "g", 0, 9, 1)

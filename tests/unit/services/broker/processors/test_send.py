@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from gantry.model.batch import encode_batch
 from gantry.model.message import StoredMessage, encode_properties
 from gantry.model.record import iter_records
+from gantry.remoting.aio.channel import Channel
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand, SerializeType
 from gantry.remoting.headers import SendMessageHeader
@@ -204,9 +205,10 @@ class TestRefusedSend:
         assert (await unit.send()).code == 0
 
     async def test_a_topic_that_cannot_be_saved_takes_no_message(self) -> None:
-        async with BrokerUnit() as unit:
-            faults = FaultFileSystem(unit.files, FaultRule("write", "*topics.json*"))
-            unit.broker.persistence._files = faults
+        faults = FaultFileSystem(MemFileSystem(VirtualClock()))
+        async with BrokerUnit(files=faults) as unit:
+            await asyncio.sleep(0.1)
+            faults.rules.append(FaultRule("write", "*topics.json*"))
             answer = await unit.send("New")
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
             assert "topic New was not made" in str(answer.remark)
@@ -215,6 +217,15 @@ class TestRefusedSend:
             faults.rules.clear()
             await asyncio.sleep(2)
             assert (await unit.send("New")).code == 0
+
+    async def test_sends_that_wait_for_their_topics_are_bounded(
+        self, unit: BrokerUnit, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("services.broker.processors.send.CREATING_BYTES_MAX", 10)
+        first, second = await asyncio.gather(unit.send("New1", b"123456"), unit.send("New2", b"123456"))
+        assert (first.code, second.code) == (0, ResponseCode.SYSTEM_BUSY)
+        assert "6 bytes wait for their topics to be saved, the limit is 10" in str(second.remark)
+        assert (await unit.send("New2", b"123456")).code == 0
 
 
 class TestBatch:
@@ -258,6 +269,30 @@ class TestBatch:
 
 
 class TestDurability:
+    @pytest.mark.parametrize("coding", SerializeType)
+    async def test_a_waiting_answer_keeps_nothing_of_its_request(self, coding: SerializeType) -> None:
+        async with BrokerUnit() as unit:
+            await unit.make_topic("T")
+            requests: list[RemotingCommand] = []
+            handlers = cast("dict[int, Any]", unit.broker.handlers)
+            send = handlers[RequestCode.SEND_MESSAGE_V2]
+
+            def keep(channel: Channel, request: RemotingCommand) -> Any:
+                requests.append(request)
+                return send(channel, request)
+
+            handlers[RequestCode.SEND_MESSAGE_V2] = keep
+            unit.flush_is_stuck = True
+            request = RemotingCommand.request(RequestCode.SEND_MESSAGE_V2, send_header("T"), body=b"x" * 60_000)
+            request.serialize_type = coding
+            answer = asyncio.ensure_future(unit.connection.client.request(request, 60_000))
+            await asyncio.sleep(0.01)
+            assert unit.broker.core.commit.waiting_count == 1
+            assert (requests[0].body, requests[0].header, requests[0].ext_fields) == (None, None, {})
+            unit.flush_is_stuck = False
+            unit.broker.core.commit.flushed_from_thread(unit.store.flushed_offset)
+            assert ((await answer).code, (await answer).ext_fields["queueOffset"]) == (0, "0")
+
     async def test_nothing_is_answered_before_it_is_flushed(self) -> None:
         async with BrokerUnit() as unit:
             await unit.make_topic("T")

@@ -127,3 +127,42 @@ def test_producers_come_and_go() -> None:
     assert not table.has_connection(A)
     table.drop_connection(B)
     assert table.groups() == {}
+
+
+def test_members_are_counted_however_they_come_and_go() -> None:
+    consumers, producers = ConsumerTable(), ProducerTable()
+    for _ in range(2):
+        for connection in (A, B):
+            for client_id in ("1@2", "3@4"):
+                register(consumers, client(connection, client_id), ("T", "*", 1))
+                producers.register("p", client(connection, client_id))
+    assert (consumers.members_count, producers.members_count) == (4, 4)
+    consumers.unregister("g", A, "1@2")
+    producers.unregister("p", A, "1@2")
+    producers.unregister("p", A, "1@2")
+    assert (consumers.members_count, producers.members_count) == (3, 3)
+    assert consumers.has_member("g", (A, "3@4"))
+    assert not consumers.has_member("g", (A, "1@2"))
+    assert producers.has_member("p", (B, "1@2"))
+    consumers.drop_connection(B)
+    producers.expire(1000, 1)
+    assert (consumers.members_count, producers.members_count) == (1, 0)
+    assert (consumers.has_connection(A), consumers.has_connection(B)) == (True, False)
+
+
+class Watched(dict[Any, Any]):
+    """A group's members, where nobody has to look."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("walked through")
+
+
+def test_a_lost_connection_costs_no_look_at_the_groups_of_others() -> None:
+    consumers = ConsumerTable()
+    register(consumers, client(A), ("T", "*", 1), group="other")
+    other = consumers.find("other")
+    assert other is not None
+    other.members = Watched(other.members)
+    register(consumers, client(B), ("T", "*", 1))
+    assert consumers.drop_connection(B) == ["g"]
+    assert not consumers.has_connection(B)

@@ -9,7 +9,8 @@ from gantry.model.topic import DataVersion, TopicConfig
 from gantry.runtime.errors import StartupError
 from gantry.runtime.files import FileSystem
 from services.broker.registry import documents
-from services.broker.registry.configfile import encode_config, read_config, write_config
+from services.broker.registry.configfile import ConfigFile
+from services.broker.registry.configtext import ConfigText
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
@@ -30,31 +31,54 @@ def put(files: FileSystem, name: str, text: str, *, backup: bool = False) -> Non
     files.write(documents.config_path("s", name) + (".bak" if backup else ""), text.encode(), durable=True)
 
 
+def save(files: FileSystem, name: str, text: ConfigText) -> None:
+    for _ in text.refresh():
+        pass
+    ConfigFile(files, documents.config_path("s", name)).write(text.take())
+
+
 def test_maps_with_integer_keys_are_not_broken_into_lines() -> None:
-    document = documents.offsets_document(VERSION, {"T@g": {0: 250, 1: 250}, "%RETRY%g@g": {0: 1}})
-    assert encode_config(document).decode() == (
+    offsets = OffsetTable()
+    offsets.load(VERSION, {"T@g": {0: 250, 1: 250}, "%RETRY%g@g": {0: 1}})
+    assert documents.offsets_text(offsets).encode().decode() == (
         '{\n\t"dataVersion":{\n\t\t"counter":3,\n\t\t"stateVersion":0,\n\t\t"timestamp":1700000000000\n\t},\n'
         '\t"groupTopicMap":{\n\t\t"g":["T","%RETRY%g"]\n\t},\n'
         '\t"offsetTable":{\n\t\t"T@g":{0:250,1:250\n\t\t},\n\t\t"%RETRY%g@g":{0:1\n\t\t}\n\t}\n}'
     )
-    assert encode_config({"a": {}, "b": []}) == b'{\n\t"a":{},\n\t"b":[]\n}'
+    assert ConfigText({"a": dict, "b": list}).encode() == b'{\n\t"a":{},\n\t"b":[]\n}'
+
+
+def test_the_text_of_a_topic_and_a_group_is_that_of_rocketmq() -> None:
+    topics, groups = TopicTable(), GroupTable()
+    topics.load(DataVersion(), [TopicConfig("T", 1, 1, 6, attributes={"message.type": "FIFO"})])
+    assert documents.topics_text(topics).encode().decode().partition('"topicConfigTable":')[2] == (
+        '{\n\t\t"T":{\n\t\t\t"attributes":{\n\t\t\t\t"message.type":"FIFO"\n\t\t\t},\n\t\t\t"order":false,\n'
+        '\t\t\t"perm":6,\n\t\t\t"readQueueNums":1,\n\t\t\t"topicFilterType":"SINGLE_TAG",\n'
+        '\t\t\t"topicName":"T",\n\t\t\t"topicSysFlag":0,\n\t\t\t"writeQueueNums":1\n\t\t}\n\t}\n}'
+    )
+    groups.load(DataVersion(), [], {"g": {"T": 4}})
+    assert documents.groups_text(groups).encode().decode().partition('"forbiddenTable":')[2] == (
+        '{\n\t\t"g":{\n\t\t\t"T":4\n\t\t}\n\t},\n\t"subscriptionGroupTable":{}\n}'
+    )
 
 
 def test_topics_come_back_as_they_were(files: MemFileSystem) -> None:
-    table = {"T": TopicConfig("T", 3, 5, 2, order=True, topic_sys_flag=1, attributes={"message.type": "FIFO"})}
-    data = encode_config(documents.topics_document(VERSION, table))
-    write_config(files, documents.config_path("s", documents.TOPICS_FILE), data)
+    topics = TopicTable()
+    config = TopicConfig("T", 3, 5, 2, order=True, topic_sys_flag=1, attributes={"message.type": "FIFO"})
+    topics.load(VERSION, [config])
+    save(files, documents.TOPICS_FILE, documents.topics_text(topics))
     loaded = TopicTable()
     documents.load_topics(files, "s", loaded)
-    assert loaded.all() == table
+    assert loaded.all() == {"T": config}
     assert loaded.version == VERSION
 
 
 def test_groups_come_back_as_they_were(files: MemFileSystem) -> None:
     policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "max": 7200000, "multiplier": 2}}
     group = SubscriptionGroup("g", consume_enable=False, retry_max_times=2, group_retry_policy=policy, broker_id=1)
-    document = documents.groups_document(VERSION, {"g": group}, {"g": {"T": 4}})
-    write_config(files, documents.config_path("s", documents.GROUPS_FILE), encode_config(document))
+    groups = GroupTable()
+    groups.load(VERSION, [group], {"g": {"T": 4}})
+    save(files, documents.GROUPS_FILE, documents.groups_text(groups))
     loaded = GroupTable()
     documents.load_groups(files, "s", loaded)
     assert loaded.find("g") == group
@@ -90,7 +114,7 @@ def test_files_of_4_9_are_read(files: MemFileSystem) -> None:
 
 def test_colons_and_digits_in_texts_are_left_alone(files: MemFileSystem) -> None:
     put(files, "x.json", '{"a\\"1:":"{5:6, \\"7:8}", 9 : 1}')
-    assert read_config(files, "s/config/x.json", dict[str, object]) == {'a"1:': '{5:6, "7:8}', "9": 1}
+    assert ConfigFile(files, "s/config/x.json").read(dict[str, object]) == {'a"1:': '{5:6, "7:8}', "9": 1}
 
 
 @pytest.mark.parametrize("broken", ["", "\0\0\0", '{"offsetTable":{"T@g":{0:', "[]", '{"offsetTable":5}'])
@@ -106,7 +130,8 @@ def test_nothing_readable_refuses_the_start_and_names_both_files(files: MemFileS
     put(files, documents.OFFSETS_FILE, '{"offsetTable":{"T@g":{0:"x"}}}')
     put(files, documents.OFFSETS_FILE, "{", backup=True)
     with pytest.raises(
-        StartupError, match=r"s/config/consumerOffset\.json: .*consumerOffset\.json\.bak: .*move it away"
+        StartupError,
+        match=r"s/config/consumerOffset\.json offsetTable: .*consumerOffset\.json\.bak is not JSON.*move both it and",
     ):
         documents.load_offsets(files, "s", OffsetTable())
 
@@ -118,18 +143,10 @@ def test_no_files_or_empty_ones_are_a_new_store(files: MemFileSystem) -> None:
     assert documents.load_kept_settings(files, "s").settings == {}
 
 
-def test_the_old_content_is_kept_beside_the_new(files: MemFileSystem) -> None:
-    path = documents.config_path("s", "x.json")
-    write_config(files, path, b'{"a":1}')
-    write_config(files, path, b'{"a":2}')
-    assert files.read(path) == b'{"a":2}'
-    assert files.read(path + ".bak") == b'{"a":1}'
-
-
 def test_kept_settings_come_back(files: MemFileSystem) -> None:
-    document = documents.settings_document(VERSION, {"default_topic_queue_nums": "4"})
-    write_config(files, documents.config_path("s", documents.SETTINGS_FILE), encode_config(document))
+    text = documents.settings_text(lambda: VERSION, lambda: {"default_topic_queue_nums": "4"})
+    save(files, documents.SETTINGS_FILE, text)
     kept = documents.load_kept_settings(files, "s")
     assert kept.settings == {"default_topic_queue_nums": "4"}
     assert kept.data_version.to_model() == VERSION
-    assert json.loads(encode_config(document))["settings"] == kept.settings
+    assert json.loads(text.encode())["settings"] == kept.settings

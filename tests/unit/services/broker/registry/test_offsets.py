@@ -1,4 +1,7 @@
+import pytest
+
 from gantry.model.topic import DataVersion
+from services.broker.registry import offsets as offsets_module
 from services.broker.registry.offsets import VERSION_STEP, OffsetTable
 
 
@@ -29,7 +32,7 @@ def test_names_are_found_from_both_sides() -> None:
         table.commit(topic, group, 0, 1, now_ms=1)
     assert table.topics_of("g") == ["T", "%RETRY%g"]
     assert table.groups_of("T") == ["g", "h"]
-    assert table.group_topics() == {"g": ("T", "%RETRY%g"), "h": ("T",)}
+    assert table.groups() == ["g", "h"]
 
 
 def test_deleting_a_topic_or_group_forgets_exactly_its_offsets() -> None:
@@ -50,15 +53,55 @@ def test_pulled_offsets_are_kept_in_memory_only() -> None:
     table.note_pull("T", "g", 3, 9)
     assert table.pulled("T", "g", 3) == 9
     assert not table.is_dirty
-    assert table.snapshot() == {}
+    assert table.all() == {}
+    assert not table.unsaved
 
 
-def test_a_snapshot_is_a_copy_and_clears_the_mark() -> None:
+def test_what_changed_since_the_last_save_is_noted() -> None:
     table = OffsetTable()
-    table.load(DataVersion(0, 5, 2), {"T@g": {0: 1}})
+    table.load(DataVersion(0, 5, 2), {"T@g": {0: 1}, "U@g": {0: 1}})
+    assert (list(table.unsaved), list(table.unsaved_groups), table.is_dirty) == (["T@g", "U@g"], ["g"], False)
+    table.unsaved.clear()
+    table.unsaved_groups.clear()
     table.commit("T", "g", 0, 2, now_ms=1)
-    snapshot = table.snapshot()
-    assert not table.is_dirty
-    table.commit("T", "g", 0, 3, now_ms=1)
-    assert snapshot == {"T@g": {0: 2}}
-    assert table.is_dirty
+    assert (list(table.unsaved), list(table.unsaved_groups), table.is_dirty) == (["T@g"], [], True)
+    table.commit("T", "h", 0, 2, now_ms=1)
+    assert (list(table.unsaved), list(table.unsaved_groups)) == (["T@g", "T@h"], ["h"])
+    table.unsaved.clear()
+    table.remove_topic("U")
+    assert (list(table.unsaved), list(table.unsaved_groups)) == (["U@g"], ["h", "g"])
+
+
+def test_offsets_beyond_the_end_are_set_back_to_it() -> None:
+    table = OffsetTable()
+    table.load(DataVersion(), {"T@g": {0: 5, 1: 6, 2: 7}, "Gone@g": {0: 1}, "T@h": {1: 2}})
+    table.unsaved.clear()
+    ends = {("T", 0): 5, ("T", 1): 5, ("T", 2): 0}
+    clamped = table.clamp(lambda topic, queue_id: ends.get((topic, queue_id), 0))
+    assert clamped == [("T", "g", 1, 6, 5), ("T", "g", 2, 7, 0), ("Gone", "g", 0, 1, 0)]
+    assert table.all() == {"T@g": {0: 5, 1: 5, 2: 0}, "Gone@g": {0: 0}, "T@h": {1: 2}}
+    assert (list(table.unsaved), table.is_dirty) == (["T@g", "Gone@g"], True)
+    assert table.clamp(lambda topic, queue_id: 10) == []
+
+
+def test_a_full_table_takes_no_new_pair_and_lets_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_module, "OFFSETS_MAX", 2)
+    monkeypatch.setattr(offsets_module, "QUEUES_RESERVE", 1)
+    table = OffsetTable()
+    assert table.commit("T", "g", 0, 1, now_ms=1)
+    assert table.commit("T", "h", 0, 1, now_ms=1)
+    assert not table.commit("T", "i", 0, 1, now_ms=1)
+    assert table.commit("T", "g", 0, 2, now_ms=1)
+    assert table.commit("T", "g", 1, 2, now_ms=1), "a pair that is there may have one more queue"
+    assert not table.commit("T", "g", 2, 2, now_ms=1)
+    assert table.all() == {"T@g": {0: 2, 1: 2}, "T@h": {0: 1}}
+    table.remove_group("g")
+    assert table.commit("T", "i", 0, 1, now_ms=1)
+
+
+def test_noted_pulls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offsets_module, "PULLED_PAIRS_MAX", 2)
+    table = OffsetTable()
+    for group in ("g", "h", "g", "i"):
+        table.note_pull("T", group, 0, 9)
+    assert [table.pulled("T", group, 0) for group in ("g", "h", "i")] == [None, 9, 9]

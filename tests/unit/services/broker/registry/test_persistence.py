@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from gantry.runtime.files import FileSystem
+from services.broker.registry.configfile import ConfigFile
+from services.broker.registry.configtext import ConfigText
 from services.broker.registry.persistence import NotSavedError, Persistence
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.virtualtime import VirtualClock
@@ -20,8 +22,8 @@ class Desk:
         self.failures_left = 0
         self.delay_s = 0.1
         files.make_dirs("d")
-        self.persistence = Persistence(files, self._run)
-        self.persistence.add("x", "d/x.json", lambda: {"value": self.value})
+        self.persistence = Persistence(self._run)
+        self.persistence.add("x", ConfigFile(files, "d/x.json"), ConfigText({"value": lambda: self.value}))
 
     async def _run(self, work: Callable[[], None]) -> None:
         await asyncio.sleep(self.delay_s)

@@ -1,15 +1,20 @@
 """ConsumeQueue: units by queue offset, filler, holes, and both ends."""
 
+import errno
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.model.errors import InvalidNameError
+from gantry.runtime.openfiles import OpenFiles
 from gantry.storeformat.layout import FILLER_UNIT, UNIT, encode_unit
 from services.broker.store.consumequeue import BLANK_UNIT, ConsumeQueue
 from services.broker.store.consumequeuestore import ConsumeQueueStore
-from services.broker.store.errors import CorruptStoreError
+from services.broker.store.errors import CorruptStoreError, StoreFullError
+from tests.support.faultfilesystem import FaultFileSystem, FaultRule
 from tests.support.memfilesystem import MemFileSystem
+from tests.support.memnode import PAGE_BYTES
 from tests.support.storeworkload import small_settings
 from tests.support.virtualtime import FakeClock
 
@@ -30,7 +35,7 @@ def files() -> MemFileSystem:
 
 
 def queue_in(files: MemFileSystem, topic: str = "T") -> ConsumeQueue:
-    queue = ConsumeQueue(files, "/s", topic, 0, 200)
+    queue = ConsumeQueue(OpenFiles(files, 2), "/s", topic, 0, 200)
     files.make_dirs(queue.files.folder)
     return queue
 
@@ -66,7 +71,7 @@ def test_a_queue_that_begins_late_is_filled_from_the_start_of_its_file(files):
     queue.append(23, units(23, 24))
     assert (queue.min_offset, queue.max_offset) == (23, 24)
     assert files.list_dir(queue.files.folder) == [f"{400:020d}"]
-    assert queue.files.first.memory[0:80] == FILLER_UNIT * 3 + unit(23)
+    assert queue.files.first.read(0, 80) == FILLER_UNIT * 3 + unit(23)
     assert queue.skipped == 0, "nothing was lost"
     again = loaded(files)
     again.correct_min(0)
@@ -127,9 +132,9 @@ def test_a_missing_file_is_a_hole(files):
 def test_putting_right_changes_only_what_differs(files):
     queue = queue_in(files)
     queue.append(0, units(0, 5))
-    queue.files.first.is_dirty = False
+    before = files.operations
     assert not queue.put_right(3, unit(3))
-    assert not queue.files.first.is_dirty
+    assert files.operations == before
     assert queue.put_right(3, FILLER_UNIT)
     assert queue.put_right(7, unit(7))
     assert queue.max_offset == 8
@@ -177,7 +182,7 @@ def test_expired_files_go_but_never_the_last(files):
 def test_a_name_that_can_be_no_topic_makes_no_folder(files):
     for name in ("../etc", "a/b", "", "x" * 256):
         with pytest.raises(InvalidNameError):
-            ConsumeQueue(files, "/s", name, 0, 200)
+            ConsumeQueue(OpenFiles(files, 1), "/s", name, 0, 200)
 
 
 @given(st.lists(st.integers(0, 39), unique=True, max_size=12), st.integers(0, 39))
@@ -195,7 +200,7 @@ def test_the_store_of_queues_loads_what_is_there(files):
         files.make_dirs(f"/store/consumequeue/{topic}/{queue_id}")
     files.make_dirs("/store/consumequeue/A/not-a-queue")
     files.make_dirs("/store/consumequeue/no topic/0")
-    store = ConsumeQueueStore(files, small_settings())
+    store = ConsumeQueueStore(OpenFiles(files, 2), small_settings())
     store.load(thorough=False)
     assert set(store.table) == {("A", 0), ("A", 3), ("%RETRY%g", 0)}
     assert len(store) == 3
@@ -205,29 +210,83 @@ def test_a_queue_file_of_another_size_is_refused(files):
     files.make_dirs("/store/consumequeue/A/0")
     files.create(f"/store/consumequeue/A/0/{0:020d}", 400).close()
     with pytest.raises(CorruptStoreError, match="400 bytes"):
-        ConsumeQueueStore(files, small_settings()).load(thorough=False)
+        ConsumeQueueStore(OpenFiles(files, 2), small_settings()).load(thorough=False)
 
 
-def test_what_is_to_be_flushed(files):
+def test_new_names_are_to_be_synced_once(files):
     files.make_dirs("/store")
-    store = ConsumeQueueStore(files, small_settings(mapped_file_size_consume_queue=20_000))
-    queue = store.get_or_create("A", 0)
-    store.append(queue, 0, units(0, 300))
-    assert store.take_unflushed(pages_min=2) == ([], []), "6,000 bytes are one page and a bit"
-    store.append(queue, 300, units(300, 500))
-    dirty, folders = store.take_unflushed(pages_min=2)
-    assert (len(dirty), folders) == (1, [])
-    dirty, folders = store.take_unflushed(pages_min=0)
-    assert folders == ["/store/consumequeue/A/0", "/store/consumequeue/A", "/store/consumequeue", "/store"]
-    assert store.take_unflushed(pages_min=0)[1] == []
+    store = ConsumeQueueStore(OpenFiles(files, 2), small_settings())
+    queue = store.prepare("A", 0)
+    folders = {"/store/consumequeue/A/0", "/store/consumequeue/A", "/store/consumequeue", "/store"}
+    assert store.take_unsynced_folders() == folders
+    store.append(queue, 0, units(0, 9))
+    assert store.take_unsynced_folders() == set()
+    store.append(queue, 9, units(9, 15))
+    assert store.take_unsynced_folders() == {"/store/consumequeue/A/0"}, "a second file"
 
 
-def test_a_topic_is_dropped_with_its_folder(files):
-    store = ConsumeQueueStore(files, small_settings())
-    for queue_id in (0, 1):
-        store.append(store.get_or_create("A", queue_id), 0, units(0, 15))
-    store.append(store.get_or_create("B", 0), 0, units(0, 1))
-    store.drop_topic("A")()
-    assert files.list_dir("/store/consumequeue") == ["B"]
-    assert store.find("A", 0) is None
-    store.drop_topic("never there")()
+def test_a_prepared_queue_has_a_file_of_full_size_and_one_block(files):
+    store = ConsumeQueueStore(OpenFiles(files, 2), small_settings(mapped_file_size_consume_queue=1_000_000))
+    queue = store.prepare("A", 0)
+    assert store.prepare("A", 0) is queue
+    path = f"/store/consumequeue/A/0/{0:020d}"
+    assert (files.size_bytes(path), files.used_bytes()) == (1_000_000, 4096)
+    assert queue.is_blank
+    sizes = []
+    for number in range(1_000):
+        store.append(queue, number * 50, units(number * 50, number * 50 + 50))
+        sizes.append(files.used_bytes())
+    assert sorted(set(sizes)) == [4096 << step for step in range(7)] + [512 << 10, 768 << 10, 1_000_000]
+
+
+@pytest.mark.parametrize("operation", ["make_dirs", "create", "allocate"])
+def test_a_queue_that_finds_no_room_is_not_there_and_leaves_nothing_in_the_way(files, operation):
+    full = FaultFileSystem(files, FaultRule(operation, error=errno.ENOSPC))
+    store = ConsumeQueueStore(OpenFiles(full, 2), small_settings())
+    for _ in range(2):
+        with pytest.raises(StoreFullError, match=r"/store/consumequeue/A/0.* No space left on device"):
+            store.prepare("A", 0)
+        assert store.find("A", 0) is None
+        assert files.list_files("/store/consumequeue/A/0") == []
+    full.rules.clear()
+    assert len(store.prepare("A", 0).files) == 1
+
+
+def test_a_full_disk_refuses_units_before_any_is_written(files):
+    big = ConsumeQueue(OpenFiles(files, 2), "/s", "T", 0, 20_000)
+    files.make_dirs(big.files.folder)
+    files.capacity_bytes = 4_096 + PAGE_BYTES
+    big.prepare()
+    with pytest.raises(StoreFullError, match="can't be extended: No space left"):
+        big.append(0, units(0, 400))
+    assert (big.max_offset, big.units(0, 400)) == (0, b"")
+    files.capacity_bytes *= 100
+    big.append(0, units(0, 400))
+    assert big.units(0, 400) == units(0, 400)
+
+
+def test_a_queue_that_is_looked_up_begins_with_what_the_log_still_has(files):
+    store = ConsumeQueueStore(OpenFiles(files, 2), small_settings())
+    for topic in "AB":
+        store.append(store.prepare(topic, 0), 0, units(0, 25))
+    store.log_min_offset = 1400
+    assert store.find("A", 0).min_offset == 4
+    assert store.find("B", 0).min_record == 1400
+    store.log_min_offset = 1 << 40
+    assert store.find("A", 0).min_offset == 25
+
+
+def test_a_forgotten_topic_leaves_its_files_to_the_caller(files):
+    store = ConsumeQueueStore(OpenFiles(files, 2), small_settings())
+    queues = [store.get_or_create("A", queue_id) for queue_id in (0, 1)]
+    other = store.get_or_create("B", 0)
+    for queue in (*queues, other):
+        store.append(queue, 3, units(3, 12))
+    assert store.skipped_units == 0, "a queue may begin late"
+    store.append(queues[0], 20, units(20, 21))
+    assert store.skipped_units == 8
+    assert store.forget_topic("A") == queues
+    assert store.skipped_units == 0
+    assert (store.find("A", 0), store.holds(queues[0]), store.holds(other)) == (None, False, True)
+    assert files.list_dir("/store/consumequeue") == ["A", "B"]
+    assert store.forget_topic("never there") == []

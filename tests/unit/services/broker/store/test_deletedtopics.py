@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from structlog.testing import capture_logs
 
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.topic import DeleteTopicHeader
@@ -45,7 +46,7 @@ def put(store, clock, topic: str, count: int) -> None:
 
 
 def test_a_record_is_dead_if_it_was_stored_before_the_deletion_by_offset_and_by_time(files):
-    deletions(files).add("T", 600, 1_000, log_min=0)
+    deletions(files).add("T", 600, 1_000, log_min=0)()
     deleted = deletions(files)
     assert deleted.covers(b"T", 599, 1_000)
     assert not deleted.covers(b"T", 600, 1_000)
@@ -55,8 +56,9 @@ def test_a_record_is_dead_if_it_was_stored_before_the_deletion_by_offset_and_by_
 
 def test_what_is_appended_where_the_log_was_cut_is_alive(files):
     deleted = deletions(files)
-    deleted.add("T", 600, 1_000, log_min=0)
-    deleted.add("OLD", 100, 1_000, log_min=0)
+    deleted.add("T", 600, 1_000, log_min=0)()
+    deleted.add("OLD", 100, 1_000, log_min=0)()
+    deleted.mark_saved("OLD")
     deleted.settle(100, 500)
     again = deletions(files)
     assert again.covers(b"T", 499, 1_000)
@@ -65,7 +67,7 @@ def test_what_is_appended_where_the_log_was_cut_is_alive(files):
 
 
 def test_where_somebody_else_ran_on_the_store_all_is_alive(files):
-    deletions(files).add("T", 600, 1_000, log_min=0)
+    deletions(files).add("T", 600, 1_000, log_min=0)()
     deleted = deletions(files, is_ours=False)
     assert not deleted.covers(b"T", 0, 0)
     deleted.settle(0, 10_000)
@@ -77,17 +79,34 @@ def test_a_file_that_can_not_be_read_hides_nothing(files, content):
     files.write(PATH, content)
     deleted = deletions(files)
     assert not deleted.covers(b"T", 0, 0)
-    deleted.add("U", 1, 1, log_min=0)
+    deleted.add("U", 1, 1, log_min=0)()
     assert deletions(files).covers(b"U", 0, 0)
+
+
+@pytest.mark.parametrize("member", ["log_end", "deleted_at_ms"])
+@pytest.mark.parametrize(
+    "value",
+    ["Infinity", "-Infinity", "NaN", "1e999", "1.5", "-1", "true", '"7"', "null", "[]", str(1 << 63), "9" * 5000],
+)
+def test_a_number_that_is_no_offset_or_time_hides_nothing(files, member, value):
+    values = {"log_end": "600", "deleted_at_ms": "1000"} | {member: value}
+    members = ", ".join(f'"{name}": {each}' for name, each in values.items())
+    files.write(PATH, f'{{"topics": {{"T": {{{members}}}}}}}'.encode())
+    with capture_logs() as lines:
+        deleted = deletions(files)
+    assert [line["log_level"] for line in lines] == ["warning"]
+    assert not deleted.covers(b"T", 0, 0)
+    deleted.settle(0, 600)
 
 
 def test_the_oldest_deletions_are_forgotten_first(files, monkeypatch):
     monkeypatch.setattr(deletedtopics, "DELETIONS_MAX", 3)
     deleted = deletions(files)
     for number, topic in enumerate(["A", "B", "C", "A", "D"]):
-        deleted.add(topic, 100 + number, 1, log_min=0)
+        deleted.add(topic, 100 + number, 1, log_min=0)()
+        deleted.mark_saved(topic)()
     assert list(json.loads(files.read(PATH))["topics"]) == ["C", "A", "D"]
-    deleted.add("E", 200, 1, log_min=103)
+    deleted.add("E", 200, 1, log_min=103)()
     assert list(json.loads(files.read(PATH))["topics"]) == ["D", "E"]
     assert DELETIONS_MAX >= 1_000
 

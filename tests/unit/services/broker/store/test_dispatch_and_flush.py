@@ -1,7 +1,6 @@
 """Dispatch, group commit, and the rhythm of derived files: what happens when, and what when the disk refuses."""
 
 import errno
-from concurrent.futures import Future
 
 import pytest
 
@@ -16,26 +15,7 @@ from tests.support.faultfilesystem import FaultFileSystem, FaultRule
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storeworkload import HOST, QUEUES, Workload, make_store, read_queue, small_settings
 from tests.support.virtualtime import FakeClock
-
-
-class WaitingWorker(InlineWorker):
-    """Runs what was handed in when the test says so."""
-
-    def __init__(self) -> None:
-        self.waiting: list = []
-
-    def submit(self, job):
-        future: Future = Future()
-        self.waiting.append((job, future))
-        return future
-
-    def run(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        for job, future in waiting:
-            try:
-                future.set_result(job())
-            except Exception as error:  # noqa: BLE001 - as in a thread, the future carries it.
-                future.set_exception(error)
+from tests.support.waitingworker import WaitingWorker
 
 
 class Opened:

@@ -1,6 +1,7 @@
 """IndexFile and IndexService: layout, chains, following files, queries, and what a crash leaves."""
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantry.model.javahash import index_key_hash
+from gantry.runtime.openfiles import OpenFiles
 from gantry.storeformat.layout import INDEX_HEADER, index_entry_position, index_file_bytes
+from services.broker.store import indexmend
+from services.broker.store.coldreads import ColdRead
 from services.broker.store.indexfile import IndexFile
 from services.broker.store.indexservice import IndexService
+from services.broker.store.keysearch import KeySearch
+from services.broker.store.pages import Blocks, NotInMemoryError, Pages
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storeworkload import small_settings
 from tests.support.virtualtime import FakeClock
@@ -22,12 +28,32 @@ ALWAYS = (0, 1 << 62)
 
 def index_file(slots: int = 8, entries: int = 32, files: MemFileSystem | None = None) -> IndexFile:
     files = files or MemFileSystem(FakeClock())
-    return IndexFile("x", files.create("/x", index_file_bytes(slots, entries)), slots=slots, entries=entries)
+    pooled = OpenFiles(files, 8).adopt(files.create("/x", index_file_bytes(slots, entries), sparse=True))
+    return IndexFile("x", pooled, slots=slots, entries=entries)
+
+
+def content(file: IndexFile) -> bytes:
+    return file._pooled.read(0, file._pooled.size_bytes)
+
+
+def write(file: IndexFile, at: int, data: bytes) -> None:
+    file._pooled.write(at, data)
 
 
 def service(files: MemFileSystem | None = None, clock: FakeClock | None = None) -> IndexService:
     clock = clock or FakeClock(T0)
-    return IndexService(files or MemFileSystem(clock), small_settings(), clock)
+    return IndexService(OpenFiles(files or MemFileSystem(clock), 8), small_settings(), clock)
+
+
+def find(index: IndexService, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
+    return search(index, index_key_hash(topic, key), count_max, begin_ms, end_ms)
+
+
+def search(index: Collection[IndexFile], key_hash: int, count_max: int, begin_ms: int, end_ms: int) -> list[int]:
+    search = KeySearch(index, Pages(), key_hash, count_max, begin_ms=begin_ms, end_ms=end_ms)
+    while not search.is_done:
+        search.step(7)
+    return list(search.found)
 
 
 def put(index: IndexService, number: int, *, keys: str = "") -> None:
@@ -59,19 +85,19 @@ def test_the_bytes_of_the_vector():
 def test_chains_are_walked_newest_first():
     file = index_file(slots=2)
     file.put([(hash_, number * 10, T0 + number * 1000) for number, hash_ in enumerate((4, 6, 4, 5, 4))])
-    assert list(file.find(4, *ALWAYS)) == [40, 20, 0]
-    assert list(file.find(6, *ALWAYS)) == [10]
-    assert list(file.find(5, *ALWAYS)) == [30]
-    assert list(file.find(8, *ALWAYS)) == []
-    assert list(file.find(4, T0 + 1500, T0 + 3000)) == [20]
+    assert search([file], 4, 64, *ALWAYS) == [40, 20, 0]
+    assert search([file], 6, 64, *ALWAYS) == [10]
+    assert search([file], 5, 64, *ALWAYS) == [30]
+    assert search([file], 8, 64, *ALWAYS) == []
+    assert search([file], 4, 64, T0 + 1500, T0 + 3000) == [20]
 
 
 def test_a_chain_that_runs_in_a_circle_ends():
     file = index_file(slots=1)
     file.put([(1, 10, T0), (1, 20, T0), (1, 30, T0)])
     at = index_entry_position(1, 2) + 16
-    file.file.write(at, (3).to_bytes(4))
-    assert list(file.find(1, *ALWAYS)) == [30, 20]
+    write(file, at, (3).to_bytes(4))
+    assert search([file], 1, 64, *ALWAYS) == [30, 20]
 
 
 def test_a_full_file_holds_one_entry_less_than_its_name_says():
@@ -94,7 +120,7 @@ def test_a_following_file_takes_over_the_end_of_the_one_before():
     assert index.full_end_at_ms == T0 + 30 * 500
     assert index.last_update == (T0 + 39 * 500, 3900)
     for number in range(40):
-        assert index.find("T", f"U{number}", 64, T0 + number * 500, T0 + number * 500) == [number * 100]
+        assert find(index, "T", f"U{number}", 64, T0 + number * 500, T0 + number * 500) == [number * 100]
 
 
 def test_putting_all_is_putting_one_by_one():
@@ -106,7 +132,7 @@ def test_putting_all_is_putting_one_by_one():
         all_.put_all(entries[start : start + 13])
     one.write_headers()
     all_.write_headers()
-    assert [bytes(file.file.memory) for file in one] == [bytes(file.file.memory) for file in all_]
+    assert [content(file) for file in one] == [content(file) for file in all_]
 
 
 def test_putting_again_changes_nothing_even_across_the_end_of_a_file():
@@ -114,13 +140,13 @@ def test_putting_again_changes_nothing_even_across_the_end_of_a_file():
     for number in range(12):
         put(index, number, keys="a b")
     index.write_headers()
-    before = [bytes(file.file.memory) for file in index]
+    before = [content(file) for file in index]
     assert len(before) == 2
     for number in range(12):
         put(index, number, keys="a b")
     index.put_all([entry(number, keys="a b") for number in range(12)])
     index.write_headers()
-    assert [bytes(file.file.memory) for file in index] == before
+    assert [content(file) for file in index] == before
 
 
 def test_a_message_some_of_whose_keys_are_there_gets_the_others():
@@ -128,7 +154,7 @@ def test_a_message_some_of_whose_keys_are_there_gets_the_others():
     put(index, 1)
     index.put("T", "U2", "", 200, T0)
     index.put("T", "U2", "a b", 200, T0)
-    assert index.find("T", "a", 64, *ALWAYS) == [200]
+    assert find(index, "T", "a", 64, *ALWAYS) == [200]
     assert [file.count for file in index] == [5]
 
 
@@ -143,8 +169,8 @@ def test_queries_stop_at_the_count_and_leave_out_doubles():
     index = service()
     for number in range(50):
         index.put("T", "", "same same", number * 100, T0 + number)
-    assert index.find("T", "same", 3, *ALWAYS) == [4900, 4800, 4700]
-    assert len(index.find("T", "same", 64, *ALWAYS)) == 50
+    assert find(index, "T", "same", 3, *ALWAYS) == [4900, 4800, 4700]
+    assert len(find(index, "T", "same", 64, *ALWAYS)) == 50
 
 
 def test_names_sort_as_files_were_made_though_the_clock_goes_back():
@@ -158,17 +184,20 @@ def test_names_sort_as_files_were_made_though_the_clock_goes_back():
     assert len(names) == 4
 
 
-def test_files_of_other_settings_are_left_alone():
+def test_files_of_other_sizes_are_left_until_they_are_not_needed():
     files = MemFileSystem(FakeClock())
     files.make_dirs("/store/index")
     files.create("/store/index/20260101000000000", 777).close()
     files.write("/store/index/20260101000000001", b"")
     files.write("/store/index/notes", b"x")
     index = service(files)
-    assert index.load() == ["/store/index/20260101000000000"]
+    index.load()
     assert len(index) == 0
-    index.mend(0, lambda offset: True)
-    assert files.list_dir("/store/index") == ["20260101000000000", "notes"]
+    assert list(index.broken) == ["20260101000000000", "20260101000000001"]
+    index.mend(0, lambda offset: True, is_proven=True)
+    assert len(files.list_dir("/store/index")) == 3
+    index.remove_broken()
+    assert files.list_dir("/store/index") == ["notes"]
 
 
 def test_old_files_expire_but_never_the_last():
@@ -178,6 +207,28 @@ def test_old_files_expire_but_never_the_last():
     assert [file.start for file in index.expire(3001)] == [0]
     assert len(index.expire(1 << 40)) == 1
     assert len(index) == 1
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _small_pieces():
+    """Let mending go over the borders of its pieces."""
+    before = indexmend.PIECE_ENTRIES, indexmend.PIECE_SLOTS
+    indexmend.PIECE_ENTRIES, indexmend.PIECE_SLOTS = 5, 3
+    yield
+    indexmend.PIECE_ENTRIES, indexmend.PIECE_SLOTS = before
+
+
+@pytest.mark.parametrize("is_proven", [False, True])
+def test_mending_a_sound_file_changes_nothing(is_proven):
+    files = MemFileSystem(FakeClock(T0))
+    index = service(files)
+    for number in range(25):  # The first record lies at offset 0.
+        put(index, number)
+    index.write_headers()
+    (whole,) = [bytes(file.file.memory) for file in index]
+    again = crashed(index, files)
+    assert again.mend(1 << 40, lambda offset: True, is_proven=is_proven) == 0
+    assert [bytes(file.file.memory) for file in again] == [whole]
 
 
 def crashed(index: IndexService, files: MemFileSystem) -> IndexService:
@@ -192,25 +243,37 @@ def test_mending_keeps_what_is_trusted_and_the_rest_is_put_back(data):
     files = MemFileSystem(FakeClock(T0))
     index = service(files)
     count = data.draw(st.integers(1, 70))
+    trusted = data.draw(st.integers(0, count))
+    is_proven = data.draw(st.booleans())
+    synced: dict[str, bytes] = {}
     for number in range(1, count):
+        if number == trusted:
+            synced = {file.name: content(file) for file in index}
         put(index, number, keys="k" if number % 3 == 0 else "")
     index.write_headers()
-    whole = [bytes(file.file.memory) for file in index]
-    trusted = data.draw(st.integers(0, count))
+    whole = [content(file) for file in index]
+    if trusted == count:
+        synced = {file.name: content(file) for file in index}
     for file in index:  # Tear what is not trusted: any byte of later entries, the slots and the head.
         for number in range(1, file.count):
             if file._entry(number)[1] >= trusted * 100 and data.draw(st.booleans()):
-                file.file.write(index_entry_position(8, number) + data.draw(st.integers(0, 19)), b"\0")
-        if not (file.is_full and file.end_offset < trusted * 100):
-            file.file.write(40, bytes(data.draw(st.integers(0, 32))))
+                write(file, index_entry_position(8, number) + data.draw(st.integers(0, 19)), b"\0")
+        if file.is_full and file.end_offset < trusted * 100:
+            continue
+        if is_proven:  # A slot is as it was synced, or as it became later.
+            for at in range(40, 72, 4):
+                if data.draw(st.booleans()):
+                    write(file, at, synced.get(file.name, bytes(72))[at : at + 4])
+        else:
+            write(file, 40, bytes(data.draw(st.integers(0, 32))))
     again = crashed(index, files)
-    again.mend(trusted * 100, lambda offset: offset % 100 == 0)
+    again.mend(trusted * 100, lambda offset: None if offset % 100 else offset, is_proven=is_proven)
     for number in range(1, count):
         put(again, number, keys="k" if number % 3 == 0 else "")
     again.write_headers()
-    assert [bytes(file.file.memory)[40:] for file in again] == [content[40:] for content in whole]
+    assert [content(file)[40:] for file in again] == [content[40:] for content in whole]
     for number in range(1, count):
-        assert again.find("T", f"U{number}", 64, T0 + number * 500, T0 + number * 500) == [number * 100]
+        assert find(again, "T", f"U{number}", 64, T0 + number * 500, T0 + number * 500) == [number * 100]
 
 
 def test_what_stands_behind_a_gap_is_built_again():
@@ -219,16 +282,53 @@ def test_what_stands_behind_a_gap_is_built_again():
     for number in range(1, 80):
         put(index, number)
     index.write_headers()
-    middle = [file.file.path for file in index][1]
+    middle = [file._pooled.path for file in index][1]
     files.write(middle, b"")
     again = crashed(index, files)
-    again.mend(8000, lambda offset: True)
+    again.mend(3200, lambda offset: True, is_proven=True)
     assert [file.end_offset for file in again] == [3100]
 
 
 @pytest.mark.parametrize("promised", [-5, 0, 1 << 20])
 def test_a_head_that_promises_nonsense(promised):
     file = index_file()
-    file.file.write(36, promised.to_bytes(4, signed=True))
-    again = IndexFile("x", file.file.file, slots=8, entries=32)
+    write(file, 36, promised.to_bytes(4, signed=True))
+    again = IndexFile("x", file._pooled, slots=8, entries=32)
     assert again.count == (1 if promised <= 0 else 32)
+
+
+def test_a_search_goes_on_where_an_entry_was_not_in_memory():
+    files = MemFileSystem(FakeClock())
+    file = index_file(slots=1, files=files)
+    file.put([(1, number, T0) for number in range(20)])
+    pages = Pages()
+    search = KeySearch([file], pages, 1, 64, begin_ms=0, end_ms=1 << 62)
+    pages.attempt(lambda: search.step(5))
+    assert list(search.found) == [19, 18, 17, 16, 15]
+    pages.tick()
+    files.drop_from_memory("/x")
+    with pytest.raises(NotInMemoryError) as missed:
+        pages.attempt(lambda: search.step(5))
+    assert (search.walked, search.is_done) == (5, False)
+    read = ColdRead(missed.value.missing)
+    read.run(files)
+    blocks = Blocks()
+    read.give_to(blocks)
+    while not search.is_done:
+        pages.attempt(lambda: search.step(7), blocks)  # The entries before the missing one came with it.
+    assert list(search.found) == list(range(19, -1, -1))
+    assert files.cold_touches == []
+
+
+def test_a_search_passes_over_a_file_that_expires_meanwhile():
+    index = service()
+    for number in range(40):
+        put(index, number, keys="same")
+    search = KeySearch(index, Pages(), index_key_hash("T", "same"), 64, begin_ms=0, end_ms=1 << 62)
+    search.step(3)
+    files = list(index)
+    expired = index.expire(files[-1].begin_offset)
+    assert len(expired) == len(files) - 1
+    while not search.is_done:
+        search.step(3)
+    assert min(search.found) >= files[-1].begin_offset

@@ -8,7 +8,7 @@ from gantry.runtime.rng import Rng
 from gantry.storeformat.layout import file_name
 from services.broker.store.errors import CorruptStoreError, StoreFullError
 from services.broker.store.mappedfile import MappedFile
-from services.broker.store.mappedfilequeue import MappedFileQueue
+from services.broker.store.mappedfilequeue import MappedFileQueue, create_file
 from tests.support.faultfilesystem import FaultFileSystem, FaultRule
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.virtualtime import FakeClock
@@ -61,18 +61,52 @@ def test_a_last_file_without_a_byte_goes(files):
     assert files.list_dir(FOLDER) == [file_name(0)]
 
 
-def test_a_file_without_a_byte_in_the_middle_is_refused_unless_it_is_derived(files):
+def test_a_file_without_a_byte_in_the_middle_is_a_hole(files):
     files.write(f"{FOLDER}/{file_name(0)}", b"")
-    with pytest.raises(CorruptStoreError, match="has 0 bytes and starts at 0"):
-        queue_of(files, 100)
+    files.create(f"{FOLDER}/{file_name(100)}", 100).close()
     queue = MappedFileQueue(files, FOLDER, 100)
     assert queue.load(is_derived=True) == [0]
     assert [file.start for file in queue] == [100]
+    assert files.exists(queue.path_of(0)), "its name says that something is missing"
+    queue.close()
+    assert MappedFileQueue(files, FOLDER, 100).load() == []
+    assert files.list_dir(FOLDER) == [file_name(100)]
 
 
-@pytest.mark.parametrize(("start", "size"), [(0, 99), (50, 100)])
+def test_what_a_crash_left_unfinished_is_cleared_away(files):
+    queue_of(files, 0, 100)
+    for start, size in ((200, 99), (300, 1), (400, 0)):
+        files.create(f"{FOLDER}/{file_name(start)}", size).close()
+    files.create(f"{FOLDER}/{file_name(200)}.new", 57).close()
+    files.write(f"{FOLDER}/notes.new", b"not ours")
+    queue = MappedFileQueue(files, FOLDER, 100)
+    queue.load()
+    assert [file.start for file in queue] == [0, 100]
+    assert files.list_dir(FOLDER) == [file_name(0), file_name(100), "notes.new"]
+    assert not queue.was_mended
+
+
+def test_a_short_file_that_can_be_built_again_gets_its_size(files):
+    files.create(f"{FOLDER}/{file_name(0)}", 60).map()[20:40] = b"x" * 20
+    files.create(f"{FOLDER}/{file_name(100)}", 60).close()
+    queue = MappedFileQueue(files, FOLDER, 100)
+    assert queue.load(is_derived=True) == []
+    assert [bytes(file.memory[0:100]) for file in queue] == [bytes(20) + b"x" * 20 + bytes(60)]
+    assert queue.was_mended
+    assert files.list_dir(FOLDER) == [file_name(0)]
+
+
+def test_a_durable_file_has_its_size_before_it_has_its_name(files):
+    seen = []
+    files.on_operation = lambda operation, path: seen.append((operation, path.rpartition("/")[2]))
+    create_file(files, f"{FOLDER}/{file_name(0)}", 100, durable=True)
+    name = file_name(0)
+    assert seen == [("create", f"{name}.new"), ("sync", f"{name}.new"), ("replace", name), ("sync_dir", "q")]
+
+
+@pytest.mark.parametrize(("start", "size"), [(0, 99), (0, 101), (50, 100)])
 def test_a_wrong_size_or_place_is_refused_and_nothing_is_changed(files, start, size):
-    files.create(f"{FOLDER}/{file_name(start)}", size).close()
+    files.create(f"{FOLDER}/{file_name(start)}", size).map()[98:99] = b"x"
     with pytest.raises(CorruptStoreError, match=f"has {size} bytes and starts at {start}; files of 100"):
         MappedFileQueue(files, FOLDER, 100).load()
     assert files.size_bytes(f"{FOLDER}/{file_name(start)}") == size
@@ -83,7 +117,7 @@ def test_writing_crosses_borders(files):
     queue.write(95, bytes(range(120)))
     data = b"".join(bytes(file.memory[0:100]) for file in queue)
     assert data == bytes(95) + bytes(range(120)) + bytes(85)
-    assert len(queue.dirty_files()) == 3
+    assert all(file.is_dirty for file in queue)
     with pytest.raises(KeyError):
         queue.write(299, b"ab")
 

@@ -67,7 +67,7 @@ def test_a_store_of_a_newer_format_is_refused_and_left_as_it_is(files, clock, co
         make_store(files, clock).start()
     assert {path: files.read(path) for path in before} == before
     assert not files.exists("/store/abort")
-    assert files.locked == set()
+    assert not files.locked
 
 
 def test_a_file_of_another_size_is_refused(files, clock):
@@ -77,7 +77,7 @@ def test_a_file_of_another_size_is_refused(files, clock):
     assert store.stop()
     with pytest.raises(CorruptStoreError, match="has 4096 bytes and starts at 0; files of 8192 bytes are expected"):
         make_store(files, clock, small_settings(mapped_file_size_commit_log=8192)).start()
-    assert files.locked == set()
+    assert not files.locked
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,19 @@ def test_marks_and_abort_file_over_a_life(files, clock):
         "format_version": 1,
         "record_checksum_from": 0,
         "clean_stop_offset": None,
+        "clean_stop_derived": None,
+        "abort_process_id": None,
+        "opened_offset": 0,
+        "opened_derived": {"queues": 0, "units": 0, "index_end": 0, "files": 0},
     }
     end = put(store).next_offset
     assert store.stop()
     assert not files.exists("/store/abort")
-    assert json.loads(files.read("/store/config/gantry.json"))["clean_stop_offset"] == end
-    assert files.locked == set()
+    mark = json.loads(files.read("/store/config/gantry.json"))
+    assert mark["clean_stop_offset"] == end
+    assert mark["clean_stop_derived"] == {"queues": 1, "units": 1, "index_end": 0, "files": 1}
+    assert (mark["abort_process_id"], mark["opened_offset"], mark["opened_derived"]) == (None, None, None)
+    assert not files.locked
 
 
 def test_a_stop_flushes_and_dispatches_what_is_left(files, clock):

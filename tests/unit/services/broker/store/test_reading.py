@@ -177,7 +177,7 @@ def test_filler_is_gone_over():
     opened = Opened()
     opened.put(2)
     queue = opened.store._queues.find("T", 0)
-    queue.append(6, queue.units(0, 1))
+    opened.store._queues.append(queue, 6, queue.units(0, 1))
     result = opened.get(2)
     assert (result.status, result.next_offset) == (GetStatus.MESSAGE_WAS_REMOVING, 7)
     assert opened.store.state().skipped_units == 4

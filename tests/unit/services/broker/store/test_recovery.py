@@ -4,6 +4,7 @@ import pytest
 
 from gantry.model.record import decode_record
 from gantry.runtime.rng import Rng
+from gantry.storeformat.flushnote import FailedFlush
 from gantry.storeformat.layout import FILLER_UNIT, Checkpoint, encode_checkpoint, encode_unit, file_name
 from gantry.storeformat.mark import GantryMark
 from services.broker.store.messagestore import MessageStore
@@ -71,20 +72,41 @@ def store() -> Store:
     return Store()
 
 
-def test_a_clean_start_looks_at_the_last_file_only(store):
+def test_a_clean_start_reads_nothing_again(store):
     store.put(50)
+    stored_at_ms = store.store._log.stored_at_ms
     assert store.store.stop()
     report = store.open()
     assert report.was_clean
-    assert (report.scanned_from, report.records) == (8192, 50 - 2 * PER_FILE)
+    assert (report.scanned_from, report.records) == (report.log_end_offset, 0)
     assert (report.units_mended, report.torn_bytes, report.lost) == (0, 0, ())
+    assert store.store._log.stored_at_ms == stored_at_ms
     assert store.offsets() == list(range(50))
     assert store.put(1) == [report.log_end_offset]
 
 
+def test_a_clean_start_behind_a_deleted_topic_reads_nothing_again(store):
+    store.put(1)
+    store.put(100, "U")
+    store.store.delete_topic("U")
+    assert store.store.stop()
+    assert store.open().records == 0
+    assert store.store.stop()
+    assert store.open().records == 0, "nothing was put between two stops"
+
+
+def test_a_clean_start_after_a_release_without_the_derived_state_reads_the_last_file(store):
+    store.put(50)
+    assert store.store.stop()
+    mark = GantryMark.load(store.files, "/store")
+    GantryMark(mark.format_version, mark.record_checksum_from, mark.clean_stop_offset).dump(store.files, "/store")
+    report = store.open()
+    assert (report.scanned_from, report.records) == (8192, 50 - 2 * PER_FILE)
+
+
 def test_a_clean_start_of_an_empty_store_and_of_one_without_messages(store):
     assert store.store.stop()
-    assert store.open() == RecoveryReport(True, 0, 0, 0, 0, (), 0, 0, 0, 0, 0, 0, ())
+    assert store.open() == RecoveryReport(True, 0, 0, 0, 0, (), 0, 0, 0, 0, 0, 0, None)
 
 
 def test_a_stop_exactly_at_a_files_end(store):
@@ -96,14 +118,65 @@ def test_a_stop_exactly_at_a_files_end(store):
     assert store.put(1) == [4096]
 
 
-def test_after_a_crash_the_checkpoint_says_where_to_begin(store):
+AT_CHECKPOINT = 3 * 4096 + 10 * SIZE
+"""The physical offset of record 70."""
+
+
+@pytest.mark.parametrize("count", [0, 10])
+def test_after_a_crash_the_checkpoint_says_where_to_begin(store, count):
+    store.put(70)
+    store.checkpoint()
+    store.put(count)
+    store.kill()
+    report = store.open()
+    assert not report.was_clean
+    assert (report.scanned_from, report.records) == (AT_CHECKPOINT, count)
+    store.put(1)
+    assert store.offsets() == list(range(71 + count))
+
+
+def test_after_a_crash_a_checkpoint_at_the_filler_of_a_file_says_where_to_begin(store):
+    store.put(PER_FILE)
+    store.checkpoint()
+    store.put(5)
+    store.kill()
+    report = store.open()
+    assert (report.scanned_from, report.records) == (PER_FILE * SIZE, 5)
+    assert store.offsets() == list(range(PER_FILE + 5))
+
+
+@pytest.mark.parametrize("count", [0, 10])
+def test_after_a_crash_a_checkpoint_without_a_sound_record_beside_it_says_in_which_file_to_begin(store, count):
+    store.put(70)
+    store.checkpoint()
+    store.put(count)
+    store.kill()
+    damaged = AT_CHECKPOINT if count else AT_CHECKPOINT - SIZE
+    store.change(damaged + 100, b"\xff")
+    report = store.open()
+    assert report.scanned_from == 3 * 4096
+    assert report.lost == ((damaged, damaged + SIZE),)
+    assert len(store.offsets()) == 70 + count - 1
+
+
+def test_after_a_crash_a_record_beside_the_checkpoint_that_the_disk_can_not_read_proves_nothing(store):
     store.put(70)
     store.checkpoint()
     store.put(10)
     store.kill()
+    store.files.make_unreadable(f"/store/commitlog/{file_name(3 * 4096)}", 10 * SIZE, 10 * SIZE + 1)
     report = store.open()
-    assert not report.was_clean
-    assert report.scanned_from == 70 // PER_FILE * 4096
+    assert report.scanned_from == 3 * 4096
+    assert report.unreadable
+
+
+def test_after_a_failed_flush_the_file_of_the_checkpoint_is_read_again(store):
+    store.put(70)
+    store.checkpoint()
+    store.store._folder.note_failed_flush(FailedFlush("the disk is broken", AT_CHECKPOINT, AT_CHECKPOINT))
+    store.put(10)
+    store.kill()
+    assert store.open().scanned_from == 3 * 4096
     assert store.offsets() == list(range(80))
 
 
@@ -177,10 +250,8 @@ def test_whole_records_that_were_never_acknowledged_are_kept(store):
     assert len(store.store.query("T", "x", 1, 0, 1 << 62).records) == 1
 
 
-@pytest.mark.parametrize("is_clean", [False, True])
-def test_damage_in_the_middle_costs_one_message(store, is_clean):
+def test_damage_in_the_middle_costs_one_message(store):
     places = store.put(50)
-    assert not is_clean or store.store.stop()
     store.kill()
     store.change(places[45] + 100, b"\xff")
     report = store.open()
@@ -189,6 +260,15 @@ def test_damage_in_the_middle_costs_one_message(store, is_clean):
     assert store.offsets() == [*range(45), *range(46, 50)]
     assert store.store.state().lost_bytes == SIZE
     assert store.store.state().skipped_units == 1
+
+
+def test_damage_since_a_clean_stop_is_met_by_the_first_reader(store):
+    places = store.put(50)
+    assert store.store.stop()
+    store.change(places[45] + 100, b"\xff")
+    assert store.open().lost == ()
+    assert store.offsets() == [*range(45), *range(46, 50)]
+    assert store.store.state().damaged_reads == 1
 
 
 def test_a_damaged_last_record_keeps_its_offset_to_itself(store):
@@ -322,12 +402,14 @@ def test_a_topic_that_was_deleted_and_made_again_begins_anew(store):
 
 
 def test_a_queue_whose_beginning_is_gone_begins_late(store):
-    store.put(30, "U")
-    store.put(3, "T")
+    store.put(22, "U")
     store.checkpoint()
+    store.put(8, "U")
     store.store.delete_topic("U")
+    store.put(3, "T")
     store.kill()
     store.files.remove("/store/config/gantry-deletions.json")  # As if its folder had been lost.
+    store.files.remove(f"/store/commitlog/{file_name(0)}")
     report = store.open()
     assert report.scanned_from == 4096
     assert store.offsets("U") == list(range(PER_FILE, 30))
@@ -348,15 +430,16 @@ def test_a_thorough_start_reads_everything_and_builds_the_index_anew(store):
         assert len(store.store.query("T", f"{index:02d}", 64, at_ms, at_ms).records) == 1
 
 
-def test_a_store_without_a_log_has_no_queues(store):
+def test_a_store_without_a_log_gives_no_offset_twice(store):
     store.put(30)
     store.kill()
     for name in store.files.list_dir("/store/commitlog"):
         store.files.remove(f"/store/commitlog/{name}")
     report = store.open()
-    assert (report.log_end_offset, report.units_cut) == (0, 30)
-    assert store.put(1) == [0]
-    assert store.offsets() == [0]
+    assert (report.log_end_offset, report.units_cut) == (8192, 0)
+    assert report.missing == ((0, 8192),)
+    assert store.put(1) == [8192]
+    assert store.offsets() == [30]
 
 
 def test_what_others_appended_needs_no_checksum(store):

@@ -1,15 +1,19 @@
 """Retention: by age and hour, by the three watermarks of the disk, by hand; what must not go, and when the rest will."""
 
+import errno
 from datetime import UTC, datetime
 
 import pytest
+import structlog
 
+from gantry.storeformat.layout import Checkpoint
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import Expiry, PutStatus
 from tests.support.faultfilesystem import FaultFileSystem, FaultRule
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storeworkload import HOST, make_store, read_queue, small_settings
 from tests.support.virtualtime import EPOCH_MS, FakeClock
+from tests.support.waitingworker import WaitingWorker
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -20,7 +24,7 @@ def local_hour(at_ms: int) -> int:
 
 
 class Opened:
-    def __init__(self, **changes) -> None:
+    def __init__(self, *, chores_worker=None, **changes) -> None:
         # Noon, local time: an hour in which nothing goes by itself.
         self.clock = FakeClock(EPOCH_MS + (12 - local_hour(EPOCH_MS)) % 24 * HOUR_MS)
         self.memory = MemFileSystem(self.clock, capacity_bytes=1_000_000)
@@ -28,6 +32,8 @@ class Opened:
         settings = small_settings(**({"file_reserved_time_hours": 72} | changes))
         self.store: MessageStore = make_store(self.files, self.clock, settings)
         self.store.start()
+        if chores_worker is not None:
+            self.store._remover.worker = self.store._derived._worker = chores_worker
 
     def put(self, count: int = 1) -> PutStatus:
         for _ in range(count):
@@ -107,8 +113,70 @@ def test_above_75_percent_expired_files_go_at_any_hour():
 def test_above_85_percent_files_go_though_they_are_young():
     opened = Opened()
     opened.put(8)
-    opened.fill_to(86)
+    opened.fill_to(85)
+    opened.memory.foreign_bytes += 4096
     assert opened.after(10_000) == ["4096", "8192"]
+
+
+def test_by_force_no_more_goes_than_has_to():
+    opened = Opened()
+    opened.put(40)
+    before = opened.log_files()
+    opened.fill_to(85)
+    opened.memory.foreign_bytes += 2 * 4096 + 1
+    assert opened.after(10_000) == before[3:], "two files would leave one byte too many"
+    assert opened.after(10_000) == before[3:]
+    assert opened.store.state().disk_percent <= 85
+
+
+def test_where_others_fill_the_disk_fresh_messages_stay():
+    opened = Opened()
+    opened.put(20)
+    files = opened.log_files()
+    opened.fill_to(93)
+    assert opened.after(60_000) == files
+    assert list(read_queue(opened.store, "T", 0)) == list(range(20))
+    assert opened.put() is PutStatus.NOT_WRITABLE
+    assert opened.store.state().reason == (
+        "the disk is 93 % full, nothing is stored above 90 %; removing all messages that may go would free 16384 of the "
+        "80000 bytes that are too many, so they stay"
+    )
+    opened.after(2 * DAY_MS)
+    assert opened.log_files() == files, "still no reason to remove what is not old"
+    assert opened.after(DAY_MS) == files[4:], "what is old goes at any hour"
+    opened.fill_to(80)
+    opened.after(10_000)
+    assert opened.put() is PutStatus.OK
+    assert opened.store.state().reason == ""
+
+
+def test_a_disk_that_can_not_be_measured_costs_no_messages_and_not_the_broker():
+    opened = Opened()
+    opened.put(20)
+    files = opened.log_files()
+    opened.files.rules.append(FaultRule("disk_usage", error=errno.ENOMEM))
+    with structlog.testing.capture_logs() as lines:
+        assert opened.after(3 * DAY_MS + HOUR_MS) == files
+    assert "can't be measured" in lines[0]["event"]
+    assert opened.put() is PutStatus.OK
+    opened.files.rules.clear()
+    opened.fill_to(80)
+    assert opened.after(10_000) != files, "the next run measures again"
+
+
+def test_what_is_being_removed_counts_as_gone():
+    worker = WaitingWorker()
+    opened = Opened(chores_worker=worker)
+    opened.put(40)
+    opened.store._checkpoint.value = Checkpoint(confirm_physical_offset=opened.store.flushed_offset)
+    files = opened.log_files()
+    opened.fill_to(85)
+    opened.memory.foreign_bytes += 4096
+    for _ in range(5):
+        opened.after(10_000)
+    assert opened.store.min_physical_offset == 4096, "the worker is late, and one file is enough"
+    worker.run_all()
+    assert opened.log_files() == files[1:]
 
 
 def test_not_by_force_where_that_is_switched_off():

@@ -1,0 +1,62 @@
+"""The parts that the store calls, and those between connections and store; built before the store starts."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gantry.remoting.replies import SendReplies
+from gantry.runtime.clock import Clock
+from gantry.runtime.rng import Rng
+from gantry.runtime.workers import Worker
+from services.broker.coldreader import ColdReader
+from services.broker.groupcommit import GroupCommit
+from services.broker.longpolling import LongPolling
+from services.broker.overload import Overload, StandingLag
+from services.broker.policy import Policy
+from services.broker.registry.persistence import RunInThread
+from services.broker.settings import BrokerSettings
+from services.broker.store.messagestore import MessageStore
+from services.broker.turns import Turns
+
+
+@dataclass(slots=True)
+class Doors:
+    """How the parts reach the outside."""
+
+    clock: Clock
+    rng: Rng
+    loop: asyncio.AbstractEventLoop
+    run_in_thread: RunInThread
+    readers: Sequence[Worker]
+    """Threads that wait for the disk in place of the loop."""
+
+
+class Core:
+    """The parts that the store calls; built before the store starts."""
+
+    def __init__(self, settings: BrokerSettings, doors: Doors, store: Callable[[], MessageStore]) -> None:
+        self.policy = Policy()
+        self.policy.follow(settings)
+        self.lag = StandingLag()
+        self.overload = Overload(self.policy, self.lag)
+        self.long_polling = LongPolling(doors.clock.monotonic_ms())
+        self.cold = ColdReader(
+            lambda operation, *blocks: store().attempt(operation, *blocks),
+            lambda: store().files,
+            doors.readers,
+            doors.loop,
+        )
+        self.turns = Turns()
+        self.replies = SendReplies(region_id=settings.region_id, trace_on=settings.trace_on)
+        self.commit = GroupCommit(
+            write_out=lambda: store().write_out(),
+            request_flush=lambda: store().request_flush(),
+            dispatch=lambda: store().dispatch(),
+            sync_flush=settings.store().is_sync_flush,
+            replies=self.replies,
+            clock=doors.clock,
+            policy=self.policy,
+            overload=self.overload,
+            on_readable=self.long_polling.wake,
+            loop=doors.loop,
+        )

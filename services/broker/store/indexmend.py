@@ -1,0 +1,188 @@
+"""Mends an IndexFile after a crash: chooses the entries that stay, and rewrites slots so that the chains agree.
+
+Entries of records before the checkpoint's offset were synced together with their slots, if the store was ours. Only
+entries added since can be missing or torn, so only those are looked at one by one:
+
+- Entries go from the first one that can't be right, or whose record lies behind the offset; dispatch puts them back.
+- A slot that points to an entry that goes points to the newest one that stays.
+
+In a store that Apache RocketMQ left nothing is synced before a file is full, so everything is looked at.
+
+Pieces of many entries are read as arrays, since a file has 20 million of them.
+"""
+
+import sys
+from array import array
+from collections.abc import Iterator
+from itertools import compress
+from typing import Final, NamedTuple
+
+from gantry.runtime.files import Memory
+from gantry.storeformat.layout import INDEX_ENTRY, INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
+
+PIECE_ENTRIES: Final = 1 << 16
+PIECE_SLOTS: Final = 1 << 10  # A page.
+# Where the fields of an entry begin: the hash at 0, the offset at 4, the seconds at 12. They are big-endian.
+_OFFSET_AT: Final = 4
+_SECONDS_AT: Final = 12
+_OFFSET_BYTES: Final = 8
+_SIGN: Final = 0x80
+_BLANK_BYTES: Final = 16  # All fields but the number of the entry before.
+_BLANK: Final = bytes(_BLANK_BYTES)
+_INTS_PER_ENTRY: Final = INDEX_ENTRY_BYTES // 4
+assert array("i").itemsize == array("I").itemsize == INDEX_SLOT_BYTES
+assert array("q").itemsize == _OFFSET_BYTES
+
+
+class Mended(NamedTuple):
+    """The content of a mended file."""
+
+    slots_used: int
+    writes: list[tuple[int, bytes]]
+    """Positions in the file and what to write there."""
+
+
+class IndexMender:
+    """Looks through one file; changes nothing.
+
+    Args:
+        memory: The file.
+        slots: How many it has.
+        is_proven: Entries before `trusted_before` were synced, and their slots with them.
+    """
+
+    def __init__(self, memory: Memory, *, slots: int, is_proven: bool) -> None:
+        self._memory = memory
+        self._slots = slots
+        self._entries_at = INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES
+        self._is_proven = is_proven
+
+    def first_unsound(self, count: int, *, begin_offset: int, trusted_before: int) -> int:
+        """Return the number of the first entry that has to go: it can't be right, or its record is not trusted.
+
+        Args:
+            count: Number of the next entry, as the head says.
+            begin_offset: No record is before this one.
+            trusted_before: Physical offset from which on nothing is trusted.
+        """
+        pieces = list(range(1, count, PIECE_ENTRIES))
+        sound = -1  # The last piece that is known to be sound, with all before it.
+        for index in reversed(range(len(pieces))) if self._is_proven else range(len(pieces)):
+            is_sound = self._is_sound(pieces[index], count, begin_offset, trusted_before)
+            if is_sound:
+                sound = index
+            if is_sound == self._is_proven:
+                break
+        if sound + 1 == len(pieces):
+            return count
+        start = pieces[sound + 1]
+        newest = begin_offset if sound < 0 else self._entry(start - 1)[1]
+        return self._first_unsound_from(start, min(start + PIECE_ENTRIES, count), newest, trusted_before)
+
+    def _is_sound(self, start: int, count: int, begin_offset: int, trusted_before: int) -> bool:
+        """Say whether a whole piece is right for certain: its offsets follow the log's order."""
+        data = self._entries(start, min(start + PIECE_ENTRIES, count))
+        offsets = _offsets(data)
+        # Offset 0 is that of the log's first record, and of blank entries.
+        firsts = offsets.count(0)
+        return (
+            offsets[0] >= begin_offset
+            and not any(
+                data[at : at + _BLANK_BYTES] == _BLANK for at in range(0, firsts * INDEX_ENTRY_BYTES, INDEX_ENTRY_BYTES)
+            )
+            and offsets[-1] < trusted_before
+            and sorted(offsets) == offsets
+            and max(data[0::INDEX_ENTRY_BYTES]) < _SIGN
+            and max(data[_SECONDS_AT::INDEX_ENTRY_BYTES]) < _SIGN
+        )
+
+    def _first_unsound_from(self, start: int, stop: int, newest: int, trusted_before: int) -> int:
+        entries = INDEX_ENTRY.iter_unpack(self._entries(start, stop))
+        for number, (key_hash, physical_offset, seconds, _) in enumerate(entries, start):
+            is_blank = key_hash == physical_offset == seconds == 0
+            is_in_order = newest <= physical_offset < trusted_before
+            if not is_in_order or seconds < 0 or key_hash < 0 or is_blank:
+                return number
+            newest = physical_offset
+        return stop
+
+    def chains(self, kept: int) -> Mended:
+        """Return what has to be written so that all chains are of the entries before number `kept`."""
+        at, size = INDEX_HEADER_BYTES, self._slots * INDEX_SLOT_BYTES
+        table = _swapped("I", self._memory[at : at + size])
+        writes: list[tuple[int, bytes]] = []
+        if self._is_proven:
+            found = self._find_newest(kept, list(_places_from(table, kept)))
+        else:
+            newest, writes = self._draw(kept)
+            found = {slot: newest.get(slot, 0) for slot, number in enumerate(table) if number != newest.get(slot, 0)}
+        for slot, number in found.items():
+            table[slot] = number
+        for piece in sorted({slot // PIECE_SLOTS for slot in found}):
+            start = piece * PIECE_SLOTS
+            values = table[start : start + PIECE_SLOTS]
+            writes.append((at + start * INDEX_SLOT_BYTES, _swapped("I", values.tobytes()).tobytes()))
+        return Mended(self._slots - table.count(0), writes)
+
+    def _find_newest(self, kept: int, places: list[int]) -> dict[int, int]:
+        """Return the newest entry of each of some slots, 0 where there is none."""
+        newest = dict.fromkeys(places, 0)
+        if not newest:
+            return newest
+        slots, is_wanted = self._slots, bytearray(self._slots)
+        for slot in places:
+            is_wanted[slot] = 1
+        for start, ints in self._pieces(kept):
+            found = [key_hash % slots for key_hash in ints[0::_INTS_PER_ENTRY]]
+            for number, slot in compress(enumerate(found, start), map(is_wanted.__getitem__, found)):
+                newest[slot] = number
+        return newest
+
+    def _draw(self, kept: int) -> tuple[dict[int, int], list[tuple[int, bytes]]]:
+        """Return the newest entry of every slot, and the entries whose predecessor is another one than they say."""
+        newest: dict[int, int] = {}
+        wrong: list[tuple[int, bytes]] = []
+        slots, previous_at = self._slots, INDEX_ENTRY_BYTES - INDEX_SLOT_BYTES
+        for start, ints in self._pieces(kept):
+            pairs = zip(ints[0::_INTS_PER_ENTRY], ints[_INTS_PER_ENTRY - 1 :: _INTS_PER_ENTRY], strict=True)
+            for number, (key_hash, previous) in enumerate(pairs, start):
+                slot = key_hash % slots
+                before = newest.get(slot, 0)
+                if before != previous:
+                    position = self._entries_at + number * INDEX_ENTRY_BYTES + previous_at
+                    wrong.append((position, before.to_bytes(INDEX_SLOT_BYTES)))
+                newest[slot] = number
+        return newest, wrong
+
+    def _pieces(self, kept: int) -> "Iterator[tuple[int, array[int]]]":
+        """Yield the number of each piece's first entry and its fields, an offset as two."""
+        for start in range(1, kept, PIECE_ENTRIES):
+            yield start, _swapped("i", self._entries(start, min(start + PIECE_ENTRIES, kept)))
+
+    def _entry(self, number: int) -> tuple[int, int, int, int]:
+        entry: tuple[int, int, int, int] = INDEX_ENTRY.unpack(self._entries(number, number + 1))
+        return entry
+
+    def _entries(self, start: int, stop: int) -> bytes:
+        at = self._entries_at
+        return bytes(self._memory[at + start * INDEX_ENTRY_BYTES : at + stop * INDEX_ENTRY_BYTES])
+
+
+def _offsets(data: bytes) -> list[int]:
+    packed = bytearray(len(data) // INDEX_ENTRY_BYTES * _OFFSET_BYTES)
+    for index in range(_OFFSET_BYTES):
+        packed[index::_OFFSET_BYTES] = data[_OFFSET_AT + index :: INDEX_ENTRY_BYTES]
+    return _swapped("q", packed).tolist()
+
+
+def _swapped(kind: str, data: bytes | bytearray) -> "array[int]":
+    values: array[int] = array(kind)
+    values.frombytes(data)
+    if sys.byteorder == "little":
+        values.byteswap()
+    return values
+
+
+def _places_from(table: "array[int]", least: int) -> Iterator[int]:
+    """Return the places of all values from one on."""
+    return compress(range(len(table)), map(least.__le__, table))

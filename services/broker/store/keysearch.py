@@ -1,0 +1,154 @@
+"""A search of the index for a key, in steps: entries of the key's chain in each file, newest first.
+
+A chain may have millions of entries (one key under all messages of a day), so that each step walks no more of them
+than its caller says, and the whole search no more than WALKED_MAX. The results of a step stay, whether it ends by itself
+or since an entry is not in memory: the next step goes on there.
+
+The index knows hashes only: other keys of the same hash come along.
+
+Concurrency: the store's thread only.
+"""
+
+from collections.abc import Collection
+from typing import Any, Final
+
+from gantry.storeformat.layout import INDEX_ENTRY, INDEX_ENTRY_BYTES, INDEX_SLOT_BYTES
+from services.broker.store.errors import StoreReadError
+from services.broker.store.indexfile import IndexFile
+from services.broker.store.pages import NotInMemoryError, Pages, Window
+
+ENTRIES_MAX: Final = 1_000
+"""Entries of one step: about 1 ms."""
+WALKED_MAX: Final = 1 << 20
+"""Entries of one search: about a second of the loop's time, in steps. More than that is a scan of the store, which a
+query must not become; RocketMQ has no limit here."""
+# Chains of one busy key run backwards through the file, so that the entries before a cold one are read with it.
+_READ_BYTES: Final = 16 << 10
+_SECOND_MS: Final = 1000
+
+
+class KeySearch:
+    """One search.
+
+    Args:
+        index: The files, oldest first; one that is in it no more is passed over.
+        pages: Guards them.
+        key_hash: Hash of topic and key.
+        count_max: At most so many are found.
+        begin_ms: And `end_ms`: the store times that are asked for.
+
+    Attributes:
+        found: Physical offsets, newest first; the values mean nothing.
+        walked: Entries that were looked at.
+        is_done: There is nothing more to find.
+        gave_up: WALKED_MAX was reached: older messages were not looked for.
+    """
+
+    def __init__(
+        self,
+        index: Collection[IndexFile],
+        pages: Pages,
+        key_hash: int,
+        count_max: int,
+        *,
+        begin_ms: int,
+        end_ms: int,
+    ) -> None:
+        self._index = index
+        self._pages = pages
+        self._key_hash = key_hash
+        self._count_max = count_max
+        self._begin_ms = begin_ms
+        self._end_ms = end_ms
+        self._files = [file for file in reversed(list(index)) if file.count > 1]
+        self._number = 0
+        self._before: int | None = None
+        self.found: dict[int, None] = {}
+        self.walked = 0
+        self.is_done = count_max < 1
+        self.gave_up = False
+
+    def step(self, entries_max: int) -> None:
+        """Walk up to so many entries.
+
+        Raises:
+            NotInMemoryError: The next entry is not in memory, and the pages are guarded.
+            StoreReadError: The disk can't read it.
+        """
+        while entries_max > 0 and not self.is_done:
+            if not self._files:
+                self.is_done = True
+                return
+            file = self._files[0]
+            if file not in self._index:
+                self._next_file()  # It has expired, and so have all before it.
+                continue
+            if self._before is None and not self._enter(file):
+                continue
+            walked_before = self.walked
+            self._walk(file, min(entries_max, WALKED_MAX - self.walked))
+            entries_max -= max(self.walked - walked_before, 1)
+
+    def _enter(self, file: IndexFile) -> bool:
+        """Go to the newest entry of the key's slot in the next file; False if the file is of another time."""
+        if file.begin_at_ms > self._end_ms or file.end_at_ms < self._begin_ms:
+            self._leave(file)
+            return False
+        slot = self._pages.read(file.readable, file.slot_position(self._key_hash), INDEX_SLOT_BYTES)
+        self._number, self._before = int.from_bytes(slot), file.count
+        return True
+
+    def _leave(self, file: IndexFile) -> None:
+        self._next_file()
+        if file.begin_at_ms < self._begin_ms:
+            self._files.clear()  # All files before it end before the time that is asked for.
+
+    def _next_file(self) -> None:
+        self._files.pop(0)
+        self._before = None
+
+    def _walk(self, file: IndexFile, entries_max: int) -> None:
+        low = high = origin = 0
+        memory: Any = b""
+        number, before = self._number, self._before
+        begin_ms, key_hash, found, unpack = (
+            self._begin_ms - _SECOND_MS,
+            self._key_hash,
+            self.found,
+            INDEX_ENTRY.unpack_from,
+        )
+        assert before is not None
+        for _ in range(entries_max):
+            if not 0 < number < before:
+                self._leave(file)
+                return
+            at = file.entry_position(number)
+            if at < low or at + INDEX_ENTRY_BYTES > high:
+                memory, origin, low, high = self._window(file, at)
+            found_hash, physical_offset, seconds, previous = unpack(memory, at - origin)
+            at_ms = file.entry_time_ms(number, seconds)
+            self.walked += 1
+            if found_hash == key_hash and seconds >= 0 and begin_ms < at_ms <= self._end_ms:
+                found[physical_offset] = None
+                self.is_done = len(found) >= self._count_max
+            if seconds < 0 or at_ms <= begin_ms or self.is_done:
+                self._leave(file)
+                return
+            before, number = number, previous
+            self._number, self._before = number, before
+        if self.walked >= WALKED_MAX:
+            self.gave_up = self.is_done = True
+
+    def _window(self, file: IndexFile, at: int) -> Window:
+        """Return a window that covers an entry, and those before it where these are in memory too."""
+        first = max(at - _READ_BYTES, 0)
+        end = at + INDEX_ENTRY_BYTES
+        try:
+            return self._pages.window(file.readable, first, end - first)
+        except NotInMemoryError as many:
+            try:
+                return self._pages.window(file.readable, at, INDEX_ENTRY_BYTES)
+            except NotInMemoryError:
+                raise many from None
+        except StoreReadError:
+            return self._pages.window(file.readable, at, INDEX_ENTRY_BYTES)

@@ -1,0 +1,121 @@
+"""Records of the CommitLog by their offset, without waiting for the disk where the pages are guarded (pages.py).
+
+Concurrency: the store's thread only.
+"""
+
+from gantry.model.record import BLANK_BYTES_MIN, RecordHead, parse_head, peek
+from gantry.storeformat.resync import examine
+from services.broker.store.commitlog import CommitLog
+from services.broker.store.errors import StoreReadError
+from services.broker.store.pages import Pages, Window
+
+RECORD_READ_MAX = 32 << 20
+"""A unit that promises a larger record is damaged: no frame carries one, and nobody reads a gigabyte for it."""
+_GUESSED_BYTES = 16 << 10
+_NOWHERE = 1 << 63
+
+
+class LogReader:
+    """The reading side of the CommitLog.
+
+    Attributes:
+        pages: Guards the maps.
+    """
+
+    __slots__ = ("_first_stored", "_log", "_wrote_at_tick", "_young_offset", "pages")
+
+    def __init__(self, commit_log: CommitLog, pages: Pages) -> None:
+        self._log = commit_log
+        self.pages = pages
+        # Everything from the young offset on was written within the last two ticks, so that it is in memory.
+        self._young_offset = self._wrote_at_tick = _NOWHERE
+        self._first_stored: tuple[int, int] | None = None
+
+    def tick(self) -> None:
+        """Let what was written before the last tick no longer count as young; called every 100 ms."""
+        self._young_offset, self._wrote_at_tick = self._wrote_at_tick, self._log.wrote_offset
+
+    def window(self, physical_offset: int, size: int) -> Window | None:
+        """Return bytes of the log that may be touched.
+
+        Returns:
+            A window that covers the range, or its part within the file; None where the file is missing.
+
+        Raises:
+            NotInMemoryError: A byte of the range is not in memory, and the pages are guarded.
+        """
+        file = self._log.files.find(physical_offset)
+        if file is None:
+            return None
+        if physical_offset >= self._young_offset and self.pages.is_guarded:
+            return file.memory, file.start, max(file.start, self._young_offset), file.end
+        try:
+            return self.pages.window(file, physical_offset, min(size, RECORD_READ_MAX))
+        except StoreReadError:
+            # No record proves itself in zeros, so that readers count this one as damaged and go on.
+            return bytes(size), physical_offset, physical_offset, physical_offset + size
+
+    def record(self, physical_offset: int) -> bytes | None:
+        """Return a copy of the record at an offset, if it is one that proves itself and may be read.
+
+        Raises:
+            NotInMemoryError: It is not in memory, and the pages are guarded.
+        """
+        file = self._log.files.find(physical_offset)
+        left = min(file.end, self._log.confirm_offset) - physical_offset if file is not None else 0
+        if left < BLANK_BYTES_MIN:
+            return None
+        # Its size is not known yet, and most records are smaller than this: one read of the disk brings them whole.
+        window = self.window(physical_offset, min(_GUESSED_BYTES, left))
+        assert window is not None
+        size, _ = peek(window[0], physical_offset - window[1])
+        if size == 0 and self.pages.is_guarded:
+            # Perhaps only what lies behind a small record is unreadable.
+            window = self.window(physical_offset, BLANK_BYTES_MIN)
+            assert window is not None
+            size, _ = peek(window[0], physical_offset - window[1])
+        if not 0 < size <= min(left, RECORD_READ_MAX):
+            return None
+        window = self.window(physical_offset, size)
+        assert window is not None
+        memory, origin, _, _ = window
+        data = bytes(memory[physical_offset - origin : physical_offset - origin + size])
+        examined = examine(data, 0, end=size, base=physical_offset, mark=self._log.mark)  # type: ignore[arg-type]
+        return data if examined.problem is None else None
+
+    def stored_at(self, physical_offset: int, size: int) -> int | None:
+        """Return the store time of the record of a size at an offset, if it proves itself.
+
+        Raises:
+            NotInMemoryError: It is not in memory, and the pages are guarded.
+        """
+        head = self.proven_head(physical_offset, size)
+        return head.stored_at_ms if head is not None else None
+
+    def proven_head(self, physical_offset: int, size: int) -> RecordHead | None:
+        """Return the head of the record of a size at an offset, if it proves itself; raises as `stored_at` does."""
+        window = self.window(physical_offset, size)
+        if window is None:
+            return None
+        memory, origin, _, high = window
+        end = min(physical_offset + size, high, self._log.confirm_offset) - origin
+        examined = examine(memory, physical_offset - origin, end=end, base=origin, mark=self._log.mark)
+        return examined.head if examined.problem is None else None
+
+    def first_stored_at(self) -> int | None:
+        """Return the store time of the oldest record that stands at a file's beginning and proves itself, or None.
+
+        Raises:
+            NotInMemoryError: It is not in memory, and the pages are guarded.
+        """
+        first = self._first_stored
+        if first is None or first[0] != self._log.min_offset:
+            # A damaged first record is passed over with its file: a search for the next one may take seconds.
+            records = ((file.start, self.record(file.start)) for file in self._log.files)
+            found = next(((start, record) for start, record in records if record is not None), None)
+            if found is None:
+                return None
+            first = found[0], parse_head(found[1]).stored_at_ms
+            if first[0] == self._log.min_offset:
+                self._first_stored = first
+        return first[1]

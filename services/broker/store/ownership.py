@@ -1,0 +1,207 @@
+"""Whether the store is still ours, asked before everything that changes it by path.
+
+A running broker locks the store's folder and the file `lock` in it. Both locks hold files and not paths: somebody may
+move the folder away and start another broker at its path, and a broker of Apache RocketMQ starts where somebody removed
+the lock file. From then on the paths lead to files of the other broker. So `OwnedFiles` asks before each change whether
+the path of the lock file still leads to the locked file, which costs one `stat`.
+
+    found at the path                       means
+    the locked lock file                    the store is ours
+    another folder, or none                 the store is lost
+    no lock file, or one that is free       somebody removed it: it is made again and locked
+    a lock file that another process holds  the store is lost
+
+A lost store is never ours again: another broker may have changed it meanwhile.
+"""
+
+from collections.abc import Callable, Iterable
+from errno import ESTALE
+from threading import Lock
+
+from gantry.runtime.errors import AlreadyLockedError
+from gantry.runtime.files import File, FileLock, FileSystem
+from gantry.runtime.telemetry import logger
+from gantry.storeformat.layout import LOCK_CONTENT, LOCK_FILE
+from services.broker.store.errors import StoreError, StoreLockedError
+
+log = logger("broker.store")
+
+
+class Ownership:
+    """The locks of one store.
+
+    Args:
+        files: Where it lies.
+        root: Its folder.
+
+    Attributes:
+        lost: Why the store is not ours any more, or None.
+        on_lost: Told once why the store is lost, in the thread that noticed.
+
+    Concurrency: any thread; `take` and `release` while no other thread writes to the store.
+    """
+
+    def __init__(self, files: FileSystem, root: str) -> None:
+        self._files = files
+        self._root = root
+        self._path = f"{root}/{LOCK_FILE}"
+        self._folder_lock: FileLock | None = None
+        self._lock: FileLock | None = None
+        # Two threads that lock a new lock file at the same time would take each other for another process.
+        self._mutex = Lock()
+        self._refused = ""
+        self.lost: str | None = None
+        self.on_lost: Callable[[str], None] = lambda reason: None
+
+    def take(self) -> None:
+        """Lock the folder, which is there, and the file.
+
+        Raises:
+            StoreLockedError: Another process holds one of the locks.
+            OSError: The file system refused.
+        """
+        try:
+            self._folder_lock = self._files.lock_dir(self._root)
+            self._lock_file()
+        except AlreadyLockedError:
+            raise StoreLockedError(self._path) from None
+
+    def release(self) -> None:
+        """Give the locks back."""
+        for lock in (self._lock, self._folder_lock):
+            if lock is not None:
+                lock.release()
+        self._lock = self._folder_lock = None
+
+    def still_ours(self) -> bool:
+        """Say whether the store is ours; True before `take` and, unless it was lost, after `release`."""
+        if self.lost is not None:
+            return False
+        lock = self._lock
+        return lock is None or _is_there(lock) or self._look()
+
+    def _look(self) -> bool:
+        with self._mutex:
+            if self.lost is not None:
+                return False
+            self.lost = reason = self._find_loss()
+        if reason is None:
+            return True
+        log.critical("the store is lost; nothing is written to it any more", reason=reason)
+        self.on_lost(reason)
+        return False
+
+    def lost_reason(self) -> str | None:
+        """Look whether the store is ours; return why not, or None."""
+        return None if self.still_ours() else self.lost
+
+    def require(self) -> None:
+        """Raise OSError if the store is lost."""
+        if not self.still_ours():
+            raise self._error()
+
+    def explain(self, error: StoreError | OSError) -> StoreError | OSError:
+        """Return an error that has been met, or the loss of the store if that is its likely cause."""
+        return error if self.still_ours() else self._error()
+
+    def _error(self) -> OSError:
+        return OSError(ESTALE, self.lost, self._root)
+
+    def _find_loss(self) -> str | None:
+        """Say why the store is lost; where only the lock file is gone, make and lock it again and return None."""
+        folder_lock, lock = self._folder_lock, self._lock
+        assert folder_lock is not None
+        assert lock is not None
+        if not _is_there(folder_lock):
+            return f"the store's folder was moved or removed: {self._root}"
+        if _is_there(lock):
+            return None  # Another thread has made it again.
+        try:
+            self._lock_file()
+        except AlreadyLockedError:
+            return f"another broker has the store's lock: {self._path}"
+        except OSError as error:
+            # The folder stays locked. The reason is logged once, and not for every change of a file.
+            if str(error) != self._refused:
+                self._refused = str(error)
+                log.warning("the store's lock file can't be made", reason=self._refused)
+            return None
+        log.error("somebody removed the store's lock file; it was made again", path=self._path)
+        return None
+
+    def _lock_file(self) -> None:
+        is_new = not self._files.exists(self._path)
+        gone, self._lock = self._lock, self._files.lock(self._path)
+        if gone is not None:
+            gone.release()
+        # Last: without room for the content the file is empty, but locked.
+        if is_new or self._files.read(self._path) != LOCK_CONTENT:
+            self._files.write(self._path, LOCK_CONTENT)
+
+
+def _is_there(lock: FileLock) -> bool:
+    try:
+        return lock.is_there()
+    except OSError:
+        return True  # The path can't be followed now. That proves no other owner, and stops changes by path itself.
+
+
+class OwnedFiles:
+    """A file system that changes nothing by path once the store is lost: it raises OSError (ESTALE) with the reason.
+
+    Opening a file to write counts as a change. Files that are open already can still be written.
+    """
+
+    def __init__(self, files: FileSystem, ownership: Ownership) -> None:
+        self._files = files
+        self._require = ownership.require
+        self.open_volume = files.open_volume
+        self.read = files.read
+        self.list_dir = files.list_dir
+        self.list_files = files.list_files
+        self.is_dir = files.is_dir
+        self.exists = files.exists
+        self.size_bytes = files.size_bytes
+        self.allocated_bytes = files.allocated_bytes
+        self.modified_ms = files.modified_ms
+        self.sync_dir = files.sync_dir
+        self.lock = files.lock
+        self.lock_dir = files.lock_dir
+        self.drop_cache = files.drop_cache
+        self.disk_usage = files.disk_usage
+
+    def create(self, path: str, size_bytes: int, *, sparse: bool = False) -> File:
+        """Create a file of zeros and open it."""
+        self._require()
+        return self._files.create(path, size_bytes, sparse=sparse)
+
+    def open(self, path: str, *, writable: bool = True) -> File:
+        """Open an existing file."""
+        if writable:
+            self._require()
+        return self._files.open(path, writable=writable)
+
+    def write(self, path: str, data: bytes | Iterable[bytes], *, durable: bool = False) -> None:
+        """Write a small file in place."""
+        self._require()
+        self._files.write(path, data, durable=durable)
+
+    def replace(self, source: str, target: str) -> None:
+        """Rename atomically over `target`."""
+        self._require()
+        self._files.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        self._require()
+        self._files.remove(path)
+
+    def remove_dir(self, path: str) -> None:
+        """Remove an empty folder."""
+        self._require()
+        self._files.remove_dir(path)
+
+    def make_dirs(self, path: str) -> None:
+        """Create a folder and its parents where they are missing."""
+        self._require()
+        self._files.make_dirs(path)

@@ -1,0 +1,82 @@
+"""One file of a ConsumeQueue: of full length from the beginning, with blocks for what was written and a little more.
+
+It is not mapped. A map costs a descriptor for as long as it lives, and a write through it into a hole of a full disk
+ends the process; `pwrite` returns an error, and a descriptor can be closed and opened again.
+
+Concurrency: the store's thread only; a worker syncs through the pool.
+"""
+
+from errno import EIO
+from typing import Final
+
+from gantry.runtime.openfiles import PooledFile
+from services.broker.store.allocation import allocate_ahead
+from services.broker.store.mappedfile import UnmappedFile
+
+ALLOCATED_MAX: Final = 256 << 10
+_CHUNK_BYTES: Final = 64 << 10
+
+
+class QueueFile(UnmappedFile):
+    """A file and its place in the queue."""
+
+    __slots__ = ("_allocated", "_is_closed")
+
+    def __init__(self, start: int, file: PooledFile) -> None:
+        super().__init__(start, file)
+        # Nothing is known of a file that was just opened; the first write finds out.
+        self._allocated = 0
+        self._is_closed = False
+
+    def write(self, at: int, data: bytes) -> None:
+        """Write at a position.
+
+        Raises:
+            StoreFullError: There are no blocks for it. Nothing was written.
+        """
+        end = at + len(data)
+        if end > self._allocated:
+            self._allocated = allocate_ahead(self.file, max(at, self._allocated), end, step_max=ALLOCATED_MAX)
+        self.file.write(at, data)
+
+    def prepare(self) -> None:
+        """Take the first block. Raises StoreFullError."""
+        self._allocated = allocate_ahead(self.file, 0, 1, step_max=ALLOCATED_MAX)
+
+    def is_readable(self) -> bool:
+        """Read everything in it; False where the disk can't read a part."""
+        end = self.file.data_end(0)
+        try:
+            for at in range(0, end, _CHUNK_BYTES):
+                self.read(at, min(_CHUNK_BYTES, end - at))
+        except OSError as error:
+            if error.errno != EIO:
+                raise
+            return False
+        return True
+
+    def used_end(self) -> int:
+        """Return the position behind the last byte that is not zero."""
+        end = min(self.file.data_end(0), self.file.size_bytes)
+        while end > 0:
+            start = max(0, end - _CHUNK_BYTES)
+            used = self.read(start, end - start).rstrip(b"\0")
+            if used:
+                return start + len(used)
+            end = start
+        return 0
+
+    def zero_from(self, at: int) -> None:
+        """Make everything from a position on zero."""
+        end = self.used_end()
+        for start in range(at, end, _CHUNK_BYTES):
+            size = min(_CHUNK_BYTES, end - start)
+            if self.read(start, size).strip(b"\0"):
+                self.file.write(start, bytes(size))
+
+    def close(self) -> bool:
+        """Close it, since it is about to be removed; True, as for a MappedFile that nobody looks into."""
+        if not self._is_closed:
+            self._is_closed = True
+            self.file.close()
+        return True

@@ -1,0 +1,128 @@
+"""Removing files that the store's thread has forgotten: in a worker, a slice at a time.
+
+The worker is the one that syncs derived files, so that no mapped file is closed while it is synced. The store's thread
+closes queue files before it hands them in, since their pool of descriptors is its own. Between two slices its
+other jobs run, and the store may stop: the files that are left come back with the next start, and go again when their
+time has come.
+
+A file that somebody still reads stays mapped ("hanged"), and its space taken, until that ends; closing it is tried again
+now and then.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from typing import Final, NamedTuple
+
+from gantry.runtime.errors import os_reason
+from gantry.runtime.files import FileSystem
+from gantry.runtime.telemetry import logger
+from gantry.runtime.workers import Worker, submit_slices
+from services.broker.store.mappedfile import ClosableFile, remove_file
+
+# Derived files take 0.1 ms each. A file of the CommitLog takes some 10 ms, and is a slice of its own.
+SLICE_FILES_MAX: Final = 32
+
+log = logger("broker.store.removal")
+
+
+class _Batch(NamedTuple):
+    files: Sequence[ClosableFile]
+    is_log: bool
+    size_bytes: int
+
+
+class FileRemover:
+    """Removes files.
+
+    Concurrency: the store's thread, but for `close_later`, `_removing` and `_closing_hanged`, which run in the worker.
+
+    Attributes:
+        worker: The worker.
+        is_stopping: Set to end after the slice that runs.
+    """
+
+    def __init__(self, files: FileSystem, worker: Worker) -> None:
+        self._files = files
+        self.worker = worker
+        self._waiting: deque[_Batch] = deque()
+        self._removal: Future[bool] | None = None
+        self._hanged: list[ClosableFile] = []
+        self._is_log_stuck = False
+        self._removed_bytes = 0
+        self._wanted_bytes = 0
+        self.is_stopping = False
+
+    @property
+    def hanged_count(self) -> int:
+        """Return how many removed files are still mapped because somebody reads them."""
+        return len(self._hanged)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Return how many bytes the log files that are not removed yet take on the disk."""
+        return self._wanted_bytes - self._removed_bytes
+
+    def remove_log_files(self, files: Sequence[tuple[ClosableFile, int]]) -> None:
+        """Remove files of the CommitLog, each with what it takes on the disk; durable before derived files go."""
+        for file, size_bytes in files:
+            self._wanted_bytes += size_bytes
+            self._waiting.append(_Batch([file], is_log=True, size_bytes=size_bytes))
+        self.tick()
+
+    def remove_derived_files(self, files: Sequence[ClosableFile]) -> None:
+        """Remove files all of whose messages have gone with the CommitLog's files that were handed in before.
+
+        The log goes first: a file of it that came back after a crash without its units would look like damage.
+        """
+        for first in range(0, len(files), SLICE_FILES_MAX):
+            self._waiting.append(_Batch(files[first : first + SLICE_FILES_MAX], is_log=False, size_bytes=0))
+        self.tick()
+
+    def tick(self) -> None:
+        """See to it that the worker is at it."""
+        if self._waiting and (self._removal is None or self._removal.done()):
+            if self._removal is not None:
+                self._removal.result()  # An exception of a slice is our bug, and must not go unseen.
+            self._removal = submit_slices(self.worker, self._removing(), lambda: not self.is_stopping)
+
+    def retry_hanged(self) -> None:
+        """Try again to close the hanged files."""
+        if self._hanged:
+            self.worker.submit(self._closing_hanged)
+
+    def close_later(self, files: Sequence[ClosableFile]) -> None:
+        """Close files whose names are gone; for the worker."""
+        self._hanged += [file for file in files if not file.close()]
+
+    def close(self) -> None:
+        """Close the files that are left, after the worker has ended; their names stay."""
+        for batch in self._waiting:
+            for file in batch.files:
+                file.close()
+        self._waiting.clear()
+
+    def _removing(self) -> Iterator[None]:
+        while self._waiting:
+            batch = self._waiting.popleft()
+            try:
+                self._remove_names(batch)
+            except OSError as error:
+                # The names come back with the next start.
+                self._is_log_stuck = self._is_log_stuck or batch.is_log
+                log.warning("files can't be removed", reason=os_reason(error))
+            self.close_later(batch.files)
+            self._removed_bytes += batch.size_bytes
+            yield
+
+    def _remove_names(self, batch: _Batch) -> None:
+        if self._is_log_stuck and not batch.is_log:
+            return
+        for file in batch.files:
+            remove_file(self._files, file.path)
+        if batch.is_log:
+            self._files.sync_dir(batch.files[0].path.rpartition("/")[0])
+            self._is_log_stuck = False
+
+    def _closing_hanged(self) -> None:
+        self._hanged = [file for file in self._hanged if not file.close()]

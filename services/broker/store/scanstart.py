@@ -1,0 +1,224 @@
+"""The offset at which recovery begins to read the CommitLog: as late as proven facts allow.
+
+- After an orderly stop of ours: where the log ended then. Queues and index were flushed with it, and the mark says how
+  much they held, so that a store somebody has changed since is noticed.
+- After any other orderly stop: the file with the last record that any queue knows.
+- The whole log, if queues have lost units or files that they had when we opened or stopped the store last, or if a queue
+  has a hole after an orderly stop: somebody removed or emptied a file.
+- After a crash: the checkpoint's confirm offset, since the records before and everything derived from them are on the
+  disk; the beginning of its file, if no record proves that one ends or begins there, or if the last flush failed. In a
+  store that Apache RocketMQ left, a file that is old enough for its checkpoint's times. An earlier one if a queue has
+  units that were never written, or a file that had to be mended.
+"""
+
+from gantry.model.record import BLANK_BYTES_MIN, RECORD_MAGIC_V1, RECORD_MAGIC_V2, peek
+from gantry.runtime.telemetry import logger
+from gantry.storeformat.layout import UNIT_SIZE_BYTES, Checkpoint
+from gantry.storeformat.mark import DerivedState
+from gantry.storeformat.resync import examine, is_filler
+from services.broker.store.checkpoint import StoreCheckpoint
+from services.broker.store.commitlog import CommitLog
+from services.broker.store.consumequeue import ConsumeQueue, is_message_unit
+from services.broker.store.consumequeuestore import ConsumeQueueStore
+from services.broker.store.logscan import find_head
+from services.broker.store.storefolder import StoreFolder
+
+log = logger("broker.store")
+
+
+class ScanStart:
+    """Chooses where to begin; changes nothing.
+
+    Args:
+        folder: Says whether the last stop was orderly, and what its mark and checkpoint mean.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        *,
+        checkpoint: StoreCheckpoint,
+        folder: StoreFolder,
+    ) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._checkpoint = checkpoint
+        self._folder = folder
+
+    def choose(self, *, is_thorough: bool) -> int:
+        """Return the physical offset at which to begin; the log's first one if the start is to be thorough."""
+        files, folder = self._log.files, self._folder
+        first = files.first
+        if first is None or is_thorough:
+            return self._log.min_offset
+        if self.is_untouched():
+            stop = folder.mark.clean_stop_offset
+            assert stop is not None, "an untouched store has a clean stop"
+            return stop
+        if self._has_lost_units():
+            return first.start
+        if folder.is_clean and self._has_hole():
+            log.warning("files between others of a ConsumeQueue are missing: the whole CommitLog is read to build them")
+            return first.start
+        if folder.is_clean and not self._queues.was_mended:
+            known_end = self._queues.max_physical_offset
+            starts = [file.start for file in files if file.start < known_end]
+            return starts[-1] if starts else first.start
+        if all(queue.is_blank for queue in self._queues):
+            return first.start
+        # Ours says an offset; RocketMQ's only times, and a clock may be set back.
+        proven = start = folder.proven_offset(self._checkpoint.value) if folder.is_ours else self.by_time()
+        for queue in self._queues:
+            blank = queue.find_blank()
+            if blank is None and queue.files.was_mended:
+                blank = queue.max_offset  # Its last units may be among what is missing.
+            if blank is not None:
+                start = min(start, self.before(queue, blank))
+        if start < proven:
+            log.warning("ConsumeQueues have blank units: the CommitLog is read from further back", start=start)
+        elif folder.is_ours and folder.failed_flush is None and self._is_border(start):
+            return start
+        return self.file_start(start)
+
+    def is_untouched(self) -> bool:
+        """Say whether the store is as we left it when we stopped in order; nothing of the log has to be read then."""
+        mark, folder = self._folder.mark, self._folder
+        stop = mark.clean_stop_offset
+        return (
+            folder.is_clean
+            and stop is not None
+            and self._checkpoint.value.confirm_physical_offset == stop
+            and self._has_all_of(mark.clean_stop_derived)
+            and not self._queues.was_mended
+            and not self._has_hole()
+            and self._log.files.find(stop - 1) is not None
+        )
+
+    def _has_all_of(self, before: DerivedState | None) -> bool:
+        """Say whether the queues are as they were.
+
+        A stop may come before files that expired are removed. indexgap.py looks at the index.
+        """
+        now = derived_state(self._queues, 0)
+        return (
+            before is not None
+            and (before.queues, before.units) == (now.queues, now.units)
+            and before.files <= now.files
+        )
+
+    def _has_hole(self) -> bool:
+        """Say whether a queue lacks a file between others although the CommitLog has a message behind the hole.
+
+        Where the log has none, there is nothing to build, and the next start would look again.
+        """
+        for queue in self._queues:
+            for file in queue.files.behind_holes():
+                found = queue.first_sound(file.start // UNIT_SIZE_BYTES, queue.max_offset)
+                if found is not None and found[1].physical_offset >= self._log.min_offset:
+                    return True
+        return False
+
+    def _has_lost_units(self) -> bool:
+        """Say whether queues lack units that they had at our last stop or start. Deletions explain it; retention never.
+
+        After an orderly stop also whether they lack files: units before the last file don't change a queue's end.
+        """
+        mark, folder = self._folder.mark, self._folder
+        before = mark.clean_stop_derived or mark.opened_derived
+        if before is None or not folder.is_ours or (folder.is_clean and self._others_came()):
+            return False
+        if mark.opened_offset is not None and folder.deleted.has_recent():
+            return False
+        now = derived_state(self._queues, 0)
+        units = now.units if folder.is_clean else self._units_before(mark.clean_stop_offset or mark.opened_offset or 0)
+        if units >= before.units and (not folder.is_clean or now.files >= before.files):
+            return False
+        log.warning(
+            "files of ConsumeQueues are missing or empty: the whole CommitLog is read to build them",
+            queues=now.queues,
+            queues_before=before.queues,
+            units=units,
+            units_before=before.units,
+            files=now.files,
+            files_before=before.files,
+        )
+        return True
+
+    def _units_before(self, physical_offset: int) -> int:
+        """Return the sum of the max offsets that the queues had when the log ended at an offset."""
+        total = 0
+        for queue in self._queues:
+            index = queue.first_from(physical_offset)
+            while index < queue.max_offset and queue.unit(index).is_filler:
+                index += 1  # It stands at the end of a queue where the last records were lost.
+            total += index
+        return total
+
+    def _others_came(self) -> bool:
+        """Say whether another broker ran on the store after our orderly stop and left something in checkpoint or log.
+
+        A checkpoint that is gone or cut short, and so says nothing, shows nobody: another broker notes the time of its
+        last flush.
+        """
+        stop, checkpoint = self._folder.mark.clean_stop_offset, self._checkpoint.value
+        assert stop is not None, "the last one on the store was us, and stopped in order"
+        return any(self._read(stop, 8)) or (checkpoint != Checkpoint() and checkpoint.confirm_physical_offset != stop)
+
+    def _is_border(self, offset: int) -> bool:
+        """Say whether a record that proves itself begins or ends at an offset, or the filler of a file begins there."""
+        newest = (found[1] for queue in self._queues if (found := queue.newest_message()) is not None)
+        return self._is_sound(offset) or any(
+            unit.physical_offset + unit.size_bytes == offset and self._is_sound(unit.physical_offset) for unit in newest
+        )
+
+    def _is_sound(self, offset: int) -> bool:
+        """Say whether a record that proves itself, or the filler of a file, begins at an offset."""
+        file, head = self._log.files.find(offset), self._read(offset, BLANK_BYTES_MIN)
+        if file is None or not head:
+            return False
+        size, magic = peek(head, 0)
+        if magic not in {RECORD_MAGIC_V1, RECORD_MAGIC_V2}:
+            return is_filler(head, 0, end=file.end - offset)
+        data = self._read(offset, size)
+        return bool(data) and examine(data, 0, end=size, base=offset, mark=self._log.mark).problem is None
+
+    def _read(self, offset: int, size: int) -> bytearray:
+        """Return bytes of one file; none if they are not there. A map would end the process where the disk can't read."""
+        file = self._log.files.find(offset)
+        if file is None or not 0 < size <= file.end - offset:
+            return bytearray()
+        try:
+            return bytearray(file.file.read(offset - file.start, size))
+        except OSError:
+            return bytearray()
+
+    def by_time(self) -> int:
+        """Return the newest file that begins with a record old enough for the checkpoint, or the first file."""
+        limit_ms = self._checkpoint.value.min_timestamp
+        for file in reversed(list(self._log.files)):
+            head = find_head(file, 0, self._log.mark)
+            if head is not None and 0 < head.stored_at_ms <= limit_ms:
+                return file.start
+        return self._log.min_offset
+
+    def before(self, queue: ConsumeQueue, index: int) -> int:
+        """Return where the last message of a queue before an index lies, or the log's beginning."""
+        for before in range(index - 1, queue.min_offset - 1, -1):
+            unit = queue.unit(before)
+            if is_message_unit(unit.physical_offset, unit.size_bytes):
+                return unit.physical_offset
+        return self._log.min_offset
+
+    def file_start(self, offset: int) -> int:
+        """Return the start of the file that holds an offset, else of the next one there is, else of the last one."""
+        files = self._log.files
+        file = files.find(offset) or files.following(offset) or files.last
+        return file.start if file is not None else 0
+
+
+def derived_state(queues: ConsumeQueueStore, index_end: int) -> DerivedState:
+    """Return how much the queues hold now, and with it up to which offset the index reaches."""
+    filled = [queue for queue in queues if not queue.is_blank]
+    units, files = sum(queue.max_offset for queue in filled), sum(len(queue.files) for queue in filled)
+    return DerivedState(len(filled), units, index_end, files)

@@ -1,0 +1,184 @@
+"""Deleting a topic's queues, without the store's thread waiting for the disk.
+
+    store's thread          worker                      after a crash
+    forget the queues
+                            note the deletion           before the note: the topic with all its messages
+                            remove files, in slices     after it: no topic; the start removes what is left
+    the future is done
+
+The note is handed to the worker that syncs derived files, before any later flush: a checkpoint behind the deletion, for
+which the dead queues were not synced, is written after the note.
+
+Records of the topic that are appended and not dispatched yet build no queue: dispatch leaves out entries of queues that
+are forgotten, and asks the notes where it reads the log, as recovery does. So it does not matter whether dispatch stands
+still.
+
+Until the files are gone nothing is stored for the topic: its new queues would have files of the same names.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Final
+
+from gantry.runtime.clock import Clock
+from gantry.runtime.files import FileSystem
+from gantry.runtime.telemetry import logger
+from gantry.runtime.workers import submit_slices
+from gantry.storeformat.layout import CONSUME_QUEUE_DIR, UNIT, UNIT_SIZE_BYTES
+from services.broker.store.commitlog import CommitLog
+from services.broker.store.consumequeue import ConsumeQueue, is_message_unit
+from services.broker.store.consumequeuestore import ConsumeQueueStore
+from services.broker.store.removal import SLICE_FILES_MAX, FileRemover
+from services.broker.store.settings import StoreSettings
+from services.broker.store.storefolder import StoreFolder
+
+_UNITS_AT_ONCE: Final = 4096
+
+log = logger("broker.store")
+
+
+class TopicDeletion:
+    """Deletes topics.
+
+    Concurrency: the store's thread, but for `_removing`, which runs in the worker.
+
+    Attributes:
+        under_way: Topics whose files are not gone yet, or could not be removed, and perhaps some whose files are gone.
+    """
+
+    def __init__(
+        self,
+        files: FileSystem,
+        settings: StoreSettings,
+        clock: Clock,
+        remover: FileRemover,
+        *,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        folder: StoreFolder,
+    ) -> None:
+        self._files = files
+        self._top = f"{settings.root_dir}/{CONSUME_QUEUE_DIR}"
+        self._clock = clock
+        self._log = commit_log
+        self._queues = queues
+        self._folder = folder
+        self._deleted = folder.deleted
+        self._remover = remover
+        self.under_way: dict[str, Future[bool]] = {}
+
+    def delete(self, topic: str) -> "Future[bool]":
+        """Forget a topic's queues, note the deletion and remove the files.
+
+        Returns:
+            A future: True when that is done, False when the store stops before: the next start does the rest. OSError
+            when files could not be removed: nothing is stored for the topic until a repeated call has removed them, or
+            until the next start.
+
+        Raises:
+            OSError: The store is lost; nothing has changed.
+        """
+        self._folder.ownership.require()
+        running = self.under_way.get(topic)
+        if running is not None and not running.done():
+            return running
+        for done in [name for name, each in self.under_way.items() if each.done() and each.exception() is None]:
+            del self.under_way[done]
+        self._queues.forget_topic(topic)
+        deleted_at_ms = max(self._clock.now_ms(), self._log.appended_at_ms)
+        note = self._deleted.add(topic, self._log.next_offset, deleted_at_ms, log_min=self._log.min_offset)
+        noted = self._remover.worker.submit(lambda: _note(note, topic))
+        slices = self._removing(noted, topic)
+        future = submit_slices(self._remover.worker, slices, lambda: not self._remover.is_stopping)
+        self.under_way[topic] = future
+        return future
+
+    def refusal(self, topic: str) -> str | None:
+        """Say why nothing is stored for a topic, or None."""
+        future = self.under_way.get(topic)
+        if future is None:
+            return None
+        if not future.done():
+            return f"topic {topic} is being deleted"
+        error = future.exception()
+        if error is not None:
+            return f"topic {topic} was deleted, and its files can't be removed: {error}"
+        del self.under_way[topic]
+        return None
+
+    def mark_saved(self, topic: str) -> "Future[None]":
+        """Note that the broker's tables are saved without a deleted topic. The future raises OSError."""
+        return self._remover.worker.submit(self._deleted.mark_saved(topic))
+
+    def finish_dead(self) -> None:
+        """Remove what a crash, or a stop, left of deleted topics' queues; part of the start, before recovery.
+
+        Raises:
+            OSError: The disk refused.
+        """
+        dead = [queue for queue in self._queues if self._is_dead(queue)]
+        for queue in dead:
+            self._queues.forget(queue)
+            _remove_folder(self._files, queue.files.folder)
+        for topic in {queue.topic for queue in dead}:
+            if not self._files.list_dir(f"{self._top}/{topic}"):
+                self._files.remove_dir(f"{self._top}/{topic}")
+        if dead:
+            self._files.sync_dir(self._top)
+            log.info("queues of deleted topics are removed", count=len(dead))
+
+    def _is_dead(self, queue: ConsumeQueue) -> bool:
+        """Say whether all units of a queue are from before its topic's deletion.
+
+        One unit that is not decides: a topic is made again only after all its files are gone, and a unit that a crash tore
+        in two may point anywhere before. Where no unit is whole, recovery builds the queue from the log.
+        """
+        deletion = self._deleted.find(queue.topic_bytes)
+        if deletion is None:
+            return False
+        index = queue.min_offset
+        while index < queue.max_offset:
+            units = queue.units(index, _UNITS_AT_ONCE)
+            for offset, size, _ in UNIT.iter_unpack(units):
+                if offset >= deletion.log_end and is_message_unit(offset, size):
+                    return False
+            index += len(units) // UNIT_SIZE_BYTES
+        newest = queue.newest_message()
+        offset = newest[1].physical_offset if newest is not None else 0
+        return newest is None or self._deleted.covers(queue.topic_bytes, offset, self._stored_at(offset))
+
+    def _stored_at(self, offset: int) -> int:
+        """Return a record's store time; 0 where no record is that proves itself."""
+        head = self._log.find_head(offset)
+        return head.stored_at_ms if head is not None else 0
+
+    def _removing(self, noted: "Future[None]", topic: str) -> Iterator[None]:
+        noted.result()  # It is done, and raises only what is our bug.
+        files, folder, count = self._files, f"{self._top}/{topic}", 0
+        for name in files.list_dir(folder):
+            inner = f"{folder}/{name}"
+            for file in files.list_dir(inner):
+                files.remove(f"{inner}/{file}")
+                count += 1
+                if count % SLICE_FILES_MAX == 0:
+                    yield
+            if files.is_dir(inner):
+                files.remove_dir(inner)
+        if files.is_dir(folder):
+            files.remove_dir(folder)
+            files.sync_dir(self._top)
+
+
+def _note(note: Callable[[], None], topic: str) -> None:
+    try:
+        note()
+    except OSError as error:
+        # No reason not to delete: it is done to get room on a full disk, too.
+        log.warning("a deletion can't be noted; messages may be back", topic=topic, reason=str(error))
+
+
+def _remove_folder(files: FileSystem, folder: str) -> None:
+    for name in files.list_dir(folder):
+        files.remove(f"{folder}/{name}")
+    if files.is_dir(folder):
+        files.remove_dir(folder)

@@ -1,0 +1,178 @@
+"""Files that a start after a crash reads from the disk and not from the page cache.
+
+A flush that failed leaves pages in the cache that the disk does not have (gantry.runtime.pagecache). A broker
+that served them again would lose them with the next power cut, and bytes next to them would never reach the disk. The
+broker that could not flush may not have been able to leave word of it, so this happens after every crash.
+
+Names are treated alike: the folders are synced, since a file that nobody has synced the name of is found in memory, too.
+
+The checkpoint says up to which physical offset a sync of everything has succeeded. Files that hold nothing behind it
+are proven and keep their pages.
+"""
+
+from gantry.runtime.errors import os_reason
+from gantry.runtime.files import FileSystem
+from gantry.runtime.telemetry import logger
+from gantry.storeformat.layout import (
+    CHECKPOINT_FILE,
+    COMMIT_LOG_DIR,
+    CONSUME_QUEUE_DIR,
+    INDEX_DIR,
+    INDEX_HEADER,
+    INDEX_HEADER_BYTES,
+    UNIT_SIZE_BYTES,
+    decode_checkpoint,
+    decode_unit,
+    is_index_file_name,
+    parse_file_name,
+)
+from services.broker.store.consumequeue import is_message_unit
+from services.broker.store.errors import UnprovenStoreError
+from services.broker.store.settings import StoreSettings
+from services.broker.store.storefolder import StoreFolder
+
+log = logger("broker.store")
+
+
+def drop_unproven(files: FileSystem, settings: StoreSettings, folder: StoreFolder) -> None:
+    """After a crash, drop from memory what a failed flush may have left there and not on the disk.
+
+    Raises:
+        UnprovenStoreError: The disk still refuses.
+    """
+    if folder.is_clean:
+        return
+    if folder.failed_flush is not None:
+        log.error("the last broker on this store could not flush it", **folder.failed_flush._asdict())
+    volume = files.open_volume(settings.root_dir)
+    if volume is not None:
+        # One call writes the files of thousands of queues. It also takes the report of the last broker's failure, which
+        # a volume that is opened later would get as its own.
+        try:
+            volume.sync()
+        except OSError as error:
+            log.warning(
+                "the disk could not be written; what it has not is dropped from memory", reason=os_reason(error)
+            )
+        finally:
+            volume.close()
+    unproven = _UnprovenFiles(files, folder, index_entries=settings.max_index_num)
+    count, kept_bytes = unproven.drop()
+    log.info("files are read anew from the disk", files=count)
+    if kept_bytes:
+        log.warning("the file system can't show whether memory and disk agree", bytes=kept_bytes)
+
+
+class _UnprovenFiles:
+    """The files of a store whose content in memory may differ from the disk.
+
+    Args:
+        folder: The store's folder, which knows what its checkpoint proves.
+        index_entries: Entries of a full index file.
+    """
+
+    def __init__(self, files: FileSystem, folder: StoreFolder, *, index_entries: int) -> None:
+        self._files = files
+        self._folder = folder
+        self._root = folder.root
+        self._index_entries = index_entries
+        self._proven_offset = 0
+        self._folders = [folder.root]
+
+    def drop(self) -> tuple[int, int]:
+        """Have what is not proven read from the disk, and sync all names.
+
+        Returns:
+            How many files it was, and how many bytes stay in memory and could not be compared with the disk.
+
+        Raises:
+            UnprovenStoreError: The disk still refuses.
+        """
+        path = f"{self._root}/{CHECKPOINT_FILE}"
+        count = kept = 0
+        if self._files.exists(path):
+            kept += self._drop(path)
+            count += 1
+            self._proven_offset = self._folder.proven_offset(decode_checkpoint(self._files.read(path)))
+        for path in (*self._log_files(), *self._queue_files(), *self._index_files()):
+            kept += self._drop(path)
+            count += 1
+        for folder in reversed(self._folders):
+            try:
+                self._files.sync_dir(folder)
+            except OSError as error:
+                raise UnprovenStoreError(folder, error) from error
+        return count, kept
+
+    def _drop(self, path: str) -> int:
+        try:
+            return self._files.drop_cache(path)
+        except OSError as error:
+            # Linux reports the last broker's failed write-back once, to whoever opens the file next. The pages are
+            # dropped all the same, so that the second answer is about the disk as it is now.
+            log.warning("a file could not be written; trying again", path=path, reason=os_reason(error))
+        try:
+            return self._files.drop_cache(path)
+        except OSError as error:
+            raise UnprovenStoreError(path, error) from error
+
+    def _names(self, *parts: str) -> tuple[str, list[str]]:
+        folder = "/".join((self._root, *parts))
+        self._folders.append(folder)
+        return folder, self._files.list_dir(folder)
+
+    def _log_files(self) -> list[str]:
+        folder, names = self._names(COMMIT_LOG_DIR)
+        return [
+            f"{folder}/{name}"
+            for name in names
+            if (start := parse_file_name(name)) is not None
+            and start + self._files.size_bytes(f"{folder}/{name}") > self._proven_offset
+        ]
+
+    def _queue_files(self) -> list[str]:
+        top, topics = self._names(CONSUME_QUEUE_DIR)
+        found = []
+        for topic in topics:
+            if not self._files.is_dir(f"{top}/{topic}"):
+                continue
+            for queue in self._names(CONSUME_QUEUE_DIR, topic)[1]:
+                if not self._files.is_dir(f"{top}/{topic}/{queue}"):
+                    continue
+                folder, names = self._names(CONSUME_QUEUE_DIR, topic, queue)
+                paths = [f"{folder}/{name}" for name in names if parse_file_name(name) is not None]
+                found += [path for path in paths if not self._is_proven_queue_file(path)]
+        return found
+
+    def _is_proven_queue_file(self, path: str) -> bool:
+        """Say whether the last unit of a file is of a proven record: then the file was full by the last sync."""
+        size = self._files.size_bytes(path)
+        if size < UNIT_SIZE_BYTES:
+            return False
+        unit = decode_unit(self._read(path, size - UNIT_SIZE_BYTES, UNIT_SIZE_BYTES))
+        return (
+            is_message_unit(unit.physical_offset, unit.size_bytes)
+            and unit.physical_offset + unit.size_bytes <= self._proven_offset
+        )
+
+    def _index_files(self) -> list[str]:
+        folder, names = self._names(INDEX_DIR)
+        paths = [f"{folder}/{name}" for name in names if is_index_file_name(name)]
+        return [path for path in paths if not self._is_proven_index_file(path)]
+
+    def _is_proven_index_file(self, path: str) -> bool:
+        if self._files.size_bytes(path) < INDEX_HEADER_BYTES:
+            return False
+        header = INDEX_HEADER.unpack(self._read(path, 0, INDEX_HEADER_BYTES))
+        _, _, _, end_offset, _, count = header
+        return bool(count >= self._index_entries and end_offset < self._proven_offset)
+
+    def _read(self, path: str, at: int, size: int) -> bytes:
+        """Read a few bytes; zeros, which prove nothing, where the disk can't."""
+        file = self._files.open(path, writable=False)
+        try:
+            return file.read(at, size)
+        except OSError:
+            return bytes(size)
+        finally:
+            file.close()

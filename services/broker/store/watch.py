@@ -1,0 +1,50 @@
+"""Watches for files that somebody takes away from a running store: the lock file and the current CommitLog file.
+
+A broker of Apache RocketMQ could start on a store without a lock file, so the look makes it again (ownership.py). Bytes
+in a file without a name are gone when the process ends, so the log goes on in a new file. Messages of the file that was
+taken away can be read until then.
+"""
+
+from typing import Final
+
+from gantry.runtime.telemetry import logger
+from services.broker.store.commitlog import CommitLog
+from services.broker.store.errors import FileNotReadyError, StoreFullError, StoreWriteError
+from services.broker.store.ownership import Ownership
+
+LOOK_EVERY_MS: Final = 1000
+
+log = logger("broker.store")
+
+
+class StoreWatch:
+    """Looks now and then whether everything is where it was.
+
+    Concurrency: the store's thread.
+    """
+
+    def __init__(self, ownership: Ownership, commit_log: CommitLog) -> None:
+        self._ownership = ownership
+        self._log = commit_log
+        self._looked_at_ms = 0
+
+    def tick(self, monotonic_ms: int) -> None:
+        """Look if it is time to."""
+        if monotonic_ms - self._looked_at_ms >= LOOK_EVERY_MS:
+            self._looked_at_ms = monotonic_ms
+            self.look()
+
+    def look(self) -> None:
+        """Look now, and tend the log's files."""
+        if not self._ownership.still_ours():
+            return
+        self._log.tend_files()
+        try:
+            path = self._log.leave_missing_file()
+        except FileNotReadyError:
+            return  # The next look finds it made.
+        except (StoreFullError, StoreWriteError) as error:
+            log.warning("somebody took the CommitLog's file away, and there is no other", reason=str(error))
+        else:
+            if path is not None:
+                log.error("somebody took the CommitLog's file away; its messages are lost with the stop", path=path)

@@ -1,0 +1,87 @@
+"""The tables that a broker keeps beside the messages: read from config/*.json at the start, and checked against the store."""
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Final
+
+from gantry.model.topic import DataVersion
+from gantry.remoting.bodies import DelayOffsetWrapper
+from gantry.runtime.clock import Clock
+from gantry.runtime.files import FileSystem
+from gantry.runtime.telemetry import logger
+from services.broker.identity import BrokerIdentity
+from services.broker.policy import Policy
+from services.broker.registry import documents
+from services.broker.registry.consumers import ConsumerTable
+from services.broker.registry.groups import GroupTable, system_groups
+from services.broker.registry.offsets import OffsetTable
+from services.broker.registry.persistence import Persistence
+from services.broker.registry.producers import ProducerTable
+from services.broker.registry.topics import TopicTable, system_topics
+from services.broker.settings import BrokerSettings
+
+log = logger("broker.tables")
+
+CLAMPED_LOGGED_MAX: Final = 100
+"""Topics and groups, and queues of each, that a start names in the log: more than a person reads."""
+
+
+class Tables:
+    """The tables that the broker keeps beside the messages, read from the store's config files."""
+
+    def __init__(
+        self, settings: BrokerSettings, identity: BrokerIdentity, policy: Policy, *, files: FileSystem, clock: Clock
+    ) -> None:
+        """Read the files. Raises StartupError for one that can't be read."""
+        root = settings.store_path_root_dir
+        self.topics = TopicTable()
+        self.groups = GroupTable()
+        self.offsets = OffsetTable()
+        self.producers = ProducerTable()
+        self.consumers = ConsumerTable()
+        self._topics_file = documents.load_topics(files, root, self.topics)
+        self._groups_file = documents.load_groups(files, root, self.groups)
+        self._offsets_file = documents.load_offsets(files, root, self.offsets)
+        self.delay_offsets: DelayOffsetWrapper = documents.load_delay_offsets(files, root)
+        self.kept = documents.load_kept_settings(files, root)
+        self.topics.add_missing(
+            system_topics(
+                identity,
+                policy,
+                cluster_topic=settings.cluster_topic_enable,
+                broker_topic=settings.broker_topic_enable,
+                trace_topic=settings.msg_trace_topic_name if settings.trace_topic_enable else None,
+            )
+        )
+        self.groups.add_missing(system_groups())
+        # A name server that knew this address with another store must see that the table is a new one.
+        born = DataVersion(timestamp=clock.now_ms())
+        for table in (self.topics, self.groups, self.offsets):
+            if table.version == DataVersion():
+                table.version = born
+
+    def keep(self, persistence: Persistence) -> None:
+        """Have the tables written to their files."""
+        persistence.add(documents.TOPICS_FILE, self._topics_file, documents.topics_text(self.topics))
+        persistence.add(documents.GROUPS_FILE, self._groups_file, documents.groups_text(self.groups))
+        persistence.add(documents.OFFSETS_FILE, self._offsets_file, documents.offsets_text(self.offsets))
+
+    def clamp_offsets(self, end_of: Callable[[str, int], int]) -> None:
+        """Set committed offsets beyond the end of their queues back to it: a crash took messages, or a topic is gone.
+
+        Args:
+            end_of: Returns a queue's max offset, 0 for a queue that is not there; the store has been recovered.
+        """
+        pairs: dict[tuple[str, str], dict[int, str]] = {}
+        for topic, group, queue_id, offset, end in self.offsets.clamp(end_of):
+            pairs.setdefault((topic, group), {})[queue_id] = f"{offset} -> {end}"
+        for (topic, group), queues in islice(pairs.items(), CLAMPED_LOGGED_MAX):
+            log.warning(
+                "committed offsets lay beyond the end of their queues, and were set back to it",
+                topic=topic,
+                group=group,
+                queues=dict(islice(queues.items(), CLAMPED_LOGGED_MAX)),
+                count=len(queues),
+            )
+        if len(pairs) > CLAMPED_LOGGED_MAX:
+            log.warning("so did those of other topics and groups", count=len(pairs) - CLAMPED_LOGGED_MAX)

@@ -1,0 +1,318 @@
+"""Somebody removes or empties files of a ConsumeQueue: no queue offset is given twice, and the log builds them again.
+
+The log is asked only where something shows the loss, and a line says why. A deletion, or retention, is no loss.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from gantry.runtime.rng import Rng
+from gantry.storeformat.layout import file_name
+from gantry.storeformat.mark import GantryMark
+from services.broker.store.messagestore import MessageStore
+from services.broker.store.results import PutStatus, RecoveryReport
+from tests.support.memfilesystem import MemFileSystem
+from tests.support.storeworkload import HOST, ROOT, make_store, read_queue
+from tests.support.virtualtime import FakeClock
+
+LOST = [b"lost and found %d" % number for number in range(25)]
+FOLDER = f"{ROOT}/consumequeue/LOST/0"
+
+
+class Life:
+    """A store whose queue LOST is idle while queue BUSY fills some files of the log."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.files = MemFileSystem(self.clock)
+        self.lines: list[str] = []
+        self.start()
+        self.put("LOST", *LOST)
+        self.busy = 0
+
+    def start(self, *, thorough: bool = False) -> RecoveryReport:
+        self.store: MessageStore = make_store(self.files, self.clock)
+        with capture_logs() as lines:
+            report = self.store.start(thorough=thorough)
+        self.lines = [line["event"] for line in lines if line["log_level"] == "warning"]
+        return report
+
+    def put(self, topic: str, *bodies: bytes) -> list[int]:
+        offsets = []
+        for body in bodies:
+            result = self.store.put(topic, 0, body, b"KEYS\x01k\x02", born_at_ms=1, born_host=HOST)
+            assert result.status is PutStatus.OK, result.reason
+            offsets.append(result.queue_offset)
+        self.store.request_flush()
+        self.store.dispatch()
+        return offsets
+
+    def keep_busy(self) -> None:
+        self.put("BUSY", *[b"busy" * 20] * 60)
+        self.busy += 60
+        self.clock.advance(11_000)
+        self.store.maintain()
+
+    def end(self, *, is_crash: bool) -> None:
+        if is_crash:
+            self.files.sync_everything()
+            self.files = self.files.crash_clone(Rng(0))
+        else:
+            assert self.store.stop()
+
+    def readable(self) -> list[bytes]:
+        return [body for _, body, _ in read_queue(self.store, "LOST", 0).values()]
+
+
+@pytest.fixture
+def life() -> Life:
+    return Life()
+
+
+def remove_all(files: MemFileSystem) -> None:
+    for name in files.list_dir(FOLDER):
+        files.remove(f"{FOLDER}/{name}")
+
+
+def remove_folder(files: MemFileSystem) -> None:
+    remove_all(files)
+    files.remove_dir(FOLDER)
+    files.remove_dir(f"{ROOT}/consumequeue/LOST")
+
+
+def remove_last(files: MemFileSystem) -> None:
+    files.remove(f"{FOLDER}/{file_name(400)}")
+
+
+def remove_some(files: MemFileSystem, starts: tuple[int, ...]) -> None:
+    for start in starts:
+        files.remove(f"{FOLDER}/{file_name(start)}")
+
+
+def empty_all(files: MemFileSystem) -> None:
+    for name in files.list_dir(FOLDER):
+        files.write(f"{FOLDER}/{name}", b"")
+
+
+def blank_all(files: MemFileSystem) -> None:
+    for name in files.list_dir(FOLDER):
+        files.write(f"{FOLDER}/{name}", bytes(200))
+
+
+losses = pytest.mark.parametrize("lose", [remove_all, remove_folder, remove_last, empty_all, blank_all])
+
+
+def check(life: Life) -> None:
+    assert life.readable() == LOST
+    assert life.put("LOST", b"next") == [len(LOST)], "a queue offset is given twice"
+    assert life.store.max_offset("BUSY", 0) == life.busy
+    for is_crash in (True, False):
+        life.end(is_crash=is_crash)
+        report = life.start(thorough=not is_crash)
+        assert (report.units_cut, report.units_skipped, report.lost) == (0, 0, ())
+        assert life.readable() == [*LOST, b"next"]
+
+
+@losses
+@pytest.mark.parametrize("is_crash", [False, True])
+def test_files_that_are_gone_while_nobody_sends_to_the_queue(life, lose: Callable[[MemFileSystem], None], is_crash):
+    life.keep_busy()
+    life.end(is_crash=False)
+    assert life.start().records == 0
+    life.keep_busy()
+    life.end(is_crash=is_crash)
+    lose(life.files)
+    report = life.start()
+    assert (report.scanned_from, len(life.lines)) == (0, 1), life.lines
+    check(life)
+
+
+@losses
+def test_files_that_are_gone_together_with_the_checkpoint(life, lose: Callable[[MemFileSystem], None]):
+    life.keep_busy()
+    life.end(is_crash=False)
+    lose(life.files)
+    life.files.remove(f"{ROOT}/checkpoint")
+    report = life.start()
+    assert (report.scanned_from, len(life.lines)) == (0, 1), life.lines
+    check(life)
+
+
+def test_a_checkpoint_that_is_gone_is_no_loss_of_units(life):
+    life.keep_busy()
+    life.end(is_crash=False)
+    life.files.remove(f"{ROOT}/checkpoint")
+    assert life.start().scanned_from > 8192
+    assert life.lines == []
+    check(life)
+
+
+@pytest.mark.parametrize("starts", [(0,), (200,), (0, 200)])
+@pytest.mark.parametrize("is_crash", [False, True])
+def test_files_before_the_last_one_of_a_queue_are_gone_after_a_stop(life, starts: tuple[int, ...], is_crash):
+    """The sum of the queues' ends is as before."""
+    life.keep_busy()
+    life.end(is_crash=False)
+    remove_some(life.files, starts)
+    if is_crash:  # A crash before the start has built anything.
+        copy = life.files.crash_clone(Rng(0))
+        clones: list[MemFileSystem] = []
+        copy.on_operation = lambda operation, path: clones.append(copy.crash_clone(Rng(0))) if not clones else None
+        make_store(copy, life.clock).start()
+        life.files = clones[0]
+    report = life.start()
+    assert (report.scanned_from, len(life.lines)) == (0, 1), life.lines
+    check(life)
+
+
+@pytest.mark.parametrize("lose", [lambda files: None, lambda files: files.remove(f"{ROOT}/config/gantry.json")])
+def test_a_hole_between_files_of_a_queue_is_seen_without_the_count_of_files(
+    life, lose: Callable[[MemFileSystem], None]
+):
+    """As where another broker stopped last, or an earlier release."""
+    life.keep_busy()
+    life.end(is_crash=False)
+    mark = GantryMark.load(life.files, ROOT)
+    assert mark is not None
+    assert mark.clean_stop_derived is not None
+    replace(mark, clean_stop_derived=mark.clean_stop_derived._replace(files=0)).dump(life.files, ROOT)
+    lose(life.files)
+    remove_some(life.files, (200,))
+    report = life.start()
+    assert (report.scanned_from, len(life.lines)) == (0, 1), life.lines
+    check(life)
+
+
+@losses
+def test_files_that_are_gone_of_a_queue_that_is_sent_to_at_the_crash(life, lose: Callable[[MemFileSystem], None]):
+    """The queue is new in this life, so that only the hole in front of its last record shows the loss."""
+    life.keep_busy()
+    assert life.put("LOST", b"last") == [len(LOST)]
+    life.end(is_crash=True)
+    lose(life.files)
+    report = life.start()
+    assert (report.scanned_from, len(life.lines)) == (0, 1), life.lines
+    assert life.readable() == [*LOST, b"last"]
+    assert life.put("LOST", b"next") == [len(LOST) + 1]
+
+
+@pytest.mark.parametrize("is_crash", [False, True])
+def test_a_start_that_ends_while_it_builds_a_queue_is_followed_by_one_that_goes_on(life, is_crash):
+    life.keep_busy()
+    life.end(is_crash=False)
+    life.start()
+    life.keep_busy()
+    life.end(is_crash=is_crash)
+    remove_all(life.files)
+    for seed in range(40):
+        clones: list[MemFileSystem] = []
+        copy = life.files.crash_clone(Rng(0))
+
+        def cut(operation: str, path: str, copy=copy, seed=seed, clones=clones) -> None:
+            if len(clones) < 1 and copy.operations > seed:
+                clones.append(copy.crash_clone(Rng(seed)))
+
+        copy.on_operation = cut
+        make_store(copy, life.clock).start()
+        if not clones:
+            break
+        again = make_store(clones[0], life.clock)
+        again.start()
+        assert [body for _, body, _ in read_queue(again, "LOST", 0).values()] == LOST, seed
+    else:
+        seed += 1
+    assert seed > 10
+
+
+@pytest.mark.parametrize("is_crash", [False, True])
+def test_a_deletion_is_no_loss(life, is_crash):
+    life.keep_busy()
+    life.end(is_crash=False)
+    life.start()
+    life.keep_busy()
+    assert life.store.delete_topic("LOST").result()
+    life.end(is_crash=is_crash)
+    report = life.start()
+    assert report.scanned_from > 8192
+    assert life.lines == []
+    assert life.readable() == []
+
+
+def test_a_deletion_in_the_life_before_explains_no_loss(life):
+    """Nothing was appended between the deletion and the next start, so that both saw the same end of the log."""
+    life.put("DELETED", b"message")
+    life.keep_busy()
+    assert life.store.delete_topic("DELETED").result()
+    life.store.mark_deletion_saved("DELETED").result()
+    life.end(is_crash=False)
+    life.start()
+    life.keep_busy()
+    life.end(is_crash=True)
+    remove_all(life.files)
+    report = life.start()
+    assert (report.scanned_from, len(life.lines)) == (0, 1), life.lines
+    check(life)
+
+
+def test_a_deletion_before_the_first_message_of_a_life_is_no_loss(life):
+    life.keep_busy()
+    life.end(is_crash=False)
+    life.start()
+    assert life.store.delete_topic("LOST").result()
+    life.keep_busy()
+    life.end(is_crash=True)
+    assert life.start().scanned_from > 8192
+    assert life.lines == []
+    assert life.readable() == []
+
+
+def test_queues_of_deleted_topics_that_only_the_start_removes_are_no_loss(life):
+    life.keep_busy()
+    life.store._remover.is_stopping = True  # As if the stop came before the first slice of the removal.
+    life.store.delete_topic("LOST")
+    assert life.files.list_dir(FOLDER)
+    life.end(is_crash=False)
+    assert life.start().records == 0
+    assert not life.files.exists(FOLDER)
+    assert life.lines == []
+
+
+def test_messages_that_expired_are_no_loss(life):
+    life.keep_busy()
+    life.clock.advance(2 * 3_600_000)
+    life.put("BUSY", b"young")
+    life.store.clean_expired()
+    assert life.store.min_physical_offset > 0
+    life.end(is_crash=False)
+    assert life.start().records == 0
+    life.end(is_crash=True)
+    life.start()
+    assert life.lines == []
+    assert life.put("LOST", b"next") == [len(LOST)]
+
+
+def test_filler_at_the_end_of_a_queue_is_no_loss(life):
+    """Its last record is lost to damage, and no later one came."""
+    last = life.store.max_physical_offset - 10
+    life.keep_busy()
+    life.end(is_crash=True)
+    log_file = life.files.open(f"{ROOT}/commitlog/{file_name(last - last % 4096)}")
+    log_file.map()[last % 4096 : last % 4096 + 1] = b"\xff"
+    assert life.start(thorough=True).units_skipped == 1
+    life.keep_busy()
+    for _ in range(2):
+        life.end(is_crash=True)
+        assert life.start().scanned_from > 8192
+        assert life.lines == []
+        assert life.readable() == LOST[:-1]
+
+
+def test_an_index_that_is_gone_is_told(life):
+    life.end(is_crash=False)
+    for name in life.files.list_dir(f"{ROOT}/index"):
+        life.files.remove(f"{ROOT}/index/{name}")
+    life.start()
+    assert len(life.lines) == 1
