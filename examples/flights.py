@@ -206,7 +206,7 @@ async def replay(data: str, flights: Sequence[Flight], check: Check, console: Co
             if problem.name != "version-conflict":
                 raise
         # Before the first message is sent, so that the group starts behind those of earlier runs.
-        subscription = await stream.subscribe(GROUP, TOPIC, credit_messages=20_000, credit_bytes=64 << 20)
+        subscription = await stream.subscribe(GROUP, TOPIC, start="last", credit_messages=20_000, credit_bytes=64 << 20)
         await subscription.wait_assigned()
         began = time.perf_counter()
         with Progress(*bars, console=console) as progress:

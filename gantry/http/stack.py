@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 
 from gantry.http.errors import NoStackError
-from gantry.runtime.files import FileSystem, OsFileSystem
+from gantry.runtime.files import FileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 
 
 class StackBroker(msgspec.Struct, frozen=True):

@@ -151,7 +151,7 @@ class StreamClient:
         topic: str,
         *,
         expression: str = "*",
-        start: str = "last",
+        start: str | None = None,
         credit_messages: int | None = None,
         credit_bytes: int | None = None,
         batch: int | None = None,
@@ -159,10 +159,11 @@ class StreamClient:
         """Become a consumer of the group.
 
         Args:
-            group: The group, made at its first use.
+            group: The group; `start` must be given where it does not exist yet.
             topic: The topic; it must exist.
             expression: Tags separated by `||`.
-            start: `first`, `last` or a time, for queues that the group has no offset for.
+            start: `first`, `last` or a time, for queues that the group has no offset for; `last` unless given. The
+                subscription's `skipped` says how many messages lie before it.
             credit_messages: How many messages may be in flight.
             credit_bytes: How many bytes of them.
             batch: The most messages at a time.
@@ -172,7 +173,8 @@ class StreamClient:
             GantryConnectionError: The connection broke, or no answer came in time.
         """
         request: dict[str, Any] = {"type": "subscribe", "group": group, "topic": topic, "filter": expression}
-        request["from"] = start
+        if start is not None:
+            request["from"] = start
         credit = {"messages": credit_messages, "bytes": credit_bytes}
         request["credit"] = {name: value for name, value in credit.items() if value is not None}
         if batch is not None:
@@ -320,7 +322,7 @@ class StreamClient:
             assert isinstance(frame, Subscribed), "a subscribe is answered by subscribed or an error"
             assert self.welcome is not None, "nothing is answered before the welcome"
             self._by_name[frame.subscription] = subscription
-            subscription.opened(frame.subscription, self.welcome.session)
+            subscription.opened(frame.subscription, self.welcome.session, skipped=frame.skipped)
 
         await self.ask(subscription.request, on_answer=opened)
 

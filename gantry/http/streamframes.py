@@ -31,6 +31,7 @@ class Subscribed(msgspec.Struct, frozen=True, tag="subscribed", tag_field="type"
 
     subscription: str
     id: FrameId | None = None
+    skipped: int = 0
 
 
 class AssignedQueue(msgspec.Struct, frozen=True):

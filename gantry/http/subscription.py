@@ -60,6 +60,7 @@ class Subscription:
     Attributes:
         request: What was asked for, sent again after a reconnect.
         assigned: The queues that this instance has now.
+        skipped: How many messages lay before the offsets at which the group began, so that it never gets them.
         problems: What went wrong without a call to tell it to: refused receipts, damaged records.
     """
 
@@ -67,6 +68,7 @@ class Subscription:
         self.request = request
         self.name: str | None = None
         self.session = ""
+        self.skipped = 0
         self.assigned: Sequence[AssignedQueue] = ()
         self.problems: deque[Problem] = deque(maxlen=PROBLEMS_MAX)
         self.state: State | None = None
@@ -124,7 +126,8 @@ class Subscription:
         """Say that messages are consumed.
 
         Returns at once: acks are sent together with others that come soon. With `wait` it returns when the gateway
-        has taken them. Receipts of an earlier connection are passed over, since what they stand for comes again.
+        has taken them. A batch of an earlier connection is passed over, since its messages come again; the gateway
+        refuses the receipts of such messages one by one (`problems`).
         """
         if isinstance(consumed, Batch):
             receipts = [consumed.receipt] if consumed.session == self.session else []
@@ -161,9 +164,10 @@ class Subscription:
 
     # What the stream tells
 
-    def opened(self, name: str, session: str) -> None:
+    def opened(self, name: str, session: str, *, skipped: int) -> None:
         """It is in force on a new connection."""
         self.name, self.session = name, session
+        self.skipped += skipped
 
     def lost(self) -> None:
         """The connection is gone; what came over it and was not taken yet will come again."""

@@ -1,17 +1,20 @@
 """`python -m services.gateway`: one gateway process."""
 
 import argparse
+import asyncio
+import dataclasses
 import os
 import sys
 
 from gantry.model.address import Address
 from gantry.runtime.errors import SettingsError
+from gantry.runtime.heap import give_memory_back
 from gantry.runtime.lifecycle import Lifecycle, run_service
 from gantry.runtime.settings import load_settings
 from gantry.runtime.telemetry import configure_logging, logger
 from services.gateway.app import create_app
 from services.gateway.bootstrap import build
-from services.gateway.server import Sweeper, bind, make_server
+from services.gateway.server import Sweeper, allowed_connections, bind, make_server
 from services.gateway.settings import GatewaySettings
 
 log = logger("gateway")
@@ -54,6 +57,7 @@ def settings_of(options: argparse.Namespace) -> GatewaySettings:
 
 async def serve(settings: GatewaySettings, lifecycle: Lifecycle) -> None:
     """Run the gateway until it is told to stop."""
+    settings = dataclasses.replace(settings, connections_max=allowed_connections(settings))
     host, port = settings.address
     listener = bind(host, port)
     dependencies = build(settings)
@@ -61,7 +65,7 @@ async def serve(settings: GatewaySettings, lifecycle: Lifecycle) -> None:
         await dependencies.start()
         for name, work in dependencies.background().items():
             lifecycle.scope.spawn(name, work)
-        server = make_server(create_app(dependencies), settings)
+        server = make_server(create_app(dependencies), settings, dependencies.metrics)
         sweeper = Sweeper(server, settings, dependencies.metrics)
         serving = lifecycle.scope.spawn("http", server.serve(sockets=[listener]))
         lifecycle.scope.spawn("sweeper", sweeper.run())
@@ -71,6 +75,9 @@ async def serve(settings: GatewaySettings, lifecycle: Lifecycle) -> None:
             log.warning("listening beyond this machine without TLS", address=address)
         lifecycle.ready({"address": address, "url": f"http://{address}", "instance": settings.name})
         await lifecycle.wait_for_stop()
+        dependencies.health.is_draining = True
+        server.drain()
+        await asyncio.sleep(settings.drain_ms / 1_000)
         dependencies.health.is_stopping = True
         await dependencies.stream.stop(timeout_ms=settings.stop_timeout_ms)
         server.stop()
@@ -82,6 +89,7 @@ async def serve(settings: GatewaySettings, lifecycle: Lifecycle) -> None:
 def main() -> int:
     """Run the command line; return the exit code."""
     options = read_arguments()
+    give_memory_back()
     configure_logging(service="gateway")
     try:
         settings = settings_of(options)

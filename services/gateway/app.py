@@ -5,21 +5,24 @@ HTTP goes straight to `Front`, a bare ASGI function with a router of its own (as
 
 from starlette.types import ASGIApp
 
-from services.gateway.asgi.answer import problem_answer
 from services.gateway.asgi.call import Receive, Scope, Send
 from services.gateway.asgi.router import Route, Router
 from services.gateway.bootstrap import Dependencies
 from services.gateway.errors import NOT_FOUND, ProblemError
 from services.gateway.middleware import Front
+from services.gateway.requestids import RequestIds
 from services.gateway.routes.cluster import cluster_routes
 from services.gateway.routes.groups import group_routes
 from services.gateway.routes.keys import audit_routes, key_routes, ticket_routes
 from services.gateway.routes.later import later_routes
+from services.gateway.routes.limits import limit_routes
 from services.gateway.routes.read import read_routes
 from services.gateway.routes.reports import report_routes
 from services.gateway.routes.send import send_routes
 from services.gateway.routes.service import STREAM_PATH, service_routes
 from services.gateway.routes.topics import topic_routes
+from services.gateway.ws.limits import StreamLimits
+from services.gateway.ws.opening import refuse
 
 
 class Gateway:
@@ -28,6 +31,7 @@ class Gateway:
     def __init__(self, front: Front, stream: ASGIApp) -> None:
         self._front = front
         self._stream = stream
+        self._request_ids = RequestIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request or a WebSocket."""
@@ -36,7 +40,7 @@ class Gateway:
         elif scope["type"] == "websocket" and scope["path"] == STREAM_PATH:
             await self._stream(scope, receive, send)
         elif scope["type"] == "websocket":
-            await _refuse_websocket(scope, receive, send)
+            await _refuse_websocket(scope, receive, send, self._request_ids.of(scope["headers"]))
 
 
 def create_app(dependencies: Dependencies) -> Gateway:
@@ -47,9 +51,11 @@ def create_app(dependencies: Dependencies) -> Gateway:
         dependencies.keys,
         dependencies.metrics,
         clock=dependencies.clock,
-        in_flight_max=settings.in_flight_max,
+        limits=dependencies.limits,
         body_bytes_total_max=settings.body_bytes_total_max,
         access_log=settings.access_log,
+        cors_origins=settings.cors_origins,
+        is_public_contract=settings.public_contract,
         is_stopping=lambda: dependencies.health.is_stopping,
     )
     return Gateway(front, dependencies.stream_app)
@@ -57,9 +63,10 @@ def create_app(dependencies: Dependencies) -> Gateway:
 
 def all_routes(dependencies: Dependencies) -> list[Route]:
     """Return every route of the contract."""
+    settings = dependencies.settings
     return [
         *send_routes(dependencies.sending),
-        *read_routes(dependencies.reader, dependencies.lookup, wait_ms_max=dependencies.settings.wait_ms_max),
+        *read_routes(dependencies.reader, dependencies.lookup, wait_ms_max=settings.wait_ms_max),
         *topic_routes(dependencies.topics),
         *group_routes(dependencies.groups, dependencies.offsets, dependencies.consumers),
         *cluster_routes(dependencies.cluster),
@@ -67,18 +74,18 @@ def all_routes(dependencies: Dependencies) -> list[Route]:
         *key_routes(dependencies.key_admin),
         *ticket_routes(dependencies.tickets),
         *audit_routes(dependencies.audit),
-        *service_routes(dependencies.health, dependencies.metrics, dependencies.contract),
+        *limit_routes(dependencies.limits, settings, stream=StreamLimits().as_frame(), clock=dependencies.clock),
+        *service_routes(
+            dependencies.health,
+            dependencies.metrics,
+            dependencies.contract,
+            is_public_contract=dependencies.settings.public_contract,
+        ),
         *later_routes(),
     ]
 
 
-async def _refuse_websocket(scope: Scope, receive: Receive, send: Send) -> None:
+async def _refuse_websocket(scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
     await receive()
     problem = ProblemError(NOT_FOUND, f"path: only {STREAM_PATH} is a WebSocket", field="path")
-    answer = problem_answer(problem, "none")
-    if "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close"})
-        return
-    headers = [*answer.headers, (b"x-request-id", b"none")]
-    await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": answer.body})
+    await refuse(scope, send, problem, request_id)

@@ -22,6 +22,7 @@ from services.gateway.auth.keyring import KeyRing
 from services.gateway.auth.keystore import KeyStore
 from services.gateway.auth.tickets import Tickets
 from services.gateway.db.engine import Database
+from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.settings import GatewaySettings
 from services.gateway.usecases.audit import Audit
@@ -36,6 +37,7 @@ from services.gateway.usecases.lookup import Lookup
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.mirror import Mirror
 from services.gateway.usecases.offsets import GroupOffsets
+from services.gateway.usecases.presence import Presence
 from services.gateway.usecases.publish import StreamPublisher
 from services.gateway.usecases.read import QueueReader
 from services.gateway.usecases.reconcile import KindReconciler, Reconciler
@@ -60,6 +62,7 @@ class Dependencies:
     settings: GatewaySettings
     clock: Clock
     metrics: GatewayMetrics
+    limits: Limits
     contract: bytes
     engine: ClientEngine
     producer: Producer
@@ -109,6 +112,7 @@ class Dependencies:
 
     async def stop(self) -> None:
         """Close what start opened, after the last request was answered."""
+        await self.reader.close()
         await self.producer.close()
         await self.engine.stop()
         if self.metadata.database is not None:
@@ -122,25 +126,24 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         StartupError: The database's URL can't be read, or the contract is not where it should be.
     """
     clock, rng = clock or SystemClock(), rng or Rng()
-    metrics = GatewayMetrics()
+    metrics, limits = GatewayMetrics(), Limits(settings)
+    metrics.limits = limits
     engine = ClientEngine(_client_settings(settings), clock=clock, rng=rng)
     producer = Producer(engine, PRODUCER_GROUP)
     metadata = Metadata(_database(settings, clock))
     keys = KeyRing()
     key_store = _key_store(settings, keys, metadata, clock)
-    tickets = Tickets(keys, clock=clock)
+    tickets = Tickets(keys, limits.tickets, clock=clock)
     brokers = Brokers(engine, clock=clock)
     health = Health(engine, metadata, clock=clock, keys_loaded=lambda: keys.is_loaded)
-    reader = QueueReader(engine, brokers, metrics, clock=clock, is_stopping=lambda: health.is_stopping)
-    sending = SendMessages(
-        producer,
-        engine,
-        engine.unique_keys,
-        metrics,
-        require_all_registered=reader.require_all_registered,
-    )
     topic_kind, group_kind = TopicKind(engine), GroupKind(engine)
-    groups = Configs(group_kind, metadata, brokers, engine, clock=clock)
+    known_topics = Presence(topic_kind, metadata, brokers, engine)
+    known_groups = Presence(group_kind, metadata, brokers, engine)
+    reader = QueueReader(
+        engine, brokers, metrics, clock=clock, topics=known_topics, is_stopping=lambda: health.is_stopping
+    )
+    sending = SendMessages(producer, engine, engine.unique_keys, metrics, topics=known_topics)
+    groups = Configs(group_kind, metadata, brokers, engine, presence=known_groups, clock=clock)
     consumers = Consumers(engine, brokers, metadata, clock=clock)
     reconcilers: list[KindReconciler[Any]] = [
         KindReconciler(topic_kind, metadata, brokers),
@@ -150,6 +153,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         settings=settings,
         clock=clock,
         metrics=metrics,
+        limits=limits,
         contract=find_contract(),
         engine=engine,
         producer=producer,
@@ -160,10 +164,10 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         health=health,
         sending=sending,
         reader=reader,
-        lookup=Lookup(engine, brokers, reader, metrics),
-        topics=Configs(topic_kind, metadata, brokers, engine, clock=clock),
+        lookup=Lookup(engine, brokers, reader, metrics, topics=known_topics),
+        topics=Configs(topic_kind, metadata, brokers, engine, presence=known_topics, clock=clock),
         groups=groups,
-        offsets=GroupOffsets(engine, brokers, reader),
+        offsets=GroupOffsets(engine, brokers, reader, consumers, metadata),
         consumers=consumers,
         cluster=Cluster(engine, brokers, metadata),
         key_admin=Keys(metadata, keys, key_store),
@@ -175,8 +179,9 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         stream=StreamEndpoint(
             keys=keys,
             tickets=tickets,
-            consumers=GroupConsumers(engine, groups.consume_timeout_ms),
+            consumers=GroupConsumers(engine, groups.consume_timeout_ms, explained=reader.explained),
             publisher=StreamPublisher(sending),
+            quotas=limits,
             metrics=metrics,
             clock=clock,
             rng=rng,

@@ -72,6 +72,8 @@ METHOD_NOT_ALLOWED = _type("method-not-allowed", 405, "The method does not fit t
 SLOW_REQUEST = _type("slow-request", 408, "The request came too slowly", retryable=True)
 LAST_ADMIN_KEY = _type("last-admin-key", 409, "The last key with the right admin stays")
 CONFLICT = _type("conflict", 409, "It contradicts what is there")
+HIDES_MESSAGES = _type("hides-messages", 409, "It would hide messages")
+MEMBERS_CONNECTED = _type("members-connected", 409, "Members of the group are connected")
 RECEIPT_GONE = _type("receipt-gone", 410, "The receipt is no longer valid")
 VERSION_CONFLICT = _type("version-conflict", 412, "Somebody else changed it first")
 TOO_LARGE = _type("too-large", 413, "Too large")
@@ -230,7 +232,8 @@ BROKER_PROBLEMS: dict[ResponseCode, ProblemType] = {
 CLIENT_PROBLEMS: dict[type[client.ClientError], ProblemType] = {
     client.InvalidArgumentError: INVALID_FIELD,
     client.NotStartedError: STOPPING,
-    client.NoRouteError: UNKNOWN_TOPIC,
+    # A topic may exist without a route; usecases/presence.py finds out.
+    client.NoRouteError: BROKER_UNAVAILABLE,
     client.NotWritableError: REFUSED_BY_BROKER,
     client.BrokerUnavailableError: BROKER_UNAVAILABLE,
     client.RequestTimeoutError: BROKER_TIMEOUT,
@@ -274,8 +277,6 @@ def topic_hint(topic: str) -> str:
 
 
 def _of_client(error: client.ClientError, outcome: str | None) -> ProblemError:
-    if isinstance(error, client.NoRouteError):
-        return ProblemError(UNKNOWN_TOPIC, topic_hint(error.topic), field="topic", outcome=outcome)
     if isinstance(error, client.InvalidArgumentError):
         return ProblemError(INVALID_FIELD, str(error), field=error.field, outcome=outcome)
     if isinstance(error, client.BrokerError):
@@ -292,7 +293,7 @@ def _of_send(error: client.SendError) -> ProblemError:
     problem = _of_client(error.cause, outcome)
     if outcome == UNKNOWN:
         problem = ProblemError(OUTCOME_UNKNOWN, problem.detail, field=problem.field, outcome=UNKNOWN)
-    else:
+    elif not isinstance(error.cause, client.NoRouteError):
         problem.retryable = error.retryable
     return problem
 

@@ -13,12 +13,14 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gantry.runtime.telemetry import logger
 from services.gateway.asgi.call import Scope
+from services.gateway.errors import ProblemError
 
 log = logger("gateway.exchange")
 
 # What has come of a body and nobody has read; then the connection is not read for a while.
 UNREAD_BYTES_MAX: Final = 64 * 1024
 _NO_BODY_STATUSES: Final = (204, 304)
+_TOO_LARGE: Final = 413
 _FAULT: Final = b"Internal Server Error"
 _FAULT_HEADERS: Final = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(_FAULT))]
 
@@ -34,8 +36,8 @@ class Connection(Protocol):
         """Return the headers of every answer."""
         ...
 
-    def exchange_done(self) -> None:
-        """Take note that the answer is with the transport."""
+    def exchange_done(self, *, keep_alive: bool) -> None:
+        """Take note that the answer is with the transport, and whether it is the connection's last."""
         ...
 
 
@@ -51,6 +53,7 @@ class Exchange:
         "_has_news",
         "_more_body",
         "_parts",
+        "_problem",
         "_scope",
         "_start",
         "_unread_bytes",
@@ -69,6 +72,7 @@ class Exchange:
         self._more_body = True
         self._has_news = False
         self._waiter: asyncio.Future[None] | None = None
+        self._problem: ProblemError | None = None
         self._start: dict[str, Any] | None = None
         self.keep_alive = keep_alive
         self.disconnected = False
@@ -89,6 +93,14 @@ class Exchange:
     def body_ended(self) -> None:
         """Take note that the body is whole."""
         self._more_body = False
+        if self._waiter is not None:
+            self._wake()
+        self._has_news = True
+
+    def fail(self, problem: ProblemError) -> None:
+        """Take note that the body will never be whole; the application is told so when it reads on."""
+        self._problem = problem
+        self.keep_alive = False
         if self._waiter is not None:
             self._wake()
         self._has_news = True
@@ -118,7 +130,11 @@ class Exchange:
     # ASGI
 
     async def receive(self) -> dict[str, Any]:
-        """Return what has come of the body since the last call, or that the caller has gone."""
+        """Return what has come of the body since the last call, or that the caller has gone.
+
+        Raises:
+            ProblemError: The rest of the body came too slowly, or it is not framed as it should be.
+        """
         connection = self._connection
         if self._expects_continue and not connection.transport.is_closing():
             connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -136,6 +152,8 @@ class Exchange:
             self._has_news = False
         if self.disconnected or self.response_complete:
             return {"type": "http.disconnect"}
+        if self._problem is not None:
+            raise self._problem
         body = b"".join(self._parts)
         self._parts.clear()
         self._unread_bytes = 0
@@ -162,6 +180,9 @@ class Exchange:
         lines = [STATUS_LINE[status]]
         lines += [b"%b: %b\r\n" % header for header in connection.default_headers]
         lines += [b"%b: %b\r\n" % header for header in headers]
+        if self._more_body and (status == _TOO_LARGE or self._expects_continue):
+            # The body may be endless, or may never come: what follows can't be told from the next request.
+            self.keep_alive = False
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
         head = b"".join(lines)
@@ -170,9 +191,7 @@ class Exchange:
         has_body = self._scope["method"] != "HEAD" and status not in _NO_BODY_STATUSES
         self.response_complete = True
         connection.transport.write(b"%b\r\n%b" % (head, body) if has_body else head + b"\r\n")
-        if not self.keep_alive:
-            connection.transport.close()
-        connection.exchange_done()
+        connection.exchange_done(keep_alive=self.keep_alive)
 
     def _wake(self) -> None:
         assert self._waiter is not None

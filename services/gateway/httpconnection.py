@@ -1,52 +1,89 @@
 """One HTTP connection: httptools' parser, uvicorn's life cycle, and the limits that uvicorn does not have itself.
 
-uvicorn's httptools protocol waits for ever for the first byte, for the rest of a head and for the rest of a body, and
-keeps a head of any size. `GuardedProtocol` notes when each of these began, and the server's sweeper looks at all
-connections once a second: cheaper than a timer a request, and a limit of ten seconds need not be exact.
+uvicorn's httptools protocol waits for ever for the first byte, for the rest of a head, for the rest of a body and for a
+reader, and it keeps a head of any size. `GuardedProtocol` notes when each of these waits began. The server's sweeper
+looks at all connections once a second, which is cheaper than a timer for each request.
 
-What a request costs here is paid for each message, so the callbacks do what uvicorn's do in fewer steps; requests and
-answers are exchange.py's.
+Answers keep the order of requests, refusals included: a refusal waits for the answers that are due before it. If the
+body of a request is at fault, that request's own answer says so. A connection that ends while the caller may still be
+sending is closed in two steps: closing with bytes unread would reset it, and the answer could be lost. So first only the
+gateway's side ends, and what still comes is dropped for a while (`_linger`).
+
+The parser stops at every upgrade, even an unknown one, and takes the body for another protocol. An upgrade to anything
+but a WebSocket is ignored as RFC 9110 demands: the same head goes through a new parser without its `Upgrade`.
+
+Each message pays for these callbacks, so they do what uvicorn's do in fewer steps. exchange.py has requests and answers.
 """
 
 import asyncio
 from collections import deque
 from typing import Any, Final
-from urllib.parse import unquote
 
 import httptools
-import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.utils import get_remote_addr
 
-from services.gateway.errors import HEADERS_TOO_LARGE, MALFORMED_BODY, OVERLOADED, ProblemError
+from services.gateway.admission import Admission, Spare, address_group
+from services.gateway.asgi.answer import last_answer
+from services.gateway.errors import (
+    CONFLICT,
+    MALFORMED_BODY,
+    METHOD_NOT_ALLOWED,
+    UNKNOWN,
+    ProblemError,
+)
 from services.gateway.exchange import Exchange
+from services.gateway.handshake import StreamProtocol, check_handshake
+from services.gateway.requesthead import (
+    HEAD_BYTES_MAX,
+    RefusedError,
+    check_coding,
+    check_head,
+    head_too_large,
+    measure_head,
+    split_target,
+    write_head,
+)
 
-# As Apache's and twice nginx' default; a browser's cookies have room, a flood has not.
-HEAD_BYTES_MAX: Final = 64 * 1024
-# After a 413 the rest of the body is read and dropped, so that the client gets to see the answer; but not for ever.
-DRAINED_BYTES_MAX: Final = 64 * 1024 * 1024
-LINGER_S: Final = 2.0
+# Bytes of one body on the wire, with all that frames it: a body of 8 MiB in chunks of one byte takes 48 MiB. A body that
+# nobody reads any more is dropped up to here, so that the caller gets to see the answer.
+BODY_WIRE_BYTES_MAX: Final = 64 * 1024 * 1024
+_WATCHED: Final = frozenset({b"host", b"transfer-encoding", b"expect"})
+_METHODS: Final = "DELETE, GET, HEAD, OPTIONS, POST, PUT"
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection, with what the sweeper needs to know of it.
+    """One connection, with everything that the sweeper and admission need to know of it.
 
     Attributes:
+        address: Address that the connection is counted for.
         head_since: When the head began that is not complete yet, or the wait for the very first.
         body_since: When the body began that is not complete yet.
         idle_since: When the last answer was given, while no request is under way.
+        linger_since: When the gateway ended its side, while the caller's is still open.
+        heard_at: While lingering, when the last bytes came.
     """
 
     cycle: Exchange | None  # type: ignore[assignment]
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, admission: Admission, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.address = ""
         self.head_since: float | None = None
         self.body_since: float | None = None
         self.idle_since: float | None = None
+        self.linger_since: float | None = None
+        self.heard_at = 0.0
+        self._admission = admission
         self._now = 0.0
+        self._opened_at = 0.0
+        self._read_bytes = 0
         self._head_bytes = 0
-        self._drained_bytes = 0
-        self._is_refused = False
+        self._head_slack_bytes: int | None = 0
+        self._body_bytes = 0
+        self._hosts_count = 0
+        self._is_deaf = False
+        self._refusal: tuple[ProblemError, str] | None = None
         self._waiting: deque[Exchange] = deque()
 
     @property
@@ -55,42 +92,55 @@ class GuardedProtocol(HttpToolsProtocol):
         return self.server_state.default_headers
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time in which a request must come."""
+        """Start the time in which a request must come, or turn the caller away."""
         super().connection_made(transport)
-        self.head_since = self.loop.time()
+        now = self._now = self._opened_at = self.head_since = self.loop.time()
+        remote = get_remote_addr(transport)
+        self.address = address_group(remote[0]) if remote else ""
+        problem = self._admission.admit(self, now)
+        if problem is not None:
+            if self._admission.is_crowded:
+                transport.abort()
+            else:
+                self._refuse(problem)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the request that is under way."""
+        self._admission.release(self)
         self.connections.discard(self)
         if self.cycle is not None:
             self.cycle.disconnect()
+        self._waiting.clear()
         self.flow.resume_writing()
         if exc is None:
             self.transport.close()
         self.parser = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        """Parse, and refuse a head that does not end."""
-        if self._is_refused:
-            self._drain(len(data))
+        """Parse, and refuse a head or a body that does not end."""
+        now = self._now = self.loop.time()
+        count = self._read_bytes = len(data)
+        if self._is_deaf:
+            self.heard_at = now
+            self._count_body(count)
             return
-        self._now = self.loop.time()
         self.idle_since = None
-        if self.head_since is None and self.body_since is None:
+        if self.body_since is not None:
+            self._count_body(count)
+        elif self.head_since is None:
             # Between two requests. Were it only blank lines, no message would begin, and no timer would run.
-            self.head_since = self._now
+            self.head_since = now
             self._head_bytes = 0
-        if self.head_since is not None:
-            self._head_bytes += len(data)
+            self._head_slack_bytes = 0
+        self._head_bytes += count
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            if self._should_upgrade():
-                self.handle_websocket_upgrade()
-        except httptools.HttpParserError:
-            self.refuse(ProblemError(MALFORMED_BODY, "request: is not HTTP/1.1 as it should be"))
-        if self.head_since is not None and self._head_bytes > HEAD_BYTES_MAX:
-            self.refuse(ProblemError(HEADERS_TOO_LARGE, f"head: more than {HEAD_BYTES_MAX} bytes"))
+        except httptools.HttpParserUpgrade as upgrade:
+            self._parse_on(memoryview(data)[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            self._refuse_unreadable(error)
+        if self.head_since is not None and not self._is_deaf:
+            self._check_open_head()
 
     # What the parser calls
 
@@ -99,14 +149,37 @@ class GuardedProtocol(HttpToolsProtocol):
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
-        self.head_since = self._now
-        self._head_bytes = 0
-        self._drained_bytes = 0
+        self._hosts_count = 0
+        if self.head_since is None:
+            # Behind another request in the same read, so less than the whole read belongs to this head.
+            self._head_bytes = self._read_bytes
+            self._head_slack_bytes = None
+            self.head_since = self._now
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header; those behind a chunked body are not asked for and would come too late to be checked."""
+        if self.head_since is None:
+            return
+        name = name.lower()
+        self.headers.append((name, value))
+        if name in _WATCHED:
+            if name == b"host":
+                self._hosts_count += 1
+            elif name == b"transfer-encoding":
+                check_coding(value)
+            elif value.lower() == b"100-continue":
+                self.expect_100_continue = True
 
     def on_headers_complete(self) -> None:
         """Note that the head has ended and the body begins, and have the application answer."""
         parser = self.parser
         version = parser.get_http_version()
+        if version != "1.1" or self._hosts_count != 1 or self._head_bytes > HEAD_BYTES_MAX:
+            # The count of bytes may include other requests of the same read.
+            check_head(version, self._hosts_count, self.url, self.headers)
+        if parser.should_upgrade():
+            # The parser stops behind this head, and _upgrade decides how to go on.
+            return
         raw_path, path, query = split_target(self.url)
         self.scope = {
             "type": "http",
@@ -122,19 +195,15 @@ class GuardedProtocol(HttpToolsProtocol):
             "query_string": query,
             "headers": self.headers,
         }
-        if parser.should_upgrade() and self._should_upgrade():
-            self.head_since = None
-            return
-        if self.limit_concurrency is not None and len(self.connections) >= self.limit_concurrency:
-            self.refuse(ProblemError(OVERLOADED, f"connections: {self.limit_concurrency} are open already"))
-            return
+        self.headers = []
         self.head_since = None
         self.body_since = self._now
+        self._body_bytes = 0
         before = self.cycle
         self.cycle = exchange = Exchange(
             self,
             self.scope,  # type: ignore[arg-type]
-            keep_alive=version != "1.0" and parser.should_keep_alive(),
+            keep_alive=version != "1.0" and parser.should_keep_alive() and not self._admission.is_draining,
             expects_continue=self.expect_100_continue,
         )
         if before is None or before.response_complete:
@@ -145,17 +214,15 @@ class GuardedProtocol(HttpToolsProtocol):
             self._waiting.append(exchange)
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body; what nobody reads any more is dropped up to a limit."""
+        """Take a part of the body; it is dropped if the request has been answered already."""
         exchange = self.cycle
-        if exchange is None:
-            return
-        if exchange.response_complete:
-            self._drain(len(body))
-        else:
+        if exchange is not None and not exchange.response_complete:
             exchange.body_came(body)
 
     def on_message_complete(self) -> None:
         """Note that the body has ended."""
+        if self.body_since is None:
+            return  # It was the head of an upgrade.
         self.body_since = None
         exchange = self.cycle
         if exchange is None:
@@ -167,72 +234,164 @@ class GuardedProtocol(HttpToolsProtocol):
 
     # What others call
 
-    def exchange_done(self) -> None:
-        """Go on with a request that waits, or wait for the next."""
+    def exchange_done(self, *, keep_alive: bool) -> None:
+        """Go on with a request that waits, or wait for the next, or end."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
-        if self._waiting:
+        if not keep_alive:
+            self._waiting.clear()
+            self._end()
+        elif self._waiting:
             # Nothing more is read before all of them had their turn: each read may bring a thousand.
             self._start(self._waiting.popleft())
-            return
-        self.flow.resume_reading()
-        if self.body_since is None and self.head_since is None:
-            self.idle_since = self.loop.time()
+        elif self._refusal is not None:
+            self._answer_refusal(*self._refusal)
+        else:
+            self.flow.resume_reading()
+            if self.body_since is None and self.head_since is None:
+                self.idle_since = self.loop.time()
+
+    def drain(self) -> None:
+        """Let the request under way be the last of this connection; called before the server stops."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
 
     def shutdown(self) -> None:
         """Close, once the request under way is answered; called when the server stops."""
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
-        else:
-            self.cycle.keep_alive = False
+        self.drain()
 
-    def refuse(self, problem: ProblemError) -> None:
-        """Answer without asking the application, and close.
+    def refuse(self, problem: ProblemError, reason: str) -> None:
+        """Count the reason, take no more requests, and close after the answers that are due and this one."""
+        if not self.transport.is_closing() and not self._is_deaf:
+            self._admission.metrics.refused_connection(reason)
+            self._refuse(problem)
 
-        Closing with bytes unread would reset the connection, and the answer could be lost with it. So only our side ends
-        at once; what still comes is dropped for a moment.
-        """
-        if self.transport.is_closing() or self._is_refused:
-            return
-        self._is_refused = True
+    def spare(self) -> Spare | None:
+        """Return since when the connection does nothing, or None while it serves somebody."""
         exchange = self.cycle
-        # What was answered already, before its body was whole, gets no second answer.
-        if self.head_since is not None or exchange is None or not exchange.response_complete:
-            body = msgspec.json.encode(problem.to_dict("none"))
-            head = (
-                f"HTTP/1.1 {problem.status} {problem.kind.title}\r\ncontent-type: application/problem+json\r\n"
-                f"content-length: {len(body)}\r\nx-request-id: none\r\nconnection: close\r\n\r\n"
-            )
-            self.transport.write(head.encode() + body)
-        if exchange is not None:
-            exchange.disconnect()
-        self.transport.write_eof()
-        self.loop.call_later(LINGER_S, self.transport.close)
+        if exchange is None:
+            return Spare(had_request=False, since=self._opened_at)
+        if exchange.response_complete:
+            return Spare(had_request=True, since=self._now)
+        return None
+
+    def make_room(self) -> None:
+        """Close, for another connection."""
+        self.transport.close()
 
     # Inside
+
+    def _parse_on(self, at_upgrade: memoryview) -> None:
+        """Parse what is behind the head of an upgrade; in views, so that many of them in one read copy nothing."""
+        try:
+            rest = self._upgrade(at_upgrade)
+            while rest is not None:
+                chunk, rest = rest, None
+                try:
+                    self.parser.feed_data(chunk)
+                except httptools.HttpParserUpgrade as upgrade:
+                    rest = self._upgrade(chunk[upgrade.args[0] :])
+        except httptools.HttpParserError as error:
+            self._refuse_unreadable(error)
+
+    def _refuse_unreadable(self, error: httptools.HttpParserError) -> None:
+        cause = error.__context__
+        if isinstance(cause, RefusedError):
+            self.refuse(cause.problem, cause.reason)
+        else:
+            detail = f"request: is not HTTP/1.1 as it should be: {cause or error}"
+            self.refuse(ProblemError(MALFORMED_BODY, detail), "malformed")
+
+    def _upgrade(self, rest: memoryview) -> memoryview | None:
+        """Return what the parser is to be fed next, or None where no HTTP follows."""
+        method, version = self.parser.get_method(), self.parser.get_http_version()
+        if method == b"CONNECT":
+            problem = ProblemError(METHOD_NOT_ALLOWED, "CONNECT: the gateway is no proxy", headers={"Allow": _METHODS})
+            self.refuse(problem, "connect")
+            return None
+        if [value.strip().lower() for name, value in self.headers if name == b"upgrade"] == [b"websocket"]:
+            self._open_stream(write_head(method, self.url, version, self.headers), bytes(rest))
+            return None
+        head = write_head(method, self.url, version, [header for header in self.headers if header[0] != b"upgrade"])
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.parser.feed_data(head)
+        return rest
+
+    def _open_stream(self, head: bytes, rest: bytes) -> None:
+        problem = check_handshake(head, self.headers)
+        if problem is None and self.cycle is not None and not self.cycle.response_complete:
+            problem = ProblemError(CONFLICT, "Upgrade: the request before it is not answered yet", field="Upgrade")
+        if problem is not None:
+            self.refuse(problem, "handshake")
+            return
+        self.head_since = None
+        self.connections.discard(self)
+        protocol: StreamProtocol = self.ws_protocol_class(  # type: ignore[call-arg,misc,assignment]
+            config=self.config, server_state=self.server_state, app_state=self.app_state
+        )
+        protocol.connection_made(self.transport)
+        self._admission.replace(self, protocol)
+        self.transport.set_protocol(protocol)
+        protocol.data_received(head + rest)
+
+    def _check_open_head(self) -> None:
+        """Refuse a head that is too large already, though it has not ended."""
+        if self._head_slack_bytes is None:
+            # How much of the read before the head belongs to other requests is unknown, but for its finished lines.
+            self._head_slack_bytes = self._head_bytes - measure_head(self.url, self.headers)
+        if self._head_bytes - self._head_slack_bytes > HEAD_BYTES_MAX:
+            self.refuse(head_too_large(), "large_head")
+
+    def _count_body(self, count: int) -> None:
+        self._body_bytes += count
+        if self._body_bytes > BODY_WIRE_BYTES_MAX:
+            if not self.transport.is_closing():
+                self._admission.metrics.refused_connection("endless_body")
+            self.transport.abort()
 
     def _start(self, exchange: Exchange) -> None:
         task = self.loop.create_task(exchange.run(self.app))
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    def _drain(self, count: int) -> None:
-        self._drained_bytes += count
-        if self._drained_bytes > DRAINED_BYTES_MAX:
+    def _refuse(self, problem: ProblemError) -> None:
+        self._is_deaf = True
+        exchange = self.cycle
+        if exchange is not None and self.body_since is not None:
+            # The fault is in a body. An answer that was given before the body was whole is not followed by another.
+            self.body_since = None
+            if exchange.response_complete:
+                self._end()
+            else:
+                exchange.fail(problem)
+            return
+        request_id = self._admission.request_ids.of(self.headers or ())
+        if exchange is None or exchange.response_complete:
+            self._answer_refusal(problem, request_id)
+        else:
+            # Whoever takes this for the answer to what is under way must not believe that it was not stored.
+            problem.outcome = UNKNOWN
+            self._refusal = (problem, request_id)
+
+    def _answer_refusal(self, problem: ProblemError, request_id: str) -> None:
+        self.transport.write(last_answer(problem, request_id, self.default_headers))
+        self._linger()
+
+    def _end(self) -> None:
+        """Close; but while a body is still coming, let the caller read the answer first."""
+        if self.body_since is None and not self._is_deaf:
             self.transport.close()
+        else:
+            self._linger()
 
-
-def split_target(target: bytes) -> tuple[bytes, str, bytes]:
-    """Return a request target's path as it came, the path decoded, and the query.
-
-    Raises:
-        httptools.HttpParserError, ValueError: It is none.
-    """
-    if target[:1] == b"/" and b"#" not in target:
-        raw_path, _, query = target.partition(b"?")
-    else:
-        url = httptools.parse_url(target)
-        raw_path, query = url.path or b"", url.query or b""
-    path = raw_path.decode("ascii")
-    return raw_path, unquote(path) if "%" in path else path, query
+    def _linger(self) -> None:
+        """End the gateway's side, and drop what the caller still sends; the sweeper ends it."""
+        self._is_deaf = True
+        self.head_since = self.body_since = self.idle_since = None
+        self.linger_since = self.heard_at = self.loop.time()
+        self.flow.resume_reading()
+        self.transport.write_eof()

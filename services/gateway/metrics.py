@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from services.gateway.limits import Limits
+
 CONTENT_TYPE: Final = b"text/plain; version=0.0.4; charset=utf-8"
 
 BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000)
@@ -36,12 +38,13 @@ class GatewayMetrics(Collector):
         self.damaged_records = 0
         self.faults = 0
         """Errors that are nobody's but ours: each is a bug."""
-        self.in_flight = 0
         self.refused_connections: dict[str, int] = {}
         self.counters: dict[str, int] = {}
         """Of parts that come and go: name → count, shown as gantry_gateway_<name>_total."""
         self.gauges: dict[str, float] = {}
         """Likewise, shown as gantry_gateway_<name>."""
+        self.limits: Limits | None = None
+        """The limits in force."""
         self.registry = CollectorRegistry()
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
@@ -106,9 +109,36 @@ class GatewayMetrics(Collector):
         }
         for name, (count, about) in counters.items():
             yield CounterMetricFamily(f"gantry_gateway_{name}", about, value=count)
-        yield GaugeMetricFamily("gantry_gateway_in_flight", "Requests under way.", value=self.in_flight)
+        if self.limits is not None:
+            yield from _limit_families(self.limits)
         for name, value in self.gauges.items():
             yield GaugeMetricFamily(f"gantry_gateway_{name}", f"Number of {name.replace('_', ' ')}.", value=value)
+
+
+def _limit_families(limits: Limits) -> Iterator[Metric]:
+    used = GaugeMetricFamily(
+        "gantry_gateway_limit_used", "What all keys or addresses have of a limited thing.", labels=("limit", "of")
+    )
+    holders = GaugeMetricFamily(
+        "gantry_gateway_limit_holders", "Keys or addresses that have any of it.", labels=("limit", "of")
+    )
+    refused = CounterMetricFamily(
+        "gantry_gateway_limit_refused",
+        "Refusals, by whether one key or address had its share, or all had what there is.",
+        labels=("limit", "of", "reached"),
+    )
+    for quota in limits.quotas:
+        labels = (quota.name, quota.scope)
+        used.add_metric(labels, quota.used)
+        holders.add_metric(labels, quota.holders)
+        refused.add_metric((*labels, "share"), quota.refused_each)
+        refused.add_metric((*labels, "total"), quota.refused_total)
+    for rate in limits.rates.values():
+        holders.add_metric((rate.name, rate.scope), rate.holders)
+        refused.add_metric((rate.name, rate.scope, "share"), rate.refused)
+    yield used
+    yield holders
+    yield refused
 
 
 def _histogram(stats: _RouteStats) -> tuple[list[tuple[str, float]], float]:

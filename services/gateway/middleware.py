@@ -3,49 +3,39 @@
 `Front` is a bare ASGI function. It does for each request, in this order:
 
 1. gives it an id, or keeps the caller's;
-2. refuses it when too many are under way;
-3. finds out who calls, unless the route is public: without a valid key nobody learns which paths exist;
-4. finds the route (404, 405, malformed escapes) and reads the query strictly;
+2. finds the route (404, 405, malformed escapes);
+3. finds out who calls, unless the route is public: where the contract is not, nobody learns which paths exist without a
+   valid key (except who asks by OPTIONS for a page that CORS lets in);
+4. counts it (rates) and gives it a place among the requests under way, or refuses it (429, 503); probes are exempt;
+   reads the query strictly;
 5. runs the endpoint and writes its answer;
 6. turns whatever was raised into a problem, and counts.
 """
 
-import re
 from asyncio import CancelledError
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from gantry.runtime.clock import Clock
-from gantry.runtime.rng import secret_bytes
 from gantry.runtime.telemetry import logger
-from services.gateway.asgi.answer import Answer, problem_answer
+from services.gateway.asgi.answer import Answer, Headers, problem_answer
 from services.gateway.asgi.call import ByteBudget, Call, ClientGoneError, Receive, Scope, Send
+from services.gateway.asgi.cors import Cors
 from services.gateway.asgi.query import parse_query
 from services.gateway.asgi.router import Found, Route, Router
 from services.gateway.auth.keyring import KeyRing
-from services.gateway.errors import INTERNAL, NOT_STORED, OVERLOADED, STOPPING, ProblemError, invalid, problem_of
+from services.gateway.errors import INTERNAL, NOT_STORED, STOPPING, ProblemError, invalid, problem_of
+from services.gateway.limits import Limits, Slot
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.quotas import ADDRESS, KEY
+from services.gateway.rates import Allowance, Rate
+from services.gateway.requestids import RequestIds, read_given_id
 
 log = logger("gateway.front")
 
 UNMATCHED: Final = "unmatched"
-_GIVEN_ID = re.compile(rb"[!-~]{1,128}")
 _NO_CONTENT: Final = 204
-
-
-class RequestIds:
-    """Makes ids of requests: what is the same for a process, and a number."""
-
-    __slots__ = ("_count", "_prefix")
-
-    def __init__(self) -> None:
-        self._prefix = secret_bytes(6).hex()
-        self._count = 0
-
-    def next(self) -> str:
-        """Return an id that no other request has."""
-        self._count += 1
-        return f"{self._prefix}-{self._count:x}"
+_NOT_MODIFIED: Final = 304
 
 
 class Front:
@@ -61,18 +51,22 @@ class Front:
         metrics: GatewayMetrics,
         *,
         clock: Clock,
-        in_flight_max: int,
+        limits: Limits,
         body_bytes_total_max: int,
         access_log: bool,
+        cors_origins: Sequence[str] = (),
+        is_public_contract: bool = False,
         is_stopping: Callable[[], bool],
     ) -> None:
         self._router = router
         self._keys = keys
         self._metrics = metrics
         self._clock = clock
-        self._in_flight_max = in_flight_max
+        self._limits = limits
         self._budget = ByteBudget(body_bytes_total_max)
         self._access_log = access_log
+        self._cors = Cors(cors_origins) if cors_origins else None
+        self._is_public_contract = is_public_contract
         self._is_stopping = is_stopping
         self._ids = RequestIds()
 
@@ -83,7 +77,6 @@ class Front:
         call = Call(scope, receive, headers, self._budget)
         method: str = scope["method"]
         path = UNMATCHED
-        self._metrics.in_flight += 1
         try:
             bad_id = self._take_id(call, headers)
             route = self._admit(call, scope, headers)
@@ -103,8 +96,11 @@ class Front:
         except Exception as error:  # noqa: BLE001 # boundary: of a request; whatever it is becomes a problem.
             answer = self._answer_error(error, call, method, path)
         finally:
-            self._metrics.in_flight -= 1
             call.close()
+        if call.rates:
+            answer.headers += rate_lines(call.rates)
+        if self._cors is not None:
+            self._cors.admit(answer, headers)
         await write_answer(send, answer, call.request_id)
         duration_ms = self._clock.monotonic_ms() - started_ms
         self._metrics.observe(method, path, answer.status, duration_ms)
@@ -113,15 +109,25 @@ class Front:
 
     def _take_id(self, call: Call, headers: Mapping[bytes, bytes]) -> ProblemError | None:
         given = headers.get(b"x-request-id")
-        if given is not None and _GIVEN_ID.fullmatch(given):
-            call.request_id = given.decode("ascii")
+        kept = None if given is None else read_given_id(given)
+        if kept is not None:
+            call.request_id = kept
             return None
         call.request_id = self._ids.next()
         return None if given is None else invalid("X-Request-Id", given, "is not 1 to 128 visible ASCII characters")
 
+    def _count(self, call: Call, scope: str, holder: str) -> None:
+        """Count a request of a key or an address; raise ProblemError (429) where it makes too many a second."""
+        rate = self._limits.rates[scope]
+        now_ms = self._clock.monotonic_ms()
+        try:
+            allowance = rate.take(holder, now_ms)
+        except ProblemError:
+            call.rates = [(rate, rate.allowance(holder, now_ms))]
+            raise
+        call.rates = [*call.rates, (rate, allowance)]
+
     def _admit(self, call: Call, scope: Scope, headers: Mapping[bytes, bytes]) -> Route:
-        if self._metrics.in_flight > self._in_flight_max:
-            raise ProblemError(OVERLOADED, f"requests: {self._in_flight_max} are under way already")
         method = scope["method"]
         found: Found | None = None
         problem: ProblemError | None = None
@@ -132,10 +138,22 @@ class Front:
                 call.outcome = NOT_STORED
         except ProblemError as error:
             problem = error
-        if problem is not None or not route.is_public:
+        has_rates = bool(self._limits.rates) and (problem is not None or not route.is_probe)
+        if has_rates and ADDRESS in self._limits.rates:
+            self._count(call, ADDRESS, call.address)
+        is_preflight = self._cors is not None and self._cors.is_preflight(method, headers)
+        is_open = is_preflight or (self._is_public_contract and method == "OPTIONS")
+        if (problem is not None or not route.is_public) and not is_open:
             call.principal = self._keys.authenticate(headers.get(b"authorization"))
+            if has_rates and KEY in self._limits.rates:
+                self._count(call, KEY, call.principal.key_id)
+            if problem is None and not route.is_probe:
+                call.slot = Slot(self._limits, call.principal.key_id)
         if found is not None and method == "OPTIONS":
-            return Route(method, UNMATCHED, _options_endpoint(found))
+            more = (
+                self._cors.preflight_headers(found.allowed, headers) if self._cors is not None and is_preflight else []
+            )
+            return Route(method, UNMATCHED, _options_endpoint(found, more))
         if problem is not None or found is None:
             raise problem or AssertionError("no route and no problem")
         call.parameters = found.parameters
@@ -169,14 +187,24 @@ async def write_answer(send: Send, answer: Answer, request_id: str) -> None:
     headers = answer.headers
     headers.append((b"x-request-id", request_id.encode()))
     body = answer.body
-    if body or answer.status != _NO_CONTENT:
+    if body or answer.status not in (_NO_CONTENT, _NOT_MODIFIED):
         headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
 
-def _options_endpoint(found: Found) -> Callable[[Call], Any]:
+def rate_lines(rates: Iterable[tuple[Rate, Allowance]]) -> Headers:
+    """Return the headers that tell a caller its rates (draft-ietf-httpapi-ratelimit-headers-10)."""
+    policies, left = [], []
+    for rate, allowance in rates:
+        policies.append(b'"%b";q=%d;w=1' % (rate.scope.encode(), rate.per_s))
+        reset_s = -(-allowance.full_in_ms // 1_000)
+        left.append(b'"%b";r=%d;t=%d' % (rate.scope.encode(), allowance.left, reset_s))
+    return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(left))]
+
+
+def _options_endpoint(found: Found, more: Headers) -> Callable[[Call], Any]:
     async def options(call: Call) -> Answer:
-        return Answer(_NO_CONTENT, b"", [(b"allow", found.allowed.encode())])
+        return Answer(_NO_CONTENT, b"", [(b"allow", found.allowed.encode()), *more])
 
     return options

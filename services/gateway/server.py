@@ -2,19 +2,31 @@
 
 import asyncio
 import contextlib
+import functools
 import socket
 from collections.abc import Iterator
 from typing import Any, Final
 
 import uvicorn
 
+from gantry.runtime.descriptors import PROCESS_DESCRIPTORS, share_descriptors
+from gantry.runtime.environment import raise_descriptor_limit
 from gantry.runtime.errors import StartupError
+from gantry.runtime.telemetry import logger
+from services.gateway.admission import TURNED_AWAY_MAX, Admission
 from services.gateway.errors import SLOW_REQUEST, ProblemError
+from services.gateway.handshake import StreamProtocol
 from services.gateway.httpconnection import GuardedProtocol
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
 
+log = logger("gateway")
+
+UPSTREAM_DESCRIPTORS: Final = 128
+"""For connections to brokers, name servers and Postgres."""
 SWEEP_INTERVAL_S: Final = 1.0
+# After the last answer of a connection its caller has this long between two reads to see that it ends.
+LINGER_S: Final = 2.0
 BACKLOG: Final = 2_048
 
 # Frames of 8 MiB and what wraps them; the stream's own limit answers more politely below this one.
@@ -22,7 +34,7 @@ WEBSOCKET_BYTES_MAX: Final = 2 * REQUEST_BYTES_MAX
 
 
 class Sweeper:
-    """Closes connections that take too long over a head or a body, or that nobody uses.
+    """Ends connections that take too long over a head, a body, a handshake or an answer, or that nobody uses.
 
     Concurrency: one task runs it, on the server's loop.
     """
@@ -31,8 +43,11 @@ class Sweeper:
         self._server = server
         self._head_s = settings.header_timeout_ms / 1_000
         self._body_s = settings.body_timeout_ms / 1_000
+        self._write_s = settings.write_timeout_ms / 1_000
         self._idle_s = settings.keep_alive_ms / 1_000
         self._metrics = metrics
+        # Of connections whose caller leaves bytes in the buffer: how many there were, and since when it took none.
+        self._unsent: dict[GuardedProtocol, tuple[int, float]] = {}
 
     async def run(self) -> None:
         """Sweep for ever."""
@@ -42,25 +57,49 @@ class Sweeper:
 
     def sweep(self, now: float) -> None:
         """Look at every connection once."""
+        unsent_before, self._unsent = self._unsent, {}
         for connection in list(self._server.server_state.connections):
-            if not isinstance(connection, GuardedProtocol):
-                continue
-            if connection.head_since is not None and now - connection.head_since > self._head_s:
-                self._metrics.refused_connection("slow_head")
-                connection.refuse(ProblemError(SLOW_REQUEST, f"head: not there after {self._head_s:g} s"))
-            elif connection.body_since is not None and now - connection.body_since > self._body_s:
-                self._metrics.refused_connection("slow_body")
-                connection.refuse(ProblemError(SLOW_REQUEST, f"body: not whole after {self._body_s:g} s"))
-            elif connection.idle_since is not None and now - connection.idle_since > self._idle_s:
+            if isinstance(connection, GuardedProtocol):
+                unsent_bytes = connection.transport.get_write_buffer_size()
+                if unsent_bytes and self._takes_nothing(connection, unsent_bytes, unsent_before.get(connection), now):
+                    self._metrics.refused_connection("slow_reader")
+                    connection.transport.abort()
+                else:
+                    self._sweep_http(connection, now)
+            elif isinstance(connection, StreamProtocol):
+                self._sweep_handshake(connection, now)
+
+    def _takes_nothing(
+        self, connection: GuardedProtocol, unsent_bytes: int, before: tuple[int, float] | None, now: float
+    ) -> bool:
+        since = now if before is None or unsent_bytes < before[0] else before[1]
+        self._unsent[connection] = (unsent_bytes, since)
+        return now - since > self._write_s
+
+    def _sweep_http(self, connection: GuardedProtocol, now: float) -> None:
+        if connection.linger_since is not None:
+            if now - connection.heard_at > LINGER_S or now - connection.linger_since > self._body_s:
                 connection.transport.close()
+        elif connection.head_since is not None and now - connection.head_since > self._head_s:
+            connection.refuse(ProblemError(SLOW_REQUEST, f"head: not there after {self._head_s:g} s"), "slow_head")
+        elif connection.body_since is not None and now - connection.body_since > self._body_s:
+            connection.refuse(ProblemError(SLOW_REQUEST, f"body: not whole after {self._body_s:g} s"), "slow_body")
+        elif connection.idle_since is not None and now - connection.idle_since > self._idle_s:
+            connection.transport.close()
+
+    def _sweep_handshake(self, stream: StreamProtocol, now: float) -> None:
+        if not stream.is_answered and now - stream.handed_over_at > self._head_s:
+            self._metrics.refused_connection("slow_handshake")
+            stream.give_up(ProblemError(SLOW_REQUEST, f"handshake: not answered after {self._head_s:g} s"))
 
 
 class GatewayServer(uvicorn.Server):
     """uvicorn without its signal handlers: the service's life cycle has its own."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, admission: Admission) -> None:
         super().__init__(config)
         self.is_up = asyncio.Event()
+        self._admission = admission
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and tell who waits for it."""
@@ -72,17 +111,25 @@ class GatewayServer(uvicorn.Server):
         """Leave signals alone."""
         yield
 
+    def drain(self) -> None:
+        """Go on serving, but let every answer from now on end its connection."""
+        self._admission.is_draining = True
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, GuardedProtocol):
+                connection.drain()
+
     def stop(self) -> None:
         """Accept nothing more, and end once what is under way is answered."""
         self.should_exit = True
 
 
-def make_server(app: Any, settings: GatewaySettings) -> GatewayServer:
+def make_server(app: Any, settings: GatewaySettings, metrics: GatewayMetrics) -> GatewayServer:
     """Return a server for an application; `serve(sockets=[…])` runs it."""
+    admission = Admission(settings, metrics)
     config = uvicorn.Config(
         app,
-        http=GuardedProtocol,
-        ws="websockets-sansio",
+        http=functools.partial(GuardedProtocol, admission=admission),  # type: ignore[arg-type]
+        ws=functools.partial(StreamProtocol, admission=admission),  # type: ignore[arg-type]
         ws_max_size=WEBSOCKET_BYTES_MAX,
         ws_per_message_deflate=False,
         lifespan="off",
@@ -93,10 +140,24 @@ def make_server(app: Any, settings: GatewaySettings) -> GatewayServer:
         date_header=True,
         proxy_headers=False,
         timeout_graceful_shutdown=max(1, settings.stop_timeout_ms // 1_000),
-        limit_concurrency=settings.connections_max,
         backlog=BACKLOG,
     )
-    return GatewayServer(config)
+    return GatewayServer(config, admission)
+
+
+def allowed_connections(settings: GatewaySettings) -> int:
+    """Return how many connections the settings and the descriptors of this process allow.
+
+    Raises:
+        StartupError: There are too few descriptors.
+    """
+    shares = share_descriptors(
+        raise_descriptor_limit(),
+        process=PROCESS_DESCRIPTORS + UPSTREAM_DESCRIPTORS + TURNED_AWAY_MAX,
+        connections_max=settings.connections_max,
+    )
+    log.info("file descriptors", **shares._asdict())
+    return shares.connections
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -1,10 +1,16 @@
 """Settings of the gateway."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
 """On the wire; the contract fixes it, so it is no setting."""
+METADATA_BYTES_MAX: Final = 512 * 1024
+"""The limit of a body that is no message. A topic that names 1,000 brokers is the largest that makes sense, and reading this much twice
+to find a key that stands twice holds the event loop for less than 20 ms."""
+OFFSETS_BYTES_MAX: Final = 1024 * 1024
+"""The limit of a body that sets offsets: 1,000 queues with the longest names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +36,51 @@ class GatewaySettings:
     """How long a read of a queue may wait for a message."""
     in_flight_max: int = 2_000
     """Requests at once; past it 503. Each may hold a body of 8 MiB, so `body_bytes_total_max` bounds those."""
+    key_in_flight_max: int = 1_000
+    """Requests of one key at once; past it 429. Half of all, so that no key alone shuts the others out."""
+    long_polls_max: int = 4_000
+    """Requests at once that wait for a message, which are not among those of `in_flight_max`; past it 503. Each takes a
+    connection and about 20 KiB."""
+    key_long_polls_max: int = 1_000
+    """Waiting requests of one key; past it 429."""
+    streams_max: int = 2_000
+    """WebSockets at once; past it 503. One costs up to 256 KiB while its client does not read."""
+    key_streams_max: int = 500
+    """Those of one key; past it 429."""
+    address_streams_max: int = 1_000
+    """Those from one address; past it 429. Half of all, since a proxy is one address, too."""
+    waiting_queues_max: int = 32_768
+    """Queues of streams that wait at their brokers for messages: half of the requests that the connection to a broker may
+    have under way, as sends need it, too. Each further queue is looked at once a second."""
+    key_waiting_queues_max: int = 8_192
+    """Those of one key."""
+    key_tickets_max: int = 500
+    """Tickets of one key that are neither used nor 60 s old; past it 429. A console's key opens the streams of all who
+    use it."""
+    key_requests_per_s: int = 0
+    """Requests of one key a second; past it 429. 0: as many as there are, since one key is often a whole service."""
+    address_requests_per_s: int = 0
+    """Requests of one address a second, with a key or without; past it 429. 0: as many as there are, since one address
+    is often a proxy."""
     body_bytes_total_max: int = 256 * 1024 * 1024
     connections_max: int = 10_000
+    """Connections at once, streams included. At the limit, a connection that does nothing makes room for a new one."""
+    connections_per_address_max: int = 5_000
+    """The same for one address (of IPv6: one /64), so that one address leaves half to the others. Behind a proxy every
+    caller has the proxy's address: set it to `connections_max` there."""
     keep_alive_ms: int = 75_000
     """An idle connection is closed after this long; longer than the 60 s after which load balancers do so."""
     header_timeout_ms: int = 10_000
-    """From a connection's (or request's) first byte to the end of its head."""
+    """From a connection's (or request's) first byte to the end of its head, or to the answer of a WebSocket handshake."""
     body_timeout_ms: int = 60_000
     """From the end of the head to the end of the body; 8 MiB at 140 kB/s."""
+    write_timeout_ms: int = 30_000
+    """How long a caller may take nothing of its answer; then the connection is dropped, and its memory is free."""
+    drain_ms: int = 5_000
+    """How long, after SIGTERM, `/readyz` says no while requests are still served, so that load balancers turn to others.
+    Without a load balancer it only delays the stop, so `gantry up` sets 0."""
     stop_timeout_ms: int = 8_000
-    """How long requests under way may go on after SIGTERM."""
+    """How long requests under way may go on after that."""
 
     key_poll_interval_ms: int = 10_000
     """How often keys are read from Postgres; a revoked one opens nothing after at most this and one time-out."""
@@ -53,6 +94,12 @@ class GatewaySettings:
     """For one question to a broker in an admin call."""
     access_log: bool = False
 
+    cors_origins: tuple[str, ...] = ()
+    """Origins such as `https://console.example` whose pages may call and read answers; `*` is any. None: no page may."""
+    public_contract: bool = True
+    """Whether `OPTIONS` and `/openapi.json` need no key. The contract is no secret; with False nobody without a key learns
+    from the gateway which paths there are."""
+
     def check(self) -> None:
         """Raise ValueError("name: reason") for the first setting that is out of range."""
         host, _, port = self.listen.rpartition(":")
@@ -62,9 +109,19 @@ class GatewaySettings:
             raise ValueError("namesrv: names no name server")
         if self.body_bytes_total_max < REQUEST_BYTES_MAX:
             raise ValueError(f"body_bytes_total_max: must have room for one request of {REQUEST_BYTES_MAX} bytes")
+        if self.drain_ms < 0:
+            raise ValueError(f"drain_ms: {self.drain_ms} is below 0")
+        for origin in self.cors_origins:
+            if origin != "*" and _ORIGIN.fullmatch(origin) is None:
+                raise ValueError(
+                    f"cors_origins: {origin!r} is neither `*` nor an origin such as https://console.example"
+                )
         for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
+        for name in ("key_requests_per_s", "address_requests_per_s"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is below 0")
         if self.sample_interval_ms != 0 and not _SAMPLE_MS_MIN <= self.sample_interval_ms <= _SAMPLE_MS_MAX:
             raise ValueError(
                 f"sample_interval_ms: {self.sample_interval_ms} is neither 0 nor within {_SAMPLE_MS_MIN} and {_SAMPLE_MS_MAX}"
@@ -82,6 +139,8 @@ class GatewaySettings:
         return host.strip("[]"), int(port)
 
 
+# Scheme, host and port, as browsers write them: no path, no capital letters.
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9._:\[\]-]+", re.ASCII)
 _KEY_POLL_MS_MAX = 20_000
 _SAMPLE_MS_MIN = 100
 # Readers look five minutes back for the last row of what does not change (usecases/sampling.py).
@@ -91,10 +150,21 @@ _POSITIVE = (
     "send_timeout_ms",
     "wait_ms_max",
     "in_flight_max",
+    "key_in_flight_max",
+    "long_polls_max",
+    "key_long_polls_max",
+    "streams_max",
+    "key_streams_max",
+    "address_streams_max",
+    "waiting_queues_max",
+    "key_waiting_queues_max",
+    "key_tickets_max",
     "connections_max",
+    "connections_per_address_max",
     "keep_alive_ms",
     "header_timeout_ms",
     "body_timeout_ms",
+    "write_timeout_ms",
     "stop_timeout_ms",
     "key_poll_interval_ms",
     "reconcile_interval_ms",

@@ -5,6 +5,7 @@ with the reason beside it, and tested by hand in tests/integration/test_gateway_
 """
 
 import json
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -22,13 +23,14 @@ from tests.support.stack import Stack
 from tools.contract import TARGET, load, render
 
 CONTRACT = load()
+_ESCAPE = re.compile("%[0-9A-Fa-f]{2}")
 METHODS = {"get", "put", "post", "delete", "patch"}
 EXAMPLES = 8
 
 CONFIG = SchemathesisConfig.from_dict(
     {
         "generation": {"deterministic": True, "max-examples": EXAMPLES},
-        "checks": {"not_a_server_error": {"expected-statuses": ["2xx", "4xx", 501]}},
+        "checks": {"not_a_server_error": {"expected-statuses": ["2xx", 304, "4xx", 501]}},
         "operations": [
             # Each item has its own result there; one that can't be read is no reason to refuse the others.
             {"include-operation-id": "sendBatch", "checks": {"negative_data_rejection": {"enabled": False}}},
@@ -96,10 +98,25 @@ def is_in_contract(case) -> bool:
         return False  # Metadata headers go with raw bodies; OpenAPI can't say so.
     if headers & {"gantry-delay", "gantry-deliver-at"}:
         return False  # Of two that are checked before both are refused, only one may be given.
+    if any(_ESCAPE.search(str(value)) for value in (case.path_parameters or {}).values()):
+        return False  # schemathesis decodes a name such as `a%3Ab` once more than it is encoded.
     if has_integral_float(case.body):
         return False  # JSON Schema takes 3.0 for an integer; the gateway wants it written as one.
+    if case.operation.path == "/v1/groups/{group}/offsets" and names_a_queue_twice(case.body):
+        return False  # JSON Schema compares whole items, and these differ in their offset.
     # An audit name needs its kind.
     return not (case.operation.path == "/v1/audit" and "name" in (case.query or {}) and "kind" not in case.query)
+
+
+def names_a_queue_twice(body) -> bool:
+    if not isinstance(body, dict) or not isinstance(body.get("offsets"), list):
+        return False
+    queues = [
+        (item.get("topic"), item.get("broker"), item.get("queue_id"))
+        for item in body["offsets"]
+        if isinstance(item, dict)
+    ]
+    return len(set(map(repr, queues))) != len(queues)
 
 
 def has_integral_float(value) -> bool:
@@ -211,7 +228,7 @@ def test_public_routes_are_those_without_security():
         for method, operation in item.items()
         if method in METHODS and operation.get("security") == []
     }
-    assert public == documented == {("GET", "/livez"), ("GET", "/readyz")}
+    assert public == documented == {("GET", "/livez"), ("GET", "/readyz"), ("GET", "/openapi.json")}
 
 
 def test_the_served_contract_is_current():

@@ -8,19 +8,37 @@ from shutil import which
 
 import pytest
 
+from benchmarks import bench_scale
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+UNITS = {"messages/s", "s", "ms", "ms/s", "MiB", "KiB", "queues", "descriptors"}
+MAY_BE_ZERO = {"MiB", "KiB", "ms/s"}
 SPARK = pytest.param("spark", marks=pytest.mark.skipif(which("java") is None, reason="no java: Spark was left out"))
 
 
-@pytest.mark.parametrize("name", ["store", "remoting", "http", "stream", "memory", SPARK])
+@pytest.mark.parametrize("name", ["store", "remoting", "http", "stream", "memory", "connections", "scale", SPARK])
 def test_a_benchmark_works(name: str) -> None:
     command = [sys.executable, "-m", "benchmarks", name, "--tiny", "--json"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"name"')]
     assert rows
-    assert all(row["unit"] in {"messages/s", "s", "ms", "MiB", "KiB"} for row in rows)
-    # Memory may shrink; everything else that was measured is above zero.
-    assert all(row["figure"] > 0 or row["unit"] in {"MiB", "KiB"} for row in rows)
+    assert all(row["unit"] in UNITS for row in rows)
+    # Memory may shrink and an idle process may use no time; everything else that was measured is above zero.
+    assert all(row["figure"] > 0 or row["unit"] in MAY_BE_ZERO for row in rows)
+
+
+@pytest.mark.parametrize(("store_bytes_max", "reason"), [(1, "the store would take"), (1 << 60, "MiB free")])
+def test_a_size_that_does_not_fit_the_disk_is_a_row_that_says_so(store_bytes_max: int, reason: str) -> None:
+    (row,) = bench_scale.run(tiny=True, sizes=[4], store_bytes_max=store_bytes_max)
+    assert reason in row.name
+    assert row.reached is False
+
+
+def test_make_takes_the_names_of_benchmarks_as_goals() -> None:
+    done = subprocess.run(
+        ["make", "-n", "bench", "scale", "store"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "python -m benchmarks scale store\n" in done.stdout

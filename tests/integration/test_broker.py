@@ -204,6 +204,8 @@ class TestStopAndCrash:
             async with peer_of(broker.address) as peer:
                 await peer.make_topic("Offsets")
                 await peer.ask(RequestCode.HEART_BEAT, body=consumer_beat("a@1", "g", "Offsets"))
+                for _ in range(6):
+                    await peer.send("Offsets", queue_id=1)
                 ext = {"consumerGroup": "g", "topic": "Offsets", "queueId": "1", "commitOffset": "5"}
                 assert (await peer.ask(RequestCode.UPDATE_CONSUMER_OFFSET, ext=ext)).code == 0
                 await wait_until(_is_written(broker, b'"Offsets@g":{1:5'), "the offset in its file")

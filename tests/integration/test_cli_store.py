@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from gantry.cli.store import app, iso_time
 from gantry.model.compression import Compression, compress
-from gantry.runtime.files import OsFileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.storeformat.mark import GantryMark
 from tests.support.storebuilder import StoreBuilder
 
@@ -159,7 +159,7 @@ def test_newer_formats_are_refused(folder: str) -> None:
 @pytest.mark.parametrize("command", ["verify", "dump", "repair"])
 def test_a_store_in_use_is_refused(command: str, folder: str) -> None:
     holder = (
-        "import sys; from gantry.runtime.files import OsFileSystem; "
+        "import sys; from gantry.runtime.osfilesystem import OsFileSystem; "
         f"lock = OsFileSystem().lock({folder + '/lock'!r}); print('held', flush=True); sys.stdin.read()"
     )
     pipe = subprocess.PIPE

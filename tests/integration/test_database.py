@@ -135,6 +135,18 @@ async def test_a_topic_made_again_while_being_deleted_lives(database: Database) 
         assert await topics.get("T") is not None
 
 
+async def test_homes_are_the_brokers_that_hold_something_and_are_meant_to(database: Database) -> None:
+    async with database.transaction() as session:
+        topics = TopicRepository(session)
+        for name, named in (("ALL", None), ("SOME", ["a", "b"])):
+            await topics.put(name, {"brokers": named}, actor=ALICE)
+        await topics.put("GONE", {"brokers": None}, actor=ALICE)
+        held = {"ALL": {"a": {}}, "SOME": {"b": {}, "retired": {}}, "GONE": {"gone": {}}}
+        await topics.observe(held)
+        await topics.mark_deleting("GONE", actor=ALICE)
+        assert await topics.homes() == {"a", "b"}
+
+
 async def test_settling_is_about_one_version(database: Database) -> None:
     async with database.transaction() as session:
         groups = GroupRepository(session)

@@ -1,5 +1,6 @@
 """API keys between Postgres, the key ring and two files that only their owner may read."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ from services.gateway.auth.keystore import KeyStore
 from services.gateway.db.engine import Database
 from services.gateway.db.repositories import Actor, AuditRepository, KeyRepository
 from services.gateway.errors import ProblemError
-from services.gateway.schemas.rights import ALL_RIGHTS
+from services.gateway.schemas.keys import NewKey
+from services.gateway.schemas.rights import ALL_RIGHTS, Rights
+from services.gateway.usecases.keys import Keys
+from services.gateway.usecases.metadata import Metadata
 
 
 def store(database: Database | None, folder: Path, *, keep: bool = False) -> tuple[KeyStore, KeyRing]:
@@ -27,6 +31,11 @@ def store(database: Database | None, folder: Path, *, keep: bool = False) -> tup
         keep_first_key_file=keep,
     )
     return made, keys
+
+
+def key_admin(database: Database, folder: Path) -> Keys:
+    made, keys = store(database, folder)
+    return Keys(Metadata(database), keys, made)
 
 
 def bearer(folder: Path) -> str:
@@ -130,6 +139,44 @@ async def test_a_first_key_that_can_not_be_written_is_not_made(database, tmp_pat
     async with database.transaction() as session:
         assert await KeyRepository(session).page() == []
     assert not keys.is_loaded
+
+
+async def test_of_two_admins_who_revoke_each_other_one_stays(own_postgres, tmp_path):
+    """Both were answered 204, and nobody could make a key any more."""
+    databases = [Database.open(own_postgres.url, clock=SystemClock()) for _ in range(2)]
+    admins = [key_admin(database, tmp_path / str(number)) for number, database in enumerate(databases)]
+    rights = Rights(admin=True)
+    try:
+        for _ in range(5):
+            made = [(await admins[0].create(NewKey("n", rights), Actor("test")))["id"] for _ in range(2)]
+            for item in (await admins[0].page(cursor=None, limit=100, revoked=False))["items"]:
+                if item["id"] not in made:
+                    await admins[0].revoke(item["id"], Actor("test"))
+            told = await asyncio.gather(
+                admins[0].revoke(made[1], Actor(made[0])),
+                admins[1].revoke(made[0], Actor(made[1])),
+                return_exceptions=True,
+            )
+            assert sorted(getattr(error, "status", 204) for error in told) == [204, 409], told
+            [left] = (await admins[0].page(cursor=None, limit=100, revoked=False))["items"]
+            assert left["rights"].admin
+    finally:
+        for database in databases:
+            await database.close()
+
+
+async def test_all_keys_revoked_at_once_leave_one_admin(own_postgres, tmp_path):
+    database = Database.open(own_postgres.url, clock=SystemClock())
+    admin = key_admin(database, tmp_path)
+    made = [(await admin.create(NewKey("n", Rights(admin=True)), Actor("test")))["id"] for _ in range(8)]
+    plain = (await admin.create(NewKey("n", Rights(metrics=True)), Actor("test")))["id"]
+    try:
+        told = await asyncio.gather(
+            *(admin.revoke(key_id, Actor("test")) for key_id in [*made, plain]), return_exceptions=True
+        )
+        assert sorted(getattr(error, "status", 204) for error in told) == [204] * 8 + [409], told
+    finally:
+        await database.close()
 
 
 def test_private_files_are_replaced_whole(tmp_path):

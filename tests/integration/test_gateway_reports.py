@@ -13,12 +13,13 @@ from services.gateway.asgi.router import Router
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.db.engine import Database
 from services.gateway.db.reporttables import REPORT_LAG_ROWS, REPORT_PAGES, REPORT_RUNS, REPORT_SCHEDULES
+from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import Front
 from services.gateway.routes.keys import audit_routes
 from services.gateway.routes.reports import report_routes
 from services.gateway.schemas.rights import Rights
-from services.gateway.settings import REQUEST_BYTES_MAX
+from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
 from services.gateway.usecases.audit import Audit
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.reports import Reports
@@ -40,7 +41,7 @@ def client(database: Database | None) -> httpx.AsyncClient:
         GatewayMetrics(),
         clock=SystemClock(),
         is_stopping=lambda: False,
-        in_flight_max=10,
+        limits=Limits(GatewaySettings()),
         body_bytes_total_max=2 * REQUEST_BYTES_MAX,
         access_log=False,
     )

@@ -17,6 +17,7 @@ from gantry.client.consumer.rebalance import GroupMember
 from gantry.client.engine import ClientEngine
 from gantry.client.settings import ClientSettings
 from gantry.model.group import parse_tag_expression
+from gantry.model.message import MessageQueue
 from gantry.remoting.codes import RequestCode
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.rng import Rng
@@ -166,7 +167,7 @@ async def test_the_groups_filter_says_which_message_is_the_first(http, stack, en
     # It begins at the end.
     assert await sampled(stack, "FILTERING", "FILTERED", ([0], [0], [5], [5], [None]))
     for offset, first in ((0, sent[2]), (3, sent[4])):
-        commit(http, "FILTERING", "FILTERED", "broker-a", 0, offset)
+        await member.commit(MessageQueue("FILTERED", "broker-a", 0), offset)
         expected = ([0], [0], [5], [offset], [stored_at_ms(http, first)])
         assert await sampled(stack, "FILTERING", "FILTERED", expected)
     await member.close()

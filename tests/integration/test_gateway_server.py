@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.stack import Stack, environment
 
+NO_DRAIN = {"GANTRY_GATEWAY_DRAIN_MS": "0"}
 SHORT = {"GANTRY_GATEWAY_HEADER_TIMEOUT_MS": "500", "GANTRY_GATEWAY_BODY_TIMEOUT_MS": "500"}
 
 
@@ -26,7 +27,7 @@ def command(folder: Path, *options: str) -> list[str]:
 def start(folder: Path, *options: str, variables: dict[str, str] | None = None) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         command(folder, "--listen", "127.0.0.1:0", *options),
-        env=environment(variables),
+        env=environment({**NO_DRAIN, **(variables or {})}),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

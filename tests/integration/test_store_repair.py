@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gantry.runtime.clock import SystemClock
-from gantry.runtime.files import OsFileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus
 from tests.support.storeworkload import HOST, read_queue, small_settings
@@ -68,10 +68,10 @@ def test_no_store_and_a_store_in_use_are_one_line(tmp_path):
 
 
 def test_the_store_with_its_threads(tmp_path):
-    """Everything a broker does with real files, real time and both workers at once."""
+    """Everything a broker does with real files, real time and all workers at once."""
     settings = small_settings(
-        root_dir=str(tmp_path / "s"), mapped_file_size_commit_log=1 << 16, mapped_file_size_consume_queue=2000,
-        max_index_num=500, flush_consume_queue_thorough_interval_ms=20, flush_interval_consume_queue_ms=5,
+        root_dir=str(tmp_path / "s"), mapped_file_size_commit_log=1 << 16, log_files_ahead_max=8, max_index_num=500,
+        mapped_file_size_consume_queue=2000, flush_consume_queue_thorough_interval_ms=20, flush_interval_consume_queue_ms=5,
     )  # fmt: skip
     flushed = threading.Semaphore(0)
     offsets: list[int] = []
@@ -102,7 +102,7 @@ def test_the_store_with_its_threads(tmp_path):
     for queue_id in range(3):
         found = read_queue(store, "T", queue_id)
         assert [body for _, body, _ in found.values()] == [b"%d" % number * 20 for number in range(queue_id, 3000, 3)]
-    store.delete_topic("T")
+    assert store.delete_topic("T").result()
     assert store.stop()
     assert sorted(path.name for path in (tmp_path / "s").iterdir()) == [
         "checkpoint", "commitlog", "config", "consumequeue", "index", "lock",

@@ -1,6 +1,7 @@
 """Answers: status, headers and body, and the common ones ready made."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -48,6 +49,21 @@ def problem_answer(problem: ProblemError, request_id: str) -> Answer:
         headers.append((b"retry-after", b"%d" % problem.retry_after_s))
     headers += header_lines(problem.headers)
     return Answer(problem.status, encode_json(problem.to_dict(request_id)), headers)
+
+
+def last_answer(problem: ProblemError, request_id: str, more: Headers) -> bytes:
+    """Return a problem as the bytes of a connection's last answer, for what the application never gets to see."""
+    answer = problem_answer(problem, request_id)
+    headers = [
+        *more,
+        *answer.headers,
+        (b"x-request-id", request_id.encode()),
+        (b"content-length", b"%d" % len(answer.body)),
+        (b"connection", b"close"),
+    ]
+    lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+    phrase = HTTPStatus(problem.status).phrase.encode()
+    return b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (problem.status, phrase, lines, answer.body)
 
 
 def header_lines(headers: Mapping[str, str]) -> Headers:

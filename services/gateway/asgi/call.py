@@ -1,6 +1,7 @@
 """Call: one request on its way through the gateway, and the bounded reading of its body."""
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -8,18 +9,21 @@ import msgspec
 
 from services.gateway.auth.principal import NOBODY, Principal
 from services.gateway.errors import DUPLICATE, OVERLOADED, TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, ProblemError, invalid
+from services.gateway.limits import Slot
+from services.gateway.rates import Allowance, Rate
+from services.gateway.schemas.dense import VALUES_AT_ONCE_MAX, is_dense
 from services.gateway.schemas.reading import read_json
-from services.gateway.settings import REQUEST_BYTES_MAX
+from services.gateway.settings import METADATA_BYTES_MAX, REQUEST_BYTES_MAX
 
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-# Smaller bodies are not worth the counting.
+# Counting smaller bodies costs more than it protects: `in_flight_max` bounds them.
 _COUNTED_BYTES_MIN: Final = 64 * 1024
 
-# What two of would leave it to chance which one counts.
+# Headers that must not be repeated: the result would depend on which one is used.
 _SINGLE_HEADERS: Final = frozenset(
     {
         b"authorization",
@@ -40,7 +44,7 @@ class ClientGoneError(Exception):
 
 
 class ByteBudget:
-    """How many bytes of request bodies may be in memory at once.
+    """Bytes of request bodies that may be in memory at once.
 
     Concurrency: one thread.
     """
@@ -52,7 +56,7 @@ class ByteBudget:
         self.used_bytes = 0
 
     def take(self, count: int) -> None:
-        """Take so many. Raises ProblemError (503) when there are not enough left."""
+        """Reserve `count` bytes. Raises ProblemError (503) if the budget is exhausted."""
         if self.used_bytes + count > self.max_bytes:
             raise ProblemError(
                 OVERLOADED,
@@ -75,6 +79,8 @@ class Call:
         query: Parameters of the query, each declared by the route.
         headers: By lower-case name; where one may stand twice, the last.
         outcome: Of a send, what is to be said of it if it fails from here on; else None.
+        rates: What its key and its address have left of their rates; empty where there are none.
+        slot: Its place among the requests under way; None for probes and public routes.
     """
 
     __slots__ = (
@@ -86,8 +92,10 @@ class Call:
         "parameters",
         "principal",
         "query",
+        "rates",
         "request_id",
         "scope",
+        "slot",
     )
 
     def __init__(self, scope: Scope, receive: Receive, headers: Mapping[bytes, bytes], budget: ByteBudget) -> None:
@@ -98,6 +106,8 @@ class Call:
         self.query: Mapping[str, str] = {}
         self.principal: Principal = NOBODY
         self.outcome: str | None = None
+        self.rates: Sequence[tuple[Rate, Allowance]] = ()
+        self.slot: Slot | None = None
         self._receive = receive
         self._budget = budget
         self._taken = 0
@@ -139,36 +149,40 @@ class Call:
             )
         # The HTTP parser has checked that it is a number.
         length = headers.get(b"content-length")
-        expected = REQUEST_BYTES_MAX if length is None else int(length)
-        if expected > REQUEST_BYTES_MAX:
-            raise _too_large(expected)
-        if expected >= _COUNTED_BYTES_MIN and (length is not None or b"transfer-encoding" in headers):
-            self._budget.take(expected)
-            self._taken = expected
+        if length is not None and int(length) > REQUEST_BYTES_MAX:
+            raise _too_large(int(length))
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise ClientGoneError
-        if not message.get("more_body", False):
-            return message.get("body", b"")  # type: ignore[no-any-return]
-        return await self._read_rest(message.get("body", b""))
+        body: bytes = message.get("body", b"")
+        if len(body) >= _COUNTED_BYTES_MIN:
+            self._count(len(body))
+        return await self._read_rest(body) if message.get("more_body", False) else body
 
-    async def read_json(self, decoder: msgspec.json.Decoder[T]) -> T:
+    async def read_json(self, decoder: msgspec.json.Decoder[T], *, bytes_max: int = METADATA_BYTES_MAX) -> T:
         """Return the body as a value.
 
         Raises:
-            ProblemError: 415: it is not JSON; and those of read_body.
+            ProblemError: 413: it has more than `bytes_max`, or holds too many values to be read at once; 415: it is not JSON; and
+                those of read_body.
             InvalidValueError: It can't be read as what it should be.
         """
         self.require_json()
-        return read_json(await self.read_body(), decoder)
+        length = self.headers.get(b"content-length")
+        if length is not None and int(length) > bytes_max:
+            raise _too_large(int(length), bytes_max)
+        body = await self.read_body()
+        if len(body) > bytes_max:
+            raise _too_large(len(body), bytes_max)
+        if is_dense(body):
+            reason = f"holds more than {VALUES_AT_ONCE_MAX} values in {len(body)} bytes; split it over several requests"
+            raise ProblemError(TOO_LARGE, f"request: {reason}", field="request")
+        return read_json(body, decoder)
 
     def require_json(self) -> None:
         """Raise ProblemError (415) unless the body is said to be JSON in UTF-8."""
         if self.media_type != "application/json":
-            found = self.media_type or "nothing"
-            raise ProblemError(
-                UNSUPPORTED_MEDIA_TYPE, f"Content-Type: {found!r} is not application/json", field="Content-Type"
-            )
+            raise wrong_media_type(self.media_type, "is not application/json")
         self.require_utf8()
 
     def require_utf8(self) -> None:
@@ -190,11 +204,35 @@ class Call:
                 raise ProblemError(DUPLICATE, f"{shown}: is given twice", field=shown)
             seen.add(name)
 
+    @property
+    def address(self) -> str:
+        """Return the caller's address, without its port."""
+        client = self.scope.get("client")
+        return "" if client is None else client[0]
+
+    @property
+    def key_id(self) -> str:
+        """Return the id of the caller's key."""
+        return self.principal.key_id
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a block in which the request waits. Entering raises ProblemError (429, 503): too many wait already."""
+        assert self.slot is not None, "probes and public routes wait for nothing"
+        return self.slot.waiting()
+
     def close(self) -> None:
-        """Give back what was taken for the body."""
+        """Give back its place, and the bytes that the body took."""
+        if self.slot is not None:
+            self.slot.leave()
+            self.slot = None
         if self._taken:
             self._budget.give(self._taken)
             self._taken = 0
+
+    def _count(self, size: int) -> None:
+        """Take what came since the last call. Only bytes that are there count: a length is easily declared."""
+        self._budget.take(size - self._taken)
+        self._taken = size
 
     async def _read_rest(self, first: bytes) -> bytes:
         parts, size = [first], len(first)
@@ -207,9 +245,18 @@ class Call:
             size += len(part)
             if size > REQUEST_BYTES_MAX:
                 raise _too_large(size)
+            if size >= _COUNTED_BYTES_MIN:
+                self._count(size)
             parts.append(part)
             more = message.get("more_body", False)
         return b"".join(parts)
+
+
+def wrong_media_type(found: str | None, reason: str) -> ProblemError:
+    """Return the problem (415) of a content type that is missing or not read here, with what to write instead."""
+    shown = "Content-Type: is missing" if found is None else f"Content-Type: {found!r} {reason}"
+    detail = f"{shown}; for JSON write -H 'Content-Type: application/json'"
+    return ProblemError(UNSUPPORTED_MEDIA_TYPE, detail, field="Content-Type")
 
 
 # Callers write the same few, thousands of times a second.
@@ -224,10 +271,8 @@ def _content_type(value: bytes) -> tuple[str, str | None]:
     return media_type.strip(" \t"), None
 
 
-def _too_large(size: int) -> ProblemError:
-    return ProblemError(
-        TOO_LARGE, f"request: at least {size} bytes, and {REQUEST_BYTES_MAX} are allowed", field="request"
-    )
+def _too_large(size: int, bytes_max: int = REQUEST_BYTES_MAX) -> ProblemError:
+    return ProblemError(TOO_LARGE, f"request: at least {size} bytes, and {bytes_max} are allowed", field="request")
 
 
 def _prefers_msgpack(accept: str) -> bool:

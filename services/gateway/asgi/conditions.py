@@ -1,19 +1,33 @@
-"""If-Match and If-None-Match: what a caller expects of what it changes."""
+"""If-Match and If-None-Match: what a caller expects of what it changes, and what it has already.
+
+Our ETags are `"VERSION-DIGEST"`: the version counts changes of what is wanted, the digest is of all that is shown. A change
+expects a version, so If-Match looks at nothing else of a tag; a read is answered 304 only where the whole tag is the same.
+
+Source: RFC 9110, 8.8.3 and 13.1: If-Match compares strongly, so that a weak tag never matches; If-None-Match weakly.
+"""
 
 import re
+from typing import Final
 
+from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.db.repositories import ANYTHING, Expectation
 from services.gateway.errors import VERSION_CONFLICT, ProblemError, invalid
+from services.gateway.usecases.configs import Shown
 
-_ETAG = re.compile(r'"([0-9]{1,18})"|([0-9]{1,18})', re.ASCII)
+TAGS_MAX: Final = 32
+
+_TAG = re.compile(r'(?:W/)?"[!#-~]*"')
+# Shells eat quotes.
+_BARE = re.compile(r"[0-9a-f-]{1,40}", re.ASCII)
+_VERSION = re.compile(r'"([0-9]{1,18})(?:-[0-9a-f]{1,16})?"|([0-9]{1,18})(?:-[0-9a-f]{1,16})?', re.ASCII)
 
 
 def expectation_of(call: Call, *, allow_none_match: bool = True) -> Expectation:
     """Return what the request's conditions ask for.
 
     Raises:
-        ProblemError: 400: one is not an ETag of ours. 412: both are given, so neither can hold.
+        ProblemError: 400: one is not an ETag of ours. 412: both are given, or the tag is weak, so that nothing can match.
     """
     match, none_match = call.header(b"if-match"), call.header(b"if-none-match")
     if none_match is not None:
@@ -27,7 +41,43 @@ def expectation_of(call: Call, *, allow_none_match: bool = True) -> Expectation:
         return ANYTHING
     if match == "*":
         return Expectation(exists=True)
-    found = _ETAG.fullmatch(match)
+    if match.startswith("W/") and _TAG.fullmatch(match):
+        detail = f"If-Match: {match} is a weak tag, which matches nothing; without W/ it stands for its version"
+        raise ProblemError(VERSION_CONFLICT, detail, field="If-Match")
+    found = _VERSION.fullmatch(match)
     if found is None:
-        raise invalid("If-Match", match, 'is neither `*` nor an ETag such as "3"')
+        raise invalid("If-Match", match, 'is neither `*` nor one ETag such as "3-5f3b9a01"')
     return Expectation(version=int(found[1] or found[2]))
+
+
+def shown_answer(call: Call, shown: Shown) -> Answer:
+    """Return what a read shows, or 304 where the caller has it already.
+
+    Raises:
+        ProblemError: 400: If-None-Match is no list of ETags.
+    """
+    etag = shown.etag
+    none_match = call.header(b"if-none-match")
+    if none_match is not None:
+        tags = tags_of(none_match)
+        if etag is not None and ("*" in tags or etag in tags):
+            return Answer(304, b"", [(b"etag", etag.encode())])
+    return json_answer(shown.view, etag=etag)
+
+
+def tags_of(header: str) -> list[str]:
+    """Return the tags of If-None-Match without their `W/`, which does not count there, and with their quotes.
+
+    Raises:
+        ProblemError: 400: it is no list of tags.
+    """
+    if header == "*":
+        return ["*"]
+    tags = [tag.strip(" \t") for tag in header.split(",", TAGS_MAX)]
+    if len(tags) > TAGS_MAX or any(_TAG.fullmatch(tag) is None and _BARE.fullmatch(tag) is None for tag in tags):
+        raise invalid("If-None-Match", header, f"is neither `*` nor 1 to {TAGS_MAX} ETags")
+    return [_quoted(tag.removeprefix("W/")) for tag in tags]
+
+
+def _quoted(tag: str) -> str:
+    return tag if tag.startswith('"') else f'"{tag}"'

@@ -12,13 +12,13 @@ from services.gateway.asgi.router import decode_escapes
 from services.gateway.errors import DUPLICATE, UNKNOWN_PARAMETER, ProblemError, invalid
 from services.gateway.schemas.times import parse_duration_ms, parse_time_ms
 
-OFFSET_DIGITS_MAX: Final = 18
+OFFSET_MAX: Final = 2**63 - 1
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1_000
 
 Query = Mapping[str, str]
 
-_INTEGER = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
+_INTEGER = re.compile(r"0|[1-9][0-9]{0,18}", re.ASCII)
 
 
 def parse_query(raw: bytes, allowed: frozenset[str]) -> dict[str, str]:
@@ -44,7 +44,7 @@ def parse_query(raw: bytes, allowed: frozenset[str]) -> dict[str, str]:
     return query
 
 
-def integer(text: str, name: str, *, lowest: int = 0, highest: int = 10**OFFSET_DIGITS_MAX - 1) -> int:
+def integer(text: str, name: str, *, lowest: int = 0, highest: int = OFFSET_MAX) -> int:
     """Return a whole number written in plain digits.
 
     Raises:

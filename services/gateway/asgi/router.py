@@ -34,6 +34,7 @@ class Route:
         query: The names of the query parameters it takes; any other is refused.
         is_public: Whether it needs no key.
         is_send: Whether its problems carry an outcome.
+        is_probe: Whether it tells how the gateway is, and so needs no place among the requests under way.
     """
 
     method: str
@@ -42,6 +43,7 @@ class Route:
     query: frozenset[str] = frozenset()
     is_public: bool = False
     is_send: bool = False
+    is_probe: bool = False
 
 
 @dataclass(slots=True)

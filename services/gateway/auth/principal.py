@@ -2,32 +2,64 @@
 
 Rights are patterns over names, in which `*` stands for any characters. An answer is remembered, since the same few
 topics are asked for with every message.
+
+A pattern is matched from left to right, piece by piece, and never goes back: `*` may stand for anything, so the first place
+where a piece is found leaves the most room for those behind it. A regular expression would try every place of every `*`.
 """
 
-import re
 from collections.abc import Iterable
+from typing import Final
 
 from services.gateway.errors import FORBIDDEN, ProblemError
 from services.gateway.schemas.rights import Rights
 
 # A key for `*` that sends to ever new names must not make this grow; past it answers are just worked out again.
-REMEMBERED_MAX = 4_096
+REMEMBERED_MAX: Final = 4_096
+# No topic or group has a longer name, and what is longer would make what is remembered large.
+REMEMBERED_LENGTH_MAX: Final = 255
+
+
+class NamePattern:
+    """One pattern, taken apart at its `*`."""
+
+    __slots__ = ("_first", "_last", "_length_min", "_middle")
+
+    def __init__(self, pattern: str) -> None:
+        first, *rest = pattern.split("*")
+        self._first = first
+        # None: there is no `*`, so the name must be the pattern.
+        self._last = rest[-1] if rest else None
+        self._middle = tuple(piece for piece in rest[:-1] if piece)
+        self._length_min = len(first) + sum(map(len, rest))
+
+    def matches(self, name: str) -> bool:
+        """Say whether the name is covered; looks at each character about once."""
+        if self._last is None:
+            return name == self._first
+        if len(name) < self._length_min or not (name.startswith(self._first) and name.endswith(self._last)):
+            return False
+        at, end = len(self._first), len(name) - len(self._last)
+        for piece in self._middle:
+            found = name.find(piece, at, end)
+            if found < 0:
+                return False
+            at = found + len(piece)
+        return True
 
 
 class NamePatterns:
     """A set of patterns that names are matched with; `*` is any characters, also none."""
 
-    __slots__ = ("_all", "_expression", "_known")
+    __slots__ = ("_all", "_known", "_patterns")
 
     def __init__(self, patterns: Iterable[str]) -> None:
         patterns = tuple(patterns)
         self._all = "*" in patterns
-        parts = [".*".join(re.escape(piece) for piece in re.split(r"\*+", pattern)) for pattern in patterns]
-        self._expression = re.compile("|".join(parts), re.DOTALL) if parts else None
+        self._patterns = tuple(NamePattern(pattern) for pattern in patterns)
         self._known: dict[str, bool] = {}
 
     def __bool__(self) -> bool:
-        return self._expression is not None
+        return bool(self._patterns)
 
     def matches(self, name: str) -> bool:
         """Say whether the name is covered."""
@@ -35,8 +67,8 @@ class NamePatterns:
             return True
         known = self._known.get(name)
         if known is None:
-            known = self._expression is not None and self._expression.fullmatch(name) is not None
-            if len(self._known) < REMEMBERED_MAX:
+            known = any(pattern.matches(name) for pattern in self._patterns)
+            if len(self._known) < REMEMBERED_MAX and len(name) <= REMEMBERED_LENGTH_MAX:
                 self._known[name] = known
         return known
 
@@ -103,6 +135,11 @@ class Principal:
         """Raise ProblemError (403) unless the group may be used to consume the topic."""
         if not self.may_consume(topic, group):
             self.require(False, "consume", f"topic {topic} for group {group}")
+
+    def require_stream(self) -> None:
+        """Raise ProblemError (403) unless there may be anything to publish or to consume over a stream."""
+        if not self._publish and not (self._topics and self._groups):
+            raise ProblemError(FORBIDDEN, f"key {self.key_id}: has neither the right `publish` nor `consume`")
 
     def require_admin(self) -> None:
         """Raise ProblemError (403) unless metadata may be changed."""

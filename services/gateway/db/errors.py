@@ -4,6 +4,7 @@ MetadataError
 ├── MetadataUnavailableError   Postgres is away, hanging, refusing or not migrated: 503, retryable
 ├── VersionConflictError       If-Match names another version: 412
 ├── AlreadyThereError          a name that must be new is taken: 409 or 412
+├── ChangedMeanwhileError      settings that a change was made from are no longer there: make it again
 └── UnstorableError            a text or number that Postgres can't keep, such as a zero character: 400
 """
 
@@ -46,6 +47,13 @@ class AlreadyThereError(MetadataError):
         super().__init__(f"{kind} {name} exists already")
         self.kind = kind
         self.name = name
+
+
+class ChangedMeanwhileError(MetadataError):
+    """The settings that a change was made from are no longer those that are there."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(f"{kind} {name} was changed meanwhile")
 
 
 class UnstorableError(MetadataError):

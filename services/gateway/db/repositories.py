@@ -15,7 +15,7 @@ from sqlalchemy import Select, and_, bindparam, func, or_, select, update
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from services.gateway.db.errors import AlreadyThereError, VersionConflictError
+from services.gateway.db.errors import AlreadyThereError, ChangedMeanwhileError, VersionConflictError
 from services.gateway.db.models import ApiKey, AuditEntry, ConfigOrigin, ConfigState, Group, Json, Topic
 
 Row = TypeVar("Row", Topic, Group)
@@ -111,8 +111,24 @@ class ConfigRepository(Generic[Row]):
             name: The topic's or group's.
             lock: Keep others from changing it until the transaction ends.
         """
-        row = await self._any(name, lock=lock)
+        row = await self.find(name, lock=lock)
         return None if row is None or row.state == ConfigState.DELETING else row
+
+    async def find(self, name: str, *, lock: bool = False) -> Row | None:
+        """Return the row of a name, also one that is being deleted; with `lock` as `get`."""
+        query: Select[Row] = select(self._model).where(self._model.name == name)
+        if lock:
+            query = query.with_for_update()
+        return (await self._session.scalars(query.execution_options(populate_existing=True))).one_or_none()
+
+    async def homes(self) -> set[str]:
+        """Return the brokers that hold any of them and are meant to; who is no longer meant to is out of service."""
+        model = self._model
+        broker = func.jsonb_object_keys(model.observed).label("broker")
+        held = select(broker, model.config).where(model.state != ConfigState.DELETING).subquery()
+        named = held.c.config["brokers"]
+        is_meant = or_(named.is_(None), func.jsonb_typeof(named) == "null", named.has_key(held.c.broker))
+        return set((await self._session.scalars(select(held.c.broker).where(is_meant).distinct())).all())
 
     async def page(self, *, after: str = "", limit: int = 100, prefix: str = "") -> Sequence[Row]:
         """Return those that people see, by name in byte order, starting behind `after`."""
@@ -128,20 +144,38 @@ class ConfigRepository(Generic[Row]):
         query = select(model).where(model.state != ConfigState.APPLIED).order_by(model.updated_at, model.name)
         return (await self._session.scalars(query.limit(_bounded(limit)))).all()
 
-    async def put(self, name: str, config: Json, *, actor: Actor, expect: Expectation = ANYTHING) -> PutResult[Row]:
+    async def put(
+        self,
+        name: str,
+        config: Json,
+        *,
+        actor: Actor,
+        expect: Expectation = ANYTHING,
+        over: object = ANYTHING,
+    ) -> PutResult[Row]:
         """Make `config` what is wanted; its state is PENDING until `settle` says otherwise.
+
+        Args:
+            name: The topic's or group's.
+            config: All of its settings.
+            actor: The one who asks for it.
+            expect: The caller's expectation.
+            over: The settings that `config` was made from (None: there were none), where it was made from any.
 
         Raises:
             VersionConflictError: It is not as `expect` says.
             AlreadyThereError: `expect.exists` is False, and it exists.
+            ChangedMeanwhileError: The settings are no longer those of `over`.
         """
-        row = await self._any(name, lock=True)
+        row = await self.find(name, lock=True)
         seen = None if row is None or row.state == ConfigState.DELETING else row
         self._check(name, seen, expect)
+        if over is not ANYTHING and over != (None if seen is None else seen.config):
+            raise ChangedMeanwhileError(self._kind, name)
         if row is None:
             row = await self._insert(name, config, ConfigOrigin.API, ConfigState.PENDING)
             if row is None:  # Somebody made it between our look and our insert.
-                return await self.put(name, config, actor=actor, expect=expect)
+                return await self.put(name, config, actor=actor, expect=expect, over=over)
             self._audit.record(actor, f"{self._kind}.create", self._kind, name, before=None, after=config)
             return PutResult(row, created=True, changed=True)
         if seen is not None and row.config == config:
@@ -175,7 +209,7 @@ class ConfigRepository(Generic[Row]):
         Returns:
             False where somebody has changed it meanwhile; then nothing is said.
         """
-        row = await self._any(name, lock=True)
+        row = await self.find(name, lock=True)
         if row is None or row.version != version:
             return False
         if row.state != ConfigState.DELETING:
@@ -186,7 +220,7 @@ class ConfigRepository(Generic[Row]):
 
     async def forget(self, name: str, version: int) -> bool:
         """Remove one that was being deleted, if it still is at `version`."""
-        row = await self._any(name, lock=True)
+        row = await self.find(name, lock=True)
         if row is None or row.version != version or row.state != ConfigState.DELETING:
             return False
         await self._session.delete(row)
@@ -223,14 +257,14 @@ class ConfigRepository(Generic[Row]):
         await self._session.refresh(row)
         return row
 
-    async def _any(self, name: str, *, lock: bool) -> Row | None:
-        query: Select[Row] = select(self._model).where(self._model.name == name)
-        if lock:
-            query = query.with_for_update()
-        return (await self._session.scalars(query.execution_options(populate_existing=True))).one_or_none()
-
     async def _insert(self, name: str, config: Json, origin: ConfigOrigin, state: ConfigState) -> Row | None:
-        values = {"name": name, "config": config, "version": 1, "state": state.value, "origin": origin.value}
+        # One that was there before and is made again must not have a version that it had then: its last change left an audit
+        # row, and every change one of its own, so no version was above that row's id.
+        last = select(func.max(AuditEntry.id)).where(
+            AuditEntry.resource_kind == self._kind, AuditEntry.resource_name == name
+        )
+        version = func.coalesce(last.scalar_subquery(), 0) + 1
+        values = {"name": name, "config": config, "version": version, "state": state.value, "origin": origin.value}
         statement = insert(self._model).values(**values).on_conflict_do_nothing().returning(self._model)
         return (await self._session.scalars(statement)).one_or_none()
 
@@ -306,6 +340,16 @@ class KeyRepository:
         query = select(ApiKey).where(ApiKey.id > after).order_by(ApiKey.id).limit(_bounded(limit))
         if not revoked:
             query = query.where(ApiKey.revoked_at.is_(None))
+        return (await self._session.scalars(query)).all()
+
+    async def lock_admins(self) -> Sequence[str]:
+        """Return the ids of the valid keys with the right `admin`, and keep others from ending any until the commit.
+
+        A caller that waited for the lock sees the changes that others have committed meanwhile. The order of the rows keeps two
+        callers from waiting for each other.
+        """
+        is_admin = ApiKey.rights["admin"].as_boolean()
+        query = select(ApiKey.id).where(ApiKey.revoked_at.is_(None), is_admin).order_by(ApiKey.id).with_for_update()
         return (await self._session.scalars(query)).all()
 
     async def revoke(self, key_id: str, *, actor: Actor) -> ApiKey | None:

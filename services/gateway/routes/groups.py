@@ -6,16 +6,17 @@ from gantry.model.group import SubscriptionGroup
 from gantry.model.names import check_group
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
-from services.gateway.asgi.conditions import expectation_of
+from services.gateway.asgi.conditions import expectation_of, shown_answer
 from services.gateway.asgi.query import flag_of, limit_of
 from services.gateway.asgi.router import Route
 from services.gateway.db.repositories import Actor
-from services.gateway.schemas.configs import GroupSettings
+from services.gateway.schemas.configs import GroupChange
+from services.gateway.settings import OFFSETS_BYTES_MAX
 from services.gateway.usecases.configs import Configs
 from services.gateway.usecases.consumers import Consumers
 from services.gateway.usecases.offsets import Commits, GroupOffsets
 
-_settings = msgspec.json.Decoder(GroupSettings)
+_change = msgspec.json.Decoder(GroupChange)
 _commits = msgspec.json.Decoder(Commits)
 
 
@@ -36,14 +37,14 @@ def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, cons
 
     async def show(call: Call) -> Answer:
         shown = await groups.get(_seen_group(call))
-        return json_answer(shown.view, etag=shown.etag)
+        return shown_answer(call, shown)
 
     async def put(call: Call) -> Answer:
         call.principal.require_admin()
         expect = expectation_of(call)
-        settings = await call.read_json(_settings)
+        change = await call.read_json(_change)
         actor = Actor(call.principal.key_id, call.request_id)
-        shown = await groups.put(call.parameters["group"], settings, expect, actor)
+        shown = await groups.put(call.parameters["group"], change, expect, actor)
         return json_answer(shown.view, 201 if shown.created else 200, etag=shown.etag)
 
     async def delete(call: Call) -> Answer:
@@ -64,8 +65,9 @@ def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, cons
 
     async def put_offsets(call: Call) -> Answer:
         group = _seen_group(call)
-        commits = await call.read_json(_commits)
-        return json_answer(await offsets.commit(group, commits.offsets, call.principal, call.request_id))
+        commits = await call.read_json(_commits, bytes_max=OFFSETS_BYTES_MAX)
+        actor = Actor(call.principal.key_id, call.request_id)
+        return json_answer(await offsets.commit(group, commits.offsets, call.principal, actor))
 
     async def clients(call: Call) -> Answer:
         group = _seen_group(call)

@@ -40,6 +40,7 @@ def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> lis
             expression=_filter_of(query.get("filter", "*")),
             binary=binary,
             system=flag_of(query, "system"),
+            caller=call,
         )
         return value_answer(answer, binary=binary)
 

@@ -10,25 +10,30 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
+from gantry.model.errors import InvalidValueError
 from services.gateway.asgi.answer import JSON_TYPE, Answer, encode_json
-from services.gateway.asgi.call import Call
+from services.gateway.asgi.call import Call, wrong_media_type
 from services.gateway.asgi.router import Route, decode_escapes
 from services.gateway.errors import (
     DUPLICATE,
     STORED,
     UNKNOWN,
     UNKNOWN_FIELD,
-    UNSUPPORTED_MEDIA_TYPE,
     ProblemError,
     invalid,
+)
+from services.gateway.schemas.dense import (
+    DENSE_BYTES_MIN,
+    in_slices,
+    read_json_batch,
+    read_json_lines,
+    read_json_message,
+    read_packed_frames,
 )
 from services.gateway.schemas.outgoing import (
     Item,
     PackedMessage,
     Sendable,
-    read_batch,
-    read_frames,
-    read_lines,
     read_message,
 )
 from services.gateway.usecases.send import SendMessages
@@ -37,6 +42,12 @@ from services.gateway.usecases.sendframes import count_outcomes
 JSON_MEDIA: Final = "application/json"
 LINES_MEDIA: Final = "application/x-ndjson"
 FRAMES_MEDIA: Final = "application/vnd.gantry.batch"
+
+# Tools name these without being asked: whoever means the bytes as they are says application/octet-stream.
+_FORM_MEDIA: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
+TRACE_PROPERTY: Final = "traceparent"
+NO_DETECTION: Final = (b"gantry-duplicate-detection", b"none")
+"""With every answer to a send: brokers do not look for messages that came before, whatever their Idempotency-Key."""
 
 _PROPERTY_HEADER: Final = b"gantry-property-"
 _IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,255}")
@@ -54,8 +65,12 @@ def send_routes(sending: SendMessages) -> list[Route]:
         message = await _read_one(call)
         # From here on the broker may have it, whatever happens to us.
         call.outcome = UNKNOWN
-        result = await sending.send_one(topic, message)
-        return Answer(201 if result["outcome"] == STORED else 202, encode_json({**result, "topic": topic}), [JSON_TYPE])
+        try:
+            result = await sending.send_one(topic, message)
+        except ProblemError as problem:
+            raise _undetected(problem) from None
+        status = 201 if result["outcome"] == STORED else 202
+        return Answer(status, encode_json({**result, "topic": topic}), [JSON_TYPE, NO_DETECTION])
 
     async def send_batch(call: Call) -> Answer:
         topic = call.parameters["topic"]
@@ -63,8 +78,11 @@ def send_routes(sending: SendMessages) -> list[Route]:
         call.principal.require_publish(topic)
         items = await _read_many(call)
         call.outcome = UNKNOWN
-        results = await sending.send_many(topic, items, call.request_id)
-        return Answer(200, encode_json({"results": results, **count_outcomes(results)}), [JSON_TYPE])
+        try:
+            results = await sending.send_many(topic, items, call.request_id)
+        except ProblemError as problem:
+            raise _undetected(problem) from None
+        return Answer(200, encode_json({"results": results, **count_outcomes(results)}), [JSON_TYPE, NO_DETECTION])
 
     return [
         Route("POST", "/v1/topics/{topic}/messages", send_one, is_send=True),
@@ -74,12 +92,17 @@ def send_routes(sending: SendMessages) -> list[Route]:
 
 async def _read_one(call: Call) -> Sendable:
     key = idempotency_key_of(call)
-    if call.media_type != JSON_MEDIA:
+    media_type = call.media_type
+    if media_type != JSON_MEDIA:
+        if media_type is None or media_type in _FORM_MEDIA:
+            raise wrong_media_type(media_type, "is a form's, which curl -d names by itself; no message is meant by it")
         message: Sendable = await _read_raw(call)
     else:
         call.require_utf8()
         refuse_metadata_headers(call, "belong into the JSON of the message")
-        message = read_message(await call.read_body())
+        body = await call.read_body()
+        message = read_message(body) if len(body) < DENSE_BYTES_MIN else await in_slices(read_json_message(body))
+        _trace(call, (message,))
         if message.idempotency_key is not UNSET:
             raise ProblemError(
                 UNKNOWN_FIELD,
@@ -100,13 +123,32 @@ async def _read_many(call: Call) -> Sequence[Item]:
     media_type = call.media_type
     read = _BATCHES.get(media_type or "")
     if read is None:
-        raise ProblemError(
-            UNSUPPORTED_MEDIA_TYPE,
-            f"Content-Type: {media_type!r} is not one of {', '.join(_BATCHES)}",
-            field="Content-Type",
-        )
+        raise wrong_media_type(media_type, f"is not one of {', '.join(_BATCHES)}")
     call.require_utf8()
-    return read(await call.read_body())
+    items = await in_slices(read(await call.read_body()))
+    _trace(call, items)
+    return items
+
+
+def _trace(call: Call, items: Sequence[Item]) -> None:
+    """Give the caller's trace to the messages that name none of their own."""
+    given = call.headers.get(b"traceparent")
+    if given is None or _TRACE_PARENT.fullmatch(given) is None:
+        return
+    trace = given.decode("ascii")
+    for item in items:
+        if isinstance(item, InvalidValueError):
+            continue
+        if not item.properties:
+            item.properties = {TRACE_PROPERTY: trace}
+        else:
+            item.properties.setdefault(TRACE_PROPERTY, trace)
+
+
+def _undetected(problem: ProblemError) -> ProblemError:
+    """Return a send's problem that says, too, that what is sent again may be stored again."""
+    problem.headers["Gantry-Duplicate-Detection"] = "none"
+    return problem
 
 
 async def _read_raw(call: Call) -> PackedMessage:
@@ -127,7 +169,7 @@ async def _read_raw(call: Call) -> PackedMessage:
             raise ProblemError(UNKNOWN_FIELD, f"{shown}: there is no such header", field=shown)
     carried = {"content-type": call.header(b"content-type")}
     if _TRACE_PARENT.fullmatch(call.headers.get(b"traceparent", b"")):
-        carried["traceparent"] = call.header(b"traceparent")
+        carried[TRACE_PROPERTY] = call.header(b"traceparent")
     for name, value in carried.items():
         if value:
             if name in properties:
@@ -169,4 +211,4 @@ _HEADER_FIELDS: Final = {
     b"gantry-delay": "delay",
     b"gantry-deliver-at": "deliver_at",
 }
-_BATCHES: Final = {JSON_MEDIA: read_batch, LINES_MEDIA: read_lines, FRAMES_MEDIA: read_frames}
+_BATCHES: Final = {JSON_MEDIA: read_json_batch, LINES_MEDIA: read_json_lines, FRAMES_MEDIA: read_packed_frames}

@@ -10,13 +10,16 @@ from services.gateway.usecases.health import Health
 STREAM_PATH = "/v1/stream"
 
 
-def service_routes(health: Health, metrics: GatewayMetrics, contract: bytes) -> list[Route]:
+def service_routes(
+    health: Health, metrics: GatewayMetrics, contract: bytes, *, is_public_contract: bool
+) -> list[Route]:
     """Return the routes of the gateway itself.
 
     Args:
         health: What readiness depends on.
         metrics: What is counted.
         contract: openapi.json, as it is served.
+        is_public_contract: Whether it is served without a key.
     """
 
     async def livez(call: Call) -> Answer:
@@ -42,9 +45,9 @@ def service_routes(health: Health, metrics: GatewayMetrics, contract: bytes) -> 
         )
 
     return [
-        Route("GET", "/livez", livez, is_public=True),
-        Route("GET", "/readyz", readyz, is_public=True),
-        Route("GET", "/metrics", show_metrics),
-        Route("GET", "/openapi.json", openapi),
+        Route("GET", "/livez", livez, is_public=True, is_probe=True),
+        Route("GET", "/readyz", readyz, is_public=True, is_probe=True),
+        Route("GET", "/metrics", show_metrics, is_probe=True),
+        Route("GET", "/openapi.json", openapi, is_public=is_public_contract),
         Route("GET", STREAM_PATH, stream, frozenset({"ticket"})),
     ]

@@ -5,14 +5,14 @@ import msgspec
 from gantry.model.topic import TopicConfig
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
-from services.gateway.asgi.conditions import expectation_of
+from services.gateway.asgi.conditions import expectation_of, shown_answer
 from services.gateway.asgi.query import flag_of, limit_of
 from services.gateway.asgi.router import Route
 from services.gateway.db.repositories import Actor
-from services.gateway.schemas.configs import TopicSettings
+from services.gateway.schemas.configs import TopicChange
 from services.gateway.usecases.configs import Configs
 
-_settings = msgspec.json.Decoder(TopicSettings)
+_change = msgspec.json.Decoder(TopicChange)
 
 
 def topic_routes(topics: Configs[TopicConfig]) -> list[Route]:
@@ -34,14 +34,14 @@ def topic_routes(topics: Configs[TopicConfig]) -> list[Route]:
         topic = call.parameters["topic"]
         call.principal.require(call.principal.may_see_topic(topic), "admin", f"topic {topic}")
         shown = await topics.get(topic)
-        return json_answer(shown.view, etag=shown.etag)
+        return shown_answer(call, shown)
 
     async def put(call: Call) -> Answer:
         call.principal.require_admin()
         expect = expectation_of(call)
-        settings = await call.read_json(_settings)
+        change = await call.read_json(_change)
         actor = Actor(call.principal.key_id, call.request_id)
-        shown = await topics.put(call.parameters["topic"], settings, expect, actor)
+        shown = await topics.put(call.parameters["topic"], change, expect, actor)
         return json_answer(shown.view, 201 if shown.created else 200, etag=shown.etag)
 
     async def delete(call: Call) -> Answer:

@@ -6,10 +6,10 @@ The API's words are those of the model in short: `perm` is `rw` for read 4 and w
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from gantry.model.group import SubscriptionGroup
 from gantry.model.topic import Perm, TopicConfig
@@ -23,15 +23,23 @@ _SHOWN_BITS: Final = int(Perm.READ | Perm.WRITE)
 QueueCount = Annotated[int, Meta(ge=1, le=QUEUES_MAX)]
 BrokerName = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[!-.0-~]+\Z")]
 
+BrokerNames = Annotated[list[BrokerName], Meta(min_length=1, max_length=1_000)]
+Perms = Literal["rw", "r", "w", "none"]
+RetryTimes = Annotated[int, Meta(ge=0, le=65_535)]
+RetryQueues = Annotated[int, Meta(ge=0, le=QUEUES_MAX)]
+Minutes = Annotated[int, Meta(ge=1, le=1_440)]
+
+Settings = TypeVar("Settings", bound=msgspec.Struct)
+
 
 class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What people want of a topic. `brokers` None is all of them, also those that join later."""
 
     read_queues: QueueCount = 4
     write_queues: QueueCount = 4
-    perm: Literal["rw", "r", "w", "none"] = "rw"
+    perm: Perms = "rw"
     order: bool = False
-    brokers: Annotated[list[BrokerName], Meta(min_length=1, max_length=1_000)] | None = None
+    brokers: BrokerNames | None = None
 
     def check(self) -> None:
         """Raise InvalidValueError for what the types can't tell."""
@@ -58,16 +66,43 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.applied_to(present.topic_name, present) == present
 
 
+class TopicChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A change of a topic; settings that it does not name stay as they are."""
+
+    read_queues: QueueCount | UnsetType = UNSET
+    write_queues: QueueCount | UnsetType = UNSET
+    perm: Perms | UnsetType = UNSET
+    order: bool | UnsetType = UNSET
+    brokers: BrokerNames | UnsetType | None = UNSET
+    allow_hiding: bool = False
+    """Whether messages may come to lie, or go, where nobody can read them."""
+
+    def over(self, base: TopicSettings | None) -> TopicSettings:
+        """Return the settings after the change; `base` None for a topic that is not there."""
+        if base is None:
+            # The two counts go together, so one that is named stands for both.
+            named = [count for count in (self.read_queues, self.write_queues) if count is not UNSET]
+            base = TopicSettings(read_queues=named[0], write_queues=named[0]) if named else TopicSettings()
+        return _changed(base, self)
+
+    def hides(self, base: TopicSettings | None) -> bool:
+        """Say whether the change, over `base`, makes queues that are written and not read."""
+        wanted = self.over(base)
+        counts = (wanted.read_queues, wanted.write_queues)
+        is_new = base is None or counts != (base.read_queues, base.write_queues)
+        return is_new and wanted.read_queues < wanted.write_queues
+
+
 class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What people want of a consumer group; on every broker."""
 
-    retry_max_times: Annotated[int, Meta(ge=0, le=65_535)] = 16
-    retry_queues: Annotated[int, Meta(ge=0, le=QUEUES_MAX)] = 1
+    retry_max_times: RetryTimes = 16
+    retry_queues: RetryQueues = 1
     consume: bool = True
     from_min: bool = True
     broadcast: bool = True
     orderly: bool = False
-    consume_timeout_minutes: Annotated[int, Meta(ge=1, le=1_440)] = 15
+    consume_timeout_minutes: Minutes = 15
     notify_changes: bool = True
 
     def check(self) -> None:
@@ -94,6 +129,23 @@ class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def is_met_by(self, present: SubscriptionGroup) -> bool:
         """Say whether a broker's configuration is as these settings want it."""
         return self.applied_to(present.group_name, present) == present
+
+
+class GroupChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A change of a group; settings that it does not name stay as they are."""
+
+    retry_max_times: RetryTimes | UnsetType = UNSET
+    retry_queues: RetryQueues | UnsetType = UNSET
+    consume: bool | UnsetType = UNSET
+    from_min: bool | UnsetType = UNSET
+    broadcast: bool | UnsetType = UNSET
+    orderly: bool | UnsetType = UNSET
+    consume_timeout_minutes: Minutes | UnsetType = UNSET
+    notify_changes: bool | UnsetType = UNSET
+
+    def over(self, base: GroupSettings | None) -> GroupSettings:
+        """Return the settings after the change; `base` None for a group that is not there."""
+        return _changed(GroupSettings() if base is None else base, self)
 
 
 def observed_topic(config: TopicConfig) -> dict[str, Any]:
@@ -142,3 +194,8 @@ def read_topic_settings(config: Mapping[str, Any]) -> TopicSettings:
 def read_group_settings(config: Mapping[str, Any]) -> GroupSettings:
     """Return settings from Postgres, as read_topic_settings does."""
     return GroupSettings(**{name: config[name] for name in GroupSettings.__struct_fields__ if name in config})
+
+
+def _changed(base: Settings, change: msgspec.Struct) -> Settings:
+    fields = {name: getattr(change, name) for name in base.__struct_fields__}
+    return msgspec.structs.replace(base, **{name: value for name, value in fields.items() if value is not UNSET})

@@ -20,10 +20,16 @@ T = TypeVar("T")
 # Any escape of `:` begins with it; the slow reading then decides.
 ESCAPED_COLON: Final = b"\\u003"
 
+# A text that is explained is read a second time, so a long one gets a shorter answer.
+EXPLAINED_BYTES_MAX: Final = 64 * 1024
+_SHOWN_BYTES: Final = 40
+
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+_BYTE = re.compile(r"\(byte (\d+)\)")
+_HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 _PATH_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
 
 
@@ -66,7 +72,7 @@ def read_json(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         value = decoder.decode(data)
     except READ_ERRORS as error:
-        raise translate(error) from None
+        raise translate(error, data=data) from None
     refuse_duplicates(data)
     return value
 
@@ -79,7 +85,7 @@ def refuse_duplicates(data: bytes, at: str = "") -> None:
     except msgspec.ValidationError:
         pass  # A number beyond a double; the slow reading has no such limit.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise translate(error, at) from None
+        raise translate(error, at, data) from None
     find_duplicate(data, at)
 
 
@@ -105,29 +111,81 @@ def find_duplicate(data: bytes, at: str = "") -> None:
         raise UnreadableError(at or "body", "", f"is not JSON: {error}") from None
 
 
-def translate(error: Exception, at: str = "") -> InvalidValueError:
-    """Return what msgspec's refusal means, with the JSON pointer of the field; `at` is where the value lies."""
+def translate(error: Exception, at: str = "", data: bytes = b"") -> InvalidValueError:
+    """Return what msgspec's refusal means, with the JSON pointer of the field and the value that is at fault.
+
+    Args:
+        error: One of READ_ERRORS.
+        at: JSON pointer of where `data` lies in the request.
+        data: The JSON text that was refused; without it, values are not shown.
+    """
     if isinstance(error, UnicodeDecodeError):
-        return UnreadableError(at or "body", "", f"is not UTF-8: {error.reason} at byte {error.start}")
+        return UnreadableError(at or "body", *_explain_bytes(error, data))
     if isinstance(error, RecursionError):
-        return UnreadableError(at or "body", "", "is nested too deeply")
+        return UnreadableError(at or "body", _shown(data, 0), "is nested too deeply")
     text, _, path = str(error).partition(" - at `")
     pointer = at + pointer_of(path.rstrip("`"))
     if not isinstance(error, msgspec.ValidationError):
-        return UnreadableError(pointer or "body", "", f"can't be read: {text}")
+        return UnreadableError(pointer or "body", *_explain_syntax(text, data))
     if match := _UNKNOWN.fullmatch(text):
         return UnknownFieldError(f"{pointer}/{match[1]}", match[1], "is no field here")
     if match := _MISSING.fullmatch(text):
         return WrongTypeError(f"{pointer}/{match[1]}", "is missing")
-    return WrongTypeError(pointer or "/", text[:1].lower() + text[1:])
+    return WrongTypeError(pointer or "/", text[:1].lower() + text[1:], _value_at(data, pointer_of(path.rstrip("`"))))
+
+
+def _explain_bytes(error: UnicodeDecodeError, data: bytes) -> tuple[str, str]:
+    """Return the bytes that are not UTF-8 and where they are: msgspec counts from the start of a string within."""
+    try:
+        data.decode()
+    except UnicodeDecodeError as exact:
+        error = exact
+    return _shown(data, error.start), f"is not UTF-8: {error.reason} at byte {error.start}"
+
+
+def _explain_syntax(text: str, data: bytes) -> tuple[str, str]:
+    """Return the place where reading stopped, and why; msgspec calls some of it truncated that is not."""
+    byte = _BYTE.search(text)
+    if byte is not None:
+        return _shown(data, int(byte[1])), f"can't be read: {text}"
+    if not data.strip():
+        return "", "is empty, where JSON is expected"
+    if len(data) <= EXPLAINED_BYTES_MAX and _HALF_PAIR.search(data):
+        try:
+            json.loads(data, parse_int=str, parse_float=str)
+        except (ValueError, RecursionError):
+            pass
+        else:
+            return (
+                "\\ud800 to \\udfff",
+                "stands alone: such an escape is half of a character, its other half is missing",
+            )
+    return _shown(data, max(0, len(data) - _SHOWN_BYTES)), f"can't be read: {text} (byte {len(data)})"
+
+
+def _shown(data: bytes, start: int) -> str:
+    return data[start : start + _SHOWN_BYTES].decode("utf-8", "replace")
+
+
+def _value_at(data: bytes, pointer: str) -> str | None:
+    """Return the value at a JSON pointer as JSON, or None if the text is too long for a second reading."""
+    if not data or len(data) > EXPLAINED_BYTES_MAX:
+        return None
+    try:
+        value = _decode_any(data)
+        for step in pointer.split("/")[1:]:
+            value = value[int(step)] if isinstance(value, list) else value[step]
+    except (*READ_ERRORS, LookupError, TypeError, ValueError):
+        return None
+    return _encode(value)[:_SHOWN_BYTES].decode("utf-8", "replace")
 
 
 class WrongTypeError(InvalidValueError):
-    """A value is missing or of a wrong type; msgspec says what was expected, and shows no value."""
+    """A value is missing, of a wrong type or out of range; msgspec says what was expected, and shows no value."""
 
-    def __init__(self, field: str, reason: str) -> None:
+    def __init__(self, field: str, reason: str, shown: str | None = None) -> None:
         super().__init__(field, "", reason)
-        self.args = (f"{field}: {reason}",)
+        self.args = (f"{field}: {reason}" if shown is None else f"{field}: {reason}, found {shown}",)
 
 
 READ_ERRORS: Final = (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -1,6 +1,7 @@
 """Moments and durations as the API writes them.
 
-A moment is ISO-8601 in UTC with milliseconds, `2026-11-21T09:30:00.123Z`. A duration in a request is ISO-8601
+A moment is ISO-8601, in answers in UTC with milliseconds, `2026-11-21T09:30:00.123Z`; in a request it may have another
+offset, `2026-11-21T11:30:00+02:00`. A duration in a request is ISO-8601
 (`PT1M30S`) or a number with a unit (`500ms`, `10s`, `2m`, `1h`, `1d`); in answers it is integer milliseconds.
 """
 
@@ -12,7 +13,10 @@ from gantry.model.errors import InvalidValueError
 
 DURATION_MS_MAX: Final = 366 * 86_400_000
 
-_TIME = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(Z|[+-]00:00)", re.ASCII)
+_TIME = re.compile(r"(\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2})(?:\.(\d{1,9}))?(?:Z|([+-])(\d{2}):(\d{2}))", re.ASCII)
+_BARE_PLUS = re.compile(r" \d{2}:\d{2}\Z", re.ASCII)
+_OFFSET_HOURS_MAX = 18
+_MINUTES_MAX = 59
 _SHORT = re.compile(r"(\d{1,12})(ms|s|m|h|d)", re.ASCII)
 _ISO = re.compile(
     r"P(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})(?:\.(\d{1,9}))?S)?)?", re.ASCII
@@ -44,16 +48,22 @@ def parse_time_ms(text: str, field: str) -> int:
     """Return a moment in ms since 1970; what is finer is cut off.
 
     Raises:
-        InvalidValueError: It is not ISO-8601 in UTC, or no such moment exists.
+        InvalidValueError: It is not ISO-8601 with an offset from UTC, or no such moment exists.
     """
     match = _TIME.fullmatch(text)
     if match is None:
-        raise InvalidValueError(field, text, "is not an ISO-8601 time in UTC such as 2026-11-21T09:30:00.123Z")
+        hint = "; in a query + is written %2B" if _BARE_PLUS.search(text) else ""
+        reason = f"is not an ISO-8601 time such as 2026-11-21T09:30:00.123Z or 2026-11-21T11:30:00+02:00{hint}"
+        raise InvalidValueError(field, text, reason)
+    sign, hours, minutes = match[3], int(match[4] or 0), int(match[5] or 0)
+    if hours > _OFFSET_HOURS_MAX or minutes > _MINUTES_MAX:
+        raise InvalidValueError(field, text, "is no moment: no place on earth has that offset")
     try:
         moment = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
     except ValueError as error:
         raise InvalidValueError(field, text, f"is no moment: {error}") from None
-    return int(moment.timestamp()) * 1_000 + int((match[2] or "0").ljust(3, "0")[:3])
+    ahead_s = (hours * 60 + minutes) * (-60 if sign == "-" else 60)
+    return (int(moment.timestamp()) - ahead_s) * 1_000 + int((match[2] or "0").ljust(3, "0")[:3])
 
 
 def parse_duration_ms(text: str, field: str, *, max_ms: int = DURATION_MS_MAX) -> int:

@@ -160,6 +160,12 @@ class Brokers:
             raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} has no master just now", field="broker")
         return found.master_address
 
+    async def find(self, find_one: Callable[[str], Awaitable[T | None]], *, fresh: bool = False) -> Asked[T]:
+        """Ask all for something that not all have; `answers` is of those that have it. Arguments and errors as `ask`."""
+        asked = await self.ask(find_one, fresh=fresh)
+        there = {broker: found for broker, found in asked.answers.items() if found is not None}
+        return Asked(there, asked.failures, asked.heard)
+
     async def ask(
         self, ask_one: Callable[[str], Awaitable[T]], among: Iterable[str] | None = None, *, fresh: bool = False
     ) -> Asked[T]:

@@ -8,6 +8,7 @@ While Postgres is away only the brokers' side is known; it is shown with `"metad
 """
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic
@@ -16,23 +17,25 @@ import msgspec
 
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError
+from gantry.model.route import BrokerData
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
+from services.gateway.db.errors import ChangedMeanwhileError
 from services.gateway.db.models import ConfigState
-from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, Expectation
+from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, Expectation, PutResult
 from services.gateway.errors import (
     BROKER_UNAVAILABLE,
+    CONFLICT,
     RESERVED_NAME,
     UNKNOWN_BROKER,
-    UNKNOWN_TOPIC,
     ProblemError,
-    topic_hint,
 )
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
 from services.gateway.schemas.times import format_moment
 from services.gateway.usecases.brokers import Asked, Brokers, no_broker
-from services.gateway.usecases.kinds import ConfigRow, Kind, Present, Wanted
+from services.gateway.usecases.kinds import Change, ConfigRow, Kind, Present, Wanted
 from services.gateway.usecases.metadata import Metadata, is_away
+from services.gateway.usecases.presence import Presence, Row
 from services.gateway.usecases.reconciling import Wanted as WantedRow
 from services.gateway.usecases.reconciling import decide_name, homes_of, still_observed
 
@@ -44,7 +47,13 @@ TABLES_REMEMBERED_MS: Final = 2_000
 
 CONSUME_TIMEOUT_MINUTES: Final = 15
 
+# How often a change is made anew because somebody else's came first.
+WRITES_MAX: Final = 5
+
 Sees = Callable[[str], bool]
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,45 +66,47 @@ class Shown:
 
     @property
     def etag(self) -> str | None:
-        """Return the ETag."""
-        return None if self.version is None else f'"{self.version}"'
+        """Return the ETag: the version, which If-Match asks for, and a digest of what is shown, for If-None-Match."""
+        if self.version is None:
+            return None
+        return f'"{self.version}-{hashlib.blake2b(_encode(self.view), digest_size=4).hexdigest()}"'
 
 
 class Configs(Generic[Present]):
     """What can be done with topics, or with groups; rights are checked by the caller."""
 
     def __init__(
-        self, kind: Kind[Present], metadata: Metadata, brokers: Brokers, engine: ClientEngine, *, clock: Clock
+        self,
+        kind: Kind[Present],
+        metadata: Metadata,
+        brokers: Brokers,
+        engine: ClientEngine,
+        *,
+        presence: Presence[Present],
+        clock: Clock,
     ) -> None:
         self._kind = kind
         self._metadata = metadata
         self._brokers = brokers
         self._engine = engine
+        self._presence = presence
         self._clock = clock
         self._tables: tuple[int, Asked[Mapping[str, Present]]] | None = None
         self._tables_lock = asyncio.Lock()
 
-    async def put(self, name: str, wanted: Wanted[Present], expect: Expectation, actor: Actor) -> Shown:
-        """Create or change one.
+    async def put(self, name: str, change: Change[Present], expect: Expectation, actor: Actor) -> Shown:
+        """Create one, or change what is named of it.
 
         Raises:
             InvalidValueError: The name or a value can't be used.
-            ProblemError: 403: the name belongs to the system; 404: a broker that is named does not exist; 412: it is not as
-                expected; 503: Postgres or all of the brokers are away.
+            ProblemError: 403: the name belongs to the system; 404: a broker that is named does not exist; 409: it would hide
+                messages; 412: it is not as expected; 503: Postgres or all of the brokers are away.
         """
-        wanted.check()
         sets = await self._check_name(name)
         if not sets:
             # Which names are brokers' own, and whether those that are named exist, nobody can say.
             raise no_broker()
-        row = await self._row(name)
-        unknown = [broker for broker in _named_brokers(wanted) if broker not in sets]
-        known_before = {} if row is None else row.observed
-        if any(broker not in known_before for broker in unknown):
-            raise ProblemError(UNKNOWN_BROKER, f"/brokers: {', '.join(unknown)} are not registered", field="/brokers")
-        config = msgspec.to_builtins(wanted)
-        async with self._metadata.transaction() as session:
-            result = await self._kind.repository(session).put(name, config, actor=actor, expect=expect)
+        wanted, result = await self._write(name, change, sets, expect, actor)
         self._tables = None
         asked = await self._apply(name, wanted)
         await self._note(name, result.row, asked)
@@ -113,29 +124,20 @@ class Configs(Generic[Present]):
     async def get(self, name: str) -> Shown:
         """Show one. Raises ProblemError (404)."""
         self._kind.check_name(name)
-        row, metadata = await self._visible_row(name)
+        state, row = await self._presence.find_row(name)
         asked = await self._find(name)
-        if row is None:
-            if metadata and await self._is_deleting(name):
-                raise self._unknown(name)
-            if not asked.answers:
-                # It may be on a broker that can't be asked; Postgres knows of all that the reconciler has seen.
-                if metadata:
-                    asked.require_heard()
-                else:
-                    asked.require_any()
-                raise self._unknown(name)
-        return self._show(name, row, asked, metadata=metadata)
+        if row is None and (state is Row.DELETING or not asked.answers):
+            raise self._presence.problem_of(name, state, asked)
+        return self._show(name, row, asked, metadata=state is not Row.AWAY)
 
     async def require(self, name: str) -> None:
-        """Raise ProblemError (404) where no broker that answers has it."""
+        """Raise ProblemError (404; 503 where it exists or may exist) unless a broker that answers has it."""
         asked = await self._find(name)
         if not asked.answers:
-            asked.require_any()
-            raise self._unknown(name)
+            raise self._presence.problem_of(name, (await self._presence.find_row(name))[0], asked)
 
-    async def consume_timeout_ms(self, name: str) -> int:
-        """Return how long a consumer of the group may take over a message; the default for a group that is new.
+    async def consume_timeout_ms(self, name: str) -> int | None:
+        """Return how long a consumer of the group may take over a message; None for a group that no broker has.
 
         Raises:
             ProblemError: 503: no broker can say.
@@ -145,7 +147,7 @@ class Configs(Generic[Present]):
         minutes = [
             getattr(there, "consume_timeout_minute", CONSUME_TIMEOUT_MINUTES) for there in asked.answers.values()
         ]
-        return min(minutes, default=CONSUME_TIMEOUT_MINUTES) * 60_000
+        return min(minutes) * 60_000 if minutes else None
 
     async def delete(self, name: str, expect: Expectation, actor: Actor) -> None:
         """Delete one, from all brokers that can be reached now, and from the others when they are back.
@@ -157,7 +159,7 @@ class Configs(Generic[Present]):
         present = await self._find(name)
         async with self._metadata.transaction() as session:
             repository = self._kind.repository(session)
-            if present.answers and await repository.get(name) is None and not await self._is_deleting(name):
+            if present.answers and await repository.find(name) is None:
                 # Made on a broker directly and not seen by the reconciler yet.
                 sets = frozenset(await self._brokers.sets())
                 config = self._kind.adopted(present.answers, sets)
@@ -165,8 +167,7 @@ class Configs(Generic[Present]):
                 await repository.adopt(name, config, observed=observed)
             row = await repository.mark_deleting(name, actor=actor, expect=expect)
         if row is None:
-            present.require_any()
-            raise self._unknown(name)
+            raise self._presence.problem_of(name, (await self._presence.find_row(name))[0], present)
         self._tables = None
         dropped = await self._brokers.ask(lambda address: self._drop(address, name), fresh=True)
         await self._kind.after_drop(name)
@@ -206,7 +207,41 @@ class Configs(Generic[Present]):
 
     # Inside
 
-    async def _check_name(self, name: str) -> Mapping[str, Any]:
+    async def _write(
+        self, name: str, change: Change[Present], sets: Mapping[str, BrokerData], expect: Expectation, actor: Actor
+    ) -> tuple[Wanted[Present], PutResult[Any]]:
+        """Write the settings after a change, which is made again over what others have written meanwhile."""
+        for _ in range(WRITES_MAX):
+            row = await self._row(name)
+            asked = await self._find(name)
+            base: Any = None
+            if row is not None:
+                base = self._kind.read_settings(row.config)
+            elif (await self._presence.find_row(name))[0] is Row.DELETING:
+                asked = Asked({}, asked.failures, asked.heard)
+            elif asked.answers:
+                # Made on a broker directly and not seen by the reconciler yet.
+                base = self._kind.read_settings(self._kind.adopted(asked.answers, frozenset(sets)))
+            wanted = change.over(base)
+            wanted.check()
+            unknown = [broker for broker in _named_brokers(wanted) if broker not in sets]
+            known_before = {} if row is None else row.observed
+            if any(broker not in known_before for broker in unknown):
+                detail = f"/brokers: {', '.join(unknown)} are not registered"
+                raise ProblemError(UNKNOWN_BROKER, detail, field="/brokers")
+            await self._kind.refuse_hiding(name, change, base, asked)
+            try:
+                async with self._metadata.transaction() as session:
+                    over = None if row is None else row.config
+                    config = msgspec.to_builtins(wanted)
+                    repository = self._kind.repository(session)
+                    return wanted, await repository.put(name, config, actor=actor, expect=expect, over=over)
+            except ChangedMeanwhileError:
+                continue
+        detail = f"{self._kind.name}: {name} is changed by others all the time"
+        raise ProblemError(CONFLICT, detail, field=self._kind.name, retryable=True)
+
+    async def _check_name(self, name: str) -> Mapping[str, BrokerData]:
         self._kind.check_name(name)
         sets = await self._brokers.sets()
         if self._kind.is_system(name, sets):
@@ -219,19 +254,6 @@ class Configs(Generic[Present]):
         async with self._metadata.transaction() as session:
             row: ConfigRow | None = await self._kind.repository(session).get(name)
             return row
-
-    async def _visible_row(self, name: str) -> tuple[ConfigRow | None, bool]:
-        try:
-            return await self._row(name), True
-        except ProblemError as error:
-            if not is_away(error):
-                raise
-            return None, False
-
-    async def _is_deleting(self, name: str) -> bool:
-        async with self._metadata.transaction() as session:
-            rows = await self._kind.repository(session).unsettled()
-        return any(row.name == name and row.state == ConfigState.DELETING for row in rows)
 
     async def _rows_after(
         self, after: str, count: int, is_shown: Callable[[str], bool]
@@ -265,9 +287,7 @@ class Configs(Generic[Present]):
             return self._tables[1]
 
     async def _find(self, name: str) -> Asked[Present]:
-        asked = await self._brokers.ask(lambda address: self._kind.find(address, name))
-        there = {broker: present for broker, present in asked.answers.items() if present is not None}
-        return Asked(there, asked.failures, asked.heard)
+        return await self._brokers.find(lambda address: self._kind.find(address, name))
 
     async def _apply(self, name: str, wanted: Wanted[Present]) -> Asked[Present]:
         async def apply(address: str) -> Present:
@@ -345,16 +365,6 @@ class Configs(Generic[Present]):
             "updated_at": None if row is None else format_moment(row.updated_at),
         }
         return Shown(view, None if row is None else row.version, created)
-
-    def _unknown(self, name: str) -> ProblemError:
-        kind = self._kind
-        if kind.unknown is UNKNOWN_TOPIC:
-            return ProblemError(UNKNOWN_TOPIC, topic_hint(name), field="topic")
-        return ProblemError(
-            kind.unknown,
-            f"group: {name!r} does not exist; PUT /v1/groups/{name.replace('%', '%25')} or its first consumer creates it",
-            field="group",
-        )
 
 
 def _named_brokers(wanted: object) -> list[str]:

@@ -36,11 +36,13 @@ class Health:
         self._keys_loaded = keys_loaded
         self._lock = asyncio.Lock()
         self._seen: tuple[int, dict[str, Any]] | None = None
+        self.is_draining = False
+        """Requests are served, but load balancers should turn to another gateway."""
         self.is_stopping = False
 
     async def readiness(self) -> dict[str, Any]:
         """Return the status and the reasons for anything but `ready`."""
-        if self.is_stopping:
+        if self.is_draining or self.is_stopping:
             return judge([("gateway", "it is stopping", True)])
         async with self._lock:
             now_ms = self._clock.monotonic_ms()

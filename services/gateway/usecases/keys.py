@@ -63,25 +63,13 @@ class Keys:
         """
         async with self._metadata.transaction() as session:
             repository = KeyRepository(session)
-            row = await repository.get(key_id)
-            if row is None:
-                raise _unknown(key_id)
-            if row.revoked_at is None and _rights(row).admin and not await _other_admin(repository, key_id):
+            # Before anything is read: two that revoke each other's key must not both see the other's.
+            if await repository.lock_admins() == [key_id]:
                 raise ProblemError(LAST_ADMIN_KEY, f"id: {key_id} is the last key with the right `admin`", field="id")
-            await repository.revoke(key_id, actor=actor)
+            if await repository.revoke(key_id, actor=actor) is None:
+                raise _unknown(key_id)
         self._keys.remove(key_id)
         self._store.saved()
-
-
-async def _other_admin(repository: KeyRepository, key_id: str) -> bool:
-    after = ""
-    while True:
-        rows = await repository.page(after=after, limit=LIST_LIMIT_MAX, revoked=False)
-        if any(row.id != key_id and _rights(row).admin for row in rows):
-            return True
-        if len(rows) < LIST_LIMIT_MAX:
-            return False
-        after = rows[-1].id
 
 
 def _rights(row: ApiKey) -> Rights:

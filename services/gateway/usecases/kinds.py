@@ -31,8 +31,10 @@ from gantry.remoting.headers.topic import CreateTopicHeader, DeleteTopicHeader, 
 from gantry.runtime.telemetry import logger
 from services.gateway.db.models import Group, Topic
 from services.gateway.db.repositories import ConfigRepository, GroupRepository, TopicRepository
-from services.gateway.errors import UNKNOWN_GROUP, UNKNOWN_TOPIC, ProblemType
+from services.gateway.errors import UNKNOWN_GROUP, UNKNOWN_TOPIC, ProblemError, topic_hint
 from services.gateway.schemas import configs
+from services.gateway.usecases.brokers import Asked
+from services.gateway.usecases.hiding import Hiding
 from services.gateway.usecases.reconciling import Settings
 
 log = logger("gateway.kinds")
@@ -55,11 +57,18 @@ class Wanted(Settings[Present], Protocol[Present]):
         ...
 
 
+class Change(Protocol[Present]):
+    """Settings that somebody changes; those that are not named stay."""
+
+    def over(self, base: Any) -> Wanted[Present]:
+        """Return the settings after the change; `base` None where there are none yet."""
+        ...
+
+
 class Kind(Protocol[Present]):
     """Topics or groups."""
 
     name: str
-    unknown: ProblemType
 
     def repository(self, session: AsyncSession) -> ConfigRepository[Any]:
         """Return the rows."""
@@ -101,8 +110,27 @@ class Kind(Protocol[Present]):
         """Take it from a broker. Raises ClientError."""
         ...
 
+    async def refuse_hiding(self, name: str, change: Change[Present], base: Any, asked: Asked[Present]) -> None:
+        """Raise ProblemError where a change would make messages that are there, or those to come, unreadable.
+
+        Args:
+            name: The name of the topic or group.
+            change: The change.
+            base: The settings that it goes over; None where there are none.
+            asked: The configurations that brokers have under the name now.
+        """
+        ...
+
     def declare(self, name: str, settings: Wanted[Present], homes: Sequence[str]) -> None:
         """Take note of the brokers that hold it or should, whether they are up or not."""
+        ...
+
+    def known_homes(self, name: str) -> frozenset[str]:
+        """Return the brokers that our routes name for it, of whatever age."""
+        ...
+
+    def unknown_problem(self, name: str) -> ProblemError:
+        """Return the problem (404) of a name that does not exist."""
         ...
 
     async def after_put(self, name: str, settings: Wanted[Present], homes: Sequence[str]) -> None:
@@ -118,10 +146,10 @@ class TopicKind:
     """Topics."""
 
     name = "topic"
-    unknown = UNKNOWN_TOPIC
 
     def __init__(self, engine: ClientEngine) -> None:
         self._engine = engine
+        self._hiding = Hiding(engine)
 
     def repository(self, session: AsyncSession) -> ConfigRepository[Any]:
         """Return the rows."""
@@ -178,6 +206,20 @@ class TopicKind:
         """Delete a topic on a broker."""
         await self._engine.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicHeader(topic=name))
 
+    async def refuse_hiding(self, name: str, change: Change[TopicConfig], base: Any, asked: Asked[TopicConfig]) -> None:
+        """Raise ProblemError: 409: a queue is written and not read, or has messages and is no longer read; 503: can't tell."""
+        assert isinstance(change, configs.TopicChange)
+        if not change.allow_hiding:
+            await self._hiding.refuse(name, change, base, asked)
+
+    def known_homes(self, name: str) -> frozenset[str]:
+        """Return the brokers that routes and declarations name for a topic."""
+        return self._engine.known_homes(name)
+
+    def unknown_problem(self, name: str) -> ProblemError:
+        """Return the problem (404) of a topic that does not exist."""
+        return ProblemError(UNKNOWN_TOPIC, topic_hint(name), field="topic")
+
     def declare(self, name: str, settings: Wanted[TopicConfig], homes: Sequence[str]) -> None:
         """Tell our routes where ordering keys belong."""
         self._engine.declare_queues(name, _write_queues(name, settings, homes))
@@ -219,7 +261,6 @@ class GroupKind:
     """Consumer groups."""
 
     name = "group"
-    unknown = UNKNOWN_GROUP
 
     def __init__(self, engine: ClientEngine) -> None:
         self._engine = engine
@@ -269,6 +310,21 @@ class GroupKind:
         """Delete a group and its offsets on a broker."""
         header = DeleteSubscriptionGroupHeader(group_name=name, clean_offset=True)
         await self._engine.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+
+    async def refuse_hiding(
+        self, name: str, change: Change[SubscriptionGroup], base: Any, asked: Asked[SubscriptionGroup]
+    ) -> None:
+        """Do nothing: a group holds no messages."""
+
+    def known_homes(self, name: str) -> frozenset[str]:
+        """Return nothing: no route names a group."""
+        return frozenset()
+
+    def unknown_problem(self, name: str) -> ProblemError:
+        """Return the problem (404) of a group that does not exist."""
+        path = f"/v1/groups/{name.replace('%', '%25')}"
+        detail = f"group: {name!r} does not exist; PUT {path} or its first consumer creates it"
+        return ProblemError(UNKNOWN_GROUP, detail, field="group")
 
     def declare(self, name: str, settings: Wanted[SubscriptionGroup], homes: Sequence[str]) -> None:
         """Do nothing: a group has no queues."""

@@ -9,12 +9,14 @@ from gantry.model.errors import CorruptRecordError, InvalidIdError, RecordError
 from gantry.model.message import StoredMessage
 from gantry.model.messageid import decode_stored_id
 from gantry.model.record import decode_record
+from gantry.model.topic import TopicConfig
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.query import QueryMessageHeader, ViewMessageHeader
 from services.gateway.errors import CORRUPT_RECORD, UNKNOWN_MESSAGE, ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.messages import message_view
 from services.gateway.usecases.brokers import Asked, Brokers, no_broker
+from services.gateway.usecases.presence import Presence
 from services.gateway.usecases.read import QueueReader
 
 # All of time: an index has no order that a narrower one would make use of.
@@ -27,8 +29,17 @@ _SAME_ID_MAX: Final = 64
 class Lookup:
     """Finds messages; the right to a topic is checked by the caller, before or on what was found."""
 
-    def __init__(self, engine: ClientEngine, brokers: Brokers, reader: QueueReader, metrics: GatewayMetrics) -> None:
+    def __init__(
+        self,
+        engine: ClientEngine,
+        brokers: Brokers,
+        reader: QueueReader,
+        metrics: GatewayMetrics,
+        *,
+        topics: Presence[TopicConfig],
+    ) -> None:
         self._engine = engine
+        self._topics = topics
         self._brokers = brokers
         self._reader = reader
         self._metrics = metrics
@@ -45,8 +56,7 @@ class Lookup:
         """
         unasked: ProblemError | None = None
         if topic is not None:
-            route = await self._reader.route(topic)
-            sets = [data.broker_name for data in route.queue_datas]
+            sets = await self._homes(topic)
             asked = await self._query(topic, message_id, _SAME_ID_MAX, sets, unique=True)
             found = [
                 (message, broker)
@@ -68,8 +78,7 @@ class Lookup:
 
     async def by_key(self, topic: str, key: str, *, limit: int, binary: bool, system: bool) -> dict[str, Any]:
         """Return the messages of a topic that have a key, the newest first. Raises ProblemError."""
-        route = await self._reader.route(topic)
-        sets = [data.broker_name for data in route.queue_datas]
+        sets = await self._homes(topic)
         asked = await self._query(topic, key, limit, sets, unique=False)
         asked.require_any()
         candidates = list(_messages(asked))
@@ -105,6 +114,11 @@ class Lookup:
         self._metrics.damaged_records += 1
         raise ProblemError(CORRUPT_RECORD, f"id: {message.stored_id} on {broker} is damaged: {reason}", field="id")
 
+    async def _homes(self, topic: str) -> Iterable[str]:
+        """Return the brokers that may hold messages of a topic: those of the route, and those that are away."""
+        route = await self._reader.route(topic)
+        return {data.broker_name for data in route.queue_datas} | self._engine.known_homes(topic)
+
     async def _by_stored_id(self, stored_id: str) -> tuple[StoredMessage, str]:
         address, physical_offset = decode_stored_id(stored_id)
         # Only compared, never connected to: the address comes from whoever asks.
@@ -116,6 +130,7 @@ class Lookup:
             if wanted in broker.broker_addrs.values():
                 break
         else:
+            await self._topics.require_all_homes()
             raise _unknown(stored_id)
         try:
             response = await self._engine.call(

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from services.gateway.db.engine import Database
+from services.gateway.db.engine import TRANSACTION_TIMEOUT_MS, Database
 from services.gateway.db.errors import (
     AlreadyThereError,
     MetadataUnavailableError,
@@ -26,8 +26,8 @@ class Metadata:
         self.database = database
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncSession]:
-        """Open a transaction that is committed at the end of the block.
+    async def transaction(self, *, within_ms: int = TRANSACTION_TIMEOUT_MS) -> AsyncIterator[AsyncSession]:
+        """Open a transaction that is committed at the end of the block and given up after `within_ms`.
 
         Raises:
             ProblemError: 503: Postgres is away. 412: it is not as the caller expects. 400: Postgres can't keep a value.
@@ -35,7 +35,7 @@ class Metadata:
         if self.database is None:
             raise ProblemError(METADATA_UNAVAILABLE, "metadata: no database is configured")
         try:
-            async with self.database.transaction() as session:
+            async with self.database.transaction(within_ms=within_ms) as session:
                 yield session
         except MetadataUnavailableError as error:
             raise ProblemError(

@@ -1,7 +1,7 @@
-"""What consumer groups have committed, and committing for them."""
+"""Committed offsets of consumer groups, and setting them while nobody of the group is connected."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -16,16 +16,22 @@ from gantry.remoting.bodies.offsets import ConsumerOffsetWrapper
 from gantry.remoting.bodies.queuestates import QueueState
 from gantry.remoting.codes import RequestCode
 from services.gateway.auth.principal import Principal
-from services.gateway.errors import ProblemError, problem_of
+from services.gateway.db.repositories import Actor, AuditRepository
+from services.gateway.errors import MEMBERS_CONNECTED, ProblemError, problem_of
 from services.gateway.schemas.configs import BrokerName
 from services.gateway.schemas.outgoing import QueueNumber
+from services.gateway.schemas.reading import DuplicateError
 from services.gateway.usecases.brokers import Brokers
+from services.gateway.usecases.consumers import Consumers, client_views
+from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.read import QueueReader
 
 COMMITTED: Final = "committed"
 REFUSED: Final = "refused"
 COMMITS_MAX: Final = 1_000
 _COMMITS_AT_ONCE_MAX: Final = 32
+# An error names so many connected members; GET …/clients names all.
+_MEMBERS_NAMED_MAX: Final = 10
 
 
 class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,7 +40,12 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     topic: Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[%|a-zA-Z0-9_-]+\Z")]
     broker: BrokerName
     queue_id: QueueNumber
-    offset: Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,17})\Z")]
+    offset: Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,18})\Z")]
+
+    @property
+    def queue(self) -> MessageQueue:
+        """Return the queue."""
+        return MessageQueue(self.topic, self.broker, self.queue_id)
 
 
 class Commits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,13 +54,26 @@ class Commits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offsets: Annotated[list[Commit], Meta(min_length=1, max_length=COMMITS_MAX)]
 
 
+def refuse_twice(commits: Sequence[Commit]) -> None:
+    """Raise DuplicateError where two of the commits are for one queue."""
+    first: dict[MessageQueue, int] = {}
+    for index, commit in enumerate(commits):
+        if first.setdefault(commit.queue, index) != index:
+            shown = f"{commit.topic}/{commit.broker}/{commit.queue_id}"
+            raise DuplicateError(f"/offsets/{index}", shown, f"is the queue of /offsets/{first[commit.queue]}, too")
+
+
 class GroupOffsets:
     """Reads and writes offsets of groups; the right to the group is checked by the caller."""
 
-    def __init__(self, engine: ClientEngine, brokers: Brokers, reader: QueueReader) -> None:
+    def __init__(
+        self, engine: ClientEngine, brokers: Brokers, reader: QueueReader, consumers: Consumers, metadata: Metadata
+    ) -> None:
         self._engine = engine
         self._brokers = brokers
         self._reader = reader
+        self._consumers = consumers
+        self._metadata = metadata
         self._offsets = Offsets(engine)
 
     async def of_topic(self, group: str, topic: str) -> list[dict[str, Any]]:
@@ -101,40 +125,88 @@ class GroupOffsets:
             ]
         return items
 
-    async def commit(
-        self, group: str, commits: Sequence[Commit], principal: Principal, request_id: str
-    ) -> dict[str, Any]:
-        """Commit offsets and return a result for each, in their order; one that is refused does not cost the others."""
+    async def commit(self, group: str, commits: Sequence[Commit], principal: Principal, actor: Actor) -> dict[str, Any]:
+        """Set offsets and return a result for each, in their order; one that is refused does not cost the others.
+
+        A member of the group that is connected would commit over them from where it is, so nothing is changed then. One that
+        connects between the look and the change may still do so.
+
+        Raises:
+            DuplicateError: A queue is named twice.
+            ProblemError: 409: members are connected; 503: a broker can't say whether any is, or Postgres is away, without
+                which nobody would learn who changed what. Nothing was changed.
+        """
+        refuse_twice(commits)
+        results: list[dict[str, Any]] = [{**msgspec.to_builtins(commit)} for commit in commits]
         room = asyncio.Semaphore(_COMMITS_AT_ONCE_MAX)
 
-        async def commit_one(index: int, commit: Commit) -> dict[str, Any]:
-            shown: dict[str, Any] = {
-                "topic": commit.topic,
-                "broker": commit.broker,
-                "queue_id": commit.queue_id,
-                "offset": commit.offset,
-            }
-            try:
-                async with room:
-                    await self._commit(group, commit, principal, f"/offsets/{index}")
-            except (ProblemError, ClientError, InvalidValueError) as error:
-                return {**shown, "outcome": REFUSED, "problem": problem_of(error).to_dict(request_id)}
-            return {**shown, "outcome": COMMITTED}
+        async def each(work: Callable[[int], Awaitable[None]], indexes: Iterable[int]) -> None:
+            async def one(index: int) -> None:
+                try:
+                    async with room:
+                        await work(index)
+                except (ProblemError, ClientError, InvalidValueError) as error:
+                    results[index] |= {"outcome": REFUSED, "problem": problem_of(error).to_dict(actor.request_id or "")}
 
-        results = await asyncio.gather(*(commit_one(index, commit) for index, commit in enumerate(commits)))
+            await asyncio.gather(*(one(index) for index in indexes))
+
+        before: dict[int, int | None] = {}
+
+        async def look(index: int) -> None:
+            before[index] = await self._check(group, commits[index], principal, f"/offsets/{index}")
+
+        async def write(index: int) -> None:
+            async with self._reader.explained(commits[index].topic):
+                await self._offsets.commit_offset(group, commits[index].queue, int(commits[index].offset))
+            results[index]["outcome"] = COMMITTED
+
+        await each(look, range(len(commits)))
+        await self._require_nobody(group)
+        await self._record(group, {index: (commits[index], before[index]) for index in sorted(before)}, actor)
+        await each(write, sorted(before))
         committed = sum(result["outcome"] == COMMITTED for result in results)
-        return {"results": list(results), "committed": committed, "refused": len(results) - committed}
+        return {"results": results, "committed": committed, "refused": len(results) - committed}
 
-    async def _commit(self, group: str, commit: Commit, principal: Principal, at: str) -> None:
+    async def _check(self, group: str, commit: Commit, principal: Principal, at: str) -> int | None:
+        """Return what the group has committed on a queue so far, once it is clear that it may commit this."""
         if not principal.is_admin:
             principal.require_consume(commit.topic, group)
-        queue = MessageQueue(commit.topic, commit.broker, commit.queue_id)
+        queue = commit.queue
         await self._reader.check_queue(queue)
-        offset, end = int(commit.offset), await self._offsets.max_offset(queue)
-        if offset > end:
-            # Messages that come later would never be consumed.
-            raise InvalidValueError(f"{at}/offset", commit.offset, f"is beyond the end of the queue, {end}")
-        await self._offsets.commit_offset(group, queue, offset)
+        async with self._reader.explained(commit.topic):
+            end = await self._offsets.max_offset(queue)
+            if int(commit.offset) > end:
+                # Messages that come later would never be consumed.
+                raise InvalidValueError(f"{at}/offset", commit.offset, f"is beyond the end of the queue, {end}")
+            return await self._offsets.committed_offset(group, queue)
+
+    async def _require_nobody(self, group: str) -> None:
+        asked = await self._consumers.connections(group)
+        if not asked.is_complete:
+            raise asked.problem()
+        members = [view["client_id"] for view in client_views(asked.answers)]
+        if members:
+            named = ", ".join(members[:_MEMBERS_NAMED_MAX])
+            more = f" and {len(members) - _MEMBERS_NAMED_MAX} more" if len(members) > _MEMBERS_NAMED_MAX else ""
+            raise ProblemError(
+                MEMBERS_CONNECTED,
+                f"group: {group} is consumed by members that are connected and would commit over these offsets: {named}{more}",
+                field="group",
+            )
+
+    async def _record(self, group: str, changes: Mapping[int, tuple[Commit, int | None]], actor: Actor) -> None:
+        """Write to the audit trail which offsets are about to change, and from what."""
+        changed = [(commit, old) for commit, old in changes.values() if old != int(commit.offset)]
+        if not changed:
+            return
+        after = {"offsets": [msgspec.to_builtins(commit) for commit, _ in changed]}
+        before = {
+            "offsets": [
+                {**msgspec.to_builtins(commit), "offset": None if old is None else str(old)} for commit, old in changed
+            ]
+        }
+        async with self._metadata.transaction() as session:
+            AuditRepository(session).record(actor, "group.offsets", "group", group, before=before, after=after)
 
     async def _table(self, address: str) -> dict[str, dict[int, int]]:
         response = await self._engine.call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)

@@ -1,8 +1,9 @@
 """Reading queues without consuming: messages from an offset, the queues of a topic, the offset of a moment."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from gantry.client.backlog import Backlog
 from gantry.client.consumer.offsets import Offsets
@@ -15,22 +16,37 @@ from gantry.model.message import MessageQueue, StoredMessage
 from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, TOPIC_LENGTH_MAX, check_topic
 from gantry.model.record import decode_record
 from gantry.model.route import TopicRoute
-from gantry.model.topic import Perm
+from gantry.model.topic import Perm, TopicConfig
 from gantry.remoting.bodies.queuestates import QueueState
 from gantry.remoting.codes import ResponseCode
 from gantry.runtime.clock import Clock
-from services.gateway.errors import BROKER_UNAVAILABLE, UNKNOWN_QUEUE, ProblemError, problem_of
+from services.gateway.errors import UNKNOWN_QUEUE, ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.messages import message_view
 from services.gateway.schemas.times import format_time
-from services.gateway.usecases.brokers import Asked, Brokers, no_broker
-from services.gateway.usecases.kinds import TopicKind
+from services.gateway.usecases.arrivals import WAIT_SLICE_MS, Arrivals
+from services.gateway.usecases.brokers import Asked, Brokers
+from services.gateway.usecases.fairgate import FairGate
+from services.gateway.usecases.presence import Presence
 from services.gateway.usecases.send import no_name_server
 
 # Brokers have it from their start and let it pull everything; nothing is ever committed for it.
 READER_GROUP: Final = "TOOLS_CONSUMER"
-# A wait is made of several, so that a gateway that stops does not have to wait for it.
-WAIT_SLICE_MS: Final = 5_000
+# Each may find a message of 4 MiB, which takes four times as much until its answer is written.
+FETCHES_AT_ONCE: Final = 16
+
+
+class Caller(Protocol):
+    """Who reads."""
+
+    @property
+    def key_id(self) -> str:
+        """Return the id of the key."""
+        ...
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a block in which the request waits. Entering raises ProblemError (429, 503): too many wait already."""
+        ...
 
 
 @dataclass(slots=True)
@@ -52,14 +68,19 @@ class QueueReader:
         metrics: GatewayMetrics,
         *,
         clock: Clock,
+        topics: Presence[TopicConfig],
         is_stopping: Callable[[], bool],
     ) -> None:
         self._engine = engine
+        self._topics = topics
         self._brokers = brokers
         self._metrics = metrics
         self._clock = clock
         self._is_stopping = is_stopping
         self._puller = PullConsumer(engine, READER_GROUP)
+        self._arrivals = Arrivals(self._puller)
+        # A gate for each broker: readers of one that hangs don't hold up those of another.
+        self._gates: dict[str, FairGate] = {}
         self._offsets = Offsets(engine)
         self._backlog = Backlog(engine)
 
@@ -73,28 +94,43 @@ class QueueReader:
         expression: str,
         binary: bool,
         system: bool,
+        caller: Caller,
     ) -> dict[str, Any]:
         """Read messages, waiting up to `wait_ms` where there is none yet.
 
         Raises:
             InvalidValueError: The name or the expression can't be used.
-            ProblemError: 404: there is no such topic, broker or queue. 503, 504: it can't be read just now.
+            ProblemError: 404: there is no such topic, broker or queue. 429: the caller waits too often already. 503,
+                504: it can't be read just now.
             ClientError: The broker refuses.
         """
         await self.check_queue(queue)
         subscription = parse_tag_expression(queue.topic, expression, self._clock.now_ms())
         deadline_ms = self._clock.monotonic_ms() + wait_ms
-        while True:
-            left_ms = 0 if self._is_stopping() else max(0, deadline_ms - self._clock.monotonic_ms())
-            result = await self._puller.pull(
-                queue,
-                offset,
-                max_messages=limit,
-                expression=subscription,
-                suspend_ms=min(left_ms, WAIT_SLICE_MS),
-            )
-            if result.status is not PullStatus.NO_NEW_MSG or left_ms <= 0 or result.next_offset > offset:
-                return self._view(queue, offset, result, binary=binary, system=system)
+        gate = self._gates.setdefault(queue.broker_name, FairGate(FETCHES_AT_ONCE))
+        async with self.explained(queue.topic):
+            while True:
+                async with gate.enter(caller.key_id):
+                    result = await self._puller.pull(queue, offset, max_messages=limit, expression=subscription)
+                    left_ms = deadline_ms - self._clock.monotonic_ms()
+                    is_empty = result.status is PullStatus.NO_NEW_MSG and result.next_offset <= offset
+                    if not is_empty or left_ms <= 0 or self._is_stopping():
+                        return self._view(queue, offset, result, binary=binary, system=system)
+                with caller.waiting():
+                    has_news = await self._wait(queue, offset, subscription, deadline_ms)
+                if not has_news:
+                    return self._view(queue, offset, result, binary=binary, system=system)
+
+    async def _wait(self, queue: MessageQueue, offset: int, subscription: SubscriptionData, deadline_ms: int) -> bool:
+        """Return whether something came before the deadline."""
+        while (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0 and not self._is_stopping():
+            if await self._arrivals.wait(queue, offset, subscription, min(left_ms, WAIT_SLICE_MS)):
+                return True
+        return False
+
+    async def close(self) -> None:
+        """End what waits at brokers."""
+        await self._arrivals.close()
 
     async def queues(self, topic: str) -> dict[str, Any]:
         """List a topic's queues with their offsets. Raises ProblemError."""
@@ -125,7 +161,8 @@ class QueueReader:
     async def find_offset(self, queue: MessageQueue, at_ms: int, boundary: str) -> str:
         """Return the offset of a moment. Raises ProblemError, ClientError."""
         await self.check_queue(queue)
-        return str(max(0, await self._offsets.search_offset(queue, at_ms, boundary.upper())))
+        async with self.explained(queue.topic):
+            return str(max(0, await self._offsets.search_offset(queue, at_ms, boundary.upper())))
 
     async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
         """Return where a topic is.
@@ -139,25 +176,30 @@ class QueueReader:
             try:
                 return await self._engine.route(topic, refresh=refresh)
             except NoRouteError:
-                await self.require_all_registered(topic)
+                problem = await self._topics.absence(topic)
+            try:
                 # Those that were missing a moment ago may have told name servers meanwhile.
                 return await self._engine.route(topic, refresh=True)
-        except NoRouteError as error:
-            raise problem_of(error) from None
+            except NoRouteError:
+                raise problem from None
         except ClientError as error:
             raise no_name_server(error) from None
 
-    async def require_all_registered(self, topic: str) -> None:
-        """Raise ProblemError (503) where a broker that name servers do not name just now may have a topic they do not know."""
-        if not await self._brokers.sets(fresh=True):
-            raise no_broker()
-        topics = TopicKind(self._engine)
-        asked = await self._brokers.ask(lambda address: topics.find(address, topic), await self._brokers.missing())
-        if asked.failures:
-            raise asked.problem()
-        for broker, found in asked.answers.items():
-            if found is not None:
-                raise ProblemError(BROKER_UNAVAILABLE, f"broker {broker}: is not registered just now", field="topic")
+    @asynccontextmanager
+    async def explained(self, topic: str) -> AsyncIterator[None]:
+        """Turn a topic's disappearance within the block into what it means.
+
+        Raises:
+            ProblemError: 404: there is no such topic any more; 503: its broker is away.
+        """
+        try:
+            yield
+        except NoRouteError:
+            raise await self._topics.absence(topic) from None
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            raise await self._topics.absence(topic) from None
 
     async def check_queue(self, queue: MessageQueue) -> None:
         """Raise ProblemError (404) unless the topic has the queue for reading."""
@@ -168,6 +210,7 @@ class QueueReader:
                     return
         if all(data.broker_name != queue.broker_name for data in route.queue_datas):
             # Tells a broker that is away from one that never was.
+            await self._topics.require_not_away(queue.topic, queue.broker_name)
             await self._brokers.require_registered(queue.broker_name)
         raise ProblemError(
             UNKNOWN_QUEUE,

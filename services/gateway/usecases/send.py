@@ -9,10 +9,10 @@ Concurrency: the event loop's thread, any number of calls at once. A call that i
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Final, Protocol
 
-from gantry.client.errors import ClientError, NoRouteError
+from gantry.client.errors import BrokerError, ClientError, NoRouteError, Outcome, SendError
 from gantry.client.routecache import PublishInfo
 from gantry.client.sendrequest import Placement
 from gantry.client.sendrequest import Prepared as Frame
@@ -21,6 +21,7 @@ from gantry.model.message import MessageQueue
 from gantry.model.names import NOT_ALLOWED_SEND_TOPICS, check_topic, is_dlq_topic, is_retry_topic, is_system_topic
 from gantry.model.names import TRACE_TOPIC as OPEN_SYSTEM_TOPIC
 from gantry.model.uniqkey import UniqueKeyMaker
+from gantry.remoting.codes import ResponseCode
 from services.gateway.errors import (
     BROKER_ERROR,
     BROKER_TIMEOUT,
@@ -88,6 +89,18 @@ class Routes(Protocol):
         ...
 
 
+class Topics(Protocol):
+    """Tells a topic that does not exist from one whose brokers are away (presence.py)."""
+
+    async def absence(self, name: str) -> ProblemError:
+        """Return the problem of a topic without a route: 404 or 503."""
+        ...
+
+    async def require_not_away(self, name: str, broker: str) -> None:
+        """Raise ProblemError (503) where the broker may hold the topic and is away."""
+        ...
+
+
 class SendMessages:
     """Sends for everybody: REST and WebSocket."""
 
@@ -98,7 +111,7 @@ class SendMessages:
         ids: UniqueKeyMaker,
         metrics: GatewayMetrics,
         *,
-        require_all_registered: Callable[[str], Awaitable[None]],
+        topics: Topics,
     ) -> None:
         """Make one.
 
@@ -107,14 +120,13 @@ class SendMessages:
             routes: Knows where topics are.
             ids: Makes unique keys.
             metrics: Where messages are counted by outcome.
-            require_all_registered: Raises ProblemError (503) where a topic that name servers do not know may be on a broker
-                that they do not name just now.
+            topics: Says why a topic or its broker is not there.
         """
         self._sender = sender
         self._routes = routes
         self._ids = ids
         self._metrics = metrics
-        self._require_all_registered = require_all_registered
+        self._topics = topics
         self._checked: set[str] = set()
         # Hashing a key takes as long as everything else that is done to its message.
         self._key_queues: dict[str, tuple[PublishInfo | None, dict[str, MessageQueue]]] = {}
@@ -163,7 +175,7 @@ class SendMessages:
             else:
                 (result,) = result_views(await self._sender.send_prepared(frame, queue=queue))
         except ClientError as error:
-            raise self._refused(error, prepared) from None
+            raise await self._refused(topic, error, prepared) from None
         self._metrics.sent[result["outcome"]] += 1
         return result
 
@@ -201,16 +213,23 @@ class SendMessages:
         by_queue: dict[MessageQueue, list[int]] = {}
         one_way: list[tuple[int, MessageQueue | None]] = []
         make_id = iter(self._ids.make_many(len(call.items))).__next__
+        prepared_bytes = 0
         for index, item in enumerate(call.items):
+            if prepared_bytes > _PREPARED_BYTES_AT_ONCE_MAX:
+                # A thousand messages with all the properties they may have take a fifth of a second.
+                prepared_bytes = 0
+                await asyncio.sleep(0)
             try:
                 if isinstance(item, InvalidValueError):
                     raise item
                 prepared = prepare(item, make_id)
+                prepared_bytes += len(prepared.properties)
                 call.add(index, prepared)
                 queue = None
                 if prepared.ordering_key is not None or prepared.queue is not None:
                     queue = await self._queue_of(call.topic, info, prepared, at=f"/messages/{index}")
             except (InvalidValueError, ProblemError) as error:
+                prepared_bytes += _REFUSED_BYTES
                 call.refuse(index, problem_of(placed_error(error, item, index), outcome=NOT_STORED))
                 continue
             if prepared.one_way:
@@ -242,7 +261,7 @@ class SendMessages:
                     await self._send_frame(call, queue, [index])
                 return
             for index in indexes:
-                call.refuse(index, self._refused(error, call.prepared[index], count=False))
+                call.refuse(index, await self._refused(call.topic, error, call.prepared[index], count=False))
             return
         for index, result in zip(indexes, result_views(placement, binary=call.binary), strict=True):
             call.results[index] = result
@@ -252,7 +271,7 @@ class SendMessages:
         try:
             await self._sender.send_prepared_one_way(single_frame(call.topic, prepared), queue=queue)
         except ClientError as error:
-            call.refuse(index, self._refused(error, prepared, count=False))
+            call.refuse(index, await self._refused(call.topic, error, prepared, count=False))
         else:
             call.results[index] = {"outcome": UNKNOWN, "message_id": prepared.message_id}
 
@@ -263,7 +282,16 @@ class SendMessages:
         if prepared.queue is None:
             return None
         queue = MessageQueue(topic, prepared.queue.broker, prepared.queue.id)
-        if queue not in info.key_queues and queue not in (await self._find_route(topic, refresh=True)).key_queues:
+        if (
+            queue not in info.key_queues
+            and queue not in (known := await self._find_route(topic, refresh=True)).key_queues
+        ):
+            if all(queue.broker_name != each.broker_name for each in known.key_queues):
+                try:
+                    await self._topics.require_not_away(topic, queue.broker_name)
+                except ProblemError as problem:
+                    problem.outcome = NOT_STORED
+                    raise
             raise ProblemError(
                 UNKNOWN_QUEUE,
                 f"{at}/queue: {queue.broker_name!r} has no queue {queue.queue_id} of topic {topic} to write to",
@@ -295,19 +323,21 @@ class SendMessages:
             try:
                 return await self._routes.publish_info(topic, refresh=refresh)
             except NoRouteError:
-                await self._require_all_registered(topic)
+                problem = await self._topics.absence(topic)
+            try:
                 # Those that were missing a moment ago may have told name servers meanwhile.
                 return await self._routes.publish_info(topic, refresh=True)
-        except ProblemError as problem:
-            problem.outcome = NOT_STORED
-            raise
-        except NoRouteError as error:
-            raise problem_of(error, outcome=NOT_STORED) from None
+            except NoRouteError:
+                problem.outcome = NOT_STORED
+                raise problem from None
         except ClientError as error:
             raise no_name_server(error, outcome=NOT_STORED) from None
 
-    def _refused(self, error: ClientError, prepared: Prepared, *, count: bool = True) -> ProblemError:
-        problem = problem_of(error, outcome=NOT_STORED)
+    async def _refused(self, topic: str, error: ClientError, prepared: Prepared, *, count: bool = True) -> ProblemError:
+        if isinstance(error, SendError) and error.outcome is Outcome.NOT_STORED and _misses_topic(error.cause):
+            problem = problem_of(await self._topics.absence(topic), outcome=NOT_STORED)
+        else:
+            problem = problem_of(error, outcome=NOT_STORED)
         if problem.outcome == UNKNOWN:
             problem.message_id = prepared.message_id
         if count:
@@ -321,6 +351,12 @@ class SendMessages:
         self._metrics.sent_bytes += sum([len(prepared.body) for prepared in call.prepared.values()])
 
 
+def _misses_topic(error: ClientError) -> bool:
+    """Say whether an attempt ended because the topic was not where it was sent to."""
+    missed = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
+    return missed or isinstance(error, NoRouteError)
+
+
 def no_name_server(error: ClientError, *, outcome: str | None = None) -> ProblemError:
     """Return the problem of a route that nobody could be asked for."""
     from_client = problem_of(error, outcome=outcome)
@@ -328,6 +364,10 @@ def no_name_server(error: ClientError, *, outcome: str | None = None) -> Problem
         return from_client
     return ProblemError(NAMESRV_UNAVAILABLE, from_client.detail, outcome=outcome)
 
+
+# About 5 ms of work. A refused message counts as if it had been long: what it took is not known.
+_PREPARED_BYTES_AT_ONCE_MAX: Final = 64 * 1024
+_REFUSED_BYTES: Final = 1_024
 
 _NO_ANSWER_KINDS: Final = (BROKER_UNAVAILABLE, BROKER_TIMEOUT, BROKER_ERROR, TOO_MANY)
 

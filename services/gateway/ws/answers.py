@@ -7,9 +7,10 @@ from msgspec import UNSET
 
 from services.gateway.errors import CORRUPT_RECORD, RECEIPT_GONE, ProblemError, invalid
 from services.gateway.ws.effects import FrameId, Send
+from services.gateway.ws.feed import Damage
 from services.gateway.ws.frames import Codec
 from services.gateway.ws.limits import PING_MS, StreamLimits
-from services.gateway.ws.subscription import GONE, Damage, Subscription
+from services.gateway.ws.subscription import GONE, Subscription
 
 # What a client wrote is repeated to it, but not by the megabyte.
 SHOWN_MAX = 80
@@ -35,9 +36,12 @@ class Answers:
             }
         )
 
-    def subscribed(self, subscription: Subscription, frame_id: FrameId) -> Send:
-        """Say that a subscription is in force."""
-        return self._send({"type": "subscribed", "subscription": subscription.name}, frame_id)
+    def subscribed(self, subscription: Subscription, frame_id: FrameId, *, skipped: int) -> Send:
+        """Say that a subscription is in force, and how many messages the group will not get because it begins now."""
+        frame: dict[str, Any] = {"type": "subscribed", "subscription": subscription.name}
+        if skipped:
+            frame["skipped"] = self._codec.offset(skipped)
+        return self._send(frame, frame_id)
 
     def assigned(self, subscription: Subscription) -> Send:
         """Tell all queues that the connection has now."""
@@ -93,6 +97,12 @@ class Answers:
         else:
             problem = invalid("/receipts", shown, "is no receipt")
         return self.error(problem, frame_id=frame_id, subscription=subscription.name, receipt=shown)
+
+    def receipts_refused(self, subscription: Subscription, receipt: str, count: int, frame_id: FrameId) -> Send:
+        """Tell how many more receipts of one ack were refused, of which `receipt` is the last."""
+        detail = f"receipts: {count} more of this ack are not in flight or can't be read"
+        problem = ProblemError(RECEIPT_GONE, detail, field="/receipts")
+        return self.error(problem, frame_id=frame_id, subscription=subscription.name, receipt=receipt[:SHOWN_MAX])
 
     def damages(self, subscription: Subscription, damaged: Iterable[Damage]) -> list[Send]:
         """Tell which records can't be delivered."""

@@ -1,13 +1,16 @@
-"""What of a `subscribe` frame can be used, and what is refused. Pure."""
+"""The checks of a `subscribe` frame. Pure."""
 
+from collections.abc import Collection
 from typing import NoReturn
 
 from gantry.model.errors import InvalidValueError
 from gantry.model.group import ConsumeFromWhere, SubscriptionData, parse_tag_expression
 from gantry.model.names import check_group, check_topic
-from services.gateway.errors import INVALID_FIELD, ProblemError, invalid, not_implemented
+from services.gateway.errors import CONFLICT, INVALID_FIELD, TOO_MANY, ProblemError, invalid, not_implemented
 from services.gateway.schemas.times import parse_time_ms
 from services.gateway.ws import frames
+from services.gateway.ws.limits import StreamLimits
+from services.gateway.ws.subscription import Subscription
 
 
 def come_later(field: str, what: str) -> NoReturn:
@@ -36,8 +39,17 @@ def parse_names(frame: frames.Subscribe, expression: str, version_ms: int) -> Su
         check_topic(frame.topic)
         return parse_tag_expression(frame.topic, expression, version_ms)
     except InvalidValueError as error:
-        field = "filter" if error.field == "subscription" else error.field
-        raise ProblemError(INVALID_FIELD, str(error), field=f"/{field}") from None
+        raise ProblemError(INVALID_FIELD, str(error), field=f"/{error.field}") from None
+
+
+def require_room(frame: frames.Subscribe, present: Collection[Subscription], limits: StreamLimits) -> None:
+    """Refuse a subscription above a limit of the connection, or to a (group, topic) that it has subscribed to."""
+    if len(present) >= limits.subscriptions_max:
+        raise ProblemError(TOO_MANY, f"subscriptions: {limits.subscriptions_max} are the most on one connection")
+    if frame.batch > limits.batch_max:
+        raise invalid("/batch", frame.batch, f"is more than {limits.batch_max}")
+    if any(each.group == frame.group and each.topic == frame.topic for each in present):
+        raise ProblemError(CONFLICT, f"group {frame.group} has subscribed to {frame.topic} here", field="/topic")
 
 
 def parse_start(text: str) -> tuple[ConsumeFromWhere, int | None]:

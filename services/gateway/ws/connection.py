@@ -20,6 +20,7 @@ from gantry.runtime.tasks import TaskBag
 from gantry.runtime.telemetry import logger
 from services.gateway.errors import NOT_STORED, ProblemError, problem_of
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.quotas import Quota
 from services.gateway.ws.effects import (
     IDENTITY,
     INTERNAL_ERROR,
@@ -31,12 +32,15 @@ from services.gateway.ws.effects import (
     Leave,
     Publish,
     Send,
+    Wake,
+    WakeFeed,
 )
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.outbox import Outbox
 from services.gateway.ws.ports import Consumers, Keys, Membership, Publisher
+from services.gateway.ws.pulling import Pulling
 from services.gateway.ws.session import Session
-from services.gateway.ws.subscription import Feed, Subscription
+from services.gateway.ws.subscription import Subscription
 
 log = logger("gateway.ws")
 
@@ -47,8 +51,9 @@ GOODBYE_TIMEOUT_S: Final = 2.0
 # For the last commits and the leaving of groups; a broker that does not answer finds out by itself.
 LEAVE_TIMEOUT_S: Final = 5.0
 CONSUME_TIMEOUT_MS: Final = 15 * 60_000
-PULL_RETRY_FIRST_MS: Final = 100
-PULL_RETRY_MAX_MS: Final = 5_000
+
+# A client that has more to take and takes less than this from one look of the keeper to the next is slow.
+FAST_BYTES_PER_TICK: Final = 1024 * 1024
 
 Event = MutableMapping[str, Any]
 
@@ -70,6 +75,7 @@ class StreamConnection:
         consumers: Consumers,
         publisher: Publisher,
         keys: Keys,
+        waiting: Quota,
         key_id: str,
         limits: StreamLimits,
         metrics: GatewayMetrics,
@@ -90,11 +96,19 @@ class StreamConnection:
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
-        self._rng = rng
         self._tasks = TaskBag(f"stream.{session.name}", self._task_failed)
         self._outbox = Outbox(self._write, monotonic_ms=clock.monotonic_ms, on_room=self._has_room)
         self._memberships: dict[str, Membership] = {}
-        self._pulling: dict[str, dict[MessageQueue, tuple[asyncio.Task[None], asyncio.Event]]] = {}
+        self._pulling = Pulling(
+            session,
+            self._tasks,
+            apply=self._apply,
+            membership_of=self._membership_of,
+            waiting=waiting,
+            key_id=key_id,
+            clock=clock,
+            rng=rng,
+        )
         self._publish_bytes = 0
         self._publish_room = asyncio.Event()
         self._publish_room.set()
@@ -123,29 +137,35 @@ class StreamConnection:
     # The session's decisions
 
     def _apply(self, effects: Iterable[Effect]) -> None:
-        outbox = self._outbox
-        for effect in effects:
-            if isinstance(effect, Send):
-                outbox.put(effect.data)
-            elif isinstance(effect, Join):
-                self._tasks.spawn(self._join(effect))
-            elif isinstance(effect, Leave):
-                self._stop_pulling(effect.subscription, list(self._pulling.get(effect.subscription.name, ())))
-                leaving = self._tasks.spawn(self._leave(effect))
-                self._leaving.add(leaving)
-                leaving.add_done_callback(self._leaving.discard)
-            elif isinstance(effect, Publish):
-                self._take_in(effect.size_bytes)
-                self._tasks.spawn(self._publish(effect))
-            elif isinstance(effect, Close):
-                self.close_code, self._close_reason = effect.code, effect.reason
-                if self._reader is not None:
-                    self._reader.cancel()
-            else:
-                for _, wake in self._pulling.get(effect.subscription.name, {}).values():
-                    wake.set()
-        if outbox.is_full:
-            self.session.block()
+        session, outbox = self.session, self._outbox
+        while effects:
+            for effect in effects:
+                if isinstance(effect, Send):
+                    outbox.put(effect.data)
+                else:
+                    self._carry_out(effect)
+            if outbox.is_full:
+                session.delivery.block()
+                return
+            effects = session.more()
+
+    def _carry_out(self, effect: Effect) -> None:
+        if isinstance(effect, (Wake, WakeFeed)):
+            self._pulling.wake(effect)
+        elif isinstance(effect, Join):
+            self._tasks.spawn(self._join(effect))
+        elif isinstance(effect, Leave):
+            self._pulling.stop_all(effect.subscription)
+            leaving = self._tasks.spawn(self._leave(effect))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+        elif isinstance(effect, Publish):
+            self._take_in(effect.size_bytes)
+            self._tasks.spawn(self._publish(effect))
+        elif isinstance(effect, Close):
+            self.close_code, self._close_reason = effect.code, effect.reason
+            if self._reader is not None:
+                self._reader.cancel()
 
     def _has_room(self) -> None:
         self._apply(self.session.unblock(now_ms=self._clock.monotonic_ms()))
@@ -163,6 +183,9 @@ class StreamConnection:
             if data is None:
                 data = event["text"].encode()
             self._apply(session.receive(data, is_text=is_text, now_ms=monotonic_ms()))
+            while session.is_acking:
+                await asyncio.sleep(0)
+                self._apply(session.go_on())
             # Who does not read its answers, or publishes faster than brokers take it, is not read either.
             await self._outbox.wait_for_room()
             await self._publish_room.wait()
@@ -198,11 +221,13 @@ class StreamConnection:
         subscription, session = join.subscription, self.session
         opened = False
 
-        async def changed(added: Iterable[tuple[MessageQueue, int]], removed: Iterable[MessageQueue]) -> None:
+        async def changed(
+            added: Iterable[tuple[MessageQueue, int]], removed: Iterable[MessageQueue], *, skipped: int = 0
+        ) -> None:
             nonlocal opened
             if not opened:
                 opened = True
-                self._apply(session.joined(subscription, join.frame_id))
+                self._apply(session.joined(subscription, join.frame_id, skipped=skipped))
             await self._assign(subscription, list(added), list(removed))
 
         async with self._group_changes:
@@ -215,6 +240,7 @@ class StreamConnection:
                     subscription.data,
                     start=join.start,
                     start_at_ms=join.start_at_ms,
+                    may_make=join.may_make,
                     on_change=changed,
                 )
             except (ClientError, ProblemError, InvalidValueError) as error:
@@ -236,7 +262,7 @@ class StreamConnection:
         self, subscription: Subscription, added: list[tuple[MessageQueue, int]], removed: list[MessageQueue]
     ) -> None:
         membership = self._memberships.get(subscription.name)
-        self._stop_pulling(subscription, removed)
+        self._pulling.stop(subscription, removed)
         for queue in removed:
             feed = subscription.feeds.get(queue)
             offset = feed.to_commit() if feed is not None else None
@@ -246,7 +272,7 @@ class StreamConnection:
         for queue, _ in added:
             feed = subscription.feeds.get(queue)
             if feed is not None:
-                self._start_pulling(subscription, feed)
+                self._pulling.start(subscription, feed)
 
     async def _commit(self, membership: Membership, queue: MessageQueue, offset: int) -> bool:
         try:
@@ -255,46 +281,6 @@ class StreamConnection:
             log.warning("commit failed", session=self.session.name, queue=str(queue), offset=offset, error=str(error))
             return False
         return True
-
-    # Pulling
-
-    def _start_pulling(self, subscription: Subscription, feed: Feed) -> None:
-        wake = asyncio.Event()
-        task = self._tasks.spawn(self._pull_all(subscription, feed, wake))
-        self._pulling.setdefault(subscription.name, {})[feed.queue] = (task, wake)
-
-    def _stop_pulling(self, subscription: Subscription, queues: Iterable[MessageQueue]) -> None:
-        pulling = self._pulling.get(subscription.name, {})
-        for queue in queues:
-            task, _ = pulling.pop(queue, (None, None))
-            if task is not None:
-                task.cancel()
-
-    async def _pull_all(self, subscription: Subscription, feed: Feed, wake: asyncio.Event) -> None:
-        session, monotonic_ms = self.session, self._clock.monotonic_ms
-        membership = await self._membership_of(subscription)
-        failures = 0
-        while not feed.is_dropped:
-            order = session.next_pull(subscription, feed)
-            if order is None:
-                wake.clear()
-                await wake.wait()
-                continue
-            try:
-                found = await membership.pull(feed.queue, order.offset, messages_max=order.messages_max)
-            except ClientError as error:
-                if failures == 0:
-                    log.info("pull failed", session=session.name, queue=str(feed.queue), error=str(error))
-                self._apply(session.pull_failed(subscription, feed, problem_of(error)))
-                delay_ms = min(PULL_RETRY_FIRST_MS * 2 ** min(failures, 10), PULL_RETRY_MAX_MS)
-                failures += 1
-                await asyncio.sleep(self._rng.jitter_ms(delay_ms) / 1_000)
-                continue
-            failures = 0
-            if found.is_moved and not order.resend:
-                self._apply(session.moved(subscription, feed, found.next_offset))
-                continue
-            self._apply(session.pulled(subscription, feed, order, found.data, found.next_offset, now_ms=monotonic_ms()))
 
     async def _membership_of(self, subscription: Subscription) -> Membership:
         if subscription.name not in self._memberships:
@@ -321,14 +307,14 @@ class StreamConnection:
                 publish.topic, publish.messages, session.name, binary=not self._is_text
             )
         except (ClientError, ProblemError, InvalidValueError) as error:
-            self._apply(session.publish_failed(frame_id, problem_of(error, outcome=NOT_STORED)))
+            self._apply(session.publishes.failed(frame_id, problem_of(error, outcome=NOT_STORED)))
             return
         finally:
             self._take_in(-publish.size_bytes)
         counts = {"stored": 0, "not_stored": 0, "unknown": 0}
         for result in results:
             counts[result["outcome"]] += 1
-        self._apply(session.published(frame_id, results, counts))
+        self._apply(session.publishes.done(frame_id, results, counts))
 
     # Keeping
 
@@ -340,6 +326,8 @@ class StreamConnection:
             if self._outbox.stalled_ms() > self._limits.slow_consumer_ms:
                 self.close(TOO_SLOW, f"a frame was not taken within {self._limits.slow_consumer_ms} ms", retry=True)
                 return
+            is_slow = self._outbox.is_full and self._outbox.take_written() < FAST_BYTES_PER_TICK
+            self._apply(self.session.delivery.set_slow(is_slow))
             if now_ms - checked_at_ms >= KEY_CHECK_MS:
                 checked_at_ms = now_ms
                 if self._keys.principal_of(self._key_id) is None:
@@ -349,6 +337,7 @@ class StreamConnection:
                 self.session.tick(overdue_before_ms=lambda each, now=now_ms: now - self._timeout_ms(each))  # type: ignore[misc]
             )
             self._metrics.count("stream_messages", self.session.take_pushed())
+            self._metrics.gauges["stream_held_bytes"] = self.session.delivery.shared.bytes
             await self._commit_all()
 
     def _timeout_ms(self, subscription: Subscription) -> int:
@@ -365,7 +354,7 @@ class StreamConnection:
     # The end
 
     async def _end(self) -> None:
-        self.session.is_closed = True
+        self.session.end()
         self._metrics.count("stream_messages", self.session.take_pushed())
         try:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):

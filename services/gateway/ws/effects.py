@@ -4,6 +4,7 @@ Send            one frame
 Join, Leave     become, or cease to be, a consumer of (group, topic)
 Publish         send messages to brokers
 Wake            the subscription's feeds may have something to pull now
+WakeFeed        one feed may, which had waited for room
 Close           the last effect there is
 """
 
@@ -16,6 +17,7 @@ from msgspec import UnsetType
 
 from gantry.model.group import ConsumeFromWhere
 from gantry.model.message import MessageQueue
+from services.gateway.ws.feed import Feed
 from services.gateway.ws.subscription import Subscription
 
 INTERNAL_ERROR: Final = 1011
@@ -40,11 +42,12 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Become a consumer."""
+    """Become a consumer; `may_make`: also where there is no such group yet."""
 
     subscription: Subscription
     start: ConsumeFromWhere
     start_at_ms: int | None
+    may_make: bool
     frame_id: FrameId
 
 
@@ -74,6 +77,14 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True)
+class WakeFeed:
+    """A feed that waited for room may pull."""
+
+    subscription: Subscription
+    feed: Feed
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     """Close the connection."""
 
@@ -81,7 +92,7 @@ class Close:
     reason: str
 
 
-Effect = Send | Join | Leave | Publish | Wake | Close
+Effect = Send | Join | Leave | Publish | Wake | WakeFeed | Close
 
 
 class Rights(Protocol):

@@ -1,34 +1,28 @@
 """`/v1/stream` as an ASGI application: the handshake, and all streams that are open."""
 
 import asyncio
-import re
-from typing import Any, Final
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng, secret_bytes
 from gantry.runtime.telemetry import logger
-from services.gateway.asgi.answer import problem_answer
 from services.gateway.asgi.call import Receive, Scope, Send
-from services.gateway.asgi.query import parse_query
 from services.gateway.auth.keyring import KeyRing
 from services.gateway.auth.principal import Principal
 from services.gateway.auth.tickets import Tickets
-from services.gateway.errors import (
-    CONFLICT,
-    DUPLICATE,
-    FORBIDDEN,
-    INVALID_FIELD,
-    OVERLOADED,
-    STOPPING,
-    ProblemError,
-    problem_of,
-)
+from services.gateway.errors import STOPPING, ProblemError, problem_of
+from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.ws.answers import Answers
+from services.gateway.requestids import read_given_id
+from services.gateway.ws import opening
 from services.gateway.ws.connection import StreamConnection
-from services.gateway.ws.effects import IDENTITY, RIGHT, SERVICE_RESTART
-from services.gateway.ws.frames import CODECS, Codec
+from services.gateway.ws.delivery import SharedBytes
+from services.gateway.ws.effects import SERVICE_RESTART
+from services.gateway.ws.frames import Codec
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.messagewriter import JsonMessageWriter, MessageWriter, MsgpackMessageWriter, PropertyCache
 from services.gateway.ws.ports import Consumers, Publisher
@@ -36,11 +30,10 @@ from services.gateway.ws.session import Session
 
 log = logger("gateway.ws")
 
-CONNECTIONS_MAX: Final = 2_000
+# 72 random bits: nobody guesses a session's receipts, and no two sessions ever have the same. 12 characters.
+NONCE_BYTES: Final = 9
 # Clients come back to another gateway or to this one's successor; not all in the same moment.
 RESTART_AFTER_MS: Final = 1_000
-_GIVEN_ID: Final = re.compile(rb"[!-~]{1,128}")
-_QUERY: Final = frozenset({"ticket"})
 
 
 class StreamEndpoint:
@@ -56,12 +49,12 @@ class StreamEndpoint:
         tickets: Tickets,
         consumers: Consumers,
         publisher: Publisher,
+        quotas: Limits,
         metrics: GatewayMetrics,
         clock: Clock,
         rng: Rng,
         client_ip: str = "127.0.0.1",
         limits: StreamLimits | None = None,
-        connections_max: int = CONNECTIONS_MAX,
     ) -> None:
         self._keys = keys
         self._tickets = tickets
@@ -72,11 +65,12 @@ class StreamEndpoint:
         self._rng = rng
         self._client_ip = client_ip
         self._limits = limits or StreamLimits()
-        self._connections_max = connections_max
+        self._quotas = quotas
         self._connections: set[StreamConnection] = set()
         self._all_closed = asyncio.Event()
         self._all_closed.set()
         self._is_stopping = False
+        self._shared = SharedBytes()
         writers: tuple[MessageWriter, MessageWriter] = (JsonMessageWriter(), MsgpackMessageWriter())
         self._writers = {
             is_text: (writer, PropertyCache()) for is_text, writer in zip((True, False), writers, strict=True)
@@ -87,23 +81,33 @@ class StreamEndpoint:
         event = await receive()
         assert event["type"] == "websocket.connect", event
         name = secret_bytes(8).hex()
+        address = opening.address_of(scope)
         try:
-            codec = _choose_codec(scope)
-            ticket = _read_ticket(scope)
-            principal = self._authenticate(_read_authorization(scope), ticket)
-            self._require_room()
+            codec = opening.choose_codec(scope)
+            authorization, ticket = opening.read_identity(scope)
+            principal = None if ticket is not None else self._keys.authenticate(authorization)
+            self._require_running()
+            if principal is not None:
+                self._admit(principal, address)
         except (ProblemError, InvalidValueError) as error:
-            await _refuse(scope, send, problem_of(error), _request_id(scope, name))
+            await opening.refuse(scope, send, problem_of(error), _request_id(scope, name))
             return
-        await send({"type": "websocket.accept", "subprotocol": codec.subprotocol})
         if principal is None:
+            # A ticket is looked at when the stream is accepted: a browser can't read why a handshake fails.
             assert ticket is not None, "either key or ticket"
+            await send({"type": "websocket.accept", "subprotocol": codec.subprotocol})
             try:
-                principal = _may_stream(self._tickets.redeem(ticket))
+                principal = self._admit_ticket(ticket, address)
             except ProblemError as problem:
-                await _dismiss(send, codec, name, problem)
+                await opening.dismiss(send, codec, name, problem)
                 return
-        await self._serve(name, codec, principal, receive, send)
+        try:
+            if ticket is None:
+                await send({"type": "websocket.accept", "subprotocol": codec.subprotocol})
+            await self._serve(name, codec, principal, receive, send)
+        finally:
+            self._quotas.streams.give(principal.key_id)
+            self._quotas.address_streams.give(address)
 
     async def stop(self, *, timeout_ms: int) -> None:
         """Take no more streams, say goodbye to all and wait until they have ended, at most that long."""
@@ -122,22 +126,25 @@ class StreamEndpoint:
         session = Session(
             name,
             f"{self._client_ip}@{name}",
+            nonce=urlsafe_b64encode(secret_bytes(NONCE_BYTES)).rstrip(b"=").decode(),
             codec=codec,
             writer=writer,
             cache=cache,
             rights=principal,
             limits=self._limits,
             wall_ms=self._clock.now_ms,
+            shared=self._shared,
         )
         connection = StreamConnection(
             session,
             is_text=codec.is_text,
             receive=receive,
             send=send,
-            abort=lambda: _abort(receive),
+            abort=lambda: opening.abort(receive),
             consumers=self._consumers,
             publisher=self._publisher,
             keys=self._keys,
+            waiting=self._quotas.waiting_queues,
             key_id=principal.key_id,
             limits=self._limits,
             metrics=self._metrics,
@@ -157,80 +164,35 @@ class StreamEndpoint:
                 self._all_closed.set()
             log.info("stream ended", session=name, client=session.client_name, code=connection.close_code)
 
-    def _authenticate(self, authorization: bytes | None, ticket: str | None) -> Principal | None:
-        """Return who opens the stream; None where that is up to a ticket."""
-        if ticket is None:
-            return _may_stream(self._keys.authenticate(authorization))
-        if authorization is not None:
-            raise ProblemError(CONFLICT, "ticket: there is an Authorization header as well", field="ticket")
-        return None
-
-    def _require_room(self) -> None:
+    def _require_running(self) -> None:
         if self._is_stopping:
             raise ProblemError(STOPPING, "the gateway is stopping")
-        if len(self._connections) >= self._connections_max:
-            raise ProblemError(OVERLOADED, f"streams: {len(self._connections)} are open, no more are taken")
 
+    def _admit(self, principal: Principal, address: str) -> None:
+        """Take a place for a stream of the caller. Raises ProblemError (403, 429, 503)."""
+        principal.require_stream()
+        with self._place_at(address):
+            self._quotas.streams.take(principal.key_id)
 
-def _choose_codec(scope: Scope) -> Codec:
-    for subprotocol in scope.get("subprotocols", ()):
-        if subprotocol in CODECS:
-            return CODECS[subprotocol]()
-    known = " and ".join(CODECS)
-    offered = ", ".join(scope.get("subprotocols", ())) or "none"
-    detail = f"Sec-WebSocket-Protocol: {offered} was offered; {known} are spoken here"
-    raise ProblemError(INVALID_FIELD, detail, field="Sec-WebSocket-Protocol")
+    def _admit_ticket(self, ticket: str, address: str) -> Principal:
+        """Take a place for whoever holds a ticket; where the address has none, the ticket is not spent."""
+        with self._place_at(address):
+            principal = self._tickets.redeem(ticket)
+            principal.require_stream()
+            self._quotas.streams.take(principal.key_id)
+        return principal
 
-
-def _read_ticket(scope: Scope) -> str | None:
-    return parse_query(scope.get("query_string", b""), _QUERY).get("ticket")
-
-
-def _read_authorization(scope: Scope) -> bytes | None:
-    values = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
-    if len(values) > 1:
-        raise ProblemError(DUPLICATE, "Authorization: is given twice", field="Authorization")
-    return values[0] if values else None
+    @contextmanager
+    def _place_at(self, address: str) -> Iterator[None]:
+        """Take a place of the address, and give it back where the block fails."""
+        self._quotas.address_streams.take(address)
+        try:
+            yield
+        except ProblemError:
+            self._quotas.address_streams.give(address)
+            raise
 
 
 def _request_id(scope: Scope, name: str) -> str:
     given = next((value for key, value in scope["headers"] if key.lower() == b"x-request-id"), b"")
-    return given.decode("ascii") if _GIVEN_ID.fullmatch(given) else name
-
-
-def _may_stream(principal: Principal) -> Principal:
-    rights = principal.rights
-    if not rights.publish and not (rights.consume.topics and rights.consume.groups):
-        raise ProblemError(FORBIDDEN, f"key {principal.key_id}: has neither the right `publish` nor `consume`")
-    return principal
-
-
-async def _refuse(scope: Scope, send: Send, problem: ProblemError, request_id: str) -> None:
-    """Refuse the handshake, with a body where the server can send one."""
-    if "websocket.http.response" not in scope.get("extensions", {}):
-        await send({"type": "websocket.close"})
-        return
-    answer = problem_answer(problem, request_id)
-    headers: list[Any] = [*answer.headers, (b"x-request-id", request_id.encode())]
-    await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": answer.body})
-
-
-def _abort(receive: Receive) -> None:
-    """Drop a connection with all that waits to be written to it.
-
-    ASGI has no word for it. Behind `receive` is uvicorn's protocol, and that has the transport; behind another server's,
-    nothing happens, and the system's time-outs have to do.
-    """
-    transport = getattr(getattr(receive, "__self__", None), "transport", None)
-    if transport is not None:
-        transport.abort()
-
-
-async def _dismiss(send: Send, codec: Codec, name: str, problem: ProblemError) -> None:
-    """Say goodbye to a browser, which can't read why a handshake fails."""
-    goodbye = Answers(name, codec).goodbye(problem.detail, retry=False, after_ms=0).data
-    frame = {"text": goodbye.decode()} if codec.is_text else {"bytes": goodbye}
-    await send({"type": "websocket.send", **frame})
-    code = IDENTITY if problem.status == 401 else RIGHT
-    await send({"type": "websocket.close", "code": code, "reason": problem.kind.name})
+    return read_given_id(given) or name

@@ -72,7 +72,7 @@ class Subscribe(ClientFrame, frozen=True, tag="subscribe", rename={"start": "fro
     strategy: Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONFIG"] = (
         "AVG"
     )
-    start: Annotated[str, Meta(max_length=64)] = "last"
+    start: Annotated[str, Meta(max_length=64)] | UnsetType = UNSET
     credit: Credit = Credit()
     batch: Annotated[int, Meta(ge=1)] = DEFAULT_BATCH
 

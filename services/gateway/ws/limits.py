@@ -23,6 +23,8 @@ class StreamLimits:
     credit_messages_max: int = 100_000
     credit_bytes_max: int = 256 * MIB
     receipts_max: int = 10_000
+    # An error for each of ten thousand refused receipts would take the loop 0.1 s and fill the outbox with megabytes.
+    receipt_errors_max: int = 100
     refused_frames_max: int = 100
     slow_consumer_ms: int = 30_000
     commit_ms: int = 1_000

@@ -10,9 +10,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-# Enough for the socket never to run dry while a pull is under way; a few hundred streams of it are still little.
-HIGH_BYTES: Final = 1024 * 1024
-LOW_BYTES: Final = 256 * 1024
+# The socket runs dry while a pull is under way only where the feeds hold nothing either; they hold the larger part.
+HIGH_BYTES: Final = 48 * 1024
+LOW_BYTES: Final = 16 * 1024
+# A socket that takes everything at once must not keep the loop: others have their turn after this.
+TURN_BYTES: Final = 256 * 1024
 
 
 class Outbox:
@@ -36,6 +38,7 @@ class Outbox:
         self._on_room = on_room
         self._frames: deque[bytes] = deque()
         self._bytes = 0
+        self._written_bytes = 0
         self._is_full = False
         self._writing_since_ms: int | None = None
         self._news = asyncio.Event()
@@ -59,6 +62,11 @@ class Outbox:
             self._is_full = True
             self._room.clear()
 
+    def take_written(self) -> int:
+        """Return how many bytes were written since the last call."""
+        written, self._written_bytes = self._written_bytes, 0
+        return written
+
     def stalled_ms(self) -> int:
         """Return for how long the frame that is being written has been."""
         since = self._writing_since_ms
@@ -75,16 +83,22 @@ class Outbox:
     async def run(self) -> None:
         """Write frames for ever; what the write raises ends it."""
         frames, write = self._frames, self._write
+        turn_bytes = 0
         while True:
             while frames:
                 frame = frames.popleft()
                 self._writing_since_ms = self._monotonic_ms()
                 await write(frame)
                 self._bytes -= len(frame)
+                self._written_bytes += len(frame)
+                turn_bytes += len(frame)
                 if self._is_full and self._bytes <= LOW_BYTES:
                     self._is_full = False
                     self._room.set()
                     self._on_room()
+                if turn_bytes > TURN_BYTES:
+                    turn_bytes = 0
+                    await asyncio.sleep(0)
             self._writing_since_ms = None
             self._empty.set()
             self._news.clear()

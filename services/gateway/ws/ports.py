@@ -1,6 +1,6 @@
 """What a stream needs of the rest of the gateway, as protocols, so that a test can stand in for it."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,8 +10,18 @@ from gantry.model.group import ConsumeFromWhere, SubscriptionData
 from gantry.model.message import MessageQueue
 from services.gateway.auth.principal import Principal
 
-OnChange = Callable[[Iterable[tuple[MessageQueue, int]], Iterable[MessageQueue]], Awaitable[None]]
-"""Called with queues that were given, each with the offset to start at, and queues that were taken away."""
+
+class OnChange(Protocol):
+    """Takes a change of the queues that a connection has."""
+
+    async def __call__(
+        self, added: Iterable[tuple[MessageQueue, int]], removed: Iterable[MessageQueue], *, skipped: int = 0
+    ) -> None:
+        """Take queues that were given, each with the offset to start at, and queues that were taken away.
+
+        `skipped` is how many messages lie before the starts of a group that begins now.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +31,13 @@ class Pulled:
     Attributes:
         data: Records, one behind the other; empty where there was nothing wanted before `next_offset`.
         is_moved: The offset that was asked for does not exist: `next_offset` is the one to go on at.
+        is_behind: The broker has more from `next_offset` on.
     """
 
     data: bytes
     next_offset: int
     is_moved: bool = False
+    is_behind: bool = False
 
 
 class Membership(Protocol):
@@ -33,8 +45,11 @@ class Membership(Protocol):
 
     consume_timeout_ms: int
 
-    async def pull(self, queue: MessageQueue, offset: int, *, messages_max: int) -> Pulled:
-        """Pull, waiting a while where there is nothing yet; a broker may give fewer at a time. Raises ClientError."""
+    async def pull(self, queue: MessageQueue, offset: int, *, messages_max: int, bytes_max: int, waits: bool) -> Pulled:
+        """Pull, and where there is nothing yet wait a while if asked to.
+
+        A broker may give fewer messages than asked for, and more bytes where a single message has more. Raises ClientError.
+        """
         ...
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
@@ -57,12 +72,14 @@ class Consumers(Protocol):
         *,
         start: ConsumeFromWhere,
         start_at_ms: int | None,
+        may_make: bool,
         on_change: OnChange,
     ) -> Membership:
         """Become a consumer instance; `on_change` is called at once, and at every change from then on.
 
         Raises:
-            ClientError, ProblemError: The topic is not known, or no broker can be reached.
+            ClientError, ProblemError: The topic is not known, or the group is not and `may_make` forbids to make it, or no
+                broker can be reached.
         """
         ...
 

@@ -10,31 +10,24 @@ no effect of its own.
     pulled                                        messages as far as there is credit
     ack, credit, resume, unblock                  messages that were held, Wake
     unsubscribe                                   state, Leave with what is to be committed
-    publish                                       Publish; later `published` or `publish_failed`
+    publish                                       Publish; later `publishes.done` or `publishes.failed`
     a frame that can't be read                    goodbye, Close; nothing more ever comes out
 
 Concurrency: one thread. No method waits, so each is atomic under cancellation.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import UNSET
 
 from gantry.model.message import MessageQueue
-from services.gateway.errors import (
-    CONFLICT,
-    NOT_FOUND,
-    NOT_STORED,
-    TOO_LARGE,
-    TOO_MANY,
-    ProblemError,
-    invalid,
-    problem_of,
-)
+from services.gateway.errors import CONFLICT, NOT_FOUND, NOT_STORED, TOO_LARGE, ProblemError, problem_of
 from services.gateway.ws import frames
+from services.gateway.ws.acking import Acking
 from services.gateway.ws.answers import Answers
-from services.gateway.ws.checks import come_later, parse_names, parse_start, refuse_what_comes_later
+from services.gateway.ws.checks import come_later, parse_names, parse_start, refuse_what_comes_later, require_room
+from services.gateway.ws.delivery import Delivery, SharedBytes
 from services.gateway.ws.effects import (
     LIMIT,
     PROTOCOL,
@@ -43,24 +36,26 @@ from services.gateway.ws.effects import (
     FrameId,
     Join,
     Leave,
-    Publish,
     Rights,
     Send,
     Wake,
 )
+from services.gateway.ws.feed import Damage, Feed, PullOrder
 from services.gateway.ws.frames import Codec, RefusedFrameError, UnreadableFrameError
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.messagewriter import MessageWriter, PropertyCache
-from services.gateway.ws.subscription import Damage, Feed, PullOrder, Subscription
+from services.gateway.ws.publishes import Publishes
+from services.gateway.ws.subscription import Subscription
 
 
 class Session:
-    """One connection's session.
+    """One connection's session; `nonce` is a secret text that no other session has, the start of all its receipts.
 
     Attributes:
         subscriptions: By name, those being joined included.
         is_closed: Close was returned; nothing comes out any more.
-        is_blocked: The connection has more to write than it should hold: messages wait meanwhile.
+        delivery: What may be pulled and sent now.
+        publishes: Those under way.
     """
 
     def __init__(
@@ -68,21 +63,24 @@ class Session:
         name: str,
         client_id: str,
         *,
+        nonce: str,
         codec: Codec,
         writer: MessageWriter,
         cache: PropertyCache,
         rights: Rights,
         limits: StreamLimits,
         wall_ms: Callable[[], int],
+        shared: SharedBytes,
     ) -> None:
         self.name = name
         self.client_id = client_id
         self.client_name: str | None = None
         self.subscriptions: dict[str, Subscription] = {}
         self.is_closed = False
-        self.is_blocked = False
-        self.publishes_pending = 0
+        self._nonce = nonce
         self._answers = Answers(name, codec)
+        self.delivery = Delivery(self._answers, self.subscriptions, shared)
+        self.publishes = Publishes(self._answers, rights, limits)
         self._codec = codec
         self._writer = writer
         self._cache = cache
@@ -96,6 +94,7 @@ class Session:
         self._subscription_number = 0
         self._feed_number = 0
         self._now_ms = 0
+        self._acking: Acking | None = None
         self._handlers: dict[type, Callable[[Any], list[Effect]]] = {
             frames.Hello: self._hello,
             frames.Subscribe: self._subscribe,
@@ -148,12 +147,31 @@ class Session:
             subscription: str | None = getattr(frame, "subscription", None)
             return [self._answers.error(problem, frame_id=frame.id, subscription=subscription)]
 
-    def joined(self, subscription: Subscription, frame_id: FrameId) -> list[Effect]:
-        """The group has taken the connection in."""
+    @property
+    def is_acking(self) -> bool:
+        """Say whether receipts of the last frame are left: then `go_on` comes before the next frame."""
+        return self._acking is not None
+
+    def go_on(self) -> list[Effect]:
+        """Settle the next receipts of a long ack; others may use the loop between two calls."""
+        acking = self._acking
+        if acking is None or self.is_closed:
+            self._acking = None
+            return []
+        effects = acking.settle_some(self._answers, errors_max=self._limits.receipt_errors_max)
+        if not acking.is_done:
+            return effects
+        self._acking = None
+        if acking.frame_id is not UNSET:
+            effects.append(self._answers.state(acking.subscription, "acked", acking.frame_id))
+        return self._flow(acking.subscription, effects)
+
+    def joined(self, subscription: Subscription, frame_id: FrameId, *, skipped: int = 0) -> list[Effect]:
+        """The group has taken the connection in; `skipped` messages lie before where it begins."""
         if self.is_closed or subscription.name not in self.subscriptions:
             return []
         subscription.is_open = True
-        return [self._answers.subscribed(subscription, frame_id)]
+        return [self._answers.subscribed(subscription, frame_id, skipped=skipped)]
 
     def join_failed(self, subscription: Subscription, frame_id: FrameId, problem: ProblemError) -> list[Effect]:
         """The group has not taken the connection in; the subscription never was."""
@@ -169,18 +187,28 @@ class Session:
         for queue in removed:
             subscription.drop_feed(queue)
         for queue, next_offset in added:
-            self._feed_number += 1
-            subscription.add_feed(self._feed_number, queue, next_offset)
+            subscription.add_feed(self._next_token(), queue, next_offset)
         return [self._answers.assigned(subscription), *self._deliver(subscription), Wake(subscription)]
 
     def next_pull(self, subscription: Subscription, feed: Feed) -> PullOrder | None:
         """Return what a feed without a pull under way should pull, or None for nothing now."""
-        return None if self.is_closed or self.is_blocked else subscription.next_pull(feed)
+        return None if self.is_closed else self.delivery.next_pull(subscription, feed)
 
     def pulled(
-        self, subscription: Subscription, feed: Feed, order: PullOrder, data: bytes, next_offset: int, *, now_ms: int
+        self,
+        subscription: Subscription,
+        feed: Feed,
+        order: PullOrder,
+        data: bytes,
+        next_offset: int,
+        *,
+        is_behind: bool = False,
+        now_ms: int,
     ) -> list[Effect]:
-        """Take in what a pull found, or that there was nothing (empty `data`) before `next_offset`."""
+        """Take in what a pull found, or that there was nothing (empty `data`) before `next_offset`.
+
+        `is_behind` says that the broker has more from there on.
+        """
         self._now_ms = now_ms
         if self.is_closed or feed.is_dropped:
             return []
@@ -196,17 +224,18 @@ class Session:
             return effects if frame is None else [*effects, Send(frame)]
         if order.offset != feed.next_offset:
             return effects  # The feed was moved while the pull was under way.
+        feed.is_behind = is_behind
         if not data:
             subscription.skip_to(feed, next_offset)
-            return effects
-        subscription.hold(feed, data, next_offset)
-        return [*effects, *self._deliver(subscription)]
+        elif self.delivery.hold(subscription, feed, order, data, next_offset):
+            effects.extend(self._deliver(subscription))
+        return effects
 
     def moved(self, subscription: Subscription, feed: Feed, next_offset: int) -> list[Effect]:
         """The broker does not have the feed's offset: go on at the one it has."""
         if self.is_closed or feed.is_dropped:
             return []
-        subscription.give_back(feed.restart_at(next_offset))
+        subscription.move_feed(feed, self._next_token(), next_offset)
         return self.assigned(subscription, (), ())
 
     def pull_failed(self, subscription: Subscription, feed: Feed, problem: ProblemError) -> list[Effect]:
@@ -221,31 +250,14 @@ class Session:
             self._answers.state(subscription, "waiting"),
         ]
 
-    def published(self, frame_id: FrameId, results: Sequence[dict[str, Any]], counts: dict[str, int]) -> list[Effect]:
-        """The messages of a publish were sent, each with its result."""
-        self.publishes_pending -= 1
-        if self.is_closed:
-            return []
-        return [self._answers.published(results, counts, frame_id)]
-
-    def publish_failed(self, frame_id: FrameId, problem: ProblemError) -> list[Effect]:
-        """A publish was refused as a whole."""
-        self.publishes_pending -= 1
-        return [] if self.is_closed else [self._answers.error(problem, frame_id=frame_id)]
-
-    def block(self) -> None:
-        """Hold messages back: there is more to write than the connection should hold."""
-        self.is_blocked = True
+    def more(self) -> list[Effect]:
+        """Return the next messages where more may be sent than came out at once."""
+        return [] if self.is_closed else self.delivery.more(now_ms=self._now_ms)
 
     def unblock(self, *, now_ms: int) -> list[Effect]:
-        """Let messages go again."""
+        """Let messages go again: there is room to write."""
         self._now_ms = now_ms
-        self.is_blocked = False
-        effects: list[Effect] = []
-        for subscription in self.subscriptions.values():
-            effects.extend(self._deliver(subscription))
-            effects.append(Wake(subscription))
-        return effects
+        return [] if self.is_closed else self.delivery.unblock(now_ms=now_ms)
 
     def tick(self, *, overdue_before_ms: Callable[[Subscription], int]) -> list[Effect]:
         """Find what was not acked in time; `overdue_before_ms` says from when on, by the group's time-out."""
@@ -273,8 +285,13 @@ class Session:
         """Say goodbye and close."""
         if self.is_closed:
             return []
-        self.is_closed = True
+        self.is_closed = self.publishes.is_closed = True
         return [self._answers.goodbye(reason, retry=retry, after_ms=after_ms), Close(code, reason)]
+
+    def end(self) -> None:
+        """The connection has ended: nothing comes out any more."""
+        self.is_closed = self.publishes.is_closed = True
+        self.delivery.stop()
 
     def _hello(self, frame: frames.Hello) -> list[Effect]:
         if self._received > 1:
@@ -285,16 +302,11 @@ class Session:
         return []
 
     def _subscribe(self, frame: frames.Subscribe) -> list[Effect]:
+        limits = self._limits
         data = parse_names(frame, refuse_what_comes_later(frame), self._wall_ms())
         self._rights.require_consume(frame.topic, frame.group)
-        limits = self._limits
-        if len(self.subscriptions) >= limits.subscriptions_max:
-            raise ProblemError(TOO_MANY, f"subscriptions: {limits.subscriptions_max} are the most on one connection")
-        if frame.batch > limits.batch_max:
-            raise invalid("/batch", frame.batch, f"is more than {limits.batch_max}")
-        if any(each.group == frame.group and each.topic == frame.topic for each in self.subscriptions.values()):
-            raise ProblemError(CONFLICT, f"group {frame.group} has subscribed to {frame.topic} here", field="/topic")
-        start, start_at_ms = parse_start(frame.start)
+        require_room(frame, self.subscriptions.values(), limits)
+        start, start_at_ms = parse_start("last" if frame.start is UNSET else frame.start)
         self._subscription_number += 1
         subscription = Subscription(
             f"s{self._subscription_number}",
@@ -307,21 +319,15 @@ class Session:
             batch=frame.batch,
         )
         self.subscriptions[subscription.name] = subscription
-        return [Join(subscription, start, start_at_ms, frame.id)]
+        return [Join(subscription, start, start_at_ms, may_make=frame.start is not UNSET, frame_id=frame.id)]
 
     def _ack(self, frame: frames.Ack) -> list[Effect]:
         subscription = self._find(frame.subscription)
         if len(frame.receipts) > self._limits.receipts_max:
             detail = f"receipts: {len(frame.receipts)} are more than {self._limits.receipts_max}"
             raise ProblemError(TOO_LARGE, detail, field="/receipts")
-        effects: list[Effect] = []
-        for receipt in frame.receipts:
-            refusal = subscription.settle(receipt)
-            if refusal is not None:
-                effects.append(self._answers.receipt_refused(subscription, receipt, refusal, frame.id))
-        if frame.id is not UNSET:
-            effects.append(self._answers.state(subscription, "acked", frame.id))
-        return self._flow(subscription, effects)
+        self._acking = Acking(subscription, frame.receipts, frame.id)
+        return self.go_on()
 
     def _add_credit(self, frame: frames.AddCredit) -> list[Effect]:
         subscription = self._find(frame.subscription)
@@ -353,15 +359,11 @@ class Session:
         return [self._answers.state(subscription, "unsubscribed", frame.id), Leave(subscription, commits)]
 
     def _publish(self, frame: frames.Publish) -> list[Effect]:
-        self._rights.require_publish(frame.topic)
-        limits = self._limits
-        if len(frame.messages) > limits.publish_messages_max:
-            detail = f"messages: {len(frame.messages)} are more than {limits.publish_messages_max}"
-            raise ProblemError(TOO_LARGE, detail, field="/messages")
-        if self.publishes_pending >= limits.publishes_pending_max:
-            raise ProblemError(TOO_MANY, f"publish: {limits.publishes_pending_max} are under way already")
-        self.publishes_pending += 1
-        return [Publish(frame.topic, frame.messages, frame.id, self._frame_bytes)]
+        return [self.publishes.admit(frame, frame_bytes=self._frame_bytes)]
+
+    def _next_token(self) -> str:
+        self._feed_number += 1
+        return f"{self._nonce}{self._feed_number}"
 
     def _find(self, name: str) -> Subscription:
         subscription = self.subscriptions.get(name)
@@ -376,18 +378,7 @@ class Session:
         return effects
 
     def _deliver(self, subscription: Subscription) -> list[Effect]:
-        if self.is_blocked or self.is_closed:
-            return []
-        if subscription.has_credit:
-            subscription.starved = False
-        damaged: list[Damage] = []
-        effects: list[Effect] = [Send(frame) for frame in subscription.deliver(now_ms=self._now_ms, damaged=damaged)]
-        if damaged:
-            effects.extend(self._answers.damages(subscription, damaged))
-        if subscription.starves and not subscription.starved:
-            subscription.starved = True
-            effects.append(self._answers.state(subscription, "no_credit"))
-        return effects
+        return [] if self.is_closed else self.delivery.deliver(subscription, now_ms=self._now_ms)
 
     def _refuse_frame(self, problem: ProblemError, frame_id: FrameId) -> list[Effect]:
         # Who writes one frame after the other that is none has lost its way; who is told to wait or has no right has not.

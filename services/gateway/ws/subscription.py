@@ -11,94 +11,27 @@ A message that was not acked in time is sent again by pulling it once more: noth
 Pure.
 """
 
+from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue
-from services.gateway.ws.inflight import NOTHING, Batch, Settled, Window
+from services.gateway.ws.feed import Damage, Feed, Held, PullOrder
+from services.gateway.ws.inflight import NOTHING, Settled
 from services.gateway.ws.messagewriter import MessageWriter, PropertyCache, QueueFacts, take
 
-# "k" + number + "." + two offsets of 19 digits and a dash; anything longer was never ours.
-RECEIPT_LENGTH_MAX: Final = 64
+# The session's nonce, the feed's number, a point, and two offsets of 19 digits with a dash between them: 70 at most.
+RECEIPT_LENGTH_MAX: Final = 80
 
-
+# Of records in one frame, unless its first message has more: what a client is slow to take waits by whole frames.
+FRAME_BYTES: Final = 40 * 1024
+# A message that was not acked is pulled once more with those around it.
+RESEND_BYTES: Final = 64 * 1024
 # Asked for in one pull, whatever the frames' size: a pull costs as much as ten messages. A broker has its limit by bytes,
 # 256 KiB, and one of Apache RocketMQ gives 32 at most.
 PULL_MESSAGES: Final = 256
-
-
-@dataclass(frozen=True, slots=True)
-class PullOrder:
-    """What to ask the broker for. `resend` means: to send once more what is overdue."""
-
-    queue: MessageQueue
-    offset: int
-    messages_max: int
-    resend: bool
-
-
-@dataclass(slots=True)
-class _Held:
-    data: bytes
-    at: int
-    offset: int
-    next_offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A record that can't be delivered."""
-
-    queue: MessageQueue
-    offset: int
-    reason: str
-
-
-class Feed:
-    """One queue that is assigned to the connection.
-
-    Attributes:
-        number: Stands for the queue's assignment in receipts; never used again, so that a receipt from before the
-            queue went and came back is known to be old.
-        next_offset: Where the next pull starts.
-        committed: What the group's offset was last told to be; None for not yet.
-        resending: The overdue batch that is being sent again, and `resend_from`, the offset from which that is to do.
-        is_dropped: The queue has gone to another instance: nothing of it may be sent, acked or committed.
-    """
-
-    __slots__ = (
-        "committed", "facts", "held", "is_dropped", "is_waiting", "next_offset", "number", "queue",
-        "resend_from", "resending", "window",
-    )  # fmt: skip
-
-    def __init__(self, number: int, queue: MessageQueue, next_offset: int, facts: QueueFacts) -> None:
-        self.number = number
-        self.queue = queue
-        self.facts = facts
-        self.next_offset = next_offset
-        self.window = Window(next_offset)
-        self.held: deque[_Held] = deque()
-        self.committed: int | None = None
-        self.is_dropped = False
-        self.is_waiting = False
-        self.resending: Batch | None = None
-        self.resend_from = 0
-
-    def restart_at(self, offset: int) -> Settled:
-        """Go on elsewhere: the broker does not have what was asked for. What is in flight can't come again."""
-        self.held.clear()
-        self.resending = None
-        gone = self.window.clear(offset)
-        self.next_offset = offset
-        return gone
-
-    def to_commit(self) -> int | None:
-        """Return what the group's offset should be, or None when it is that already."""
-        point = self.window.commit_point()
-        return None if self.is_dropped or point == self.committed else point
 
 
 class Subscription:
@@ -107,7 +40,10 @@ class Subscription:
     Attributes:
         is_paused: The client asked for a pause.
         is_open: The group has taken the connection in; before it, nobody knows the subscription's name.
+        held_bytes: How much was pulled and not sent yet.
         starved: It was said that messages wait for credit.
+        credit_messages: How many messages may be sent now; with those in flight as many as were granted.
+        credit_bytes: Likewise; below 0 after a message that was larger than what was left.
     """
 
     def __init__(
@@ -126,13 +62,15 @@ class Subscription:
         self.group = group
         self.data = data
         self.batch = batch
-        self.credit_messages = credit_messages
-        self.credit_bytes = credit_bytes
+        self.credit_messages = self._granted_messages = credit_messages
+        self.credit_bytes = self._granted_bytes = credit_bytes
         self.is_paused = False
         self.is_open = False
         self.starved = False
         self.feeds: dict[MessageQueue, Feed] = {}
-        self._by_number: dict[int, Feed] = {}
+        self._by_token: dict[str, Feed] = {}
+        self.held_bytes = 0
+        self._emptied: list[Feed] = []
         self._turns: deque[Feed] = deque()
         self._sent = 0
         self._tags = None if data.is_all else data.tags_set
@@ -146,13 +84,18 @@ class Subscription:
 
     @property
     def in_flight(self) -> int:
-        """Return how many messages were sent and not acked."""
-        return sum(feed.window.messages for feed in self.feeds.values())
+        """Return how many messages were sent and not acked: what was granted is either credit or in flight."""
+        return self._granted_messages - self.credit_messages
 
     @property
     def has_credit(self) -> bool:
         """Say whether one more message may be sent."""
         return self.credit_messages > 0 and self.credit_bytes > 0
+
+    @property
+    def may_send(self) -> bool:
+        """Say whether messages may be sent now."""
+        return self.has_credit and not self.is_paused
 
     @property
     def starves(self) -> bool:
@@ -164,34 +107,43 @@ class Subscription:
         """Return for how many queues the broker can't be reached."""
         return sum(feed.is_waiting for feed in self.feeds.values())
 
-    def add_feed(self, number: int, queue: MessageQueue, next_offset: int) -> Feed:
-        """Start a queue that was assigned."""
+    def add_feed(self, token: str, queue: MessageQueue, next_offset: int) -> Feed:
+        """Start a queue that was assigned; `token` is one that no feed of any session had before."""
         assert queue not in self.feeds, f"{queue} is assigned twice"
-        facts = self._writer.queue_facts(
-            queue.topic, queue.broker_name, queue.queue_id, receipt_prefix=b"%d." % number, tags=self._tags
-        )
-        feed = Feed(number, queue, next_offset, facts)
+        feed = Feed(token, queue, next_offset, self._facts(token, queue))
         self.feeds[queue] = feed
-        self._by_number[number] = feed
+        self._by_token[token] = feed
         self._turns.append(feed)
         return feed
+
+    def move_feed(self, feed: Feed, token: str, offset: int) -> None:
+        """Go on elsewhere in a queue. Receipts from before no longer count: the same offsets may hold other messages."""
+        self._clear_held(feed)
+        self.give_back(feed.restart_at(offset))
+        del self._by_token[feed.token]
+        self._by_token[token] = feed
+        feed.token, feed.facts = token, self._facts(token, feed.queue)
 
     def drop_feed(self, queue: MessageQueue) -> Feed | None:
         """Stop a queue that went elsewhere; its messages in flight are not ours any more, so their credit is back."""
         feed = self.feeds.pop(queue, None)
         if feed is None:
             return None
-        del self._by_number[feed.number]
+        del self._by_token[feed.token]
         self._turns.remove(feed)
-        feed.held.clear()
+        self._clear_held(feed)
         self.give_back(feed.window.clear(feed.window.commit_point()))
         feed.is_dropped = True
         return feed
 
     def add_credit(self, messages: int, size_bytes: int, *, messages_max: int, bytes_max: int) -> None:
-        """Add to what may be sent; what is in flight comes back later and counts."""
-        self.credit_messages = min(self.credit_messages + messages, messages_max)
-        self.credit_bytes = min(self.credit_bytes + size_bytes, bytes_max)
+        """Add to what may be sent; credit and what is in flight, which becomes credit again, never exceed the limits."""
+        messages = min(messages, messages_max - self._granted_messages)
+        self.credit_messages += messages
+        self._granted_messages += messages
+        size_bytes = min(size_bytes, bytes_max - self._granted_bytes)
+        self.credit_bytes += size_bytes
+        self._granted_bytes += size_bytes
 
     def give_back(self, settled: Settled) -> None:
         """Return the credit of what was settled."""
@@ -206,23 +158,34 @@ class Subscription:
                 feed.resend_from = feed.resending.first if feed.resending else 0
         return any(feed.resending is not None for feed in self.feeds.values())
 
-    def next_pull(self, feed: Feed) -> PullOrder | None:
+    def next_pull(self, feed: Feed, *, bytes_max: int) -> PullOrder | None:
         """Return what to pull for a feed now, or None while there is nothing to pull."""
         if feed.is_dropped or self.is_paused:
             return None
         overdue = feed.resending
         if overdue is not None:
             if not overdue.is_settled:
-                return PullOrder(feed.queue, feed.resend_from, overdue.last - feed.resend_from + 1, resend=True)
+                count = overdue.last - feed.resend_from + 1
+                return PullOrder(feed.queue, feed.resend_from, count, RESEND_BYTES, resend=True, waits=False)
             feed.resending = None
         if feed.held or not self.has_credit:
             return None
-        return PullOrder(feed.queue, feed.next_offset, max(self.batch, PULL_MESSAGES), resend=False)
+        count = max(self.batch, PULL_MESSAGES)
+        return PullOrder(feed.queue, feed.next_offset, count, bytes_max, resend=False, waits=not feed.is_behind)
 
     def hold(self, feed: Feed, data: bytes, next_offset: int) -> None:
         """Take in what a pull found."""
-        feed.held.append(_Held(data, 0, feed.next_offset, next_offset))
+        feed.held.append(Held(data, 0, feed.next_offset, next_offset))
         feed.next_offset = next_offset
+        self.held_bytes += len(data)
+
+    def drop_held(self, feed: Feed) -> int:
+        """Forget what is held and not sent, to pull it again later; return how many bytes that were."""
+        if not feed.held:
+            return 0
+        feed.next_offset = feed.held[0].offset
+        feed.is_behind = True
+        return self._clear_held(feed)
 
     def skip_to(self, feed: Feed, next_offset: int) -> None:
         """Take note that a pull found nothing wanted before this offset."""
@@ -267,14 +230,14 @@ class Subscription:
             self.give_back(feed.window.settle(offset))
         if not found.parts:
             return None
-        return self._writer.frame(self.name, f"{feed.number}.{batch.first}-{batch.last}", found.parts)
+        return self._writer.frame(self.name, f"{feed.token}.{batch.first}-{batch.last}", found.parts)
 
     def settle(self, receipt: str) -> str | None:
         """Settle what a receipt stands for; return why not, or None."""
-        number, first, last = _parse_receipt(receipt)
-        if number < 0:
+        token, first, last = _parse_receipt(receipt)
+        if not token:
             return INVALID
-        feed = self._by_number.get(number)
+        feed = self._by_token.get(token)
         if feed is None:
             return GONE
         settled = feed.window.settle(first) if last is None else feed.window.settle_batch(first, last)
@@ -283,6 +246,11 @@ class Subscription:
         self.credit_messages += settled.messages
         self.credit_bytes += settled.bytes
         return None
+
+    def take_emptied(self) -> list[Feed]:
+        """Return the feeds that held something at the last call and hold nothing now: they may want to pull."""
+        emptied, self._emptied = self._emptied, []
+        return emptied
 
     def take_sent(self) -> int:
         """Return how many messages were sent for the first time since the last call."""
@@ -296,7 +264,19 @@ class Subscription:
             if point is not None:
                 yield feed, point
 
-    def _deliver_held(self, feed: Feed, held: _Held, now_ms: int, damaged: list[Damage]) -> bytes | None:
+    def _facts(self, token: str, queue: MessageQueue) -> QueueFacts:
+        return self._writer.queue_facts(
+            queue.topic, queue.broker_name, queue.queue_id, receipt_prefix=f"{token}.".encode(), tags=self._tags
+        )
+
+    def _clear_held(self, feed: Feed) -> int:
+        size_bytes = sum(len(held.data) for held in feed.held)
+        feed.held.clear()
+        self.held_bytes -= size_bytes
+        self._emptied.append(feed)
+        return size_bytes
+
+    def _deliver_held(self, feed: Feed, held: Held, now_ms: int, damaged: list[Damage]) -> bytes | None:
         taken = take(
             self._writer,
             self._cache,
@@ -305,7 +285,7 @@ class Subscription:
             at=held.at,
             offset=held.offset,
             messages_max=min(self.batch, self.credit_messages),
-            bytes_max=self.credit_bytes,
+            bytes_max=min(self.credit_bytes, FRAME_BYTES),
         )
         held.at, held.offset = taken.at, taken.next_offset
         for offset, reason in taken.damaged:
@@ -313,32 +293,39 @@ class Subscription:
         window = feed.window
         offsets = taken.offsets
         if offsets:
-            window.add(offsets, taken.sizes, now_ms=now_ms)
+            window.add(compact(offsets), array("I", taken.sizes), now_ms=now_ms)
             self._sent += len(offsets)
             self.credit_messages -= len(offsets)
             self.credit_bytes -= sum(taken.sizes)
         if taken.is_cut:
-            feed.held.clear()
+            self._clear_held(feed)
             feed.next_offset = window.position = taken.next_offset
+            feed.is_behind = True
         elif taken.at >= len(held.data):
-            feed.held.popleft()
+            self._clear_held(feed)
             window.position = max(window.position, held.next_offset)
         if not offsets:
             return None
-        receipt = f"{feed.number}.{offsets[0]}-{offsets[-1]}"
+        receipt = f"{feed.token}.{offsets[0]}-{offsets[-1]}"
         return self._writer.frame(self.name, receipt, taken.parts)
+
+
+def compact(offsets: Sequence[int]) -> Sequence[int]:
+    """Return ascending offsets in little memory: nearly always they have no gap."""
+    first, end = offsets[0], offsets[-1] + 1
+    return range(first, end) if end - first == len(offsets) else array("q", offsets)
 
 
 INVALID: Final = "invalid"
 GONE: Final = "gone"
 
 
-def _parse_receipt(text: str) -> tuple[int, int, int | None]:
-    """Return feed number and offset, and the last offset where it stands for a frame; number -1 if it is none."""
-    number, _, rest = text.partition(".")
+def _parse_receipt(text: str) -> tuple[str, int, int | None]:
+    """Return a feed's token and an offset, and the last offset where it stands for a frame; an empty token if invalid."""
+    token, _, rest = text.partition(".")
     first, dash, last = rest.partition("-")
-    if len(text) > RECEIPT_LENGTH_MAX or not (text.isascii() and number.isdecimal() and first.isdecimal()):
-        return -1, 0, None
+    if len(text) > RECEIPT_LENGTH_MAX or not (text.isascii() and first.isdecimal()):
+        return "", 0, None
     if not dash:
-        return int(number), int(first), None
-    return (int(number), int(first), int(last)) if last.isdecimal() else (-1, 0, None)
+        return token, int(first), None
+    return (token, int(first), int(last)) if last.isdecimal() else ("", 0, None)

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from gantry.remoting.aio import (
     TlsMode,
     TlsSettings,
 )
+from gantry.remoting.aio.listener import ACCEPTED_AT_ONCE_MAX, Listener
 from gantry.remoting.aio.tls import ClientAuth
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.errors import ConnectError, ConnectionLostError, RequestTimeoutError
@@ -291,6 +293,65 @@ async def test_a_connection_beyond_the_limit_is_closed():
         assert await send_raw(address, b"\0") == b""
         assert server.counters.connections_refused == 1
         assert (await client.invoke(address, request(), timeout_ms=TIMEOUT_MS)).code == 0
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Let the loop turn until a condition holds."""
+    async with asyncio.timeout(TIMEOUT_MS / 1000):
+        for _ in iter(is_so, True):
+            await asyncio.sleep(0)
+
+
+async def test_a_burst_beyond_the_limit_is_closed_before_it_costs_anything():
+    """All of them wait in the backlog before the server accepts the first one."""
+    async with serving(limits=ServerLimits(connections_max=3)) as (server, address):
+        host, _, port = address.rpartition(":")
+        burst = [socket.create_connection((host, int(port))) for _ in range(ACCEPTED_AT_ONCE_MAX + 20)]
+        await until(lambda: server.counters.connections_refused == len(burst) - 3)
+        await until(lambda: server.counters.connections_opened == 3)
+        for each in burst:
+            each.close()
+        await until(lambda: not server.channels)
+        async with client_of() as client:
+            assert (await client.invoke(address, request(), timeout_ms=TIMEOUT_MS)).code == 0
+
+
+async def test_a_connection_that_arrives_while_the_server_stops_is_closed():
+    async with serving() as (server, address):
+        host, _, port = address.rpartition(":")
+        with socket.create_connection((host, int(port))) as arriving:
+            server._accepted(server._listeners[0]._socket.accept()[0])
+            await server.stop(drain_ms=0)
+            assert arriving.recv(1) == b""
+    assert server.channels == []
+
+
+class FullListener(socket.socket):
+    """Fails to accept as often as there are errors."""
+
+    errors: list[int]
+
+    def accept(self) -> tuple[socket.socket, object]:
+        if self.errors:
+            raise OSError(self.errors.pop(0), "refused")
+        return super().accept()
+
+
+async def test_a_listener_outlives_errors_and_waits_for_descriptors():
+    listening = FullListener()
+    listening.errors = [errno.ECONNABORTED, errno.EMFILE]
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    listening.setblocking(False)
+    accepted: asyncio.Future[socket.socket] = asyncio.get_running_loop().create_future()
+    listener = Listener(listening, accepted.set_result)
+    with socket.create_connection(listening.getsockname()), await asyncio.wait_for(accepted, TIMEOUT_MS / 1000):
+        assert listening.errors == []
+    listening.errors = [errno.ENFILE]
+    with socket.create_connection(listening.getsockname()):
+        await until(lambda: not listening.errors)
+        listener.close()
+    listener.close()
 
 
 async def test_permissive_takes_plain_and_tls_on_one_port(certificates: Certificates):

@@ -32,7 +32,10 @@ def main(url: str, output: str, job: str, run_text: str, attempt_text: str) -> i
         return 3
     if order == "hang":
         child = subprocess.Popen(["sleep", "600"])
-        (Path(output) / "child.pid").write_text(str(child.pid))
+        # The file appears under its name with all of its content: a test reads it as soon as it exists.
+        unnamed = Path(output) / "child.pid.tmp"
+        unnamed.write_text(str(child.pid))
+        unnamed.rename(Path(output) / "child.pid")
         with connect(url, application="fake-job") as connection:
             while Runs(connection).beat(run_id, attempt, percent=50, step="hanging"):
                 time.sleep(0.2)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from gantry.runtime.files import OsFileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.storeformat import layout
 from gantry.storeformat.errors import NotAStoreError, StoreFileError, StoreInUseError
 from gantry.storeformat.mark import GantryMark
@@ -141,9 +141,10 @@ def test_committed_offsets_and_what_is_not_consumed() -> None:
 def built(root: Path, builder: StoreBuilder) -> Path:
     builder.save(OsFileSystem(), str(root))
     config = root / "config" / "topics.json"
-    queues = {
-        topic: {"readQueueNums": 1 + max(q for t, q in builder.units if t == topic)} for topic, _ in builder.units
-    }
+    counts: dict[str, int] = {}
+    for topic, queue_id in builder.units:
+        counts[topic] = max(counts.get(topic, 0), 1 + queue_id)
+    queues = {topic: {"readQueueNums": count, "writeQueueNums": count, "perm": 6} for topic, count in counts.items()}
     config.write_text(json.dumps({"topicConfigTable": queues}))
     return root
 

@@ -168,7 +168,7 @@ def test_what_another_attempt_can_not_mend_is_not_tried_again(
 def test_what_hangs_holds_up_nobody_and_is_tried_again(
     postgres: PostgresServer, connection: Connection, tmp_path: Path
 ) -> None:
-    with scheduler(postgres, tmp_path, "lag_report_timeout_ms=2000", first="hang") as process:
+    with scheduler(postgres, tmp_path, "lag_report_timeout_ms=6000", first="hang") as process:
         run = ask(connection)
         wait_for((tmp_path / "child.pid").exists, "the job to start something", process)
         child = int((tmp_path / "child.pid").read_text())
@@ -180,9 +180,9 @@ def test_what_hangs_holds_up_nobody_and_is_tried_again(
 
 
 def test_what_always_hangs_has_timed_out(postgres: PostgresServer, connection: Connection, tmp_path: Path) -> None:
-    with scheduler(postgres, tmp_path, "lag_report_timeout_ms=1000", "attempts_max=1", first="hang") as process:
+    with scheduler(postgres, tmp_path, "lag_report_timeout_ms=3000", "attempts_max=1", first="hang") as process:
         failed = ends(connection, ask(connection), "timed_out", process)
-        assert failed["error"] == "not done after 1 s, and killed"
+        assert failed["error"] == "not done after 3 s, and killed"
         assert not is_alive(int((tmp_path / "child.pid").read_text()))
 
 

@@ -21,14 +21,13 @@ async def fill(peers: Mapping[str, Peer]) -> None:
     """Put in what the tests know: ten messages and a half-consumed group on a, five consumed on b."""
     for peer in peers.values():
         await peer.make_topic("Orders", 2)
-        for group in ("half", "ahead", "absent"):
+        for group in ("half", "absent"):
             await make_group(peer, group, consume_enable=group != "absent")
     a, b = peers["broker-a"], peers["broker-b"]
     await send(a, "Orders", 0, "A", "B", "A", "B", "A", "A", "A", "B", None, "C")
     await send(b, "Orders", 0, *["A"] * 5)
     await commit(a, "half", "Orders", 0, 4)
     await commit(b, "half", "Orders", 0, 5)
-    await commit(a, "ahead", "Orders", 0, 50)
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +63,6 @@ def test_offsets_tell_every_queue_of_a_consumed_topic(cluster: LiveCluster):
     assert not [row for row in found if row["group"] == "absent"]  # Nobody knows what it consumes.
 
 
-def test_a_commit_beyond_the_end_has_no_lag_but_a_reason(cluster: LiveCluster):
-    row = of_queue(rows("offsets", namesrv=cluster.namesrv.address), "ahead", "broker-a", 0)
-    assert numbers(row) == (0, 10, 50, None)
-    assert row["error"] == "the committed offset 50 is beyond the end of the queue, 10"
-
-
 def test_what_is_pushed_down_is_all_that_is_read(cluster: LiveCluster):
     filters = [EqualTo(("group",), "half"), In(("broker",), ("broker-a", None)), GreaterThanOrEqual(("queue_id",), 1)]
     made = reader("offsets", namesrv=cluster.namesrv.address)
@@ -92,9 +85,6 @@ def test_heads_and_tags_of_what_is_not_consumed(cluster: LiveCluster):
     assert row["tags_examined"] == 6
     caught_up = of_queue(found, "half", "broker-b", 0)
     assert (caught_up["first_offset"], caught_up["tags"], caught_up["error"]) == (None, [], None)
-    beyond = of_queue(found, "ahead", "broker-a", 0)
-    assert (beyond["first_offset"], beyond["tags"]) == (None, None)
-    assert "beyond the end" in beyond["error"]
 
 
 def test_a_live_groups_filter_decides_what_its_head_is(cluster: LiveCluster):

@@ -7,9 +7,13 @@ import pytest
 from gantry.client.engine import ClientEngine
 from gantry.client.producer import Producer
 from gantry.client.settings import ClientSettings
+from gantry.model.topic import TopicConfig
 from gantry.runtime.rng import Rng
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.brokers import Brokers
+from services.gateway.usecases.kinds import TopicKind
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.presence import Presence
 from services.gateway.usecases.read import QueueReader
 from services.gateway.usecases.send import SendMessages
 from tests.support.scriptedpeer import ScriptedCluster, ScriptedTransport
@@ -51,11 +55,21 @@ def brokers(engine: ClientEngine, clock: VirtualClock) -> Brokers:
 
 
 @pytest.fixture
-def sending(engine: ClientEngine, metrics: GatewayMetrics, reader: QueueReader) -> SendMessages:
-    producer, ids = Producer(engine, "GW"), engine.unique_keys
-    return SendMessages(producer, engine, ids, metrics, require_all_registered=reader.require_all_registered)
+def topics(engine: ClientEngine, brokers: Brokers) -> Presence[TopicConfig]:
+    return Presence(TopicKind(engine), Metadata(None), brokers, engine)
 
 
 @pytest.fixture
-def reader(engine: ClientEngine, brokers: Brokers, metrics: GatewayMetrics, clock: VirtualClock) -> QueueReader:
-    return QueueReader(engine, brokers, metrics, clock=clock, is_stopping=lambda: False)
+def sending(engine: ClientEngine, metrics: GatewayMetrics, topics: Presence[TopicConfig]) -> SendMessages:
+    return SendMessages(Producer(engine, "GW"), engine, engine.unique_keys, metrics, topics=topics)
+
+
+@pytest.fixture
+def reader(
+    engine: ClientEngine,
+    brokers: Brokers,
+    metrics: GatewayMetrics,
+    clock: VirtualClock,
+    topics: Presence[TopicConfig],
+) -> QueueReader:
+    return QueueReader(engine, brokers, metrics, clock=clock, topics=topics, is_stopping=lambda: False)

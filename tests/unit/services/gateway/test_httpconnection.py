@@ -1,74 +1,12 @@
 """One HTTP connection without its socket: what is answered to which bytes, in which order, with how many writes."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import uvicorn
-from uvicorn.server import ServerState
 
-from services.gateway.httpconnection import GuardedProtocol, split_target
-from services.gateway.metrics import GatewayMetrics
-from services.gateway.server import Sweeper
-from services.gateway.settings import GatewaySettings
-
-Application = Callable[[Any, Any, Any], Awaitable[None]]
-GET = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
-
-
-class Wire(asyncio.Transport):
-    """Keeps what is written."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})
-        self.writes: list[bytes] = []
-        self.is_paused = False
-        self.is_ended = False
-        self._is_closed = False
-
-    def write(self, data: Any) -> None:
-        self.writes.append(bytes(data))
-
-    def write_eof(self) -> None:
-        self.is_ended = True
-
-    def close(self) -> None:
-        self._is_closed = True
-
-    def is_closing(self) -> bool:
-        return self._is_closed
-
-    def pause_reading(self) -> None:
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        self.is_paused = False
-
-
-async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """Answer with the body, and the path as a header."""
-    body, more = b"", True
-    while more:
-        message = await receive()
-        body, more = body + message["body"], message["more_body"]
-    headers = [(b"path", scope["raw_path"]), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-
-
-def connect(app: Application, *, connections_max: int | None = None) -> tuple[GuardedProtocol, Wire]:
-    config = uvicorn.Config(app, ws="none", lifespan="off", log_config=None, limit_concurrency=connections_max)
-    config.load()
-    config.loaded_app = app
-    connection, wire = GuardedProtocol(config, ServerState(), {}), Wire()
-    connection.connection_made(wire)
-    return connection, wire
-
-
-async def settle() -> None:
-    for _ in range(5):
-        await asyncio.sleep(0)
+from services.gateway.requesthead import split_target
+from tests.unit.services.gateway.wires import GET, House, connect, echo, settle
 
 
 async def test_an_answer_is_one_write():
@@ -223,19 +161,10 @@ async def test_an_application_that_fails_or_says_nothing_costs_the_connection_on
         assert wire.is_closing()
 
 
-async def test_too_many_connections_are_refused():
-    connection, wire = connect(echo, connections_max=1)
-    connection.data_received(GET)
-    await settle()
-    assert wire.writes[0].startswith(b"HTTP/1.1 503")
-    assert wire.is_ended
-
-
 async def test_a_connection_that_nobody_uses_is_closed():
-    connection, wire = connect(echo)
-    server = uvicorn.Server(connection.config)
-    server.server_state.connections = connection.connections
-    sweeper = Sweeper(server, GatewaySettings(keep_alive_ms=5_000), GatewayMetrics())
+    house = House(echo, keep_alive_ms=5_000)
+    sweeper = house.sweeper
+    connection, wire = house.connect()
     connection.data_received(GET)
     await settle()
     answered_at = connection.loop.time()

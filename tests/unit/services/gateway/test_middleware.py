@@ -10,15 +10,18 @@ from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.router import Route, Router
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.errors import TOO_LARGE
+from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import Front
+from services.gateway.routes.limits import limit_routes
 from services.gateway.routes.send import send_routes
 from services.gateway.schemas.rights import ALL_RIGHTS
-from services.gateway.settings import REQUEST_BYTES_MAX
+from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
 from tests.support.virtualtime import FakeClock
 
 KEY = (b"authorization", b"Bearer gk_x")
 JSON = (b"content-type", b"application/json")
+RAW = (b"content-type", b"application/octet-stream")
 
 
 class Answered:
@@ -29,6 +32,10 @@ class Answered:
         self.content = body["body"]
 
     @property
+    def json(self):
+        return json.loads(self.content)
+
+    @property
     def problem(self):
         assert self.headers[b"content-type"] == b"application/problem+json"
         return json.loads(self.content)
@@ -37,15 +44,33 @@ class Answered:
 class Peer:
     """Makes requests of a Front."""
 
-    def __init__(self, routes, **settings):
+    def __init__(self, routes, *, limits=None, **settings):
         keys = KeyRing()
         keys.replace([KeyRecord("key-1", digest_of("gk_x"), "n", ALL_RIGHTS)])
         self.metrics = GatewayMetrics()
         self.is_stopping = False
-        limits = {"in_flight_max": 10, "body_bytes_total_max": 2 * REQUEST_BYTES_MAX, "access_log": False, **settings}
+        bodies = {"body_bytes_total_max": settings.pop("body_bytes_total_max", 2 * REQUEST_BYTES_MAX)}
+        settings = GatewaySettings(**{"public_contract": False, **settings})
+        settings.check()
+        self.limits = limits or Limits(settings)
         self.front = Front(
-            Router(routes), keys, self.metrics, clock=FakeClock(), is_stopping=lambda: self.is_stopping, **limits
+            Router(routes),
+            keys,
+            self.metrics,
+            clock=FakeClock(),
+            limits=self.limits,
+            is_stopping=lambda: self.is_stopping,
+            access_log=False,
+            cors_origins=settings.cors_origins,
+            is_public_contract=settings.public_contract,
+            **bodies,
         )
+
+    async def stall(self, method, path, *headers):
+        """Send a head, and never a body."""
+        never = asyncio.Event()
+        scope = {"method": method, "path": path, "raw_path": path.encode(), "query_string": b""}
+        await self.front({"type": "http", "headers": [*headers, KEY], **scope}, never.wait, never.wait)
 
     async def ask(self, method, path, *headers, body=(b"",), query=b"", key=True):
         parts = [{"type": "http.request", "body": part, "more_body": True} for part in body]
@@ -87,11 +112,19 @@ async def for_ever(call):
     return Answer(200)
 
 
+async def wait_for_ever(call):
+    with call.waiting():
+        await asyncio.sleep(3_600)
+    return Answer(200)
+
+
 ROUTES = [
     Route("POST", "/v1/echo", echo, frozenset({"limit"})),
     Route("GET", "/v1/broken", broken),
     Route("GET", "/v1/slow", slow_broker),
     Route("GET", "/v1/ever", for_ever),
+    Route("GET", "/v1/wait", wait_for_ever),
+    Route("GET", "/v1/probe", echo, is_probe=True),
     Route("GET", "/public", echo, is_public=True),
     Route("POST", "/v1/send", echo, is_send=True),
 ]
@@ -161,27 +194,65 @@ async def test_a_bug_is_a_500_that_tells_nothing_and_is_counted(peer):
     assert peer.metrics.faults == 1
 
 
-async def test_too_many_at_once_are_refused():
-    peer = Peer(ROUTES, in_flight_max=2)
-    waiting = [asyncio.ensure_future(peer.ask("GET", "/v1/ever")) for _ in range(2)]
+async def begin(peer, path, count):
+    tasks = [asyncio.ensure_future(peer.ask("GET", path)) for _ in range(count)]
     await asyncio.sleep(0)
-    answer = await peer.ask("POST", "/v1/echo")
-    assert (answer.status, answer.headers[b"retry-after"]) == (503, b"1")
-    for task in waiting:
+    return tasks
+
+
+async def end(tasks):
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "status"), [({"in_flight_max": 2}, 503), ({"key_in_flight_max": 2}, 429)], ids=["all", "key"]
+)
+async def test_too_many_at_once_are_refused(settings, status):
+    peer = Peer(ROUTES, **settings)
+    waiting = await begin(peer, "/v1/ever", 2)
+    answer = await peer.ask("POST", "/v1/echo")
+    assert (answer.status, answer.headers[b"retry-after"]) == (status, b"1")
+    for path in ("/v1/probe", "/public"):
+        assert (await peer.ask("GET", path)).status == 200, "it tells how the gateway is"
+    await end(waiting)
     assert (await peer.ask("POST", "/v1/echo")).status == 200
+    assert peer.limits.requests.used == 0
+
+
+async def test_requests_that_wait_shut_nobody_out():
+    peer = Peer(ROUTES, in_flight_max=2, key_in_flight_max=2, key_long_polls_max=3)
+    waiting = await begin(peer, "/v1/wait", 2)
+    waiting += await begin(peer, "/v1/wait", 1)
+    assert (peer.limits.requests.used, peer.limits.long_polls.used) == (0, 3)
+    assert (await peer.ask("POST", "/v1/echo")).status == 200
+    answer = await peer.ask("GET", "/v1/wait")
+    assert (answer.status, answer.problem["detail"]) == (429, "long_polls: key key-1 has 3, 1 more would be above 3")
+    await end(waiting)
+    assert (peer.limits.requests.used, peer.limits.long_polls.used) == (0, 0)
 
 
 async def test_large_bodies_are_bounded_all_together():
     peer = Peer(ROUTES, body_bytes_total_max=REQUEST_BYTES_MAX)
     held = peer.front._budget
     held.take(REQUEST_BYTES_MAX - 1_000)
-    assert (await peer.ask("POST", "/v1/echo", (b"content-length", b"100000"))).status == 503
-    assert (await peer.ask("POST", "/v1/echo", (b"content-length", b"10"))).status == 200
+    for parts in ((bytes(100_000),), (bytes(50_000), bytes(50_000))):
+        assert (await peer.ask("POST", "/v1/echo", body=parts)).status == 503
+    assert (await peer.ask("POST", "/v1/echo", body=(b"small",))).status == 200
     held.give(REQUEST_BYTES_MAX - 1_000)
-    assert (await peer.ask("POST", "/v1/echo", (b"content-length", b"100000"))).status == 200
+    for parts in ((bytes(100_000),), (bytes(50_000), bytes(50_000))):
+        assert (await peer.ask("POST", "/v1/echo", body=parts)).json == {"query": {}, "body": 100_000}
     assert held.used_bytes == 0
+
+
+async def test_a_length_that_is_only_declared_takes_nothing_of_the_budget(peer):
+    declared = asyncio.ensure_future(peer.stall("POST", "/v1/echo", (b"content-length", b"8388608")))
+    await asyncio.sleep(0)
+    assert peer.limits.requests.used == 1
+    assert peer.front._budget.used_bytes == 0
+    declared.cancel()
+    await asyncio.gather(declared, return_exceptions=True)
 
 
 async def test_what_is_cut_off_while_stopping_is_told_so(peer):
@@ -254,19 +325,22 @@ async def test_a_raw_body_brings_its_metadata_in_headers():
 async def test_a_traceparent_that_is_none_costs_no_message(value):
     sender = RecordingSender()
     answer = await Peer(send_routes(sender)).ask(
-        "POST", "/v1/topics/T/messages", (b"traceparent", value.encode("latin-1")), body=(b"x",)
+        "POST", "/v1/topics/T/messages", RAW, (b"traceparent", value.encode("latin-1")), body=(b"x",)
     )
     assert answer.status == 201
-    assert not sender.messages[0].properties
+    assert sender.messages[0].properties == {"content-type": "application/octet-stream"}
 
 
 @pytest.mark.parametrize(
     ("path", "headers", "body", "status"),
     [
-        ("messages", [(b"gantry-colour", b"red")], b"x", 400),
-        ("messages", [(b"gantry-property-", b"x")], b"x", 400),
-        ("messages", [(b"gantry-tag", b"%ff")], b"x", 400),
-        ("messages", [(b"gantry-tag", b"\xff")], b"x", 400),
+        ("messages", [], b'{"body": "hello"}', 415),
+        ("messages", [(b"content-type", b"application/x-www-form-urlencoded")], b'{"body": "hello"}', 415),
+        ("messages", [(b"content-type", b"multipart/form-data; boundary=x")], b'{"body": "hello"}', 415),
+        ("messages", [RAW, (b"gantry-colour", b"red")], b"x", 400),
+        ("messages", [RAW, (b"gantry-property-", b"x")], b"x", 400),
+        ("messages", [RAW, (b"gantry-tag", b"%ff")], b"x", 400),
+        ("messages", [RAW, (b"gantry-tag", b"\xff")], b"x", 400),
         ("messages", [(b"gantry-property-content-type", b"x"), (b"content-type", b"text/plain")], b"x", 400),
         ("messages", [(b"idempotency-key", b"a b")], b"x", 400),
         ("messages", [JSON, (b"gantry-tag", b"A")], b'{"body": "a"}', 400),
@@ -286,3 +360,106 @@ async def test_requests_to_send_are_read_strictly(path, headers, body, status):
     assert answer.status == status
     if status >= 400:
         assert answer.problem["outcome"] == "not_stored"
+
+
+@pytest.mark.parametrize("named", [[], [(b"content-type", b"application/x-www-form-urlencoded")]])
+async def test_a_form_is_told_what_to_write(named):
+    sender = RecordingSender()
+    answer = await Peer(send_routes(sender)).ask("POST", "/v1/topics/T/messages", *named, body=(b'{"body": "hello"}',))
+    assert (answer.status, answer.problem["field"], sender.messages) == (415, "Content-Type", [])
+    assert "-H 'Content-Type: application/json'" in answer.problem["detail"]
+
+
+LIMITS = "/v1/limits"
+
+
+def limited(**settings):
+    made = GatewaySettings(**settings)
+    limits = Limits(made)
+    routes = [*ROUTES, *limit_routes(limits, made, stream={"batch_max": 1_000}, clock=FakeClock())]
+    return Peer(routes, limits=limits)
+
+
+async def test_a_caller_sees_its_limits_and_what_it_has():
+    peer = limited(key_in_flight_max=5, key_long_polls_max=7)
+    waiting = await begin(peer, "/v1/wait", 2)
+    shown = json.loads((await peer.ask("GET", LIMITS)).content)
+    assert shown["key"] == {
+        "requests": {"max": 5, "used": 1, "all_max": 2_000},
+        "long_polls": {"max": 7, "used": 2, "all_max": 4_000},
+        "streams": {"max": 500, "used": 0, "all_max": 2_000},
+        "waiting_queues": {"max": 8_192, "used": 0, "all_max": 32_768},
+        "tickets": {"max": 500, "used": 0, "all_max": 10_000},
+        "requests_per_s": {"max": None, "left": None},
+    }
+    assert shown["request"]["bytes_max"] == REQUEST_BYTES_MAX
+    assert shown["stream"] == {"batch_max": 1_000}
+    await end(waiting)
+
+
+async def test_rates_are_told_with_every_answer_where_they_are_set():
+    peer = limited(key_requests_per_s=3, address_requests_per_s=4)
+    answer = await peer.ask("GET", LIMITS)
+    assert answer.headers[b"ratelimit-policy"] == b'"address";q=4;w=1, "key";q=3;w=1'
+    assert answer.headers[b"ratelimit"] == b'"address";r=3;t=1, "key";r=2;t=1'
+    assert json.loads(answer.content)["key"]["requests_per_s"] == {"max": 3, "left": 2}
+    assert [(await peer.ask("GET", LIMITS)).status for _ in range(3)] == [200, 200, 429]
+    answer = await peer.ask("GET", "/v1/nope", key=False)
+    assert (answer.status, answer.headers[b"retry-after"]) == (429, b"1"), "the address, and without a key too"
+    assert answer.headers[b"ratelimit"] == b'"address";r=0;t=1'
+    assert (await peer.ask("GET", "/v1/probe")).status == 200
+    assert b"ratelimit" not in (await peer.ask("GET", "/v1/probe")).headers
+
+
+async def test_without_rates_answers_say_nothing_of_them():
+    assert b"ratelimit" not in (await Peer(ROUTES).ask("POST", "/v1/echo")).headers
+
+
+ORIGIN = (b"origin", b"https://console.example")
+PREFLIGHT = (b"access-control-request-method", b"POST")
+
+
+async def test_a_listed_origin_may_call_and_read():
+    peer = Peer(ROUTES, cors_origins=("https://console.example",))
+    asked = (b"access-control-request-headers", b"Authorization, content-type, X-Other, Gantry-Tag, gantry-\xff")
+    answer = await peer.ask("OPTIONS", "/v1/echo", ORIGIN, PREFLIGHT, asked, key=False)
+    assert answer.status == 204
+    assert answer.headers[b"access-control-allow-origin"] == b"https://console.example"
+    assert answer.headers[b"access-control-allow-methods"] == b"OPTIONS, POST"
+    assert answer.headers[b"access-control-allow-headers"] == b"authorization, content-type, gantry-tag"
+    for answer in (await peer.ask("POST", "/v1/echo", ORIGIN), await peer.ask("POST", "/v1/echo", ORIGIN, key=False)):
+        assert answer.headers[b"access-control-allow-origin"] == b"https://console.example"
+        assert answer.headers[b"vary"] == b"Origin"
+        exposed = answer.headers[b"access-control-expose-headers"].decode().split(", ")
+        assert {"ETag", "Location", "X-Request-Id", "RateLimit", "Retry-After"} <= set(exposed)
+        assert b"access-control-allow-credentials" not in answer.headers
+
+
+async def test_another_origin_may_not():
+    peer = Peer(ROUTES, cors_origins=("https://console.example",))
+    other = (b"origin", b"https://console.example.evil")
+    assert (await peer.ask("OPTIONS", "/v1/echo", other, PREFLIGHT, key=False)).status == 401
+    answer = await peer.ask("POST", "/v1/echo", other)
+    assert (answer.status, answer.headers[b"vary"]) == (200, b"Origin")
+    assert not any(name.startswith(b"access-control") for name in answer.headers)
+
+
+async def test_any_origin_is_never_let_in_with_credentials():
+    peer = Peer(ROUTES, cors_origins=("*",))
+    answer = await peer.ask("POST", "/v1/echo", ORIGIN)
+    assert answer.headers[b"access-control-allow-origin"] == b"*"
+    assert b"access-control-allow-credentials" not in answer.headers
+
+
+async def test_without_the_setting_no_page_may_call():
+    answer = await Peer(ROUTES).ask("OPTIONS", "/v1/echo", ORIGIN, PREFLIGHT)
+    assert not any(name.startswith(b"access-control") for name in answer.headers)
+
+
+async def test_options_need_no_key_where_the_contract_is_public():
+    open_peer, closed = Peer(ROUTES, public_contract=True), Peer(ROUTES)
+    assert (await open_peer.ask("OPTIONS", "/v1/echo", key=False)).headers[b"allow"] == b"OPTIONS, POST"
+    assert (await open_peer.ask("OPTIONS", "/v1/nowhere", key=False)).status == 404
+    assert (await open_peer.ask("POST", "/v1/echo", key=False)).status == 401
+    assert (await open_peer.ask("POST", "/v1/nowhere", key=False)).status == 401
+    assert (await closed.ask("OPTIONS", "/v1/echo", key=False)).status == 401

@@ -10,6 +10,10 @@ def test_samples_may_be_off(interval_ms):
     GatewaySettings(sample_interval_ms=interval_ms).check()
 
 
+def test_origins_are_as_browsers_write_them():
+    GatewaySettings(cors_origins=("*", "https://console.example", "http://127.0.0.1:3000", "http://[::1]:3000")).check()
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
@@ -18,8 +22,14 @@ def test_samples_may_be_off(interval_ms):
         ({"sample_interval_ms": 60_000}, "sample_interval_ms"),
         ({"sample_keep_days": 0}, "sample_keep_days"),
         ({"mirror_interval_ms": 0}, "mirror_interval_ms"),
+        ({"drain_ms": -1}, "drain_ms"),
+        ({"connections_per_address_max": 0}, "connections_per_address_max"),
+        ({"write_timeout_ms": 0}, "write_timeout_ms"),
         ({"listen": "8080"}, "listen"),
         ({"namesrv": ()}, "namesrv"),
+        ({"cors_origins": ("https://Console.example",)}, "cors_origins"),
+        ({"cors_origins": ("https://console.example/",)}, "cors_origins"),
+        ({"cors_origins": ("console.example",)}, "cors_origins"),
     ],
 )
 def test_what_can_not_be_is_named(settings, named):

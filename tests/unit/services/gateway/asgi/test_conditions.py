@@ -3,9 +3,10 @@
 import pytest
 
 from services.gateway.asgi.call import ByteBudget, Call
-from services.gateway.asgi.conditions import expectation_of
+from services.gateway.asgi.conditions import expectation_of, shown_answer
 from services.gateway.db.repositories import Expectation
 from services.gateway.errors import ProblemError
+from services.gateway.usecases.configs import Shown
 
 
 def call(**headers: str) -> Call:
@@ -20,6 +21,7 @@ def call(**headers: str) -> Call:
         ({"if_match": "*"}, Expectation(exists=True)),
         ({"if_match": '"3"'}, Expectation(version=3)),
         ({"if_match": "3"}, Expectation(version=3)),
+        ({"if_match": '"3-5f3b9a01"'}, Expectation(version=3)),
         ({"if_none_match": "*"}, Expectation(exists=False)),
     ],
 )
@@ -31,7 +33,9 @@ def test_conditions(headers, expected):
     ("headers", "status"),
     [
         ({"if_match": '"x"'}, 400),
-        ({"if_match": 'W/"3"'}, 400),
+        ({"if_match": 'W/"3"'}, 412),
+        ({"if_match": 'W/"3-5f3b9a01"'}, 412),
+        ({"if_match": "W/3"}, 400),
         ({"if_match": '"1", "2"'}, 400),
         ({"if_none_match": '"3"'}, 400),
         ({"if_match": "*", "if_none_match": "*"}, 412),
@@ -41,6 +45,49 @@ def test_conditions_that_can_not_be(headers, status):
     with pytest.raises(ProblemError) as caught:
         expectation_of(call(**headers))
     assert caught.value.status == status
+
+
+SHOWN = Shown({"topic": "T"}, 3)
+
+
+@pytest.mark.parametrize(
+    ("none_match", "status"),
+    [
+        ("*", 304),
+        ("TAG", 304),
+        ("W/TAG", 304),
+        ("BARE", 304),
+        ("3", 200),
+        ('"other", W/TAG', 304),
+        ('"other",TAG', 304),
+        ('"3"', 200),
+        ('"4-00000000"', 200),
+        ('""', 200),
+    ],
+)
+def test_who_has_it_already_gets_304(none_match, status):
+    answer = shown_answer(
+        call(if_none_match=none_match.replace("TAG", SHOWN.etag).replace("BARE", SHOWN.etag.strip('"'))), SHOWN
+    )
+    assert (answer.status, dict(answer.headers)[b"etag"].decode()) == (status, SHOWN.etag)
+    assert bool(answer.body) is (status == 200)
+
+
+@pytest.mark.parametrize("none_match", ["x", "", '"a" "b"', 'w/"a"', ",".join(['"a"'] * 33)])
+def test_if_none_match_that_is_no_list_of_tags(none_match):
+    with pytest.raises(ProblemError) as caught:
+        shown_answer(call(if_none_match=none_match), SHOWN)
+    assert (caught.value.status, caught.value.field) == (400, "If-None-Match")
+
+
+def test_without_postgres_there_is_no_tag_to_match():
+    assert shown_answer(call(if_none_match="*"), Shown({"topic": "T"}, None)).status == 200
+
+
+def test_what_is_shown_otherwise_has_another_tag_of_the_same_version():
+    other = Shown({"topic": "T", "state": "pending"}, 3)
+    assert other.etag != SHOWN.etag
+    assert expectation_of(call(if_match=other.etag)) == expectation_of(call(if_match=SHOWN.etag))
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,9 @@ def test_what_nobody_reads_is_refused(raw, kind):
     assert caught.value.field
 
 
-@pytest.mark.parametrize("text", ["", "-1", "+1", "1.0", "01", "1e3", " 1", "1_000", "\uff13", "0x1", "9" * 19])
+@pytest.mark.parametrize(
+    "text", ["", "-1", "+1", "1.0", "01", "1e3", " 1", "1_000", "\uff13", "0x1", "9" * 20, str(2**63)]
+)
 def test_integers_are_plain_digits(text):
     with pytest.raises(ProblemError):
         integer(text, "offset")
@@ -48,6 +50,7 @@ def test_integers_are_plain_digits(text):
 
 def test_typed_parameters():
     assert integer("0", "n") == 0
+    assert integer(str(2**63 - 1), "offset") == 2**63 - 1
     assert limit_of({}) == 100
     assert limit_of({"limit": "1000"}) == 1_000
     for bad in ("0", "1001"):

@@ -1,11 +1,14 @@
 """Who calls, and what they may do."""
 
+import re
+
 import pytest
 
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of, make_key
-from services.gateway.auth.principal import NOBODY, Principal
-from services.gateway.auth.tickets import TICKETS_MAX, Tickets
+from services.gateway.auth.principal import NOBODY, NamePattern, NamePatterns, Principal
+from services.gateway.auth.tickets import Tickets
 from services.gateway.errors import ProblemError
+from services.gateway.quotas import KEY, Quota
 from services.gateway.schemas.rights import ALL_RIGHTS, ConsumeRights, Rights
 from tests.support.virtualtime import FakeClock
 
@@ -91,6 +94,40 @@ def test_patterns(pattern, matching, other):
         assert caught.value.status == 403
 
 
+@pytest.mark.parametrize("name", ["A", "AA", "ABA", "AXXB", "", "AB", "BA", "A%|B", "AAB", "ABAB", "XABAB"])
+@pytest.mark.parametrize("pattern", ["A*A", "A*B", "*A*", "**", "A**", "*AB*AB", "A*B*", "A*A*B", "AB", "*B*A*"])
+def test_a_pattern_means_what_the_expression_would(pattern, name):
+    expression = ".*".join(re.escape(piece) for piece in pattern.split("*"))
+    assert NamePattern(pattern).matches(name) is (re.fullmatch(expression, name, re.DOTALL) is not None)
+
+
+class CountedName(str):
+    """A name that counts how often it is searched."""
+
+    __slots__ = ()
+    searches = 0
+
+    def find(self, *place):
+        CountedName.searches += 1
+        return str.find(self, *place)
+
+
+def test_a_pattern_is_matched_in_one_go():
+    """Fifty `*a` against a name of `a` took a regular expression longer than anybody waits."""
+    pattern = NamePattern("*a" * 50 + "b")
+    CountedName.searches = 0
+    assert not pattern.matches(CountedName("a" * 255 + "c"))
+    assert NamePattern("*a" * 50 + "*b*").matches(CountedName("a" * 255)) is False
+    assert CountedName.searches <= 51
+
+
+def test_names_too_long_to_be_names_are_not_remembered():
+    patterns = NamePatterns(["A*"])
+    assert patterns.matches("A" * 256)
+    assert patterns.matches("A" * 255)
+    assert list(patterns._known) == ["A" * 255]
+
+
 def test_consuming_needs_topic_and_group():
     principal = Principal("key-1", "n", Rights(consume=ConsumeRights(topics=("T*",), groups=("G",))))
     principal.require_consume("T1", "G")
@@ -104,9 +141,13 @@ def test_consuming_needs_topic_and_group():
         principal.require_admin()
 
 
+def some_tickets() -> Quota:
+    return Quota("tickets", KEY, each_max=10, total_max=10)
+
+
 def test_a_ticket_works_once_and_not_for_long():
     clock, keys = FakeClock(), ring(record("gk_a"))
-    tickets = Tickets(keys, clock=clock)
+    tickets = Tickets(keys, some_tickets(), clock=clock)
     first, second, third = (tickets.give(keys.authenticate(b"Bearer gk_a")) for _ in range(3))
     assert first.expires_at_ms == clock.now_ms() + 60_000
     clock.advance(59_999)
@@ -122,14 +163,28 @@ def test_a_ticket_works_once_and_not_for_long():
         tickets.redeem(third.ticket)
 
 
-def test_open_tickets_are_bounded():
-    clock, keys = FakeClock(), ring(record("gk_a"))
-    tickets = Tickets(keys, clock=clock)
-    principal = keys.authenticate(b"Bearer gk_a")
-    for _ in range(TICKETS_MAX):
-        tickets.give(principal)
-    with pytest.raises(ProblemError) as caught:
-        tickets.give(principal)
-    assert caught.value.status == 429
+def test_open_tickets_of_a_key_leave_room_for_others():
+    clock, keys = FakeClock(), ring(record("gk_a"), record("gk_b", key_id="key-2"))
+    tickets = Tickets(keys, Quota("tickets", KEY, each_max=2, total_max=3), clock=clock)
+    greedy, other = (keys.authenticate(b"Bearer " + key) for key in (b"gk_a", b"gk_b"))
+    first, _ = tickets.give(greedy), tickets.give(greedy)
+    for principal, status in ((greedy, 429), (other, None), (other, 503)):
+        if status is None:
+            tickets.give(principal)
+            continue
+        with pytest.raises(ProblemError) as caught:
+            tickets.give(principal)
+        assert caught.value.status == status
+    tickets.redeem(first.ticket)
+    tickets.give(greedy)
     clock.advance(60_000)
-    tickets.give(principal)
+    for principal in (greedy, greedy, other):
+        tickets.give(principal)
+
+
+def test_a_key_without_rights_gets_no_ticket():
+    metrics_only = KeyRecord("key-2", digest_of("gk_b"), "metrics", Rights(metrics=True))
+    keys = ring(metrics_only)
+    with pytest.raises(ProblemError) as caught:
+        Tickets(keys, some_tickets(), clock=FakeClock()).give(keys.authenticate(b"Bearer gk_b"))
+    assert caught.value.status == 403

@@ -16,6 +16,9 @@ from services.gateway.schemas.times import format_time, parse_duration_ms, parse
         ("2026-11-21T09:30:00.123999Z", 1_795_253_400_123),
         ("2026-11-21T09:30:00.1+00:00", 1_795_253_400_100),
         ("1969-12-31T23:59:59.999Z", -1),
+        ("2026-11-21T11:30:00.123+02:00", 1_795_253_400_123),
+        ("2026-11-21T03:45:00.123-05:45", 1_795_253_400_123),
+        ("1970-01-01T00:00:00+00:01", -60_000),
     ],
 )
 def test_moments_are_read(text, ms):
@@ -39,15 +42,23 @@ def test_moments_outside_the_calendar_stay_text():
         "now",
         "2026-11-21",
         "2026-11-21T09:30:00",
-        "2026-11-21T09:30:00+01:00",
+        "2026-11-21T09:30:00 01:00",
+        "2026-11-21T09:30:00+0100",
+        "2026-11-21T09:30:00+01:60",
+        "2026-11-21T09:30:00+19:00",
         "2026-02-30T00:00:00Z",
         "٢026-11-21T09:30:00Z",
     ],
 )
-def test_what_is_no_moment_in_utc_is_refused(text):
+def test_what_is_no_moment_is_refused(text):
     with pytest.raises(InvalidValueError) as caught:
         parse_time_ms(text, "at")
     assert caught.value.field == "at"
+
+
+def test_a_plus_that_became_a_blank_is_explained():
+    with pytest.raises(InvalidValueError, match="%2B"):
+        parse_time_ms("2026-11-21T09:30:00 01:00", "at")
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ def answering(*records: bytes):
 
 
 @pytest.fixture
-def lookup(engine, brokers, reader, metrics) -> Lookup:
-    return Lookup(engine, brokers, reader, metrics)
+def lookup(engine, brokers, reader, metrics, topics) -> Lookup:
+    return Lookup(engine, brokers, reader, metrics, topics=topics)
 
 
 @pytest.fixture

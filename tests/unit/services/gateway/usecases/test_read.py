@@ -1,5 +1,8 @@
 """Reading queues: what is sound is shown, what is damaged is named, and waiting ends."""
 
+import asyncio
+from contextlib import contextmanager
+
 import pytest
 
 from gantry.model.address import Address
@@ -7,7 +10,8 @@ from gantry.model.message import CrcState, MessageQueue, StoredMessage
 from gantry.model.record import encode_message
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
-from services.gateway.errors import ProblemError
+from services.gateway.errors import TOO_MANY, ProblemError
+from services.gateway.usecases import arrivals
 from services.gateway.usecases.read import read_records
 from tests.support.scriptedpeer import Deed, in_turn, refuse
 
@@ -45,8 +49,28 @@ def answers(cluster, transport):
     return set_up
 
 
+class Caller:
+    """Counts its waits, and may be refused one."""
+
+    key_id = "key-1"
+
+    def __init__(self, waits_max=9):
+        self.waits_max = waits_max
+        self.waits = 0
+        self.is_waiting = False
+
+    @contextmanager
+    def waiting(self):
+        if self.waits == self.waits_max:
+            raise ProblemError(TOO_MANY, "long_polls: enough")
+        self.waits += 1
+        self.is_waiting = True
+        yield
+        self.is_waiting = False
+
+
 async def read(reader, offset=0, **options):
-    defaults = {"limit": 32, "wait_ms": 0, "expression": "*", "binary": False, "system": False}
+    defaults = {"limit": 32, "wait_ms": 0, "expression": "*", "binary": False, "system": False, "caller": Caller()}
     return await reader.read(QUEUE, offset, **{**defaults, **options})
 
 
@@ -104,16 +128,79 @@ async def test_tags_are_compared_themselves_not_by_their_hash(reader, answers):
     assert (answer["status"], answer["messages"], answer["next_offset"]) == ("NO_MATCHED_MSG", [], "1")
 
 
-async def test_a_wait_ends_with_a_message_or_its_time(reader, answers, transport, clock):
-    answers(in_turn(nothing, nothing, found(record(0), next_offset=1)))
+def pulls(transport):
+    return [
+        (int(request.ext_fields["suspendTimeoutMillis"]), int(request.ext_fields["maxMsgNums"]))
+        for request in transport.sent(RequestCode.PULL_MESSAGE)
+    ]
+
+
+async def test_a_wait_ends_with_a_message(reader, answers, transport):
+    answers(in_turn(nothing, nothing, found(record(0), next_offset=1), found(record(0), next_offset=1)))
     assert (await read(reader, wait_ms=30_000))["status"] == "FOUND"
-    suspends = [int(request.ext_fields["suspendTimeoutMillis"]) for request in transport.sent(RequestCode.PULL_MESSAGE)]
-    assert suspends == [5_000, 5_000, 5_000]
+    assert pulls(transport) == [(0, 32), (5_000, 1), (5_000, 1), (0, 32)]
+
+
+async def test_a_wait_ends_with_its_time(reader, answers, transport, clock):
     transport.latency_s["a:10911"] = 4.0
     answers(nothing)
-    started = clock.monotonic_ms()
-    assert (await read(reader, wait_ms=6_000))["status"] == "NO_NEW_MSG"
+    started, caller = clock.monotonic_ms(), Caller()
+    assert (await read(reader, wait_ms=6_000, caller=caller))["status"] == "NO_NEW_MSG"
     assert 6_000 <= clock.monotonic_ms() - started <= 12_000
+    assert (caller.waits, caller.is_waiting) == (1, False)
+
+
+async def test_a_reader_waits_only_where_there_is_nothing_and_it_may(reader, answers):
+    caller = Caller(waits_max=0)
+    answers(found(record(0), next_offset=1))
+    assert (await read(reader, wait_ms=30_000, caller=caller))["status"] == "FOUND"
+    answers(nothing)
+    assert (await read(reader, caller=caller))["status"] == "NO_NEW_MSG"
+    with pytest.raises(ProblemError, match="long_polls: enough"):
+        await read(reader, wait_ms=30_000, caller=caller)
+
+
+def at_last(script, *, after_s, clock):
+    """Answer that there is nothing, and from a moment on as a script does."""
+    begin_ms = clock.monotonic_ms()
+    return lambda request: script(request) if clock.monotonic_ms() - begin_ms >= after_s * 1_000 else nothing(request)
+
+
+async def test_readers_that_wait_for_the_same_take_one_pull_of_the_broker(reader, answers, transport, clock):
+    transport.latency_s["a:10911"] = 0.1
+    answers(at_last(found(record(0), next_offset=1), after_s=7, clock=clock))
+    waiting = [asyncio.create_task(read(reader, wait_ms=30_000)) for _ in range(200)]
+    other = asyncio.create_task(read(reader, wait_ms=30_000, expression="AA"))
+    assert {answer["status"] for answer in await asyncio.gather(*waiting, other)} == {"FOUND"}
+    held = [request for request in transport.sent(RequestCode.PULL_MESSAGE) if held_ms(request)]
+    assert {request.ext_fields["subscription"] for request in held} == {"*", "AA"}
+    assert len(held) <= 2 * 70, "each takes 0.1 s"
+    assert reader._arrivals.held_pulls == 0
+
+
+def held_ms(request):
+    return int(request.ext_fields["suspendTimeoutMillis"])
+
+
+async def test_what_fails_while_many_wait_is_told_to_each(reader, answers, clock):
+    answers(at_last(refuse(ResponseCode.NO_PERMISSION), after_s=3, clock=clock))
+    waiting = [asyncio.create_task(read(reader, wait_ms=30_000)) for _ in range(3)]
+    for task in waiting:
+        with pytest.raises(Exception, match="NO_PERMISSION"):
+            await task
+
+
+async def test_places_to_wait_at_are_limited(reader, answers, transport, monkeypatch):
+    monkeypatch.setattr(arrivals, "HELD_PULLS_MAX", 2)
+    transport.latency_s["a:10911"] = 1.0
+    answers(nothing)
+    waiting = [asyncio.create_task(read(reader, offset, wait_ms=20_000)) for offset in (0, 1)]
+    await asyncio.sleep(3)
+    with pytest.raises(ProblemError) as caught:
+        await read(reader, 2, wait_ms=20_000)
+    assert (caught.value.status, caught.value.retryable) == (503, True)
+    assert (await read(reader, 1, wait_ms=1_000))["status"] == "NO_NEW_MSG", "others wait there already"
+    await asyncio.gather(*waiting)
 
 
 async def test_an_illegal_offset_says_where_to_go_on(reader, answers):
@@ -122,8 +209,9 @@ async def test_an_illegal_offset_says_where_to_go_on(reader, answers):
     assert (answer["status"], answer["next_offset"]) == ("OFFSET_ILLEGAL", "7")
 
 
-async def test_a_queue_that_is_not_there_is_404(reader, answers, cluster):
+async def test_a_queue_that_is_not_there_is_404(reader, answers, transport):
     answers(nothing)
+    transport.at("a:10911", {RequestCode.GET_TOPIC_CONFIG: refuse(ResponseCode.TOPIC_NOT_EXIST)})
     for queue, kind in (
         (MessageQueue("T", "a", 2), "unknown-queue"),
         (MessageQueue("T", "zz", 0), "unknown-broker"),

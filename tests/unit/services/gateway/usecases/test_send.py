@@ -55,8 +55,9 @@ async def test_a_stored_message_says_where_it_is(sending, two_brokers, metrics):
     assert metrics.sent == {"stored": 1, "not_stored": 0, "unknown": 0}
 
 
-async def test_an_unknown_topic_names_the_call_that_makes_it(sending, cluster):
+async def test_an_unknown_topic_names_the_call_that_makes_it(sending, cluster, transport):
     cluster.registered = {"a": BrokerData("C", "a", {0: "a:10911"})}
+    transport.at("a:10911", {RequestCode.GET_TOPIC_CONFIG: refuse(ResponseCode.TOPIC_NOT_EXIST)})
     for sends in (
         sending.send_one("NOPE", read_message(b'{"body": "b"}')),
         sending.send_many("NOPE", items("{}"), "r"),

@@ -12,8 +12,10 @@ from gantry.runtime.rng import Rng
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.auth.tickets import Tickets
 from services.gateway.errors import UNKNOWN_TOPIC, ProblemError
+from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.rights import ALL_RIGHTS, Rights
+from services.gateway.settings import GatewaySettings
 from services.gateway.ws.endpoint import StreamEndpoint
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.ports import OnChange, Pulled
@@ -23,6 +25,7 @@ from tests.unit.services.gateway.ws.streams import check_frame
 
 KEY = "gk_test"
 OTHER_KEY = "gk_metrics"
+THIRD_KEY = "gk_third"
 
 
 class FakeMembership:
@@ -39,7 +42,7 @@ class FakeMembership:
         self.moved_to: int | None = None
         self.pulls = 0
 
-    async def pull(self, queue: MessageQueue, offset: int, *, messages_max: int) -> Pulled:
+    async def pull(self, queue: MessageQueue, offset: int, *, messages_max: int, bytes_max: int, waits: bool) -> Pulled:
         self.pulls += 1
         await asyncio.sleep(0.001)
         if self.failures:
@@ -49,10 +52,10 @@ class FakeMembership:
             moved_to, self.moved_to = self.moved_to, None
             return Pulled(b"", moved_to, is_moved=True)
         if offset >= self.messages:
-            await asyncio.sleep(15)
+            await asyncio.sleep(15 if waits else 0)
             return Pulled(b"", offset)
         end = min(offset + messages_max, self.messages)
-        return Pulled(pulled(range(offset, end), queue_id=queue.queue_id), end)
+        return Pulled(pulled(range(offset, end), queue_id=queue.queue_id), end, is_behind=end < self.messages)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         self.commits.append((queue.queue_id, offset))
@@ -64,8 +67,9 @@ class FakeMembership:
 class FakeConsumers:
     """Groups that everybody may join, at once or after a while."""
 
-    def __init__(self, *, messages: int = 0) -> None:
+    def __init__(self, *, messages: int = 0, queues: int = 1) -> None:
         self.messages = messages
+        self.queues = queues
         self.members: list[FakeMembership] = []
 
     async def join(self, client_id: str, group: str, data: Any, *, on_change: OnChange, **_: Any) -> FakeMembership:
@@ -74,7 +78,7 @@ class FakeConsumers:
             raise ProblemError(UNKNOWN_TOPIC, "topic: 'NONE' does not exist")
         member = FakeMembership(on_change, self.messages)
         self.members.append(member)
-        await on_change([(MessageQueue(data.topic, "broker-a", 0), 0)], [])
+        await on_change([(MessageQueue(data.topic, "broker-a", number), 0) for number in range(self.queues)], [])
         return member
 
 
@@ -93,18 +97,22 @@ class FakePublisher:
 class Service:
     """An endpoint over fakes."""
 
-    def __init__(self, *, messages: int = 0, connections_max: int = 10, **limits: int) -> None:
+    def __init__(
+        self, *, messages: int = 0, queues: int = 1, settings: GatewaySettings | None = None, **limits: int
+    ) -> None:
         self.keys = KeyRing()
         self.keys.replace(
             [
                 KeyRecord("key-1", digest_of(KEY), "all", ALL_RIGHTS),
                 KeyRecord("key-2", digest_of(OTHER_KEY), "metrics", Rights(metrics=True)),
+                KeyRecord("key-3", digest_of(THIRD_KEY), "all", ALL_RIGHTS),
             ]
         )
         clock = VirtualClock()
-        self.tickets = Tickets(self.keys, clock=clock)
+        self.quotas = Limits(settings or GatewaySettings())
+        self.tickets = Tickets(self.keys, self.quotas.tickets, clock=clock)
         self.metrics = GatewayMetrics()
-        self.consumers = FakeConsumers(messages=messages)
+        self.consumers = FakeConsumers(messages=messages, queues=queues)
         self.endpoint = StreamEndpoint(
             keys=self.keys,
             tickets=self.tickets,
@@ -114,7 +122,7 @@ class Service:
             clock=clock,
             rng=Rng(1),
             limits=StreamLimits(**limits),
-            connections_max=connections_max,
+            quotas=self.quotas,
         )
 
 
@@ -138,12 +146,14 @@ class Peer:
         query: bytes = b"",
         subprotocols: Sequence[str] = ("gantry.v1.json",),
         headers: Sequence[tuple[bytes, bytes]] = (),
+        address: str = "192.0.2.1",
     ) -> None:
         all_headers = list(headers)
         if key is not None:
             all_headers.append((b"authorization", f"Bearer {key}".encode()))
         self._scope = {
             "type": "websocket",
+            "client": (address, 50_000),
             "headers": all_headers,
             "query_string": query,
             "subprotocols": list(subprotocols),

@@ -10,12 +10,14 @@ import msgspec
 
 from gantry.model.message import MessageQueue
 from services.gateway.errors import FORBIDDEN, ProblemError
+from services.gateway.ws.delivery import SharedBytes
 from services.gateway.ws.effects import Effect, Join, Send
+from services.gateway.ws.feed import Feed, PullOrder
 from services.gateway.ws.frames import JsonCodec
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.messagewriter import JsonMessageWriter, PropertyCache
 from services.gateway.ws.session import Session
-from services.gateway.ws.subscription import Feed, Subscription
+from services.gateway.ws.subscription import Subscription
 
 SCHEMAS = Path(__file__).resolve().parents[5] / "openapi" / "websocket-schemas"
 BASE = "https://gantry.dev/schemas/websocket/"
@@ -53,29 +55,33 @@ class SomeRights:
 class Stream:
     """A session and what came out of it."""
 
-    def __init__(self, **limits: int) -> None:
+    def __init__(self, *, nonce: str = "n-", **limits: int) -> None:
         self.now_ms = 1_000
         self.effects: list[Effect] = []
         self.session = Session(
             "session-1",
             "127.0.0.1@session-1",
+            nonce=nonce,
             codec=JsonCodec(),
             writer=JsonMessageWriter(),
             cache=PropertyCache(),
             rights=SomeRights(),
             limits=StreamLimits(**limits),
             wall_ms=lambda: 1_700_000_000_000,
+            shared=SharedBytes(),
         )
 
     def take(self, effects: Iterable[Effect]) -> list[dict[str, Any]]:
         """Keep the effects, and return the frames among them."""
         frames = []
-        for effect in effects:
-            if isinstance(effect, Send):
-                frames.append(msgspec.json.decode(effect.data))
-                check_frame(frames[-1])
-            else:
-                self.effects.append(effect)
+        while effects:
+            for effect in effects:
+                if isinstance(effect, Send):
+                    frames.append(msgspec.json.decode(effect.data))
+                    check_frame(frames[-1])
+                else:
+                    self.effects.append(effect)
+            effects = self.session.more()
         return frames
 
     def say(self, **frame: Any) -> list[dict[str, Any]]:
@@ -95,11 +101,34 @@ class Stream:
         self.effects.clear()
         return join.subscription
 
-    def pull(self, subscription: Subscription, feed: Feed, data: bytes, next_offset: int) -> list[dict[str, Any]]:
-        """Answer the feed's next pull."""
+    def order(self, subscription: Subscription, feed: Feed) -> PullOrder:
+        """Return the feed's next pull."""
         order = self.session.next_pull(subscription, feed)
         assert order is not None, "the feed wants nothing"
-        return self.take(self.session.pulled(subscription, feed, order, data, next_offset, now_ms=self.now_ms))
+        return order
+
+    def pull(
+        self, subscription: Subscription, feed: Feed, data: bytes, next_offset: int, *, is_behind: bool = False
+    ) -> list[dict[str, Any]]:
+        """Answer the feed's next pull."""
+        return self.answer(subscription, feed, self.order(subscription, feed), data, next_offset, is_behind=is_behind)
+
+    def answer(
+        self,
+        subscription: Subscription,
+        feed: Feed,
+        order: PullOrder,
+        data: bytes,
+        next_offset: int,
+        *,
+        is_behind: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Answer a pull."""
+        frames = self.take(self.session.delivery.ended(feed, has_failed=False))
+        took = self.session.pulled(
+            subscription, feed, order, data, next_offset, is_behind=is_behind, now_ms=self.now_ms
+        )
+        return frames + self.take(took)
 
 
 def queue(number: int = 0, topic: str = "T") -> MessageQueue:

@@ -6,15 +6,26 @@ from typing import Any
 import msgspec
 import pytest
 
+from services.gateway.auth.keyring import KeyRecord, digest_of
+from services.gateway.schemas.rights import Rights
+from services.gateway.settings import GatewaySettings
 from services.gateway.ws import outbox
-from tests.unit.services.gateway.ws.peers import KEY, OTHER_KEY, Peer, Service
+from services.gateway.ws.delivery import ALLOWANCE_BYTES, SLOW_BYTES
+from tests.unit.services.gateway.ws.peers import KEY, OTHER_KEY, THIRD_KEY, Peer, Service
+
+# asyncio's and uvloop's: above it a transport says that it wants no more.
+SOCKET_BUFFER_BYTES = 64 * 1024
 
 
 async def refusal(peer: Peer) -> tuple[int, dict[str, Any]]:
     start, body = await peer.event(), await peer.event()
     assert start["type"] == "websocket.http.response.start"
     await peer.task
-    return start["status"], msgspec.json.decode(body["body"])
+    problem = msgspec.json.decode(body["body"])
+    headers = dict(start["headers"])
+    assert headers[b"x-request-id"].decode() == problem["request_id"]
+    assert (b"retry-after" in headers) == (start["status"] in (429, 503))
+    return start["status"], problem
 
 
 @pytest.mark.parametrize(
@@ -27,7 +38,7 @@ async def refusal(peer: Peer) -> tuple[int, dict[str, Any]]:
         ({"subprotocols": ("mqtt",)}, 400, "invalid-field"),
         ({"query": b"tickets=x"}, 400, "unknown-parameter"),
         ({"query": b"ticket=x&ticket=y"}, 400, "duplicate"),
-        ({"query": b"ticket=x"}, 409, "conflict"),
+        ({"query": b"ticket=x"}, 400, "invalid-field"),
         ({"headers": [(b"authorization", b"Bearer x")]}, 400, "duplicate"),
     ],
 )
@@ -44,12 +55,45 @@ async def test_the_callers_request_id_is_kept_where_it_is_one() -> None:
     assert len(problem["request_id"]) == 16
 
 
-async def test_there_is_room_for_so_many_streams() -> None:
-    service = Service(connections_max=1)
-    first = await Peer(service).welcomed()
-    assert (await refusal(Peer(service)))[0] == 503
-    await first.hang_up()
+@pytest.mark.parametrize(
+    ("settings", "others", "status", "refused"),
+    [
+        (GatewaySettings(streams_max=2), {"key": THIRD_KEY, "address": "192.0.2.7"}, 503, (0, 0, 1)),
+        (GatewaySettings(key_streams_max=2), {"address": "192.0.2.7"}, 429, (1, 0, 0)),
+        (GatewaySettings(address_streams_max=2), {"key": THIRD_KEY}, 429, (0, 1, 0)),
+    ],
+)
+async def test_there_is_room_for_so_many_streams(
+    settings: GatewaySettings, others: dict[str, Any], status: int, refused: tuple[int, int, int]
+) -> None:
+    service = Service(settings=settings)
+    by_key, by_address = service.quotas.streams, service.quotas.address_streams
+    peers = [await Peer(service).welcomed() for _ in range(2)]
+    found, problem = await refusal(Peer(service, **others))
+    assert (found, problem["retryable"]) == (status, True)
+    assert (by_key.refused_each, by_address.refused_each, by_address.refused_total) == refused
+    if status == 429:
+        peers.append(await Peer(service, key=THIRD_KEY, address="192.0.2.7").welcomed())
+    await peers.pop(0).hang_up()
+    peers.append(await Peer(service, **others).welcomed())
+    for peer in peers:
+        await peer.hang_up()
     await (await Peer(service).welcomed()).hang_up()
+
+
+@pytest.mark.parametrize("limit", ["key_streams_max", "address_streams_max", "streams_max"])
+async def test_a_ticket_past_the_limits_is_told_goodbye(limit: str) -> None:
+    service = Service(settings=GatewaySettings(**{limit: 1}))
+    first = await Peer(service).welcomed()
+    ticket = service.tickets.give(service.keys.authenticate(f"Bearer {KEY}")).ticket.encode()
+    peer = Peer(service, key=None, query=b"ticket=" + ticket)
+    assert (await peer.event())["type"] == "websocket.accept"
+    goodbye = await peer.frame()
+    assert goodbye["retry"]
+    assert goodbye["after_ms"] > 0
+    assert (await peer.event())["code"] == 4429
+    await peer.task
+    await first.hang_up()
 
 
 async def test_a_ticket_opens_one_stream() -> None:
@@ -64,9 +108,10 @@ async def test_a_ticket_opens_one_stream() -> None:
     assert (await again.event())["code"] == 4401
 
 
-async def test_a_ticket_of_a_key_without_rights() -> None:
+async def test_a_ticket_of_a_key_that_lost_its_rights() -> None:
     service = Service()
-    ticket = service.tickets.give(service.keys.authenticate(f"Bearer {OTHER_KEY}")).ticket.encode()
+    ticket = service.tickets.give(service.keys.authenticate(f"Bearer {KEY}")).ticket.encode()
+    service.keys.replace([KeyRecord("key-1", digest_of(KEY), "less", Rights(metrics=True))])
     peer = Peer(service, key=None, query=b"ticket=" + ticket, subprotocols=("x", "gantry.v1.msgpack"))
     assert (await peer.event())["subprotocol"] == "gantry.v1.msgpack"
     assert (await peer.frame())["type"] == "goodbye"
@@ -91,6 +136,21 @@ async def test_messages_flow_and_what_is_acked_is_committed() -> None:
     await peer.hang_up()
     assert member.commits == [(0, 33), (0, 35)]
     assert member.is_left
+
+
+async def test_a_long_ack_is_answered_before_the_next_frame_is_read() -> None:
+    service = Service(messages=3_000)
+    peer = await Peer(service).welcomed()
+    peer.say(type="subscribe", group="G", topic="T", credit={"messages": 3_000, "bytes": 10**7})
+    receipts: list[str] = []
+    while len(receipts) < 3_000:
+        batch = (await peer.frames_until("messages"))[-1]
+        receipts += [message["receipt"] for message in batch["messages"]]
+    peer.say(type="ack", id=1, subscription="s1", receipts=receipts)
+    peer.say(type="pause", id=2, subscription="s1")
+    states = [(await peer.frames_until("state"))[-1] for _ in range(2)]
+    assert [(state["id"], state["in_flight"]) for state in states] == [(1, 0), (2, 0)]
+    await peer.hang_up()
 
 
 async def test_what_is_not_acked_in_time_comes_again() -> None:
@@ -123,7 +183,8 @@ async def test_a_queue_that_goes_is_committed_and_pulled_no_more() -> None:
     await member.on_change([(queue, 10)], [])
     assert (await peer.frame())["queues"][0]["next_offset"] == "10"
     await asyncio.sleep(1)
-    assert member.pulls == pulls + 1
+    # One that looks, and one that waits.
+    assert member.pulls == pulls + 2
     await peer.hang_up()
 
 
@@ -218,8 +279,8 @@ async def test_messages_are_counted() -> None:
     service = Service(messages=50)
     peer = await Peer(service).welcomed()
     peer.say(type="subscribe", group="G", topic="T", credit={"messages": 20})
-    await peer.frames_until("state")
-    peer.say(type="ack", subscription="s1", receipts=["1.0"])
+    batch = (await peer.frames_until("messages"))[-1]
+    peer.say(type="ack", subscription="s1", receipts=[batch["messages"][0]["receipt"]])
     peer.say(type="unsubscribe", subscription="s1")
     await asyncio.sleep(2)
     await peer.hang_up()
@@ -256,22 +317,90 @@ async def test_a_peer_that_does_not_read_is_closed() -> None:
     assert peer.transport.is_aborted
     (member,) = service.consumers.members
     assert member.is_left
-    # What was pulled for it stayed within the outbox' bound and one pull.
-    assert member.pulls * 32 * 130 < outbox.HIGH_BYTES * 2
 
 
-async def test_a_peer_that_pauses_reading_gets_everything_in_order() -> None:
-    service = Service(messages=5_000)
+async def test_a_peer_that_does_not_read_costs_the_same_for_many_queues() -> None:
+    """Each queue once held a pull of 256 KiB, and all of them were written to the outbox at once."""
+    service = Service(messages=10**6, queues=64)
+    peer = await Peer(service).welcomed()
+    (connection,) = service.endpoint._connections
+    peer.is_reading.clear()
+    peer.say(type="subscribe", group="G", topic="T", credit={"messages": 100_000, "bytes": 10**9})
+    await asyncio.sleep(5)
+    assert connection._outbox.is_full
+    delivery = connection.session.delivery
+    assert delivery.is_slow
+    frame_bytes = 48 * 1024
+    assert connection._outbox._bytes <= outbox.HIGH_BYTES + 2 * frame_bytes
+    assert delivery.held_bytes <= SLOW_BYTES
+    # The socket's buffer of uvicorn's transport is not there in this test.
+    assert connection._outbox._bytes + delivery.held_bytes + SOCKET_BUFFER_BYTES <= 256 * 1024
+    assert service.endpoint._shared.bytes == delivery.held_bytes
+    peer.is_reading.set()
+    await peer.hang_up()
+    assert service.endpoint._shared.bytes == 0
+
+
+async def test_a_stream_that_ends_gives_back_what_it_held() -> None:
+    service = Service(messages=10**6, queues=64)
+    peer = await Peer(service).welcomed()
+    peer.is_reading.clear()
+    peer.say(type="subscribe", group="G", topic="T", credit={"messages": 100_000, "bytes": 10**9})
+    await asyncio.sleep(0.5)
+    assert service.endpoint._shared.bytes > 0
+    peer.is_reading.set()
+    await peer.hang_up()
+    assert (service.endpoint._shared.bytes, service.quotas.waiting_queues.used) == (0, 0)
+
+
+async def test_queues_past_the_places_to_wait_are_looked_at_again_and_again() -> None:
+    service = Service(messages=0, queues=5, settings=GatewaySettings(key_waiting_queues_max=2))
+    peer = await Peer(service).welcomed()
+    peer.say(type="subscribe", group="G", topic="T")
+    await peer.frames_until("assigned")
+    await asyncio.sleep(5)
+    assert service.quotas.waiting_queues.used == 2
+    assert service.quotas.waiting_queues.refused_each >= 3
+    (member,) = service.consumers.members
+    assert member.pulls <= 5 + 2 + 3 * 10
+    member.messages = 1
+    queues = [(await peer.frames_until("messages"))[-1]["messages"][0]["queue_id"] for _ in range(5)]
+    assert sorted(queues) == [0, 1, 2, 3, 4]
+    await peer.hang_up()
+    assert service.quotas.waiting_queues.used == 0
+
+
+async def test_streams_together_hold_no_more_than_their_share() -> None:
+    service = Service(messages=10**6, queues=16)
+    service.endpoint._shared.bytes_max = 100_000
+    peers = [await Peer(service).welcomed() for _ in range(4)]
+    for peer in peers:
+        peer.is_reading.clear()
+        peer.say(type="subscribe", group="G", topic="T", credit={"messages": 100_000, "bytes": 10**9})
+    await asyncio.sleep(0.9)
+    assert service.endpoint._shared.bytes <= 100_000 + ALLOWANCE_BYTES
+    for peer in peers:
+        peer.is_reading.set()
+        assert (await peer.frames_until("messages"))[-1]["messages"]
+        await peer.hang_up()
+    assert service.endpoint._shared.bytes == 0
+
+
+@pytest.mark.parametrize("queues", [1, 16])
+async def test_a_peer_that_pauses_reading_gets_everything_in_order(queues: int) -> None:
+    service = Service(messages=2_000, queues=queues)
     peer = await Peer(service).welcomed()
     peer.is_reading.clear()
     peer.say(type="subscribe", group="G", topic="T", credit={"messages": 100_000, "bytes": 10**9})
     await asyncio.sleep(20)
     peer.is_reading.set()
-    offsets: list[str] = []
-    while len(offsets) < 5_000:
-        batch = (await peer.frames_until("messages"))[-1]
-        offsets += [message["queue_offset"] for message in batch["messages"]]
-    assert offsets == [str(number) for number in range(5_000)]
+    offsets: dict[int, list[str]] = {}
+    for _ in range(2_000 * queues // 32 + queues):
+        batch = (await peer.frames_until("messages"))[-1]["messages"]
+        offsets.setdefault(batch[0]["queue_id"], []).extend(message["queue_offset"] for message in batch)
+        if sum(map(len, offsets.values())) == 2_000 * queues:
+            break
+    assert offsets == {number: [str(offset) for offset in range(2_000)] for number in range(queues)}
     await peer.hang_up()
 
 

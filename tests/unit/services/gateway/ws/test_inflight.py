@@ -1,9 +1,23 @@
 """The in-flight window, against a model that keeps one message at a time."""
 
+import random
+from collections.abc import Iterator
+from typing import Any, SupportsIndex
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.gateway.ws import inflight
 from services.gateway.ws.inflight import NOTHING, Settled, Window
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks() -> Iterator[None]:
+    """Let a handful of batches fill several blocks."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inflight, "BLOCK_BATCHES_MAX", 2)
+        yield
 
 
 def window_of(*batches: list[int]) -> Window:
@@ -91,3 +105,62 @@ def test_the_window_agrees_with_a_set(gaps: list[list[int]], acks: list[tuple[bo
             alive.discard(number)
         assert window.messages == len(alive)
         assert window.commit_point() == (min(alive) if alive else at)
+
+
+class Shifted(list[Any]):
+    """A list that counts how many of its items are moved when one is taken out."""
+
+    moved = 0
+
+    def __delitem__(self, at: SupportsIndex | slice) -> None:
+        assert not isinstance(at, slice)
+        Shifted.moved += len(self) - at.__index__()
+        super().__delitem__(at)
+
+
+def count_shifts(holder: Any) -> None:
+    """Make every list of an object, and of the objects in it, one that counts."""
+    for name in holder.__slots__:
+        value = getattr(holder, name)
+        if isinstance(value, list):
+            setattr(holder, name, Shifted(value))
+            for item in value:
+                if type(item).__module__ == inflight.__name__ and not isinstance(item, inflight.Batch):
+                    count_shifts(item)
+
+
+@pytest.mark.parametrize("order", ["forward", "reverse", "random"])
+@pytest.mark.parametrize("messages", [1, 3])
+def test_acks_in_any_order_cost_the_same_each(order: str, messages: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window of one-message batches once moved all that were behind each one that was acked."""
+    monkeypatch.setattr(inflight, "BLOCK_BATCHES_MAX", 256)
+    count, window = 10_000, Window(0)
+    for first in range(0, count * messages, messages):
+        window.add(range(first, first + messages), [1] * messages, now_ms=0)
+    offsets = list(range(count * messages))
+    if order == "random":
+        random.Random(1).shuffle(offsets)
+    elif order == "reverse":
+        offsets.reverse()
+    count_shifts(window)
+    Shifted.moved = 0
+    assert all(window.settle(offset).messages == 1 for offset in offsets)
+    assert (window.messages, window.commit_point()) == (0, count * messages)
+    assert Shifted.moved <= count * 2 * 257
+
+
+def test_a_look_for_overdue_batches_passes_over_young_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    window = Window(0)
+    for first in range(10):
+        window.add([first], [1], now_ms=first)
+    first_batch = window.find_overdue(sent_before_ms=0)
+    assert first_batch is not None
+    first_batch.sent_at_ms = 100
+    assert window.find_overdue(sent_before_ms=0) is None
+    overdue = window.find_overdue(sent_before_ms=3)
+    assert overdue is not None
+    assert overdue.first == 1
+    for first in range(1, 10):
+        window.settle(first)
+    assert window.find_overdue(sent_before_ms=99) is None
+    assert window.find_overdue(sent_before_ms=100) is first_batch

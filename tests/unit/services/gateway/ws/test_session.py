@@ -7,7 +7,7 @@ import pytest
 
 from gantry.model.group import ConsumeFromWhere
 from services.gateway.errors import BROKER_UNAVAILABLE, UNKNOWN_TOPIC, ProblemError
-from services.gateway.ws.effects import Close, Join, Leave, Publish, Wake
+from services.gateway.ws.effects import Close, Join, Leave, Publish, Wake, WakeFeed
 from tests.support.pulledrecords import pulled, record
 from tests.unit.services.gateway.ws.streams import Stream, queue
 
@@ -51,6 +51,17 @@ def test_subscribing_joins_the_group_and_is_answered_when_it_has() -> None:
         {"broker": "broker-a", "queue_id": 1, "next_offset": "7"},
     ]
     assert isinstance(stream.effects.pop(), Wake)
+
+
+def test_a_group_is_made_only_by_who_says_where_it_begins() -> None:
+    stream = Stream()
+    for fields, may_make in (({}, False), ({"from": "last"}, True), ({"from": "first"}, True)):
+        stream.say(type="subscribe", group="G", topic=f"T{fields.get('from')}", **fields)
+        join = stream.effects.pop()
+        assert isinstance(join, Join)
+        assert join.may_make is may_make
+    (subscribed,) = stream.take(stream.session.joined(join.subscription, 7, skipped=12))
+    assert subscribed == {"type": "subscribed", "id": 7, "subscription": "s3", "skipped": "12"}
 
 
 def test_a_time_to_start_from() -> None:
@@ -140,6 +151,64 @@ def test_credit_is_cut_to_its_limit() -> None:
     assert (state["credit"], state["reason"], state["id"]) == ({"messages": 10, "bytes": 100}, "credit", 1)
 
 
+def test_credit_and_what_is_in_flight_are_never_more_than_the_limit() -> None:
+    """Credit was cut by itself: added while messages were in flight, it grew past the limit when they were acked."""
+    stream = Stream(credit_messages_max=10, credit_bytes_max=100_000)
+    subscription = stream.subscribe({queue(): 0}, credit={"messages": 4, "bytes": 100_000})
+    feed = subscription.feeds[queue()]
+    (sent,) = stream.pull(subscription, feed, pulled(range(4)), 4)
+    (state,) = stream.say(type="credit", subscription="s1", messages=10**9, bytes=10**9)
+    size_bytes = sum(message["size"] for message in sent["messages"])
+    assert (state["in_flight"], state["credit"]) == (4, {"messages": 6, "bytes": 100_000 - size_bytes})
+    (state,) = stream.say(type="ack", subscription="s1", receipts=[sent["receipt"]], id=1)
+    assert (state["in_flight"], state["credit"]) == (0, {"messages": 10, "bytes": 100_000})
+    frames = stream.pull(subscription, feed, pulled(range(4, 30)), 30)
+    assert sum(len(frame.get("messages", ())) for frame in frames) == 10
+    (state,) = stream.say(type="credit", subscription="s1", messages=1)
+    assert (state["in_flight"], state["credit"]["messages"]) == (10, 0)
+    stream.take(stream.session.assigned(subscription, (), [queue()]))
+    assert (subscription.in_flight, subscription.credit_messages, subscription.credit_bytes) == (0, 10, 100_000)
+
+
+def test_a_long_ack_is_settled_some_receipts_at_a_time() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0}, credit={"messages": 5_000}, batch=1_000)
+    frames = stream.pull(subscription, subscription.feeds[queue()], pulled(range(3_500)), 3_500)
+    receipts = [message["receipt"] for frame in frames for message in frame["messages"]]
+    left = [3_500]
+    assert stream.say(type="ack", subscription="s1", id=1, receipts=receipts) == []
+    while stream.session.is_acking:
+        left.append(subscription.in_flight)
+        answer = stream.take(stream.session.go_on())
+    assert left == [3_500, 2_500, 1_500, 500]
+    assert [(frame["type"], frame["id"], frame["in_flight"]) for frame in answer] == [("state", 1, 0)]
+    assert stream.session.go_on() == []
+
+
+def test_a_long_ack_ends_with_its_queue_or_its_connection() -> None:
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 0}, credit={"messages": 5_000}, batch=1_000)
+    frames = stream.pull(subscription, subscription.feeds[queue()], pulled(range(2_500)), 2_500)
+    receipts = [message["receipt"] for frame in frames for message in frame["messages"]]
+    stream.say(type="ack", subscription="s1", id=1, receipts=receipts)
+    stream.take(stream.session.assigned(subscription, (), [queue()]))
+    answer = stream.take(stream.session.go_on())
+    assert {frame["problem"]["status"] for frame in answer} == {410}
+    stream.session.close(1000, "done")
+    assert stream.session.is_acking
+    assert stream.session.go_on() == []
+    assert not stream.session.is_acking
+
+
+def test_a_thousand_refused_receipts_are_not_a_thousand_frames() -> None:
+    stream = Stream(receipt_errors_max=3)
+    stream.subscribe()
+    frames = stream.say(type="ack", subscription="s1", id=1, receipts=[f"n-7.{number}" for number in range(1_000)])
+    assert [frame["type"] for frame in frames] == ["error"] * 4 + ["state"]
+    assert [frame.get("receipt") for frame in frames] == ["n-7.0", "n-7.1", "n-7.2", "n-7.999", None]
+    assert "997 more" in frames[3]["problem"]["detail"]
+
+
 def test_acks_by_message_move_the_commit_point_over_what_is_acked_only() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(): 0})
@@ -158,13 +227,46 @@ def test_receipts_are_refused_one_by_one() -> None:
     subscription = stream.subscribe({queue(): 0})
     (frame,) = stream.pull(subscription, subscription.feeds[queue()], pulled(range(2)), 2)
     good = frame["messages"][0]["receipt"]
-    bad = ["", "x", "1.", "1.0-", "1.0-x", "1.0-9", "9.0", good, "1." + "9" * 100, "\uff11.0"]
+    bad = ["", "x", "1.", "n-1.0-", "n-1.0-x", "n-1.0-9", "n-9.0", good, "n-1." + "9" * 100, "\uff11.0"]
     frames = stream.say(type="ack", subscription="s1", receipts=[good, *bad], id=5)
     assert [frame["type"] for frame in frames] == ["error"] * len(bad) + ["state"]
     assert [frame["problem"]["status"] for frame in frames[:-1]] == [400] * 5 + [410] * 3 + [400] * 2
     assert frames[7]["receipt"] == good
     assert all(frame["id"] == 5 for frame in frames)
     assert frames[-1]["in_flight"] == 1
+
+
+def test_a_receipt_of_another_session_settles_nothing() -> None:
+    """Feeds and offsets count alike in all sessions, so a stale receipt once fitted another session's messages."""
+    earlier, later = Stream(nonce="earlier-"), Stream(nonce="later-")
+    frames, subscriptions = [], []
+    for stream in (earlier, later):
+        subscription = stream.subscribe({queue(): 0})
+        subscriptions.append(subscription)
+        frames += stream.pull(subscription, subscription.feeds[queue()], pulled(range(4)), 4)
+    for receipt in (frames[0]["receipt"], frames[0]["messages"][0]["receipt"]):
+        answer = later.say(type="ack", subscription="s1", receipts=[receipt])
+        assert problem_of(answer) == (410, "receipt-gone")
+    assert subscriptions[1].in_flight == 4
+    assert [offset for _, _, offset in later.session.commits()] == [0]
+    assert later.say(type="ack", subscription="s1", receipts=[frames[1]["receipt"]]) == []
+    assert [offset for _, _, offset in later.session.commits()] == [4]
+
+
+def test_a_receipt_from_before_a_queue_was_moved_settles_nothing() -> None:
+    """A broker that lost its queue's end gives the same offsets to other messages."""
+    stream = Stream()
+    subscription = stream.subscribe({queue(): 5})
+    feed = subscription.feeds[queue()]
+    (before,) = stream.pull(subscription, feed, pulled(range(5, 7)), 7)
+    (assigned,) = stream.take(stream.session.moved(subscription, feed, 5))
+    assert assigned["queues"][0]["next_offset"] == "5"
+    (after,) = stream.pull(subscription, feed, pulled(range(5, 7)), 7)
+    answer = stream.say(type="ack", subscription="s1", receipts=[before["messages"][0]["receipt"]])
+    assert problem_of(answer) == (410, "receipt-gone")
+    assert subscription.in_flight == 2
+    stream.say(type="ack", subscription="s1", receipts=[after["receipt"]])
+    assert [offset for _, _, offset in stream.session.commits()] == [7]
 
 
 def test_too_many_receipts() -> None:
@@ -343,12 +445,12 @@ def test_a_full_connection_holds_messages_back() -> None:
     feed = subscription.feeds[queue()]
     order = stream.session.next_pull(subscription, feed)
     assert order is not None
-    stream.session.block()
+    stream.session.delivery.block()
     assert stream.session.next_pull(subscription, feed) is None
     assert stream.take(stream.session.pulled(subscription, feed, order, pulled([0]), 1, now_ms=1)) == []
     (frame,) = stream.take(stream.session.unblock(now_ms=2))
     assert frame["type"] == "messages"
-    assert isinstance(stream.effects.pop(), Wake)
+    assert isinstance(stream.effects.pop(), WakeFeed)
 
 
 def test_unsubscribing_commits_and_leaves() -> None:
@@ -377,14 +479,14 @@ def test_publishing() -> None:
     assert refused[0]["problem"]["outcome"] == "not_stored"
     counts = {"stored": 1, "not_stored": 0, "unknown": 0}
     results = [{"outcome": "stored", "queue_offset": "5"}]
-    (answer,) = stream.take(stream.session.published(publish.frame_id, results, counts))
+    (answer,) = stream.take(stream.session.publishes.done(publish.frame_id, results, counts))
     assert answer == {"type": "published", "id": 1, "results": results} | counts
     assert problem_of(stream.say(type="publish", topic="T", messages=[{}] * 3)) == (413, "too-large")
     assert problem_of(stream.say(type="publish", topic="secret", messages=[{}])) == (403, "forbidden")
     stream.say(type="publish", id=4, topic="T", messages=[{}])
-    failed = stream.take(stream.session.publish_failed(4, ProblemError(UNKNOWN_TOPIC, "T")))
+    failed = stream.take(stream.session.publishes.failed(4, ProblemError(UNKNOWN_TOPIC, "T")))
     assert (failed[0]["id"], problem_of(failed)) == (4, (404, "unknown-topic"))
-    assert stream.session.publishes_pending == 0
+    assert stream.session.publishes.pending == 0
 
 
 @pytest.mark.parametrize(
@@ -433,6 +535,6 @@ def test_a_closed_session_says_and_does_nothing() -> None:
     assert session.assigned(subscription, (), ()) == []
     assert session.moved(subscription, feed, 1) == []
     assert session.pull_failed(subscription, feed, ProblemError(UNKNOWN_TOPIC, "T")) == []
-    assert session.published(1, [], {}) == []
-    assert session.publish_failed(1, ProblemError(UNKNOWN_TOPIC, "T")) == []
+    assert session.publishes.done(1, [], {}) == []
+    assert session.publishes.failed(1, ProblemError(UNKNOWN_TOPIC, "T")) == []
     assert session.join_failed(subscription, 1, ProblemError(UNKNOWN_TOPIC, "T")) == []

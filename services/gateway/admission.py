@@ -1,0 +1,165 @@
+"""Which connections the gateway accepts, and which it closes to make room.
+
+Two limits hold: on all connections, and on those of one address. A connection over a limit is accepted if another one
+that does nothing can be closed for it: first the oldest that never sent a request, then the one that has been idle for
+the longest time. If all are busy, the new connection is answered 503. So idle sockets, however many a stranger opens,
+keep nobody out.
+"""
+
+import ipaddress
+from collections import deque
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
+
+from services.gateway.errors import NOT_STORED, OVERLOADED, ProblemError
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.requestids import RequestIds
+from services.gateway.settings import GatewaySettings
+
+# A look at ten thousand connections takes some milliseconds, so one list of spare connections serves for a second. This
+# also gives every new connection a second in which its request can come.
+LOOK_INTERVAL_S: Final = 1.0
+# Connections over a limit that are being told so. Past this many they are dropped without an answer.
+TURNED_AWAY_MAX: Final = 128
+# One customer has a whole /64 of IPv6 addresses.
+_IPV6_PREFIX_BITS: Final = 64
+
+
+class Spare(NamedTuple):
+    """A connection that does nothing: whether it ever sent a request, and since when it is idle.
+
+    The order of these tuples is the order in which connections are closed to make room.
+    """
+
+    had_request: bool
+    since: float
+
+
+class Guest(Protocol):
+    """An open connection, as far as admission needs to know it."""
+
+    address: str
+
+    def spare(self) -> Spare | None:
+        """Return since when it does nothing, or None while it serves somebody."""
+        ...
+
+    def make_room(self) -> None:
+        """Close it."""
+        ...
+
+
+class Admission:
+    """Counts connections, decides about new ones, and holds what all connections share.
+
+    Attributes:
+        metrics: Counters of the gateway.
+        request_ids: Source of ids for answers that the application does not give.
+        is_draining: Whether the gateway is about to stop, so that every answer ends its connection.
+
+    Concurrency: the event loop's thread.
+    """
+
+    def __init__(self, settings: GatewaySettings, metrics: GatewayMetrics) -> None:
+        self.metrics = metrics
+        self.request_ids = RequestIds()
+        self.is_draining = False
+        self._open_max = settings.connections_max
+        self._per_address_max = settings.connections_per_address_max
+        # In the order in which they came.
+        self._open: dict[Guest, None] = {}
+        self._per_address: dict[str, int] = {}
+        self._turned_away: set[Guest] = set()
+        self._looked_at: float | None = None
+        self._spares: deque[tuple[Spare, Guest]] = deque()
+        self._spares_of: dict[str, deque[tuple[Spare, Guest]]] = {}
+
+    def admit(self, guest: Guest, now: float) -> ProblemError | None:
+        """Count a new connection.
+
+        Returns:
+            None if it is accepted, else what to tell it.
+        """
+        address = guest.address
+        problem = None
+        if self._per_address.get(address, 0) >= self._per_address_max and not self._evict(now, address):
+            self.metrics.refused_connection("address")
+            problem = f"connections: {self._per_address_max} are open from this address already"
+        elif len(self._open) >= self._open_max and not self._evict(now, None):
+            self.metrics.refused_connection("connections")
+            problem = f"connections: {self._open_max} are open already"
+        if problem is not None:
+            self._turned_away.add(guest)
+            # The request is not even read, so a send is certainly not stored.
+            return ProblemError(OVERLOADED, problem, outcome=NOT_STORED)
+        self._open[guest] = None
+        self._per_address[address] = self._per_address.get(address, 0) + 1
+        return None
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether so many connections are being turned away that a further one gets no answer."""
+        return len(self._turned_away) > TURNED_AWAY_MAX
+
+    def release(self, guest: Guest) -> None:
+        """Forget a connection that ends; a second call changes nothing."""
+        self._turned_away.discard(guest)
+        if guest not in self._open:
+            return
+        del self._open[guest]
+        left = self._per_address[guest.address] - 1
+        if left:
+            self._per_address[guest.address] = left
+        else:
+            del self._per_address[guest.address]
+
+    def replace(self, before: Guest, after: Guest) -> None:
+        """Count `after` in the place of `before`, which is the same connection with another protocol."""
+        assert before.address == after.address
+        if before in self._open:
+            del self._open[before]
+            self._open[after] = None
+
+    def _evict(self, now: float, address: str | None) -> bool:
+        if self._looked_at is None or now - self._looked_at >= LOOK_INTERVAL_S:
+            self._looked_at = now
+            self._look()
+        spares = self._spares if address is None else self._spares_of.get(address, deque())
+        while spares:
+            seen, guest = spares.popleft()
+            # It may have got a request, or been closed, since the look.
+            if guest in self._open and guest.spare() == seen:
+                self.metrics.refused_connection("made_room")
+                self.release(guest)
+                guest.make_room()
+                return True
+        return False
+
+    def _look(self) -> None:
+        found = sorted(_spares(self._open), key=lambda entry: entry[0])
+        self._spares = deque(found)
+        self._spares_of = {}
+        for entry in found:
+            self._spares_of.setdefault(entry[1].address, deque()).append(entry)
+
+
+def _spares(guests: Iterable[Guest]) -> Iterable[tuple[Spare, Guest]]:
+    for guest in guests:
+        spare = guest.spare()
+        if spare is not None:
+            yield spare, guest
+
+
+@lru_cache(maxsize=1_024)
+def address_group(host: str) -> str:
+    """Return what counts as one address: an IPv4 address, or the network of an IPv6 address."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv4Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((address, _IPV6_PREFIX_BITS), strict=False))

@@ -1,0 +1,33 @@
+"""`/v1/limits`: what the caller's key and address may have, and what they have."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gantry.model.names import BODY_BYTES_MAX
+from gantry.runtime.clock import Clock
+from services.gateway.asgi.answer import Answer, json_answer
+from services.gateway.asgi.call import Call
+from services.gateway.asgi.router import Route
+from services.gateway.limits import Limits
+from services.gateway.quotas import ADDRESS, KEY
+from services.gateway.schemas.outgoing import BATCH_MESSAGES_MAX
+from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
+
+
+def limit_routes(limits: Limits, settings: GatewaySettings, *, stream: Mapping[str, int], clock: Clock) -> list[Route]:
+    """Return the route; `stream` is what `welcome` tells."""
+    fixed: dict[str, Any] = {
+        "request": {
+            "bytes_max": REQUEST_BYTES_MAX,
+            "message_bytes_max": BODY_BYTES_MAX,
+            "batch_messages_max": BATCH_MESSAGES_MAX,
+            "wait_ms_max": settings.wait_ms_max,
+        },
+        "stream": stream,
+    }
+
+    async def show(call: Call) -> Answer:
+        holders = {KEY: call.key_id, ADDRESS: call.address}
+        return json_answer({**limits.view(holders, clock.monotonic_ms()), **fixed})
+
+    return [Route("GET", "/v1/limits", show)]

@@ -1,0 +1,293 @@
+"""Reading requests that hold very many values, a slice at a time.
+
+Decoding takes time for each value rather than for each byte: 4 MiB of text are read in 2 ms, 4 MiB of `[],` take more
+than a second. The event loop belongs to everyone, so a body that is large and dense goes another way than the fast one
+(outgoing.py). The functions here are generators that give the loop a chance wherever they yield; `in_slices` runs them.
+
+1. `is_dense` finds such bodies with a few counts of bytes. It is an upper bound: it may take long texts for dense.
+2. A batch is split into its items without decoding them, and each item is a slice of its own.
+3. A dense item is split into its fields. All but the body must be short, and are read as ever. A body that is a text is
+   decoded at once. Any other body stays as it is, and only its objects are searched for keys that stand twice.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from gantry.model.errors import InvalidValueError
+from gantry.model.names import BODY_BYTES_MAX
+from services.gateway.schemas.outgoing import (
+    Item,
+    RawMessage,
+    Sendable,
+    TextMessage,
+    check_count,
+    read_batch,
+    read_message,
+    read_packed,
+    split_batch,
+    split_frames,
+    split_lines,
+)
+from services.gateway.schemas.reading import READ_ERRORS, DuplicateError, TooLargeError, refuse_duplicates, translate
+
+T = TypeVar("T")
+Slices = Generator[None, None, T]
+
+# Below it nothing can take longer than 20 ms.
+DENSE_BYTES_MIN: Final = 64 * 1024
+VALUES_AT_ONCE_MAX: Final = 20_000
+# Even to skip a million values takes 20 ms, and that can't be sliced.
+VALUES_MAX: Final = 1_000_000
+# Tag, keys and properties take at most 32 KiB decoded; escapes make six bytes of one.
+FIELDS_BYTES_MAX: Final = 256 * 1024
+_COUNTED_BYTES: Final = 128 * 1024
+# Each value but the first of an array or object follows a comma.
+_VALUE_MARKS: Final = (b",", b"[", b"{")
+_ESCAPE_MARK: Final = (b"\\",)
+_SLICE_BYTES: Final = 64 * 1024
+_SLICE_TOKENS: Final = 4_096
+
+_NOTHING: Final = Raw(b"")
+_FIELDS: Final = tuple(field for field in RawMessage.__struct_fields__ if field != "body")
+_Parts: Any = msgspec.defstruct(
+    "_Parts",
+    [("body", Raw), *[(field, Raw, _NOTHING) for field in _FIELDS]],
+    forbid_unknown_fields=True,
+)
+_split = msgspec.json.Decoder(_Parts)
+_split_packed = msgspec.msgpack.Decoder(_Parts)
+_text = msgspec.json.Decoder(TextMessage)
+_any_body = msgspec.json.Decoder(RawMessage)
+_decode_text = msgspec.json.Decoder(str).decode
+_decode_packed = msgspec.msgpack.Decoder().decode
+_pack = msgspec.msgpack.Encoder().encode
+
+_QUOTE, _OPEN, _CLOSE = b'"{}'
+_OTHER: Final = re.compile(rb'[^"{}]{1,65536}+')
+# At most so many escapes at once: each costs more than a thousand plain bytes.
+_STRING_PIECE: Final = re.compile(rb'(?:[^"\\]++|\\.){1,4096}+', re.DOTALL)
+_COLON: Final = re.compile(rb"[ \t\r\n]*+:")
+
+
+def is_dense(data: bytes) -> bool:
+    """Say whether a JSON text may hold so many values or escapes that reading it at once would take too long."""
+    if len(data) < DENSE_BYTES_MIN:
+        return False
+    return _has_more_than(VALUES_AT_ONCE_MAX, data, _VALUE_MARKS + _ESCAPE_MARK)
+
+
+async def in_slices(slices: Slices[T]) -> T:
+    """Run a reading to its end, and let others run between its slices."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        await asyncio.sleep(0)
+
+
+def read_json_batch(data: bytes) -> Slices[Sequence[Item]]:
+    """Return the items of a JSON batch. Raises InvalidValueError as read_batch does."""
+    if not is_dense(data):
+        return read_batch(data)
+    _check_values(data, "/messages")
+    raws = split_batch(data)
+    yield
+    return (yield from read_each(raws, read_json_message))
+
+
+def read_json_lines(data: bytes) -> Slices[Sequence[Item]]:
+    """Return the items of NDJSON. Raises InvalidValueError as read_lines does."""
+    return (yield from read_each(split_lines(data), read_json_message))
+
+
+def read_packed_frames(data: bytes) -> Slices[Sequence[Item]]:
+    """Return the items of a binary batch. Raises InvalidValueError as read_frames does."""
+    return (yield from read_each(split_frames(data), read_packed_message))
+
+
+def read_each(raws: Sequence[bytes], read: Callable[[bytes, str], Slices[Sendable]]) -> Slices[Sequence[Item]]:
+    """Return the items of a batch; a bad one is its error.
+
+    Raises:
+        InvalidValueError: There is none, or too many.
+    """
+    check_count(raws)
+    items: list[Item] = []
+    read_bytes = 0
+    for index, raw in enumerate(raws):
+        try:
+            items.append((yield from read(raw, f"/messages/{index}")))
+        except InvalidValueError as error:
+            items.append(error)
+        read_bytes += len(raw)
+        if read_bytes >= _SLICE_BYTES:
+            read_bytes = 0
+            yield
+    return items
+
+
+def read_json_message(data: bytes, at: str = "") -> Slices[Sendable]:
+    """Return one message from a JSON text.
+
+    Raises:
+        InvalidValueError: It can't be read as a message.
+    """
+    if not is_dense(data):
+        return read_message(data, at)
+    _check_values(data, at or "/")
+    # A body is longer in JSON than decoded only by its escapes.
+    longer_bytes = len(data) - BODY_BYTES_MAX - 2 * FIELDS_BYTES_MAX
+    if longer_bytes > 0 and not _has_more_than(longer_bytes // _ESCAPE_BYTES_MAX, data, _ESCAPE_MARK):
+        raise _too_large_for_one(data, at)
+    try:
+        parts = _split.decode(data)
+    except READ_ERRORS as error:
+        raise translate(error, at, data) from None
+    yield
+    given = _fields_of(parts, at)
+    body = bytes(parts.body)
+    # Outside the values there is one `:` for each field; if more are left over, a field stands twice.
+    values = [body, *map(bytes, given.values())]
+    if data.count(b":") - sum(value.count(b":") for value in values) != len(values):
+        raise DuplicateError(at or "/", "", "holds a field twice")
+    rest = b"".join(b',"%b":%b' % (name.encode(), bytes(value)) for name, value in given.items())
+    try:
+        if body[:1] == b'"':
+            message: TextMessage | RawMessage = _text.decode(b'{"body":""%b}' % rest)
+            refuse_duplicates(b"{%b}" % rest[1:], at)
+            yield
+            message.body = _decode_text(body)
+            return message
+        message = _any_body.decode(b'{"body":0%b}' % rest)
+        refuse_duplicates(b"{%b}" % rest[1:], at)
+    except READ_ERRORS as error:
+        raise translate(error, at) from None
+    if len(body) > BODY_BYTES_MAX:
+        raise TooLargeError(f"{at}/body", len(body), f"bytes, at most {BODY_BYTES_MAX} are allowed")
+    message.body = Raw(body)
+    yield
+    yield from refuse_duplicates_in_slices(body, at)
+    return message
+
+
+def read_packed_message(data: bytes, at: str = "") -> Slices[Sendable]:
+    """Return one message from a MessagePack map.
+
+    Raises:
+        InvalidValueError: It can't be read as a message.
+    """
+    if len(data) < DENSE_BYTES_MIN:
+        return read_packed(data, at)
+    if len(data) > BODY_BYTES_MAX + 2 * FIELDS_BYTES_MAX:
+        raise _too_large_for_one(data, at)
+    try:
+        parts = _split_packed.decode(data)
+    except READ_ERRORS as error:
+        raise translate(error, at) from None
+    yield
+    given = _fields_of(parts, at)
+    small = b"".join(_pack(name) + bytes(value) for name, value in given.items())
+    # All of it but the body's value, which stands for itself as nil.
+    message = read_packed(bytes([0x80 | (len(given) + 1)]) + _pack("body") + b"\xc0" + small, at)
+    body = bytes(parts.body)
+    # Whether a field stands twice is told by the length, as in read_packed; few write a map of sixteen fields longer.
+    if len(data) - len(body) - len(small) - len(_pack("body")) not in _MAP_HEAD_BYTES:
+        raise DuplicateError(at or "/", "", "holds a field twice, or has a name that is not written the short way")
+    if not 0xA0 <= body[0] <= 0xBF and body[0] not in _TEXT_OR_BYTES and len(body) >= DENSE_BYTES_MIN:
+        reason = f"bytes of MessagePack are neither text nor bytes; such a body takes less than {DENSE_BYTES_MIN}"
+        raise TooLargeError(f"{at}/body", len(body), reason)
+    try:
+        message.body = _decode_packed(body)
+    except READ_ERRORS as error:
+        raise translate(error, at) from None
+    return message
+
+
+def refuse_duplicates_in_slices(data: bytes, at: str) -> Slices[None]:
+    """Raise DuplicateError if an object in a JSON text has a key twice.
+
+    Args:
+        data: A JSON text that a decoder has accepted.
+        at: JSON pointer of where it lies, for what is said about it.
+    """
+    if not is_dense(data):
+        refuse_duplicates(data, at)
+        return
+    position, end, tokens = 0, len(data), 0
+    open_objects: list[set[str]] = []
+    while position < end:
+        tokens += 1
+        if tokens % _SLICE_TOKENS == 0:
+            yield
+        first = data[position]
+        if first == _QUOTE:
+            start, position = position, position + 1
+            while piece := _STRING_PIECE.match(data, position):
+                position = piece.end()
+                tokens += 1
+                if tokens % _SLICE_TOKENS == 0:
+                    yield
+            position += 1
+            if colon := _COLON.match(data, position):
+                key = _decode_text(data[start:position])
+                position = colon.end()
+                if key in open_objects[-1]:
+                    raise DuplicateError(at or "/", key, "stands twice in one object")
+                open_objects[-1].add(key)
+        elif first == _OPEN:
+            open_objects.append(set())
+            position += 1
+        elif first == _CLOSE:
+            open_objects.pop()
+            position += 1
+        else:
+            other = _OTHER.match(data, position)
+            assert other is not None, "the byte is none of the others"
+            position = other.end()
+
+
+def _has_more_than(limit: int, data: bytes, marks: tuple[bytes, ...]) -> bool:
+    """Say whether certain bytes occur more than `limit` times, and count no further than that takes."""
+    found = 0
+    for start in range(0, len(data), _COUNTED_BYTES):
+        for mark in marks:
+            found += data.count(mark, start, start + _COUNTED_BYTES)
+        if found > limit:
+            return True
+    return False
+
+
+def _check_values(data: bytes, at: str) -> None:
+    if _has_more_than(VALUES_MAX, data, _VALUE_MARKS):
+        reason = f"bytes hold more than {VALUES_MAX} values or commas; send large data as text or bytes"
+        raise TooLargeError(at, len(data), reason)
+
+
+def _too_large_for_one(data: bytes, at: str) -> TooLargeError:
+    reason = f"bytes for one message, whose body has at most {BODY_BYTES_MAX}"
+    return TooLargeError(f"{at}/body", len(data), reason)
+
+
+def _fields_of(parts: Any, at: str) -> dict[str, Raw]:
+    """Return the fields that were given, without the body. Raises InvalidValueError if they are too long."""
+    given = {name: value for name in _FIELDS if len(value := getattr(parts, name))}
+    for name, value in given.items():
+        if len(value) > FIELDS_BYTES_MAX:
+            reason = f"bytes, and all fields but the body take at most {FIELDS_BYTES_MAX}"
+            raise InvalidValueError(f"{at}/{name}", len(value), reason)
+    return given
+
+
+# The escape of a character that has one byte takes six.
+_ESCAPE_BYTES_MAX: Final = 5
+# First bytes of texts and of bytes (MessagePack's str 8 to 32 and bin 8 to 32).
+_TEXT_OR_BYTES: Final = frozenset({0xD9, 0xDA, 0xDB, 0xC4, 0xC5, 0xC6})
+# The head of a map of less than sixteen fields, or one with a count of 2 or 4 bytes.
+_MAP_HEAD_BYTES: Final = (1, 3, 5)

@@ -1,0 +1,75 @@
+"""The handshake of a stream: what its request says, and how it is refused."""
+
+from typing import Any, Final
+
+from services.gateway.asgi.answer import problem_answer
+from services.gateway.asgi.call import Receive, Scope, Send
+from services.gateway.asgi.query import parse_query
+from services.gateway.errors import DUPLICATE, INVALID_FIELD, ProblemError
+from services.gateway.ws.answers import Answers
+from services.gateway.ws.effects import IDENTITY, LIMIT, RIGHT
+from services.gateway.ws.frames import CODECS, Codec
+
+_QUERY: Final = frozenset({"ticket"})
+_CLOSE_CODES: Final = {401: IDENTITY, 403: RIGHT, 429: LIMIT, 503: LIMIT}
+
+
+def choose_codec(scope: Scope) -> Codec:
+    """Return the first coding that is offered and known. Raises ProblemError (400)."""
+    for subprotocol in scope.get("subprotocols", ()):
+        if subprotocol in CODECS:
+            return CODECS[subprotocol]()
+    known = " and ".join(CODECS)
+    offered = ", ".join(scope.get("subprotocols", ())) or "none"
+    detail = f"Sec-WebSocket-Protocol: {offered} was offered; {known} are spoken here"
+    raise ProblemError(INVALID_FIELD, detail, field="Sec-WebSocket-Protocol")
+
+
+def read_identity(scope: Scope) -> tuple[bytes | None, str | None]:
+    """Return the Authorization header and the ticket; a request has at most one of them. Raises ProblemError (400)."""
+    ticket = parse_query(scope.get("query_string", b""), _QUERY).get("ticket")
+    values = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
+    if len(values) > 1:
+        raise ProblemError(DUPLICATE, "Authorization: is given twice", field="Authorization")
+    if ticket is not None and values:
+        detail = "ticket: there is an Authorization header as well; send one of them"
+        raise ProblemError(INVALID_FIELD, detail, field="ticket")
+    return (values[0] if values else None), ticket
+
+
+def address_of(scope: Scope) -> str:
+    """Return the client's address without its port."""
+    client = scope.get("client")
+    return client[0] if client else "unknown"
+
+
+async def refuse(scope: Scope, send: Send, problem: ProblemError, request_id: str) -> None:
+    """Refuse the handshake, with a body where the server can send one."""
+    if "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close"})
+        return
+    answer = problem_answer(problem, request_id)
+    headers: list[Any] = [*answer.headers, (b"x-request-id", request_id.encode())]
+    await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "websocket.http.response.body", "body": answer.body})
+
+
+async def dismiss(send: Send, codec: Codec, name: str, problem: ProblemError) -> None:
+    """Say goodbye to a browser, which can't read why a handshake fails."""
+    after_ms = problem.retry_after_ms or 0
+    goodbye = Answers(name, codec).goodbye(problem.detail, retry=problem.retryable, after_ms=after_ms).data
+    frame = {"text": goodbye.decode()} if codec.is_text else {"bytes": goodbye}
+    await send({"type": "websocket.send", **frame})
+    code = _CLOSE_CODES[problem.status]
+    await send({"type": "websocket.close", "code": code, "reason": problem.kind.name})
+
+
+def abort(receive: Receive) -> None:
+    """Drop a connection with all that waits to be written to it.
+
+    ASGI has no word for it. Behind `receive` is uvicorn's protocol, and that has the transport; behind another server's,
+    nothing happens, and the system's time-outs have to do.
+    """
+    transport = getattr(getattr(receive, "__self__", None), "transport", None)
+    if transport is not None:
+        transport.abort()

@@ -1,0 +1,155 @@
+"""The pulls of a stream: one task for each assigned queue, which asks the session what to pull and brings what it found.
+
+A pull may wait at its broker for messages. All streams share one connection to each broker, and that has a limit of
+requests under way, which sends need too: so the waits are counted, and a queue without a place looks again after a while.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final
+
+from gantry.client.errors import ClientError
+from gantry.model.message import MessageQueue
+from gantry.runtime.clock import Clock
+from gantry.runtime.rng import Rng
+from gantry.runtime.tasks import TaskBag
+from gantry.runtime.telemetry import logger
+from services.gateway.errors import ProblemError, problem_of
+from services.gateway.quotas import Quota
+from services.gateway.ws.effects import Effect, Wake, WakeFeed
+from services.gateway.ws.feed import Feed, PullOrder
+from services.gateway.ws.ports import Membership, Pulled
+from services.gateway.ws.session import Session
+from services.gateway.ws.subscription import Subscription
+
+log = logger("gateway.ws")
+
+RETRY_FIRST_MS: Final = 100
+RETRY_MAX_MS: Final = 5_000
+# For queues that may not wait at the broker.
+LOOK_AGAIN_MS: Final = 1_000
+
+
+class Pulling:
+    """The pulling tasks of one stream.
+
+    Concurrency: one event loop; the tasks end with the stream's others.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        tasks: TaskBag,
+        *,
+        apply: Callable[[Iterable[Effect]], None],
+        membership_of: Callable[[Subscription], Awaitable[Membership]],
+        waiting: Quota,
+        key_id: str,
+        clock: Clock,
+        rng: Rng,
+    ) -> None:
+        self._session = session
+        self._tasks = tasks
+        self._apply = apply
+        self._membership_of = membership_of
+        self._waiting = waiting
+        self._key_id = key_id
+        self._clock = clock
+        self._rng = rng
+        self._running: dict[str, dict[MessageQueue, tuple[asyncio.Task[None], asyncio.Event]]] = {}
+
+    def start(self, subscription: Subscription, feed: Feed) -> None:
+        """Pull a queue from now on."""
+        wake = asyncio.Event()
+        task = self._tasks.spawn(self._pull_all(subscription, feed, wake))
+        self._running.setdefault(subscription.name, {})[feed.queue] = (task, wake)
+
+    def stop(self, subscription: Subscription, queues: Iterable[MessageQueue]) -> None:
+        """Pull these queues no more."""
+        running = self._running.get(subscription.name, {})
+        for queue in queues:
+            task, _ = running.pop(queue, (None, None))
+            if task is not None:
+                task.cancel()
+
+    def stop_all(self, subscription: Subscription) -> None:
+        """Pull nothing more for a subscription that has ended."""
+        self.stop(subscription, list(self._running.get(subscription.name, ())))
+        self._running.pop(subscription.name, None)
+
+    def wake(self, effect: Wake | WakeFeed) -> None:
+        """Let tasks ask again what to pull."""
+        running = self._running.get(effect.subscription.name, {})
+        if isinstance(effect, Wake):
+            for _, wake in running.values():
+                wake.set()
+        elif effect.feed.queue in running:
+            running[effect.feed.queue][1].set()
+
+    async def _pull_all(self, subscription: Subscription, feed: Feed, wake: asyncio.Event) -> None:
+        session = self._session
+        membership = await self._membership_of(subscription)
+        failures = 0
+        while not feed.is_dropped:
+            wake.clear()
+            order = session.next_pull(subscription, feed)
+            if order is None:
+                # It may have been woken for room that it does not need any more.
+                self._apply(session.delivery.wake_waiting())
+                await wake.wait()
+                continue
+            waits = order.waits and self._may_wait()
+            try:
+                found = await self._pull(membership, feed, order, waits=waits)
+            except ClientError as error:
+                if failures == 0:
+                    log.info("pull failed", session=session.name, queue=str(feed.queue), error=str(error))
+                self._apply(session.pull_failed(subscription, feed, problem_of(error)))
+                delay_ms = min(RETRY_FIRST_MS * 2 ** min(failures, 10), RETRY_MAX_MS)
+                failures += 1
+                await asyncio.sleep(self._rng.jitter_ms(delay_ms) / 1_000)
+                continue
+            failures = 0
+            is_empty = not found.data
+            self._bring(subscription, feed, order, found)
+            # What was dropped must not stay in memory with this task for as long as it waits.
+            del found
+            if order.waits and not waits and is_empty:
+                await asyncio.sleep(self._rng.jitter_ms(LOOK_AGAIN_MS) / 1_000)
+
+    async def _pull(self, membership: Membership, feed: Feed, order: PullOrder, *, waits: bool) -> Pulled:
+        has_failed = False
+        try:
+            return await membership.pull(
+                order.queue, order.offset, messages_max=order.messages_max, bytes_max=order.bytes_max, waits=waits
+            )
+        except ClientError:
+            has_failed = True
+            raise
+        finally:
+            if waits:
+                self._waiting.give(self._key_id)
+            self._apply(self._session.delivery.ended(feed, has_failed=has_failed))
+
+    def _may_wait(self) -> bool:
+        """Take a place among the queues that wait at brokers; say whether there was one."""
+        try:
+            self._waiting.take(self._key_id)
+        except ProblemError:
+            return False
+        return True
+
+    def _bring(self, subscription: Subscription, feed: Feed, order: PullOrder, found: Pulled) -> None:
+        if found.is_moved and not order.resend:
+            self._apply(self._session.moved(subscription, feed, found.next_offset))
+            return
+        effects = self._session.pulled(
+            subscription,
+            feed,
+            order,
+            found.data,
+            found.next_offset,
+            is_behind=found.is_behind,
+            now_ms=self._clock.monotonic_ms(),
+        )
+        self._apply(effects)

@@ -1,0 +1,428 @@
+"""What strangers and careless clients do to a gateway; one process an attack: python -m tests.fault.abuse.attacks NAME.
+
+Each attack goes on until the process is told to end, from an address of its own (127.0.0.2), so that its limits are not
+those of others. It prints what it was answered, by status, as one line of JSON.
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import random
+import resource
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import websockets.asyncio.client as websockets
+from websockets.exceptions import WebSocketException
+
+ADDRESS: Final = "127.0.0.2"
+MIB: Final = 1024 * 1024
+TOPIC: Final = "ABUSED"
+GROUP: Final = "ABUSER"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the gateway is, and the attacker's key, which may send to and consume `TOPIC` only."""
+
+    host: str
+    port: int
+    key: str
+    broker: str
+    offset_end: int
+
+    @property
+    def authorization(self) -> bytes:
+        return b"Authorization: Bearer %b\r\n" % self.key.encode()
+
+    def head(self, line: str, *headers: str, keyed: bool = True) -> bytes:
+        """Return the head of a request."""
+        lines = "".join(f"{header}\r\n" for header in headers)
+        return (
+            f"{line} HTTP/1.1\r\nHost: gateway\r\n".encode()
+            + (self.authorization if keyed else b"")
+            + lines.encode()
+            + b"\r\n"
+        )
+
+
+@dataclass
+class Attack:
+    """One attack under way.
+
+    Attributes:
+        answers: How often each status came; "closed" where the gateway closed without one.
+        begun: Set once everything that is to happen at once happens.
+    """
+
+    target: Target
+    answers: Counter[str] = field(default_factory=Counter)
+    begun: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """Open a connection; what goes wrong with it is counted and no error."""
+        try:
+            reader, writer = await asyncio.open_connection(
+                self.target.host, self.target.port, local_addr=(ADDRESS, 0), limit=64 * 1024
+            )
+        except OSError as error:
+            self.answers[f"connect: {error.strerror}"] += 1
+            await asyncio.sleep(0.5)
+            return
+        self.answers["connections"] += 1
+        try:
+            yield reader, writer
+        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            self.answers["closed"] += 1
+        finally:
+            writer.transport.abort()
+
+    async def answer(self, reader: asyncio.StreamReader) -> int:
+        """Read an answer and return its status."""
+        head = await reader.readuntil(b"\r\n\r\n")
+        status = int(head.split(b" ", 2)[1])
+        self.answers[str(status)] += 1
+        for line in head.lower().split(b"\r\n"):
+            if line.startswith(b"content-length:"):
+                await reader.readexactly(int(line.partition(b":")[2]))
+        return status
+
+    @contextlib.asynccontextmanager
+    async def stream(self) -> AsyncIterator[websockets.ClientConnection]:
+        """Open a stream. Raises OSError, WebSocketException or TimeoutError."""
+        stream = await websockets.connect(
+            f"ws://{self.target.host}:{self.target.port}/v1/stream",
+            additional_headers={"Authorization": f"Bearer {self.target.key}"},
+            subprotocols=["gantry.v1.json"],  # type: ignore[list-item]
+            local_addr=(ADDRESS, 0),
+            max_size=None,
+            open_timeout=10,
+        )
+        self.answers["streams"] += 1
+        try:
+            yield stream
+        finally:
+            stream.transport.abort()
+
+    async def repeat(self, request: Callable[[], bytes], *, pause_s: float = 0.0) -> None:
+        """Send a request again and again, on one connection for as long as it holds."""
+        while True:
+            async with self.connection() as (reader, writer):
+                while True:
+                    writer.write(request())
+                    await writer.drain()
+                    status = await self.answer(reader)
+                    self.begun.set()
+                    await asyncio.sleep(max(pause_s, 0.5 if status in (429, 503) else 0.0))
+            await asyncio.sleep(0.1)
+
+    async def many(self, count: int, one: Callable[[], Awaitable[None]], *, a_second: int = 2_000) -> None:
+        """Do something so many times at once, and again whenever it ends."""
+
+        async def always() -> None:
+            while True:
+                await one()
+                await asyncio.sleep(0.2)
+
+        async with asyncio.TaskGroup() as group:
+            for number in range(count):
+                group.create_task(always())
+                if number % 50 == 49:
+                    await asyncio.sleep(50 / a_second)
+            self.begun.set()
+
+    async def send_and_hold(self, *pieces: bytes, reads: bool = True) -> None:
+        """Send something, and then nothing more until the gateway closes."""
+        async with self.connection() as (reader, writer):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+            if reads:
+                await self.answer(reader)
+                await reader.read(1)
+                return
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await asyncio.sleep(600)
+
+
+async def idle_sockets(attack: Attack) -> None:
+    """Open more connections than the gateway takes, and say nothing."""
+    await attack.many(10_050, attack.send_and_hold)
+
+
+async def half_handshakes(attack: Attack) -> None:
+    """Begin WebSocket handshakes that can't be answered: a body, a coding, a huge header, many headers."""
+    upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13")
+    key = "Sec-WebSocket-Key: " + base64.b64encode(bytes(16)).decode()
+    shapes = [
+        (*upgrade, key, "Content-Length: 100"),
+        (*upgrade, key, "Transfer-Encoding: chunked"),
+        (*upgrade, key, "X-Long: " + "x" * 9_000),
+        (*upgrade, key, *(f"X-{number}: y" for number in range(200))),
+        upgrade,
+    ]
+
+    async def one() -> None:
+        head = attack.target.head("GET /v1/stream", *random.choice(shapes), keyed=random.random() < 0.5)
+        await attack.send_and_hold(head)
+
+    await attack.many(1_000, one)
+
+
+async def slow_heads(attack: Attack) -> None:
+    """Send heads a byte at a time."""
+
+    async def one() -> None:
+        async with attack.connection() as (reader, writer):
+            for byte in attack.target.head("GET /v1/topics", "X-Long: " + "x" * 1_000):
+                writer.write(bytes([byte]))
+                await writer.drain()
+                await asyncio.sleep(1)
+                if reader.at_eof():
+                    return
+            await attack.answer(reader)
+
+    await attack.many(500, one)
+
+
+async def smuggled_requests(attack: Attack) -> None:
+    """Hide a request in the body of one that asks for an upgrade."""
+    inner = attack.target.head("DELETE /v1/topics/NEIGHBOUR", keyed=False)
+
+    def request() -> bytes:
+        upgrade = random.choice(("foo", "h2c", "websocket, foo"))
+        return (
+            attack.target.head(
+                f"POST /v1/topics/{TOPIC}/messages",
+                f"Upgrade: {upgrade}",
+                "Connection: Upgrade, HTTP2-Settings",
+                "Content-Type: application/octet-stream",
+                f"Content-Length: {len(inner)}",
+            )
+            + inner
+        )
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(attack.repeat(request, pause_s=0.01))
+        group.create_task(
+            attack.many(4, lambda: attack.send_and_hold(attack.target.head("CONNECT evil:443", keyed=False)))
+        )
+
+
+async def long_polls(attack: Attack) -> None:
+    """Wait for messages 2,000 times at once, at the end of one queue, and send one now and then that wakes all."""
+    target = attack.target
+    path = f"/v1/topics/{TOPIC}/queues/{target.broker}/0/messages"
+    wait = target.head(f"GET {path}?offset={target.offset_end}&wait=30s")
+    elsewhere = target.head(f"GET {path.replace('/0/', '/1/')}?offset=0&wait=30s&filter=NEVER")
+    waker = message(target, 100, queue=0)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(attack.many(1_000, lambda: attack.send_and_hold(wait)))
+        group.create_task(attack.many(1_000, lambda: attack.send_and_hold(elsewhere)))
+        group.create_task(attack.repeat(lambda: waker, pause_s=5.0))
+
+
+async def readers_that_take_nothing(attack: Attack) -> None:
+    """Ask for much and never read the answers."""
+    target = attack.target
+    path = f"/v1/topics/{TOPIC}/queues/{target.broker}/0/messages?offset=0&limit=32"
+    request = target.head(f"GET {path}")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(attack.repeat(lambda: message(target, 3 * MIB, queue=0), pause_s=2.0))
+        group.create_task(attack.many(200, lambda: attack.send_and_hold(request * 20, reads=False)))
+
+
+async def streams_that_take_nothing(attack: Attack) -> None:
+    """Subscribe with all the credit there is, and never read."""
+    target = attack.target
+    subscribe = {
+        "type": "subscribe", "id": "1", "group": GROUP, "topic": TOPIC, "from": "first", "batch": 1_000,
+        "credit": {"messages": 100_000, "bytes": 256 * MIB},
+    }  # fmt: skip
+
+    async def one() -> None:
+        try:
+            async with attack.stream() as stream:
+                await stream.send(json.dumps(subscribe))
+                stream.transport.pause_reading()
+                await asyncio.sleep(120)
+        except (OSError, WebSocketException, TimeoutError) as error:
+            attack.answers[f"stream: {type(error).__name__}"] += 1
+            await asyncio.sleep(1)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(attack.repeat(lambda: message(target, MIB, queue=None), pause_s=0.5))
+        group.create_task(attack.many(50, one))
+
+
+async def bodies_that_never_come(attack: Attack) -> None:
+    """Declare bodies of 8 MiB and send a byte of each."""
+    head = attack.target.head(
+        f"POST /v1/topics/{TOPIC}/messages", "Content-Type: application/octet-stream", f"Content-Length: {8 * MIB}"
+    )
+    await attack.many(300, lambda: attack.send_and_hold(head, b"x"))
+
+
+async def bodies_after_the_answer(attack: Attack) -> None:
+    """Go on sending after a refusal: without a key, and too large."""
+    target = attack.target
+    shapes = [
+        target.head("POST /v1/topics/X/messages", f"Content-Length: {64 * MIB}", keyed=False),
+        target.head("POST /v1/topics/X/messages", f"Content-Length: {64 * MIB}"),
+    ]
+    junk = bytes(64 * 1024)
+
+    async def one() -> None:
+        async with attack.connection() as (reader, writer):
+            writer.write(random.choice(shapes))
+            for _ in range(1_024):
+                writer.write(junk)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+            await attack.answer(reader)
+
+    await attack.many(20, one)
+
+
+async def bodies_of_absurd_shape(attack: Attack) -> None:
+    """Send bodies of up to 8 MiB that are hard to read: hundreds of thousands of properties, deep lists, many keys."""
+    target = attack.target
+    properties = json.dumps({"body": "x", "properties": {f"p{number}": "v" for number in range(400_000)}}).encode()
+    deep = b'{"encoding": "json", "body": ' + b"[" * 2_000_000 + b"]" * 2_000_000 + b"}"
+    flat = b'{"encoding": "json", "body": [' + b"1," * 3_000_000 + b"1]}"
+    keys = json.dumps({"body": "x", "keys": [str(number) for number in range(500_000)]}).encode()
+    bodies = [body for body in (properties, deep, flat, keys) if len(body) <= 8 * MIB]
+
+    def request() -> bytes:
+        body = random.choice(bodies)
+        path = random.choice((f"/v1/topics/{TOPIC}/messages", f"/v1/topics/{TOPIC}/messages:batch"))
+        return target.head(f"POST {path}", "Content-Type: application/json", f"Content-Length: {len(body)}") + body
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(2):
+            group.create_task(attack.repeat(request))
+
+
+async def scattered_acks(attack: Attack) -> None:
+    """Take all that streams give, and ack it message by message in any order, and things that were never given."""
+    target = attack.target
+    subscribe = {
+        "type": "subscribe", "id": "1", "group": GROUP, "topic": TOPIC, "from": "first", "batch": 1_000,
+        "credit": {"messages": 10_000, "bytes": 256 * MIB},
+    }  # fmt: skip
+
+    async def one() -> None:
+        try:
+            async with attack.stream() as stream:
+                await stream.send(json.dumps(subscribe))
+                receipts: list[str] = []
+                name = ""
+                async for text in stream:
+                    frame = json.loads(text)
+                    name = frame.get("subscription", name)
+                    if frame["type"] == "messages":
+                        attack.begun.set()
+                        receipts += [message["receipt"] for message in frame["messages"]]
+                    if len(receipts) >= 5_000:
+                        random.shuffle(receipts)
+                        acks = [*receipts[:4_000], *(f"{number}.{number}" for number in range(4_000))]
+                        receipts = receipts[4_000:]
+                        await stream.send(json.dumps({"type": "ack", "subscription": name, "receipts": acks}))
+        except (OSError, WebSocketException, TimeoutError) as error:
+            attack.answers[f"stream: {type(error).__name__}"] += 1
+            await asyncio.sleep(1)
+
+    async def fill() -> None:
+        items = ", ".join('{"body": "x"}' for _ in range(1_000))
+        body = f'{{"messages": [{items}]}}'.encode()
+        head = ("Content-Type: application/json", f"Content-Length: {len(body)}")
+        await attack.repeat(lambda: target.head(f"POST /v1/topics/{TOPIC}/messages:batch", *head) + body, pause_s=0.5)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(fill())
+        for _ in range(2):
+            group.create_task(attack.many(1, one))
+
+
+async def tickets(attack: Attack) -> None:
+    """Take tickets and never use them."""
+    request = attack.target.head("POST /v1/tickets", "Content-Length: 0")
+    async with asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(attack.repeat(lambda: request, pause_s=0.002))
+
+
+async def wrong_keys(attack: Attack) -> None:
+    """Try keys."""
+
+    def request() -> bytes:
+        line = f"GET /v1/topics/{random.randrange(1 << 30)}"
+        return attack.target.head(line, f"Authorization: Bearer gk_{random.getrandbits(256):x}", keyed=False)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(8):
+            group.create_task(attack.repeat(request, pause_s=0.01))
+
+
+def message(target: Target, size: int, *, queue: int | None) -> bytes:
+    """Return the request of a send, of text that JSON and MessagePack make longer."""
+    place = "" if queue is None else f', "queue": {{"broker": "{target.broker}", "id": {queue}}}'
+    body = b'{"body": "' + b"\\u0001" * (size // 6) + b'"' + place.encode() + b"}"
+    head = ("Content-Type: application/json", f"Content-Length: {len(body)}")
+    return target.head(f"POST /v1/topics/{TOPIC}/messages", *head) + body
+
+
+ATTACKS: Final[dict[str, Callable[[Attack], Awaitable[None]]]] = {
+    attack.__name__: attack
+    for attack in (
+        idle_sockets,
+        half_handshakes,
+        slow_heads,
+        smuggled_requests,
+        long_polls,
+        readers_that_take_nothing,
+        streams_that_take_nothing,
+        bodies_that_never_come,
+        bodies_after_the_answer,
+        bodies_of_absurd_shape,
+        scattered_acks,
+        tickets,
+        wrong_keys,
+    )
+}
+
+
+async def _run(name: str, facts: dict[str, Any]) -> None:
+    attack = Attack(Target(**facts))
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    work = asyncio.ensure_future(ATTACKS[name](attack))
+    ended = asyncio.ensure_future(stop.wait())
+    begun = asyncio.ensure_future(attack.begun.wait())
+    await asyncio.wait({work, ended, begun}, return_when=asyncio.FIRST_COMPLETED)
+    print("begun", flush=True)
+    await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
+    if work.done():
+        work.result()
+    print(json.dumps(attack.answers), flush=True)
+    os._exit(0)  # Thousands of sockets are closed by the kernel at once.
+
+
+def main() -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    os.nice(10)  # The machine is shared with those it attacks, which a stranger's is not.
+    asyncio.run(_run(sys.argv[1], json.load(sys.stdin)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Changes of topics and groups: what is not named stays, no message is hidden unasked, and versions are never used again."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.stack import Stack
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with Stack(brokers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def http(stack: Stack) -> Iterator[httpx.Client]:
+    with stack.http() as client:
+        yield client
+
+
+def put(http: httpx.Client, path: str, **config: Any) -> httpx.Response:
+    return http.put(path, json=config)
+
+
+def problem_of(answer: httpx.Response) -> tuple[int, str]:
+    return answer.status_code, answer.json()["type"].rpartition("/")[2]
+
+
+def test_what_a_change_does_not_name_stays(http: httpx.Client) -> None:
+    """It went back to its default: changing `perm` of a topic with 8 queues on one broker left 4 on all."""
+    made = put(http, "/v1/topics/KEPT", read_queues=8, write_queues=8, order=True, brokers=["broker-b"])
+    assert made.status_code == 201
+    changed = put(http, "/v1/topics/KEPT", perm="r").json()
+    facts = (changed["read_queues"], changed["write_queues"], changed["order"], changed["brokers"], changed["perm"])
+    assert facts == (8, 8, True, ["broker-b"], "r")
+    assert put(http, "/v1/topics/KEPT", brokers=None).json()["brokers"] is None
+    put(http, "/v1/groups/KEPT", retry_max_times=3, orderly=True)
+    group = put(http, "/v1/groups/KEPT", consume=False).json()
+    assert (group["retry_max_times"], group["orderly"], group["consume"]) == (3, True, False)
+
+
+def test_two_changes_at_once_both_count(http: httpx.Client) -> None:
+    for number in range(5):
+        path = f"/v1/groups/BOTH-{number}"
+        assert put(http, path).status_code == 201
+        with ThreadPoolExecutor(3) as pool:
+            changes: list[dict[str, Any]] = [{"retry_max_times": 3}, {"orderly": True}, {"consume": False}]
+            answers = list(pool.map(lambda change, path=path: put(http, path, **change), changes))
+        assert [answer.status_code for answer in answers] == [200, 200, 200]
+        group = http.get(path).json()
+        assert (group["retry_max_times"], group["orderly"], group["consume"]) == (3, True, False)
+
+
+def test_fewer_queues_to_read_than_to_write_are_refused(http: httpx.Client) -> None:
+    path = "/v1/topics/NARROW"
+    assert problem_of(put(http, path, read_queues=2, write_queues=4)) == (409, "hides-messages")
+    assert put(http, path, read_queues=2).json()["write_queues"] == 2
+    refused = put(http, path, write_queues=3)
+    assert problem_of(refused) == (409, "hides-messages")
+    assert "queues 2 to 2" in refused.json()["detail"]
+    assert http.get(path).json()["write_queues"] == 2
+    assert put(http, path, write_queues=3, allow_hiding=True).json()["write_queues"] == 3
+    # A topic that hides messages already may change in other ways.
+    assert put(http, path, perm="r").status_code == 200
+
+
+def test_a_shrink_that_hides_messages_is_refused(http: httpx.Client) -> None:
+    path = "/v1/topics/SHRUNK"
+    assert put(http, path, read_queues=4, write_queues=4).status_code == 201
+    for queue in (1, 3):
+        message = {"body": "m", "queue": {"broker": "broker-b", "id": queue}}
+        assert http.post(f"{path}/messages", json=message).status_code == 201
+    refused = put(http, path, read_queues=2, write_queues=2)
+    assert problem_of(refused) == (409, "hides-messages")
+    assert "broker-b/3 (1 messages)" in refused.json()["detail"]
+    assert http.get(path).json()["read_queues"] == 4
+    assert put(http, path, read_queues=4, write_queues=2).status_code == 200
+    hidden = put(http, path, read_queues=2, allow_hiding=True).json()
+    assert (hidden["read_queues"], hidden["write_queues"]) == (2, 2)
+    assert put(http, path, read_queues=4).status_code == 200
+
+
+def test_an_empty_queue_may_go(http: httpx.Client) -> None:
+    path = "/v1/topics/EMPTY"
+    assert put(http, path, read_queues=4, write_queues=4).status_code == 201
+    assert http.post(f"{path}/messages", json={"body": "m", "queue": {"broker": "broker-a", "id": 0}}).is_success
+    assert put(http, path, read_queues=1, write_queues=1).json()["read_queues"] == 1
+
+
+@pytest.mark.parametrize("path", ["/v1/topics/AGAIN", "/v1/groups/AGAIN"])
+def test_a_version_never_comes_back(http: httpx.Client, path: str) -> None:
+    """Deleted and made again it was at "1" once more, and a change made for the old one went over the new one."""
+    seen = set()
+    for _ in range(3):
+        made = put(http, path)
+        assert made.status_code == 201
+        version = made.headers["ETag"].strip('"').partition("-")[0]
+        assert version not in seen
+        assert all(http.put(path, json={}, headers={"If-Match": f'"{old}"'}).status_code == 412 for old in seen)
+        changed = put(http, path, **({"perm": "r"} if "topics" in path else {"consume": False}))
+        seen |= {version, changed.headers["ETag"].strip('"').partition("-")[0]}
+        assert http.delete(path).status_code == 204
+
+
+def test_a_read_that_knows_it_already_is_304(http: httpx.Client) -> None:
+    assert put(http, "/v1/topics/CACHED").status_code == 201
+    shown = http.get("/v1/topics/CACHED")
+    etag = shown.headers["ETag"]
+    for tags in (etag, f"W/{etag}", f'"x", W/{etag}', "*"):
+        same = http.get("/v1/topics/CACHED", headers={"If-None-Match": tags})
+        assert (same.status_code, same.content, same.headers["ETag"]) == (304, b"", etag)
+        assert "content-length" not in same.headers
+        assert same.headers["X-Request-Id"]
+    changed = http.put("/v1/topics/CACHED", json={"perm": "r"}, headers={"If-Match": etag})
+    assert changed.status_code == 200
+    assert http.get("/v1/topics/CACHED", headers={"If-None-Match": etag}).status_code == 200
+    assert (
+        http.put("/v1/topics/CACHED", json={}, headers={"If-Match": f"W/{changed.headers['ETag']}"}).status_code == 412
+    )

@@ -1,0 +1,145 @@
+"""Offsets that are set from outside: they stay, are nobody's who is connected, and are in the audit trail."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from gantry.client.consumer.rebalance import GroupMember
+from gantry.client.engine import ClientEngine
+from gantry.client.settings import ClientSettings
+from gantry.http import AsyncGantryClient, StreamClient
+from gantry.model.group import parse_tag_expression
+from gantry.runtime.clock import SystemClock
+from gantry.runtime.rng import Rng
+from tests.support.stack import Stack
+
+TOPIC = "RESET"
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with Stack(brokers=2) as running:
+        with running.http() as http:
+            assert http.put(f"/v1/topics/{TOPIC}", json={"brokers": ["broker-a"]}).status_code == 201
+            for _ in range(20):
+                message = {"body": "m", "queue": {"broker": "broker-a", "id": 0}}
+                assert http.post(f"/v1/topics/{TOPIC}/messages", json=message).status_code == 201
+        yield running
+
+
+@pytest.fixture
+def http(stack: Stack) -> Iterator[httpx.Client]:
+    with stack.http() as client:
+        yield client
+
+
+@pytest.fixture
+async def engine(stack: Stack) -> AsyncIterator[ClientEngine]:
+    settings = ClientSettings(namesrv=tuple(stack.facts["namesrv"]))
+    engine = ClientEngine(settings, clock=SystemClock(), rng=Rng())
+    await engine.start()
+    yield engine
+    await engine.stop()
+
+
+def reset(http: httpx.Client, group: str, offset: str, queue_id: int = 0) -> httpx.Response:
+    place = {"topic": TOPIC, "broker": "broker-a", "queue_id": queue_id, "offset": offset}
+    return http.put(f"/v1/groups/{group}/offsets", json={"offsets": [place]})
+
+
+def committed(http: httpx.Client, group: str) -> Any:
+    items = http.get(f"/v1/groups/{group}/offsets", params={"topic": TOPIC}).json()["items"]
+    return next(item["committed_offset"] for item in items if item["queue_id"] == 0)
+
+
+def made(http: httpx.Client, group: str) -> str:
+    assert http.put(f"/v1/groups/{group}", json={}).status_code == 201
+    return group
+
+
+async def test_a_member_by_remoting_keeps_offsets_from_being_set(http: httpx.Client, engine: ClientEngine) -> None:
+    group = made(http, "BY_REMOTING")
+    assert reset(http, group, "5").json()["committed"] == 1
+
+    async def changed(assigned: Any, revoked: Any) -> None:
+        pass
+
+    data = parse_tag_expression(TOPIC, "*", 1)
+    member = GroupMember(engine, group, [data], client_id="10.0.0.1@reset", on_change=changed)
+    await member.start()
+    refused = await asyncio.to_thread(reset, http, group, "1")
+    assert (refused.status_code, refused.json()["type"].rpartition("/")[2]) == (409, "members-connected")
+    assert "10.0.0.1@reset" in refused.json()["detail"]
+    assert committed(http, group) == "5"
+    await member.close()
+    assert (await asyncio.to_thread(reset, http, group, "1")).json()["committed"] == 1
+    assert committed(http, group) == "1"
+
+
+async def test_a_reset_is_not_undone_by_the_next_ack_of_a_stream(http: httpx.Client, stack: Stack) -> None:
+    """It was answered 200, and the stream's next ack committed over it."""
+    group = made(http, "BY_STREAM")
+    async with (
+        AsyncGantryClient.from_stack(stack.directory) as client,
+        StreamClient.from_stack(stack.directory) as stream,
+    ):
+        subscription = await stream.subscribe(group, TOPIC, start="first", batch=5)
+        batch = await subscription.next(timeout_ms=30_000)
+        assert batch is not None
+        refused = await asyncio.to_thread(reset, http, group, "15")
+        assert refused.status_code == 409
+        [member] = await client.list_clients(group)
+        assert member.client_id in refused.json()["detail"]
+        await subscription.ack(batch)
+        await subscription.unsubscribe()
+        async with asyncio.timeout(30):
+            while True:
+                if not await client.list_clients(group):
+                    break
+                await asyncio.sleep(0.05)
+    assert reset(http, group, "15").json()["committed"] == 1
+    assert committed(http, group) == "15"
+
+
+def test_a_broker_that_can_not_say_who_is_connected_changes_nothing(http: httpx.Client, stack: Stack) -> None:
+    group = made(http, "SILENT")
+    assert reset(http, group, "3").json()["committed"] == 1
+    paused = stack.pid_of("broker-b")
+    os.kill(paused, signal.SIGSTOP)
+    try:
+        assert reset(http, group, "1").status_code == 503
+        assert committed(http, group) == "3"
+    finally:
+        os.kill(paused, signal.SIGCONT)
+    assert reset(http, group, "1").json()["committed"] == 1
+
+
+def test_what_is_set_is_in_the_audit_trail(http: httpx.Client) -> None:
+    group = made(http, "AUDITED")
+    for offset in ("7", "7", "2"):
+        assert reset(http, group, offset).json()["committed"] == 1
+    trail = http.get("/v1/audit", params={"kind": "group", "name": group}).json()["items"]
+    changes = [entry for entry in trail if entry["action"] == "group.offsets"]
+    place = {"topic": TOPIC, "broker": "broker-a", "queue_id": 0}
+    assert [(entry["before"]["offsets"], entry["after"]["offsets"]) for entry in changes] == [
+        ([{**place, "offset": "7"}], [{**place, "offset": "2"}]),
+        ([{**place, "offset": None}], [{**place, "offset": "7"}]),
+    ]
+    assert {entry["actor"] for entry in changes} != {None}
+
+
+def test_a_queue_that_stands_twice_is_refused_as_a_whole(http: httpx.Client) -> None:
+    """The last one won, or the first, as it came."""
+    group = made(http, "TWICE")
+    place = {"topic": TOPIC, "broker": "broker-a", "queue_id": 0}
+    offsets = [{**place, "offset": "1"}, {**place, "queue_id": 1, "offset": "0"}, {**place, "offset": "2"}]
+    refused = http.put(f"/v1/groups/{group}/offsets", json={"offsets": offsets})
+    assert (refused.status_code, refused.json()["type"].rpartition("/")[2]) == (400, "duplicate")
+    assert refused.json()["field"] == "/offsets/2"
+    assert "/offsets/0" in refused.json()["detail"]
+    assert committed(http, group) is None

@@ -1,0 +1,164 @@
+"""Large requests that hold very many values: read in slices with the same result, or refused without being read."""
+
+import asyncio
+import json
+import struct
+
+import msgspec
+import pytest
+
+from gantry.model.errors import InvalidValueError
+from services.gateway.schemas.dense import (
+    DENSE_BYTES_MIN,
+    FIELDS_BYTES_MAX,
+    VALUES_AT_ONCE_MAX,
+    VALUES_MAX,
+    in_slices,
+    is_dense,
+    read_json_batch,
+    read_json_lines,
+    read_json_message,
+    read_packed_frames,
+    read_packed_message,
+)
+from services.gateway.schemas.outgoing import BATCH_MESSAGES_MAX, BLANK_BYTES_MAX, read_message, read_packed
+
+DENSE = b'{"a":1},' * VALUES_AT_ONCE_MAX
+FIELDS = b'"tag":"T","keys":["k"],"properties":{"p":"v"},"ordering_key":"o"'
+
+
+def finish(slices):
+    """Return the result and how many slices it took."""
+    count = 1
+    while True:
+        try:
+            next(slices)
+        except StopIteration as stop:
+            return stop.value, count
+        count += 1
+
+
+def refusal(slices):
+    with pytest.raises(InvalidValueError) as caught:
+        finish(slices)
+    return getattr(caught.value, "problem", "invalid-field"), caught.value.field
+
+
+def frame(packed):
+    return struct.pack(">I", len(packed)) + packed
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" + DENSE + b"1]",
+        b'"' + b'\\"\\u00e9,' * VALUES_AT_ONCE_MAX + b'"',
+        b'{"a":{"b":[' + DENSE + b'{}]},"\\u0063":"\\"{}:,"}',
+    ],
+)
+def test_a_dense_message_is_read_as_any_other_but_in_slices(body):
+    text = b"{" + FIELDS + b',"body": ' + body + b"}"
+    assert is_dense(text)
+    message, count = finish(read_json_message(text))
+    assert message == read_message(text)
+    assert count >= 3
+
+
+def test_many_objects_are_searched_in_many_slices():
+    _, few = finish(read_json_message(b'{"encoding":"json","body":[' + DENSE + b"1]}"))
+    _, many = finish(read_json_message(b'{"encoding":"json","body":[' + DENSE * 8 + b"1]}"))
+    assert many > 6 * few
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "field"),
+    [
+        (b'{"body":[%b{"x":1,"x":2}]}' % DENSE, "duplicate", "/"),
+        (b'{"body":[%b{"x":1,"\\u0078":2}]}' % DENSE, "duplicate", "/"),
+        (b'{"body":[%b{"x":{"y":[]},"x" : 2}]}' % DENSE, "duplicate", "/"),
+        (b'{"tag":"a","body":[%b1],"tag":"b"}' % DENSE, "duplicate", "/"),
+        (b'{"body":[%b1],"properties":{"a":"b","a":"c"}}' % DENSE, "duplicate", "/"),
+        (b'{"body":[%b1],"tag":5}' % DENSE, "invalid-field", "/tag"),
+        (b'{"body":[%b1],"colour":5}' % DENSE, "unknown-field", "/colour"),
+        (b'{"tag":"T","keys":[%b"a"]}' % (b'"a",' * VALUES_AT_ONCE_MAX), "invalid-field", "/body"),
+        (b'{"body":[%b1' % DENSE, "malformed-body", "body"),
+        (
+            b'{"body":"a","properties":{%b"z":"z"}}' % (b'"k":"v",' * (FIELDS_BYTES_MAX // 8)),
+            "invalid-field",
+            "/properties",
+        ),
+        (b'{"body":[%b1]}' % (b"1," * VALUES_MAX), "too-large", "/"),
+        (b'{"encoding":"json","body":[%b1]}' % (b'"aaaaaaaaaaaaaaaaaa",' * 220_000), "too-large", "/body"),
+        (b'{"body":["%b",%b1]}' % (b"a" * 5_000_000, DENSE), "too-large", "/body"),
+    ],
+)
+def test_a_dense_message_is_refused_for_the_same_reasons(text, problem, field):
+    assert refusal(read_json_message(text)) == (problem, field)
+
+
+def test_a_dense_batch_costs_a_slice_for_each_64_kib():
+    item = {"body": "a", "properties": {f"k{number}": "v" for number in range(500)}}
+    text = json.dumps({"messages": [item] * 200 + [{"tag": "x"}]}).encode()
+    items, count = finish(read_json_batch(text))
+    assert [isinstance(item, InvalidValueError) for item in items] == [False] * 200 + [True]
+    assert items[200].field == "/messages/200/body"
+    assert count > len(text) // (2 * DENSE_BYTES_MIN)
+    lines, count = finish(read_json_lines(b"\n \n".join([json.dumps(item).encode()] * 200)))
+    assert (len(lines), lines[0].properties) == (200, item["properties"])
+    assert count > len(text) // (2 * DENSE_BYTES_MIN)
+
+
+def test_a_batch_of_too_many_values_is_not_read():
+    assert refusal(read_json_batch(b'{"messages":[%b{}]}' % (b"[]," * VALUES_MAX))) == ("too-large", "/messages")
+
+
+def test_blank_lines_are_no_messages_but_have_an_end():
+    assert len(finish(read_json_lines(b"\n" * (BLANK_BYTES_MAX - 9) + b'{"body":"a"}\n \r\n'))[0]) == 1
+    assert refusal(read_json_lines(b"\n" * (BLANK_BYTES_MAX + 1) + b'{"body":"a"}')) == ("too-large", "body")
+    spread = (b'{"body":"a"}' + b"\n" * (BLANK_BYTES_MAX // 4)) * 5
+    assert refusal(read_json_lines(spread)) == ("too-large", "body")
+    assert refusal(read_json_lines(b'{"body":"a"}\n' * (BATCH_MESSAGES_MAX + 1))) == ("too-large", "/messages")
+
+
+@pytest.mark.parametrize("body", ["é" * DENSE_BYTES_MIN, b"\x00" * DENSE_BYTES_MIN])
+def test_a_large_packed_message_is_read_as_any_other(body):
+    packed = msgspec.msgpack.encode({"tag": "T", "body": body, "keys": ["k"], "properties": {"p": "v"}})
+    message, count = finish(read_packed_message(packed))
+    assert message == read_packed(packed)
+    assert count == 2
+
+
+@pytest.mark.parametrize(
+    ("packed", "problem", "field"),
+    [
+        (b"\x81\xa4body\xdd\x00\x80\x00\x00" + b"\xc0" * 0x800000, "too-large", "/messages/0/body"),
+        (b"\x81\xa4body\xdd\x00\x10\x00\x00" + b"\x80" * 0x100000, "too-large", "/messages/0/body"),
+        (b"\x82\xa4body\xa1a\xa4keys\xdd\x00\x08\x00\x00" + b"\xa1a" * 0x80000, "invalid-field", "/messages/0/keys"),
+        (
+            b"\x83\xa3tag\xa1a\xa4body\xc6\x00\x02\x00\x00" + bytes(0x20000) + b"\xa3tag\xa1b",
+            "duplicate",
+            "/messages/0",
+        ),
+        (b"\x82\xa4body\xc6\x00\x02\x00\x00" + bytes(0x20000) + b"\xa3tag\x05", "invalid-field", "/messages/0/tag"),
+        (b"\x81\xa4body\xc6\x00\x02\x00\x00" + bytes(0x10000), "malformed-body", "/messages/0"),
+    ],
+)
+def test_a_large_packed_message_is_refused_before_its_values_are_made(packed, problem, field):
+    [error], _ = finish(read_packed_frames(frame(packed)))
+    assert getattr(error, "problem", "invalid-field") == problem
+    assert error.field.startswith(field)
+
+
+async def test_others_run_between_the_slices():
+    ran = 0
+
+    async def neighbour():
+        nonlocal ran
+        while True:
+            ran += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.ensure_future(neighbour())
+    await in_slices(read_json_message(b'{"encoding":"json","body":[' + DENSE * 4 + b"1]}"))
+    task.cancel()
+    assert ran > 20

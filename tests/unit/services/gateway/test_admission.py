@@ -1,0 +1,82 @@
+"""Who may connect when many do: idle connections make room, and one address leaves room to others."""
+
+import json
+
+import pytest
+
+from services.gateway.admission import TURNED_AWAY_MAX, address_group
+from tests.unit.services.gateway.wires import GET, House, Wire, echo, settle
+
+
+async def test_a_new_connection_takes_the_place_of_the_oldest_that_never_asked():
+    house = House(echo, connections_max=3)
+    (asked, asked_wire), (_, first), (_, second) = [house.connect() for _ in range(3)]
+    asked.data_received(GET)
+    await settle()
+    connection, wire = house.connect()
+    connection.data_received(GET)
+    await settle()
+    assert (first.is_closing(), second.is_closing(), asked_wire.is_closing()) == (True, False, False)
+    assert wire.writes[0].startswith(b"HTTP/1.1 200")
+    assert house.metrics.refused_connections == {"made_room": 1}
+
+
+async def test_idle_connections_go_next_and_busy_ones_stay():
+    async def wait(scope, receive, send):
+        await receive()
+        await receive()
+
+    house = House(wait, connections_max=2)
+    connections = [house.connect() for _ in range(2)]
+    for connection, _ in connections:
+        connection.data_received(GET)
+    await settle()
+    _, wire = house.connect()
+    assert wire.writes[0].startswith(b"HTTP/1.1 503")
+    assert wire.is_ended
+    problem = json.loads(wire.writes[0].partition(b"\r\n\r\n")[2])
+    assert (problem["outcome"], problem["retryable"]) == ("not_stored", True)
+    assert not any(busy.is_closing() for _, busy in connections)
+    assert house.metrics.refused_connections == {"connections": 1}
+    for connection, _ in connections:
+        connection.connection_lost(None)
+    await settle()
+    assert not house.connect()[1].writes
+
+
+async def test_one_address_leaves_room_to_others():
+    house = House(echo, connections_max=10, connections_per_address_max=3)
+    crowd: list[Wire] = []
+    for _ in range(3):
+        connection, wire = house.connect("10.0.0.1")
+        connection.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n")
+        crowd.append(wire)
+    await settle()
+    _, refused = house.connect("10.0.0.1")
+    assert refused.writes[0].startswith(b"HTTP/1.1 503")
+    assert not house.connect("10.0.0.2")[1].writes
+    assert not any(wire.is_closing() for wire in crowd)
+    assert house.metrics.refused_connections == {"address": 1}
+
+
+async def test_callers_who_are_turned_away_are_bounded_too():
+    house = House(echo, connections_max=1)
+    busy, _ = house.connect()
+    busy.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n")
+    wires = [house.connect()[1] for _ in range(TURNED_AWAY_MAX + 1)]
+    assert [wire.is_aborted for wire in wires] == [False] * TURNED_AWAY_MAX + [True]
+
+
+@pytest.mark.parametrize(
+    ("host", "group"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::9", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("somewhere", "somewhere"),
+    ],
+)
+def test_what_counts_as_one_address(host, group):
+    assert address_group(host) == group

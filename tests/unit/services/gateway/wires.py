@@ -1,0 +1,100 @@
+"""HTTP connections without sockets: a transport that keeps what is written, and a server that makes connections."""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import uvicorn
+
+from services.gateway.admission import Admission
+from services.gateway.handshake import StreamProtocol
+from services.gateway.httpconnection import GuardedProtocol
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.server import GatewayServer, Sweeper
+from services.gateway.settings import GatewaySettings
+
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+GET = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+class Wire(asyncio.Transport):
+    """Keeps what is written."""
+
+    def __init__(self, host: str = "127.0.0.1") -> None:
+        super().__init__({"peername": (host, 1), "sockname": ("127.0.0.1", 2)})
+        self.writes: list[bytes] = []
+        self.is_paused = False
+        self.is_ended = False
+        self.is_aborted = False
+        self.unsent_bytes = 0
+        self.protocol: Any = None
+        self._is_closed = False
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def write_eof(self) -> None:
+        self.is_ended = True
+
+    def close(self) -> None:
+        self._is_closed = True
+
+    def abort(self) -> None:
+        self.is_aborted = self._is_closed = True
+
+    def is_closing(self) -> bool:
+        return self._is_closed
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent_bytes
+
+    def set_protocol(self, protocol: Any) -> None:
+        self.protocol = protocol
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Answer with the body, and the path as a header."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message["body"], message["more_body"]
+    headers = [(b"path", scope["raw_path"]), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class House:
+    """A server without sockets: makes connections, and sweeps them."""
+
+    def __init__(self, app: Application, **settings: Any) -> None:
+        self.metrics = GatewayMetrics()
+        self.settings = GatewaySettings(**settings)
+        self.admission = Admission(self.settings, self.metrics)
+        stream = functools.partial(StreamProtocol, admission=self.admission)
+        config = uvicorn.Config(app, ws=stream, lifespan="off", log_config=None)  # type: ignore[arg-type]
+        config.load()
+        config.loaded_app = app
+        self.server = GatewayServer(config, self.admission)
+        self.sweeper = Sweeper(self.server, self.settings, self.metrics)
+
+    def connect(self, host: str = "127.0.0.1") -> tuple[GuardedProtocol, Wire]:
+        state = self.server.server_state
+        connection, wire = GuardedProtocol(self.server.config, state, {}, admission=self.admission), Wire(host)
+        connection.connection_made(wire)
+        return connection, wire
+
+
+def connect(app: Application, **settings: Any) -> tuple[GuardedProtocol, Wire]:
+    return House(app, **settings).connect()
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
