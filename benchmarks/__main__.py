@@ -1,13 +1,24 @@
 """`python -m benchmarks [NAME …] [--tiny] [--json]`: measure, and say how it stands against what users were promised.
 
-Each figure comes with a baseline measured in the same run. `--tiny` only proves that the benchmarks work.
+Each figure comes with a baseline measured in the same run. `--tiny` only proves that the benchmarks work. Without names,
+all benchmarks run except `scale`, which takes minutes and up to 10 GB of disk, and `rocketmq`, which needs Java.
 """
 
 import argparse
 import sys
 from collections.abc import Callable, Iterator
 
-from benchmarks import bench_http, bench_memory, bench_remoting, bench_rocketmq, bench_spark, bench_store, bench_stream
+from benchmarks import (
+    bench_connections,
+    bench_http,
+    bench_memory,
+    bench_remoting,
+    bench_rocketmq,
+    bench_scale,
+    bench_spark,
+    bench_store,
+    bench_stream,
+)
 from benchmarks.report import Row, show
 
 
@@ -22,20 +33,24 @@ BENCHMARKS: dict[str, Callable[..., Iterator[Row]]] = {
     "http": bench_http.run,
     "stream": bench_stream.run,
     "memory": bench_memory.run,
+    "connections": bench_connections.run,
     "spark": bench_spark.run,
+    "scale": bench_scale.run,
     "rocketmq": bench_rocketmq.run,
 }
-NEEDS_JAVA = {"rocketmq"}
+BY_NAME_ONLY = {"scale", "rocketmq"}
 
 
 def main() -> int:
-    """Run the benchmarks that were named, or all that need nothing but Python; end 1 if an aim was missed."""
+    """Run the named benchmarks, or all that need not be named; return 1 if an aim was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("name", nargs="*", choices=[*BENCHMARKS, []], help="default: all but rocketmq")
+    parser.add_argument(
+        "name", nargs="*", choices=[*BENCHMARKS, []], help=f"default: all but {' and '.join(sorted(BY_NAME_ONLY))}"
+    )
     parser.add_argument("--tiny", action="store_true", help="only prove that they work; the figures mean nothing")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     arguments = parser.parse_args()
-    names = arguments.name or [name for name in BENCHMARKS if name not in NEEDS_JAVA]
+    names = arguments.name or [name for name in BENCHMARKS if name not in BY_NAME_ONLY]
     rows = [row for name in names for row in BENCHMARKS[name](tiny=arguments.tiny)]
     show(rows, as_json=arguments.json)
     return 1 if any(row.reached is False for row in rows) and not arguments.tiny else 0

@@ -24,7 +24,7 @@ from gantry.model.address import Address, pack_host
 from gantry.model.record import iter_records
 from gantry.model.uniqkey import UniqueKeyMaker
 from gantry.runtime.clock import SystemClock
-from gantry.runtime.files import OsFileSystem
+from gantry.runtime.osfilesystem import OsFileSystem
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.settings import FlushDiskType, StoreSettings
 

@@ -25,10 +25,11 @@ def _send_fields(topic: str, queue_id: int, properties: str, *, batch: bool) -> 
     }  # fmt: skip
 
 
-def send_frame(topic: str, number: int, *, queues: int = 4) -> bytes:
-    """Return SEND_MESSAGE_V2 of one message of 1 KiB with a unique key."""
+def send_frame(topic: str, number: int, *, queues: int = 4, queue_id: int | None = None) -> bytes:
+    """Return SEND_MESSAGE_V2 of one message of 1 KiB with a unique key; the queues get them in turn, or `queue_id`."""
     properties = f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
-    fields = _send_fields(topic, number % queues, properties, batch=False)
+    queue_id = number % queues if queue_id is None else queue_id
+    fields = _send_fields(topic, queue_id, properties, batch=False)
     return frame(RequestCode.SEND_MESSAGE_V2, fields, number, BODY)
 
 

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 _LENGTH = struct.Struct(">I")
@@ -36,10 +37,14 @@ class Result:
 
 
 class FrameConnection(asyncio.Protocol):
-    """One remoting connection: counts replies and which of them carry code 0; calls back once for each batch."""
+    """One remoting connection: counts replies and which of them carry code 0; calls back once for each batch.
 
-    def __init__(self, on_replies: Callable[[int, int], None]) -> None:
+    A connection that is lost before `done` has a result makes `done` fail.
+    """
+
+    def __init__(self, on_replies: Callable[[int, int], None], done: asyncio.Future[None]) -> None:
         self._on_replies = on_replies
+        self._done = done
         self._buffer = b""
         self.transport: asyncio.Transport
 
@@ -62,6 +67,11 @@ class FrameConnection(asyncio.Protocol):
         self._buffer = buffer[at:]
         if count:
             self._on_replies(count, good)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Let the run fail at once instead of waiting for answers that can't come."""
+        if not self._done.done():
+            self._done.set_exception(ConnectionError(f"the server closed the connection: {error or 'end of stream'}"))
 
 
 async def frames_closed_loop(
@@ -87,13 +97,56 @@ async def frames_closed_loop(
         else:
             send(count)
 
-    _, connection = await loop.create_connection(lambda: FrameConnection(on_replies), *address)
+    _, connection = await loop.create_connection(lambda: FrameConnection(on_replies, done), *address)
     began = time.perf_counter()
     send(in_flight)
     await asyncio.wait_for(done, 120)
     seconds = time.perf_counter() - began
     connection.transport.close()
     return Result(requests, seconds, failures=requests - state["good"])
+
+
+async def frames_open_loop(
+    address: tuple[str, int], make_frame: Callable[[int], bytes], *, connections: int, rate: float, requests: int
+) -> Result:
+    """Send at fixed moments, on each connection in turn; latencies count from when each request was due.
+
+    Answers are told apart by their order, which is that of the requests as long as none fails: latencies of a run with
+    failures mean nothing.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    state = {"answered": 0, "good": 0}
+    latencies: list[float] = []
+    dues: list[deque[float]] = [deque() for _ in range(connections)]
+
+    def on_replies(due: deque[float], count: int, good: int) -> None:
+        now = time.perf_counter()
+        latencies.extend(now - due.popleft() for _ in range(count))
+        state["answered"] += count
+        state["good"] += good
+        if state["answered"] == requests:
+            done.set_result(None)
+
+    opened = [
+        (await loop.create_connection(lambda due=due: FrameConnection(partial(on_replies, due), done), *address))[1]  # type: ignore[misc]
+        for due in dues
+    ]
+    began = time.perf_counter()
+    for number in range(requests):
+        due_at = began + number / rate
+        delay = due_at - time.perf_counter()
+        if delay > 0:
+            await asyncio.sleep(delay)
+        if done.done():  # The connection was lost.
+            break
+        dues[number % connections].append(due_at)
+        opened[number % connections].transport.write(make_frame(number))
+    await asyncio.wait_for(done, 120)
+    seconds = time.perf_counter() - began
+    for connection in opened:
+        connection.transport.close()
+    return Result(requests, seconds, failures=requests - state["good"], latencies_s=latencies)
 
 
 class HttpConnection(asyncio.Protocol):

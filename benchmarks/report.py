@@ -42,10 +42,16 @@ def show(rows: Iterable[Row], *, as_json: bool) -> None:
     for row in rows:
         table.add_row(
             row.name,
-            f"{row.figure:,.1f} {row.unit}" if row.figure < 1000 else f"{row.figure:,.0f} {row.unit}",
-            f"{row.baseline_name} {row.baseline:,.0f}" if row.baseline is not None else row.baseline_name,
+            f"{_shown(row.figure)} {row.unit}",
+            f"{row.baseline_name}: {_shown(row.baseline)}" if row.baseline is not None else row.baseline_name,
             f"{row.ratio:.2f}" if row.ratio is not None else "",
             row.aim,
             {True: "yes", False: "no", None: ""}[row.reached],
         )
     Console(width=160).print(table)
+
+
+def _shown(figure: float) -> str:
+    if figure >= 1000 or figure == int(figure):
+        return f"{figure:,.0f}"
+    return f"{figure:.1f}" if figure >= 10 else f"{figure:.2f}"

@@ -13,7 +13,16 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 READY_TIMEOUT_S = 60
-STOP_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
+BLOCK_BYTES = 512  # The unit of st_blocks on Linux, whatever the file system's own blocks are.
+
+# For a broker whose store is not what is measured: files that are quickly made.
+SMALL_FILES = {
+    "GANTRY_BROKER_MAPPED_FILE_SIZE_COMMIT_LOG": str(16 << 20),
+    "GANTRY_BROKER_MAPPED_FILE_SIZE_CONSUME_QUEUE": "6000",
+    "GANTRY_BROKER_MAX_INDEX_NUM": "20000",
+    "GANTRY_BROKER_MAX_HASH_SLOT_NUM": "5000",
+}
 
 
 @contextlib.contextmanager
@@ -27,29 +36,95 @@ def scratch(name: str) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
+class Service:
+    """A service in a process of its own, which may be stopped, killed and started again.
+
+    Attributes:
+        facts: The content of the ready file of the latest start.
+        start_s: Seconds from the creation of the process until it answered, of the latest start.
+        stop_s: Seconds from the signal until the process had ended, of the latest stop.
+
+    Args:
+        folder: Where the ready file and the log of the process lie.
+        name: Name of both files.
+        arguments: Of `python -m`; READY stands for the path of the ready file.
+        environment: Added to this process's own.
+    """
+
+    def __init__(self, folder: Path, name: str, *arguments: str, environment: dict[str, str] | None = None) -> None:
+        self._name = name
+        self._ready, self._log = folder / f"{name}.ready.json", folder / f"{name}.log"
+        self._command = [sys.executable, "-m", *(argument.replace("READY", str(self._ready)) for argument in arguments)]
+        self._environment = os.environ | (environment or {})
+        self._child: subprocess.Popen[bytes] | None = None
+        self.facts: dict[str, Any] = {}
+        self.start_s = 0.0
+        self.stop_s = 0.0
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        assert self._child is not None, "started first"
+        return self._child.pid
+
+    def start(self) -> None:
+        """Start the process and wait until it answers.
+
+        Raises:
+            RuntimeError: It ended, or did not answer in time; shows its log.
+        """
+        self._ready.unlink(missing_ok=True)
+        began = time.monotonic()
+        with self._log.open("ab") as output:
+            self._child = subprocess.Popen(self._command, stdout=output, stderr=output, cwd=ROOT, env=self._environment)
+        while not self._ready.exists():
+            if self._child.poll() is not None or time.monotonic() > began + READY_TIMEOUT_S:
+                log = self._log.read_text(errors="replace")
+                raise RuntimeError(f"{self._name} did not become ready:\n{log[-3000:]}")
+            time.sleep(0.02)
+        self.start_s = time.monotonic() - began
+        self.facts = json.loads(self._ready.read_text())
+
+    def stop(self) -> bool:
+        """Stop the process in order; return whether it ended in time and with code 0, or was killed."""
+        assert self._child is not None, "started first"
+        began = time.monotonic()
+        self._child.terminate()
+        try:
+            is_orderly = self._child.wait(STOP_TIMEOUT_S) == 0
+        except subprocess.TimeoutExpired:
+            self.kill()
+            is_orderly = False
+        self.stop_s = time.monotonic() - began
+        return is_orderly
+
+    def kill(self) -> None:
+        """End the process at once, if it is running."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+
+
+def broker_alone(folder: Path, environment: dict[str, str]) -> Service:
+    """Return a broker without a name server, not started yet; its store is `store` in the folder."""
+    options = (
+        "--name", "broker-a", "--cluster", "bench", "--listen", "127.0.0.1:0", "--store", str(folder / "store"),
+        "--fast-port", "off", "--metrics-port", "off", "--ready-file", "READY",
+    )  # fmt: skip
+    return Service(folder, "broker", "services.broker", *options, environment=environment)
+
+
 @contextlib.contextmanager
 def process(
     folder: Path, name: str, *arguments: str, environment: dict[str, str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Run `python -m …` until the block ends; yield what its ready file says. A failure shows its log."""
-    ready, log = folder / f"{name}.ready.json", folder / f"{name}.log"
-    command = [sys.executable, "-m", *(argument.replace("READY", str(ready)) for argument in arguments)]
-    with log.open("wb") as output:
-        child = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT, env=os.environ | (environment or {}))
+    """Run `python -m …` until the block ends; yield the content of its ready file. A failure shows its log."""
+    service = Service(folder, name, *arguments, environment=environment)
     try:
-        deadline = time.monotonic() + READY_TIMEOUT_S
-        while not ready.exists():
-            if child.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"{name} did not become ready:\n{log.read_text(errors='replace')[-3000:]}")
-            time.sleep(0.02)
-        yield json.loads(ready.read_text())
+        service.start()
+        yield service.facts
     finally:
-        child.terminate()
-        try:
-            child.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        service.stop()
 
 
 def address_of(facts: dict[str, Any]) -> tuple[str, int]:
@@ -63,3 +138,25 @@ def anonymous_mib(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
     kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))
     return kib / 1024
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time that a process has used, in seconds."""
+    # The second field is the program's name in brackets and may contain blanks.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def descriptors(pid: int) -> int:
+    """Return how many descriptors a process has open."""
+    return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
+
+
+def allocated_bytes(folder: Path) -> int:
+    """Return the bytes of all blocks that a folder's files and folders take on the disk; 0 if it is not there."""
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in (".", *names):
+            with contextlib.suppress(FileNotFoundError):  # A process that runs may remove a file meanwhile.
+                total += Path(path, name).stat().st_blocks
+    return total * BLOCK_BYTES
