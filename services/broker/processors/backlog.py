@@ -91,8 +91,13 @@ class BacklogProcessor:
         _check("offset", header.offset, 0, _INT64_MAX)
         _check("maxUnits", count, 1, UNITS_MAX)
         parts: list[UnitRows] = []
-        while not await read_cold(self._cold, channel, lambda: self._read(header, count, parts), turns=self._turns):
-            pass
+
+        def read() -> UnitRows | None:
+            return self._next_units(header, count, parts)
+
+        # An attempt that finds something missing may return less than there is: only a whole one becomes a part.
+        while (part := await read_cold(self._cold, channel, read, turns=self._turns)) is not None:
+            parts.append(part)
         answer = UnitsResponseHeader(
             min_offset=parts[-1].min_offset,
             max_offset=parts[-1].max_offset,
@@ -117,21 +122,23 @@ class BacklogProcessor:
         body = QueueHeads(broker_name=self._identity.name, heads=look.heads, now_ms=self._clock.now_ms()).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
-    def _read(self, header: UnitsHeader, count: int, parts: list[UnitRows]) -> bool:
-        """Do a slice; return whether it was the last one."""
+    def _next_units(self, header: UnitsHeader, count: int, parts: list[UnitRows]) -> UnitRows | None:
+        """Return the units of the next slice; None when the answer is whole. Changes nothing."""
         topic, queue_id = header.topic, header.queue_id
-        offset = parts[-1].next_offset if parts else header.offset
-        left = count - (offset - parts[0].first_offset if parts else 0)
         # Each time anew: while the loop turned, the topic may have been deleted.
         self._require_queue(topic, queue_id)
+        offset, left = header.offset, count
+        if parts:
+            first, last = parts[0], parts[-1]
+            offset, left = last.next_offset, count - (last.next_offset - first.first_offset)
+            # The end as it was at first: an answer need not run after those who send.
+            if left <= 0 or offset >= first.max_offset:
+                return None
         part = self._store.unit_rows(topic, queue_id, offset, min(left, _SLICE_UNITS))
+        self._turns.spend((part.next_offset - part.first_offset) / _SLICE_UNITS)
         if parts and part.first_offset != offset:
-            return True  # Removed meanwhile: what there is so far follows each other.
-        parts.append(part)
-        size = part.next_offset - part.first_offset
-        self._turns.spend(size / _SLICE_UNITS)
-        # The end as it was at first: an answer need not run after those who send.
-        return size >= left or part.next_offset >= parts[0].max_offset
+            return None  # Removed meanwhile: what there is so far follows each other.
+        return part
 
     def _look(self, look: _Look) -> bool:
         """Do a slice; return whether it was the last one."""

@@ -253,6 +253,23 @@ async def test_what_reads_messages_answers_cold_as_it_does_hot(name: str):
         assert answer_of(cold) == answer_of(hot)
 
 
+@pytest.mark.parametrize("first_is_cold", [True, False])
+@pytest.mark.parametrize("name", READS)
+async def test_what_reads_messages_answers_as_ever_where_one_file_is_cold_and_the_other_is_not(
+    name: str, first_is_cold: bool
+):
+    async with Cold(mapped_file_size_commit_log=8192) as unit:
+        await unit.filled()
+        code, ext = READS[name]
+        hot = await unit.ask(code, ext=ext)
+        folder = "/data/store/commitlog"
+        first, second, *_ = sorted(unit.files.list_dir(folder))
+        unit.files.drop_from_memory(f"{folder}/{first if first_is_cold else second}")
+        await asyncio.sleep(0.3)
+        assert answer_of(await unit.ask(code, ext=ext)) == answer_of(hot)
+        assert unit.files.cold_touches == []
+
+
 async def test_heads_and_runtime_info_answer_cold_as_they_do_hot():
     async with Cold() as unit:
         await unit.filled()
