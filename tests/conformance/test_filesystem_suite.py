@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gantry.runtime.errors import AlreadyLockedError, os_reason
-from gantry.runtime.files import FileSystem, write_atomically
+from gantry.runtime.files import File, FileSystem, write_atomically
 from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.rng import Rng
 from tests.support.faultfilesystem import FaultFileSystem, FaultRule
@@ -403,16 +403,12 @@ def test_of_a_cold_path_no_byte_is_in_memory():
 
 def test_the_real_page_cache_is_asked_page_by_page_and_nothing_is_read(tmp_path):
     path, page = tmp_path / "a", mmap.PAGESIZE
+    skip_without_page_cache(tmp_path)
     path.write_bytes(b"x" * 64 * page)
-    with path.open("rb") as raw:
-        os.fsync(raw.fileno())
-        os.posix_fadvise(raw.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     file = OsFileSystem().open(str(path))
     file.map()
-    end = file.in_memory_end(100, 64 * page)
-    if end != 100:
-        file.close()
-        pytest.skip(f"the file system of {tmp_path} keeps pages that it was told to drop")
+    drop_pages(file, path, range(64))
+    assert file.in_memory_end(100, 64 * page) == 100
     file.read(20 * page, 1)  # A single read in the middle of a file brings its page, and perhaps some behind it.
     assert file.in_memory_end(20 * page + 7, 20 * page + 9) == 20 * page + 9
     assert file.in_memory_end(19 * page, 64 * page) == 19 * page
@@ -430,25 +426,35 @@ def test_a_cold_path_is_read_but_not_at_once():
 
 
 def test_the_real_page_cache_is_asked(tmp_path):
-    if subprocess.run(["stat", "-fc", "%T", str(tmp_path)], capture_output=True, text=True, check=True).stdout in (
-        "tmpfs\n",
-        "overlayfs\n",
-    ):
-        pytest.skip("the folder for temporary files lies in a file system that can't tell what is in memory")
+    skip_without_page_cache(tmp_path)
     file = OsFileSystem().create(f"{tmp_path}/a", 1 << 20)
     file.write(0, [bytes(range(256)) * 4_096])
     file.sync()
     file.map()
-    deadline = time.monotonic() + 10
-    with (tmp_path / "a").open("rb") as other:
-        # The kernel keeps pages that some processor has not put into its lists yet; it is told again.
-        while file.in_memory_end(512 << 10, 1 << 20) > 512 << 10:
-            assert time.monotonic() < deadline, "the kernel keeps pages that it was told to drop"
-            os.posix_fadvise(other.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    drop_pages(file, tmp_path / "a", range(128, 256))
     assert file.read_now(512 << 10, 100) is None
     assert file.read(512 << 10, 100) == bytes(range(100))
     assert file.read_now(512 << 10, 100) == bytes(range(100))
     file.close()
+
+
+def skip_without_page_cache(folder: Path) -> None:
+    """Skip a test where the file system can't tell what is in memory."""
+    kind = subprocess.run(["stat", "-fc", "%T", str(folder)], capture_output=True, text=True, check=True).stdout.strip()
+    if kind in {"tmpfs", "overlayfs"}:
+        pytest.skip(f"the folder for temporary files lies in a {kind}, which can't tell what is in memory")
+
+
+def drop_pages(file: File, path: Path, numbers: range) -> None:
+    """Take these pages of a file out of memory."""
+    page = mmap.PAGESIZE
+    deadline = time.monotonic() + 10
+    with path.open("rb") as other:
+        os.fsync(other.fileno())
+        # The kernel keeps pages that some processor has not put into its lists yet; it is told again.
+        while any(file.in_memory_end(number * page, (number + 1) * page) > number * page for number in numbers):
+            assert time.monotonic() < deadline, "the kernel keeps pages that it was told to drop"
+            os.posix_fadvise(other.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def test_after_a_failed_sync_memory_shows_what_the_disk_does_not_have():
