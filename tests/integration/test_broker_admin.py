@@ -183,7 +183,7 @@ class TestRefusedStart:
         config.mkdir(parents=True)
         (config / "topics.json").write_text("{broken")
         line = self.refusal(BrokerProcess(tmp_path))
-        assert "topics.json: " in line
+        assert "topics.json is not JSON" in line
         assert "move it away" in line
         assert (config / "topics.json").read_text() == "{broken"
 
