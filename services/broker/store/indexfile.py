@@ -276,6 +276,8 @@ class IndexFile:
         kept = mender.first_unsound(promised, begin_offset=self.begin_offset, trusted_before=trusted_before)
         while kept > 1 and find_head(self._entry(kept - 1)[1]) is None:
             kept -= 1
+            if is_proven:  # The entries before were perhaps trusted because of this one.
+                kept = mender.first_unsound(kept, begin_offset=self.begin_offset, trusted_before=trusted_before)
         mended = mender.chains(kept)
         self.slots_used = mended.slots_used
         self.count = kept

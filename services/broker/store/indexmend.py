@@ -85,8 +85,10 @@ class IndexMender:
         offsets = _offsets(data)
         # Offset 0 is that of the log's first record, and of blank entries.
         firsts = offsets.count(0)
+        # A torn entry may look old, and may be the only one of the last piece.
+        before = begin_offset if start == 1 else max(begin_offset, self._entry(start - 1)[1])
         return (
-            offsets[0] >= begin_offset
+            offsets[0] >= before
             and not any(
                 data[at : at + _BLANK_BYTES] == _BLANK for at in range(0, firsts * INDEX_ENTRY_BYTES, INDEX_ENTRY_BYTES)
             )

@@ -276,6 +276,22 @@ def test_mending_keeps_what_is_trusted_and_the_rest_is_put_back(data):
         assert find(again, "T", f"U{number}", 64, T0 + number * 500, T0 + number * 500) == [number * 100]
 
 
+@pytest.mark.parametrize("torn", [[26], [25, 26]])
+def test_a_last_entry_that_is_torn_and_looks_old_vouches_for_none_before_it(torn: list[int]):
+    """Pieces of five: the 26th entry is alone in its piece, and with a small offset it looked synced."""
+    files = MemFileSystem(FakeClock(T0))
+    index = service(files)
+    for number in range(1, 27):
+        put(index, number)
+    index.write_headers()
+    (file,) = index
+    for number in torn:
+        write(file, index_entry_position(8, number) + 4, (200 + number).to_bytes(8))
+    again = crashed(index, files)
+    gone = again.mend(1300, lambda offset: None if offset % 100 else offset, is_proven=True)
+    assert (gone, [file.end_offset for file in again]) == (14, [1200])
+
+
 def test_what_stands_behind_a_gap_is_built_again():
     files = MemFileSystem(FakeClock(T0))
     index = service(files)
