@@ -13,8 +13,8 @@ from gantry.remoting.errors import RemotingError
 from gantry.runtime.clock import Clock, SystemClock
 from gantry.runtime.descriptors import PROCESS_DESCRIPTORS, share_descriptors
 from gantry.runtime.environment import raise_descriptor_limit
-from gantry.runtime.errors import StartupError
-from gantry.runtime.files import FileSystem, write_atomically
+from gantry.runtime.errors import AlreadyLockedError, StartupError, os_reason
+from gantry.runtime.files import FileLock, FileSystem, write_atomically
 from gantry.runtime.lifecycle import Lifecycle
 from gantry.runtime.metrics import MetricsServer, choose_metrics_port, start_metrics_server
 from gantry.runtime.osfilesystem import OsFileSystem
@@ -41,15 +41,24 @@ async def run(settings: NamesrvSettings, lifecycle: Lifecycle) -> None:
     Raises:
         StartupError: A port is taken, or a file or folder can't be used.
     """
+    files = OsFileSystem()
+    _make_folder(files, settings.data)
+    _make_folder(files, settings.kv_config_file.rpartition("/")[0] or ".")
+    lock = _lock_folder(files, settings.data)
+    try:
+        await _run(settings, lifecycle, files)
+    finally:
+        lock.release()
+
+
+async def _run(settings: NamesrvSettings, lifecycle: Lifecycle, files: FileSystem) -> None:
     shares = share_descriptors(
         raise_descriptor_limit(),
         process=PROCESS_DESCRIPTORS + _TOLD_DESCRIPTORS,
         connections_max=_CONNECTIONS_MAX,
     )
     log.info("file descriptors", **shares._asdict())
-    files, clock = OsFileSystem(), SystemClock()
-    _make_folder(files, settings.data)
-    _make_folder(files, settings.kv_config_file.rpartition("/")[0] or ".")
+    clock = SystemClock()
     changes = _load_changes(files, settings.changes_file)
     try:
         settings = apply_changes(settings, changes)
@@ -160,6 +169,16 @@ def _make_folder(files: FileSystem, path: str) -> None:
         files.make_dirs(path)
     except OSError as error:
         raise StartupError(f"{path}: can't be made ({error.strerror}); choose another folder with --data") from None
+
+
+def _lock_folder(files: FileSystem, path: str) -> FileLock:
+    """Lock a folder: each of two name servers would write its own tables over those of the other."""
+    try:
+        return files.lock_dir(path)
+    except AlreadyLockedError:
+        raise StartupError(f"{path}: another name server uses this folder; choose another one with --data") from None
+    except OSError as error:
+        raise StartupError(f"{path}: can't be locked ({os_reason(error)})") from None
 
 
 def _warn_if_open(settings: NamesrvSettings, host: str) -> None:

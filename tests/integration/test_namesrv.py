@@ -207,6 +207,15 @@ def test_a_port_in_use_is_one_line(namesrv: ServiceProcess, tmp_path: Path):
     assert re.match(rf"namesrv: namesrv can't listen on {namesrv.address}: .*in use.*", line, re.IGNORECASE)
 
 
+def test_a_folder_of_another_name_server_is_refused(namesrv: ServiceProcess, tmp_path: Path):
+    """Two name servers on one folder wrote their settings and key values over each other's."""
+    folder = tmp_path / "data"
+    line = refused(tmp_path / "second", "--listen", "127.0.0.1:0", "--data", str(folder), "--metrics-port", "off")
+    assert line == f"namesrv: {folder}: another name server uses this folder; choose another one with --data"
+    namesrv.kill()
+    namesrv.start()
+
+
 def test_what_can_not_be_used_is_one_line_that_names_it(tmp_path: Path):
     assert "listen: 'nowhere'" in refused(tmp_path, "--listen", "nowhere")
     assert "GANTRY_NAMESRV_TYPO" in refused(tmp_path, GANTRY_NAMESRV_TYPO="1")
