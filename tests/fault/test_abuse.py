@@ -6,6 +6,7 @@ for memory to go back to normal.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -67,31 +68,38 @@ class Attacked:
     def attack(self, *names: str, seconds: float) -> tuple[Notes, dict[str, dict[str, int]]]:
         """Attack, and return what the neighbour saw and what each attack was answered."""
         facts = json.dumps(asdict(self.target())).encode()
-        attackers = {
-            name: subprocess.Popen(
-                [sys.executable, "-m", "tests.fault.abuse.attacks", name],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
-            for name in names
-        }
-        for attacker in attackers.values():
-            assert attacker.stdin is not None
-            attacker.stdin.write(facts)
-            attacker.stdin.close()
-        for attacker in attackers.values():
-            assert attacker.stdout is not None
-            assert attacker.stdout.readline() == b"begun\n"
-        notes = self.send(seconds)
-        answers = {}
-        for name, attacker in attackers.items():
-            assert attacker.poll() is None, f"{name} ended by itself"
-            attacker.terminate()
-            assert attacker.stdout is not None
-            with attacker.stdout as output:
-                answers[name] = json.loads(output.read())
-            assert attacker.wait(30) == 0
-        return notes, answers
+        with contextlib.ExitStack() as stack:
+            attackers = {name: stack.enter_context(_attacker(name)) for name in names}
+            for attacker in attackers.values():
+                assert attacker.stdin is not None
+                attacker.stdin.write(facts)
+                attacker.stdin.close()
+            for attacker in attackers.values():
+                assert attacker.stdout is not None
+                assert attacker.stdout.readline() == b"begun\n"
+            notes = self.send(seconds)
+            return notes, {name: _end(name, attacker) for name, attacker in attackers.items()}
+
+
+@contextlib.contextmanager
+def _attacker(name: str) -> "Iterator[subprocess.Popen[bytes]]":
+    """Start an attacker, which waits for its facts; it does not outlive the test."""
+    command = [sys.executable, "-m", "tests.fault.abuse.attacks", name]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as attacker:
+        try:
+            yield attacker
+        finally:
+            attacker.kill()
+
+
+def _end(name: str, attacker: "subprocess.Popen[bytes]") -> dict[str, int]:
+    """End an attack; return how often it was answered what."""
+    assert attacker.poll() is None, f"{name} ended by itself"
+    attacker.terminate()
+    assert attacker.stdout is not None
+    answers: dict[str, int] = json.loads(attacker.stdout.read())
+    assert attacker.wait(30) == 0
+    return answers
 
 
 @pytest.fixture(scope="module")

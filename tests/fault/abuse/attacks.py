@@ -52,6 +52,10 @@ class Target:
         )
 
 
+class NotConnectedError(Exception):
+    """A connection was refused; it is counted."""
+
+
 @dataclass
 class Attack:
     """One attack under way.
@@ -67,7 +71,11 @@ class Attack:
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """Open a connection; what goes wrong with it is counted and no error."""
+        """Open a connection; what goes wrong with it later is counted and no error.
+
+        Raises:
+            NotConnectedError: It was refused.
+        """
         try:
             reader, writer = await asyncio.open_connection(
                 self.target.host, self.target.port, local_addr=(ADDRESS, 0), limit=64 * 1024
@@ -75,7 +83,7 @@ class Attack:
         except OSError as error:
             self.answers[f"connect: {error.strerror}"] += 1
             await asyncio.sleep(0.5)
-            return
+            raise NotConnectedError from None
         self.answers["connections"] += 1
         try:
             yield reader, writer
@@ -114,22 +122,25 @@ class Attack:
     async def repeat(self, request: Callable[[], bytes], *, pause_s: float = 0.0) -> None:
         """Send a request again and again, on one connection for as long as it holds."""
         while True:
-            async with self.connection() as (reader, writer):
-                while True:
-                    writer.write(request())
-                    await writer.drain()
-                    status = await self.answer(reader)
-                    self.begun.set()
-                    await asyncio.sleep(max(pause_s, 0.5 if status in (429, 503) else 0.0))
+            with contextlib.suppress(NotConnectedError):
+                async with self.connection() as (reader, writer):
+                    while True:
+                        writer.write(request())
+                        await writer.drain()
+                        status = await self.answer(reader)
+                        self.begun.set()
+                        await asyncio.sleep(max(pause_s, 0.5 if status in (429, 503) else 0.0))
+            self.begun.set()  # Beside other attacks from this address, the gateway may refuse all connections.
             await asyncio.sleep(0.1)
 
     async def many(self, count: int, one: Callable[[], Awaitable[None]], *, a_second: int = 2_000) -> None:
-        """Do something so many times at once, and again whenever it ends."""
+        """Do something so many times at once, and again whenever it ends, about `a_second` times in all."""
 
         async def always() -> None:
             while True:
-                await one()
-                await asyncio.sleep(0.2)
+                with contextlib.suppress(NotConnectedError):
+                    await one()
+                await asyncio.sleep(max(0.2, count / a_second))
 
         async with asyncio.TaskGroup() as group:
             for number in range(count):
