@@ -13,7 +13,9 @@ IndexFile (docs/formats/indexfile.md): 40-byte header, slots of 4 bytes, entries
 Checkpoint (4096 bytes, docs/formats/checkpoint.md):
     0  8  store time of the last record flushed        8  8  … of the last one in a flushed ConsumeQueue
     16 8  … of the last one in a full, flushed IndexFile
-    24 8  master flushed offset    32 8  confirm offset    rest zero
+    24 8  master flushed offset    32 8  confirm offset
+    256 36  count of the queues (Gantry's own): confirm offset, units, files, log's first offset, CRC-32 of these
+    rest zero
 
 Source: RocketMQ 5.3 store/ConsumeQueue, index/IndexFile, StoreCheckpoint.
 """
@@ -21,6 +23,7 @@ Source: RocketMQ 5.3 store/ConsumeQueue, index/IndexFile, StoreCheckpoint.
 import struct
 from datetime import UTC, datetime, tzinfo
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from gantry.model.record import RecordData
 
@@ -56,6 +59,10 @@ INDEX_ENTRY: Final = struct.Struct(">iqii")
 INDEX_ENTRY_BYTES: Final = 20
 CHECKPOINT: Final = struct.Struct(">qqqqq")
 CHECKPOINT_BYTES: Final = 4096
+QUEUE_COUNT: Final = struct.Struct(">qqqq")
+QUEUE_COUNT_AT: Final = 256
+"""RocketMQ keeps the bytes of the file that it does not know; the fields of later releases have room before this."""
+QUEUE_COUNT_END: Final = QUEUE_COUNT_AT + QUEUE_COUNT.size + 4
 assert UNIT.size == UNIT_SIZE_BYTES
 assert INDEX_HEADER.size == INDEX_HEADER_BYTES
 assert INDEX_SLOT.size == INDEX_SLOT_BYTES
@@ -128,6 +135,19 @@ class Checkpoint(NamedTuple):
         return min(self.min_timestamp, self.index_msg_timestamp)
 
 
+class QueueCount(NamedTuple):
+    """How much the ConsumeQueues held up to the confirm offset, all of it on the disk."""
+
+    confirm_physical_offset: int
+    """Of the checkpoint that it belongs to."""
+    units: int
+    """The sum of the queues' max offsets."""
+    files: int
+    """Files of queues that have or had a unit."""
+    log_min_offset: int
+    """Where the CommitLog began; the queues had no file that only expired messages were in. -1 if they may have."""
+
+
 def file_name(offset: int) -> str:
     """Return the name of the file that starts at this offset: 20 digits."""
     return f"{offset:020d}"
@@ -186,6 +206,23 @@ def index_time_diff_s(stored_at_ms: int, begin_timestamp: int) -> int:
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """Return the whole file."""
     return CHECKPOINT.pack(*checkpoint).ljust(CHECKPOINT_BYTES, b"\0")
+
+
+def encode_queue_count(count: QueueCount | None) -> bytes:
+    """Return the bytes at QUEUE_COUNT_AT; zeros where nothing was counted."""
+    if count is None:
+        return bytes(QUEUE_COUNT_END - QUEUE_COUNT_AT)
+    packed = QUEUE_COUNT.pack(*count)
+    return packed + crc32(packed).to_bytes(4)
+
+
+def decode_queue_count(data: bytes | bytearray) -> QueueCount | None:
+    """Return the count in a checkpoint file; None if there is none, or it belongs to another confirm offset."""
+    packed, checksum = data[QUEUE_COUNT_AT : QUEUE_COUNT_END - 4], data[QUEUE_COUNT_END - 4 : QUEUE_COUNT_END]
+    if len(packed) < QUEUE_COUNT.size or checksum != crc32(packed).to_bytes(4):
+        return None
+    count = QueueCount._make(QUEUE_COUNT.unpack(packed))
+    return count if count.confirm_physical_offset == decode_checkpoint(data).confirm_physical_offset else None
 
 
 def decode_checkpoint(data: bytes | bytearray) -> Checkpoint:

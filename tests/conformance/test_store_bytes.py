@@ -14,7 +14,7 @@ import pytest
 
 from gantry.model.record import iter_records, parse_head
 from gantry.runtime.osfilesystem import OsFileSystem
-from gantry.storeformat.layout import decode_checkpoint
+from gantry.storeformat.layout import QUEUE_COUNT_AT, QUEUE_COUNT_END, decode_checkpoint
 from gantry.storeformat.scan import StoreReader
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus
@@ -110,7 +110,10 @@ def test_the_small_files(golden, again):
     theirs = decode_checkpoint((golden / "checkpoint").read_bytes())
     ours = decode_checkpoint(again.read("/store/checkpoint"))
     assert ours[:4] == theirs[:4]
-    assert again.read("/store/checkpoint")[40:] == bytes(4096 - 40)
+    # RocketMQ keeps what stands where it has no field, and Gantry's count of the queues lies there.
+    content = again.read("/store/checkpoint")
+    assert content[40:QUEUE_COUNT_AT] == bytes(QUEUE_COUNT_AT - 40)
+    assert content[QUEUE_COUNT_END:] == bytes(4096 - QUEUE_COUNT_END)
     assert not again.exists("/store/abort")
 
 

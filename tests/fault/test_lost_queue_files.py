@@ -20,6 +20,11 @@ from tests.support.virtualtime import FakeClock
 
 LOST = [b"lost and found %d" % number for number in range(25)]
 FOLDER = f"{ROOT}/consumequeue/LOST/0"
+LOSS_LINE = "files of ConsumeQueues are missing or empty: the whole CommitLog is read to build them"
+
+
+class KilledError(BaseException):
+    """The process ends here."""
 
 
 class Life:
@@ -103,6 +108,14 @@ def blank_all(files: MemFileSystem) -> None:
 
 
 losses = pytest.mark.parametrize("lose", [remove_all, remove_folder, remove_last, empty_all, blank_all])
+
+
+def cut_last(files: MemFileSystem) -> None:
+    files.write(f"{FOLDER}/{file_name(400)}", files.read(f"{FOLDER}/{file_name(400)}")[:60])
+
+
+def blank_end(files: MemFileSystem) -> None:
+    files.write(f"{FOLDER}/{file_name(400)}", files.read(f"{FOLDER}/{file_name(400)}")[:60].ljust(200, b"\0"))
 
 
 def check(life: Life) -> None:
@@ -197,6 +210,120 @@ def test_files_that_are_gone_of_a_queue_that_is_sent_to_at_the_crash(life, lose:
     assert (report.scanned_from, len(life.lines)) == (0, 1), life.lines
     assert life.readable() == [*LOST, b"last"]
     assert life.put("LOST", b"next") == [len(LOST) + 1]
+
+
+@pytest.mark.parametrize("lose", [remove_all, remove_folder, remove_last, empty_all, blank_all, cut_last, blank_end])
+def test_files_that_are_gone_after_a_crash_of_a_queue_that_grew_in_that_life(
+    life, lose: Callable[[MemFileSystem], None]
+):
+    """Everything of the queue lies before the checkpoint, so that no record that the start reads shows the loss."""
+    life.keep_busy()
+    life.end(is_crash=True)
+    lose(life.files)
+    report = life.start()
+    assert (report.scanned_from, report.units_cut) == (0, 0)
+    assert [line for line in life.lines if "another size" not in line] == [LOSS_LINE]
+    check(life)
+
+
+@pytest.mark.parametrize("starts", [(0,), (200,), (0, 200)])
+def test_files_before_the_last_one_of_a_queue_are_gone_after_a_crash(life, starts: tuple[int, ...]):
+    life.keep_busy()
+    life.end(is_crash=True)
+    remove_some(life.files, starts)
+    report = life.start()
+    assert (report.scanned_from, life.lines) == (0, [LOSS_LINE])
+    check(life)
+
+
+def test_a_first_file_that_is_built_again_though_some_of_its_messages_expired(life):
+    """Filler stands for those, so that the next starts don't take them for units that are missing."""
+    while life.store.max_physical_offset <= 4096:
+        last = life.put("LOST", b"old")[0]
+    life.clock.advance(2 * 3_600_000)
+    life.put("LOST", *[b"young"] * 15)
+    life.keep_busy()
+    life.store.clean_expired()
+    assert life.store.min_physical_offset == 4096
+    first = life.store.min_offset("LOST", 0)
+    assert first == last
+    assert first % 10, "the queue's first file begins with messages that expired"
+    life.keep_busy()
+    life.end(is_crash=True)
+    remove_some(life.files, ((first - first % 10) * 20,))
+    assert (life.start().scanned_from, life.lines) == (4096, [LOSS_LINE])
+    for _ in range(2):
+        assert life.store.min_offset("LOST", 0) == first
+        assert len(life.readable()) == 16
+        life.keep_busy()
+        life.end(is_crash=True)
+        assert life.start().scanned_from > 8192
+        assert life.lines == []
+
+
+def test_a_queue_that_ends_with_a_file_and_prepared_queues_are_no_loss(life):
+    """Neither are queues with filler, or those whose first files went with their messages."""
+    life.put("FULL", *[b"full"] * 20)
+    life.store._queues.prepare("PREPARED", 0)
+    for _ in range(3):
+        life.keep_busy()
+        life.end(is_crash=True)
+        assert life.start().scanned_from > 4096
+        assert life.lines == []
+    assert life.put("FULL", b"next") == [20]
+    assert life.put("PREPARED", b"first") == [0]
+
+
+def test_a_deletion_before_the_checkpoint_explains_no_loss_after_a_crash(life):
+    life.put("DELETED", b"message")
+    assert life.store.delete_topic("DELETED").result()
+    life.keep_busy()
+    life.end(is_crash=True)
+    remove_last(life.files)
+    report = life.start()
+    assert (report.scanned_from, life.lines) == (0, [LOSS_LINE])
+    check(life)
+
+
+@pytest.mark.parametrize("is_power_cut", [False, True])
+@pytest.mark.parametrize("lose", [cut_last, remove_last])
+def test_a_start_that_ends_while_it_mends_a_queue_is_followed_by_one_that_comes_to_the_same(
+    life, lose: Callable[[MemFileSystem], None], is_power_cut
+):
+    """Once a short file has its full size, nothing in the folder shows that units are missing."""
+    life.keep_busy()
+    life.end(is_crash=True)
+    lose(life.files)
+    life.files.sync_everything()
+    number = 0
+    while (left := start_killed(life, number, is_power_cut=is_power_cut)) is not None:
+        again = make_store(left, life.clock)
+        report = again.start()
+        assert [body for _, body, _ in read_queue(again, "LOST", 0).values()] == LOST, number
+        assert again.max_offset("LOST", 0) == len(LOST)
+        assert (report.units_cut, report.units_skipped, report.lost) == (0, 0, ()), number
+        number += 1
+    assert number > 10
+
+
+def start_killed(life: Life, number: int, *, is_power_cut: bool) -> MemFileSystem | None:
+    """Start on a copy, kill it at its operation of a number, and return what is left; None if it has fewer."""
+    copy = life.files.crash_clone(Rng(0))
+    first = copy.operations
+
+    def end(operation: str, path: str) -> None:
+        if copy.operations > first + number:
+            raise KilledError
+
+    copy.on_operation = end
+    try:
+        make_store(copy, life.clock).start()
+    except KilledError:
+        copy.on_operation = None
+        if not is_power_cut:
+            copy.sync_everything()
+        return copy.crash_clone(Rng(number))
+    return None
 
 
 @pytest.mark.parametrize("is_crash", [False, True])

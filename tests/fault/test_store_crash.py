@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
+from structlog.testing import capture_logs
 
 from gantry.runtime.rng import Rng
 from gantry.storeformat.findings import Finding, Severity
@@ -52,7 +53,10 @@ def check(
 ) -> None:
     """Open what a cut left, and ask the three questions; `has_hole` if an earlier recovery went over one."""
     store = make_store(files, clock)
-    report = store.start()
+    with capture_logs() as lines:
+        report = store.start()
+    events = [line["event"] for line in lines]
+    assert not any("missing or empty" in event for event in events), f"nobody took a file away: {events}"
     tally.torn += report.torn_bytes > 0
     tally.holes += report.lost_bytes > 0
     check_messages(store, sent, acknowledged, tally.under_way)

@@ -242,6 +242,8 @@ class ConsumeQueue:
         file = self.files.find(position)
         if file is None:
             file = self.files.add_file(self.files.start_of(position))
+            # What comes before in this file is of messages that are gone: blanks would look like units that are missing.
+            file.write(0, FILLER_UNIT * ((position - file.start) // UNIT_SIZE_BYTES))
             self.min_offset = min(self.min_offset, index)
         at = position - self._ahead_at
         if not 0 <= at < len(self._ahead):

@@ -13,6 +13,7 @@ from gantry.storeformat.scan import usual_size
 from services.broker.store.consumequeue import ConsumeQueue
 from services.broker.store.errors import CorruptStoreError, StoreFullError
 from services.broker.store.pages import Pages
+from services.broker.store.queuefile import QueueFile
 from services.broker.store.settings import StoreSettings
 
 
@@ -25,6 +26,8 @@ class ConsumeQueueStore:
         table: The queues. Readers use `find`: a queue that is taken from the table may begin with removed messages.
         log_min_offset: Where the CommitLog begins; no queue that `find` returns begins before it.
         skipped_units: The sum over all queues.
+        units: The sum of all max offsets; right from the end of recovery on.
+        files: How many files queues with units have; right from the end of recovery on.
     """
 
     def __init__(self, pool: OpenFiles, settings: StoreSettings, pages: Pages | None = None) -> None:
@@ -37,6 +40,8 @@ class ConsumeQueueStore:
         self.table: dict[tuple[str, int], ConsumeQueue] = {}
         self.log_min_offset = 0
         self.skipped_units = 0
+        self.units = 0
+        self.files = 0
         self._unsynced_folders: set[str] = set()
         self.was_mended = False
         """A file had to be mended before it could be opened, so that not even an orderly stop vouches for all units."""
@@ -148,8 +153,11 @@ class ConsumeQueueStore:
         """
         if len(queue.files) == 0:
             self.make_folder(queue)
-        skipped = queue.skipped
+        skipped, (had_units, had_files) = queue.skipped, _held(queue)
         queue.append(index, units)
+        has_units, has_files = _held(queue)
+        self.units += has_units - had_units
+        self.files += has_files - had_files
         self.skipped_units += queue.skipped - skipped
         if queue.files.folder_is_dirty:
             self._note_folder(queue)
@@ -193,6 +201,14 @@ class ConsumeQueueStore:
             if len(queue.files) == 0:
                 del self.table[queue.topic, queue.queue_id]
         self.skipped_units = sum(queue.skipped for queue in self)
+        held = [_held(queue) for queue in self]
+        self.units, self.files = sum(units for units, _ in held), sum(files for _, files in held)
+
+    def expire(self, queue: ConsumeQueue) -> list[QueueFile]:
+        """Forget the files of a queue that the CommitLog has no message of any more, and return them."""
+        expired = queue.expired(self.log_min_offset)
+        self.files -= len(expired)
+        return expired
 
     def forget_topic(self, topic: str) -> list[ConsumeQueue]:
         """Forget a topic's queues, close their files and return them; the files are the caller's to remove."""
@@ -204,9 +220,17 @@ class ConsumeQueueStore:
     def forget(self, queue: ConsumeQueue) -> None:
         """Forget one queue and close its files; they are the caller's to remove."""
         del self.table[queue.topic, queue.queue_id]
+        units, files = _held(queue)
+        self.units -= units
+        self.files -= files
         queue.files.close()
         self.skipped_units -= queue.skipped
 
     def holds(self, queue: ConsumeQueue) -> bool:
         """Say whether a queue is one of these; it is not after its topic was deleted."""
         return self.table.get((queue.topic, queue.queue_id)) is queue
+
+
+def _held(queue: ConsumeQueue) -> tuple[int, int]:
+    """Return how many units a queue has or had, and its files; a file that was only prepared does not count."""
+    return queue.max_offset, 0 if queue.is_blank else len(queue.files)

@@ -12,7 +12,7 @@ A deletion is unsaved until the broker has saved its own tables without the topi
 start still finds the topic in those tables, and removes it there too.
 
 A deletion is recent until the next start has settled it: only a deletion of the life that crashed explains that queues
-have fewer units than at that life's start.
+have fewer units than before, and only one that came after they were counted.
 
     {"topics": {"T": {"log_end": 621, "deleted_at_ms": 1700000000000, "is_saved": false, "is_recent": true}}}
 """
@@ -89,9 +89,13 @@ class DeletedTopics:
         """Return the last deletion of a topic, or None."""
         return self._table.get(topic)
 
-    def has_recent(self) -> bool:
-        """Say whether a topic was deleted since the last start that settled the deletions."""
-        return any(each.is_recent for each in self._table.values())
+    def has_recent(self, since: int = 0) -> bool:
+        """Say whether a topic was deleted since the last start that settled the deletions.
+
+        Args:
+            since: Leave out deletions that came before the log had reached this offset.
+        """
+        return any(each.is_recent and each.log_end >= since for each in self._table.values())
 
     def unsaved(self) -> list[str]:
         """Return the topics whose deletion is unsaved."""

@@ -18,7 +18,7 @@ from gantry.runtime.errors import os_reason
 from gantry.runtime.failpoints import Failpoint, hit
 from gantry.runtime.telemetry import logger
 from gantry.runtime.workers import Worker
-from gantry.storeformat.layout import Checkpoint
+from gantry.storeformat.layout import Checkpoint, QueueCount
 from services.broker.store.checkpoint import StoreCheckpoint
 from services.broker.store.commitlog import CommitLog
 from services.broker.store.derivedsync import DerivedSync
@@ -136,6 +136,7 @@ class DerivedFlush:
 
     Args:
         dispatched: Returns physical offset and store time up to which everything is dispatched.
+        count: Counts what the queues hold, dispatched up to there; None if that can't be said.
         on_failed: Told once why nothing derived will be flushed any more, in the store's thread.
 
     Concurrency: the store's thread, with one job at a time in the worker.
@@ -152,6 +153,7 @@ class DerivedFlush:
         index: IndexService,
         checkpoint: StoreCheckpoint,
         dispatched: Callable[[], tuple[int, int]],
+        count: Callable[[], QueueCount | None],
         on_failed: Callable[[str], None],
     ) -> None:
         self._sync = sync
@@ -163,6 +165,8 @@ class DerivedFlush:
         self._index = index
         self._checkpoint = checkpoint
         self._dispatched = dispatched
+        self._count = count
+        self._counted: QueueCount | None = None
         self._on_failed = on_failed
         self._future: Future[None] | None = None
         self._ticked_at_ms = 0
@@ -214,11 +218,12 @@ class DerivedFlush:
         """Return the job that syncs everything dispatched by now, and then says so in the checkpoint."""
         flushed_at_ms = self._group_commit.stored_at_ms  # Before the offset, as the worker sets them.
         offset, stored_at_ms = self._dispatched()
+        confirmed, count = self._confirmed(offset, self._log.flushed_offset)
         value = Checkpoint(
             physic_msg_timestamp=flushed_at_ms,
             logics_msg_timestamp=stored_at_ms,
             index_msg_timestamp=self._index.full_end_at_ms,
-            confirm_physical_offset=min(offset, self._log.flushed_offset),
+            confirm_physical_offset=confirmed,
         )
         sync, checkpoint = self._sync.thorough_job(), self._checkpoint
 
@@ -226,7 +231,19 @@ class DerivedFlush:
             sync()
             # Flushed before the checkpoint is written: a checkpoint ahead of its files would hide a torn tail.
             hit(Failpoint.STORE_BEFORE_CHECKPOINT)
-            if value != checkpoint.value:
-                checkpoint.write(value)
+            if (value, count) != (checkpoint.value, checkpoint.count):
+                checkpoint.write(value, count)
 
         return job
+
+    def _confirmed(self, offset: int, flushed_offset: int) -> tuple[int, QueueCount | None]:
+        """Return up to where everything is on the disk once all that is dispatched is synced, and the count up to there.
+
+        With ASYNC_FLUSH the log is dispatched further than it is flushed, and queues can be counted only as far as they
+        are dispatched. So the checkpoint says what was counted the time before, and a crash costs reading that much more.
+        """
+        before, self._counted = self._counted, self._count()
+        for count in (self._counted, before):
+            if count is not None and count.confirm_physical_offset <= flushed_offset:
+                return count.confirm_physical_offset, count
+        return min(offset, flushed_offset), None

@@ -21,6 +21,7 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.files import FileSystem
 from gantry.runtime.openfiles import OpenFiles
 from gantry.runtime.workers import ThreadWorker, Worker
+from gantry.storeformat.layout import QueueCount
 from services.broker.store.backlog import BacklogReader
 from services.broker.store.checkpoint import StoreCheckpoint
 from services.broker.store.commitlog import CommitLog
@@ -252,6 +253,7 @@ class MessageStore:
             index=self._index,
             checkpoint=self._checkpoint,
             dispatched=lambda: (self._dispatcher.offset, self._dispatcher.stored_at_ms),
+            count=self._count_queues,
             on_failed=self._failures.note_failed_flush,
         )
         self._failures.derived = self._derived
@@ -264,6 +266,13 @@ class MessageStore:
         self._log.mark = folder.mark
         self._log.open_room()
         return report
+
+    def _count_queues(self) -> QueueCount | None:
+        """Count what the queues hold; None where a round of dispatch was given back that had written some units."""
+        if self._dispatcher.failure is not None:
+            return None
+        queues = self._queues
+        return QueueCount(self._dispatcher.offset, queues.units, queues.files, self._retention.settled_offset)
 
     def stop(self) -> bool:
         """Flush and dispatch everything, write checkpoint and mark, take the abort file away, and close.

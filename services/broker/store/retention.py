@@ -91,6 +91,12 @@ class Retention:
         self._hopeless_reason = ""
 
     @property
+    def settled_offset(self) -> int:
+        """Return the log's first offset if no queue has a file that goes, or -1 if one may have."""
+        min_offset = self._queues.log_min_offset
+        return min_offset if self._to_expire is None and self._expired_to == min_offset else -1
+
+    @property
     def refusal(self) -> str | None:
         """Say why nothing is stored, or None."""
         if not self.is_disk_full:
@@ -183,7 +189,7 @@ class Retention:
                 self._to_expire = None
                 break
             if self._queues.holds(queue):
-                expired += queue.expired(min_offset)
+                expired += self._queues.expire(queue)
                 if queue.corrected_to != min_offset:
                     queue.correct_min(min_offset)
         for file in expired:

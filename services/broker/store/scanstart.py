@@ -3,8 +3,8 @@
 - After an orderly stop of ours: where the log ended then. Queues and index were flushed with it, and the mark says how
   much they held, so that a store somebody has changed since is noticed.
 - After any other orderly stop: the file with the last record that any queue knows.
-- The whole log, if queues have lost units or files that they had when we opened or stopped the store last, or if a queue
-  has a hole after an orderly stop: somebody removed or emptied a file.
+- The whole log, if queues have lost units or files that they had when we last stopped in order or, after a crash, wrote
+  the checkpoint; or if a queue has a hole after an orderly stop: somebody removed or emptied a file.
 - After a crash: the checkpoint's confirm offset, since the records before and everything derived from them are on the
   disk; the beginning of its file, if no record proves that one ends or begins there, or if the last flush failed. In a
   store that Apache RocketMQ left, a file that is old enough for its checkpoint's times. An earlier one if a queue has
@@ -120,40 +120,64 @@ class ScanStart:
         return False
 
     def _has_lost_units(self) -> bool:
-        """Say whether queues lack units that they had at our last stop or start. Deletions explain it; retention never.
+        """Say whether queues lack units that they had when they were counted last. Deletions explain it; retention never.
 
-        After an orderly stop also whether they lack files: units before the last file don't change a queue's end.
+        Also whether they lack files, where retention does not explain it: units before the last file don't change a
+        queue's end.
         """
-        mark, folder = self._folder.mark, self._folder
-        before = mark.clean_stop_derived or mark.opened_derived
-        if before is None or not folder.is_ours or (folder.is_clean and self._others_came()):
+        folder = self._folder
+        if not folder.is_ours or (folder.is_clean and self._others_came()):
             return False
-        if mark.opened_offset is not None and folder.deleted.has_recent():
+        before = self._counted_last()
+        if before is None:
             return False
-        now = derived_state(self._queues, 0)
-        units = now.units if folder.is_clean else self._units_before(mark.clean_stop_offset or mark.opened_offset or 0)
-        if units >= before.units and (not folder.is_clean or now.files >= before.files):
+        offset, units_before, files_before = before
+        if folder.is_clean:
+            now = derived_state(self._queues, 0)
+            units, files = now.units, now.files
+        else:
+            units, files = self._held_before(offset)
+        if units >= units_before and files >= files_before:
             return False
         log.warning(
             "files of ConsumeQueues are missing or empty: the whole CommitLog is read to build them",
-            queues=now.queues,
-            queues_before=before.queues,
             units=units,
-            units_before=before.units,
-            files=now.files,
-            files_before=before.files,
+            units_before=units_before,
+            files=files,
+            files_before=files_before,
         )
         return True
 
-    def _units_before(self, physical_offset: int) -> int:
-        """Return the sum of the max offsets that the queues had when the log ended at an offset."""
-        total = 0
+    def _counted_last(self) -> tuple[int, int, int] | None:
+        """Return up to which physical offset the queues were counted last, their units, and files (0: don't compare).
+
+        After a crash that is the checkpoint, at most two of its intervals old. Without its count (an earlier release, or
+        a start that went further back and did not end) it is the opening, or the stop before.
+        """
+        mark, deleted, count = self._folder.mark, self._folder.deleted, self._checkpoint.count
+        stop, opened = mark.clean_stop_derived, mark.opened_derived
+        if count is not None and not self._folder.is_clean:
+            offset, units, files, log_min = count
+            # Retention removes files of queues only after files of the log went.
+            return (
+                None if deleted.has_recent(offset) else (offset, units, files if log_min == self._log.min_offset else 0)
+            )
+        if stop is not None:
+            return mark.clean_stop_offset or 0, stop.units, stop.files if self._folder.is_clean else 0
+        if opened is not None and not (mark.opened_offset is not None and deleted.has_recent()):
+            return mark.opened_offset or 0, opened.units, 0
+        return None
+
+    def _held_before(self, physical_offset: int) -> tuple[int, int]:
+        """Return the sum of the max offsets that the queues had when the log ended at an offset, and of their files."""
+        units = files = 0
         for queue in self._queues:
             index = queue.first_from(physical_offset)
             while index < queue.max_offset and queue.unit(index).is_filler:
                 index += 1  # It stands at the end of a queue where the last records were lost.
-            total += index
-        return total
+            units += index
+            files += sum(file.start < index * UNIT_SIZE_BYTES for file in queue.files)
+        return units, files
 
     def _others_came(self) -> bool:
         """Say whether another broker ran on the store after our orderly stop and left something in checkpoint or log.

@@ -126,7 +126,7 @@ def test_a_missing_file_is_a_hole(files):
     assert again.first_sound(8, 25)[0] == 8
     assert again.first_sound(10, 25)[0] == 20
     assert again.put_right(11, unit(11))
-    assert again.units(10, 10) == BLANK_UNIT + unit(11) + BLANK_UNIT * 8
+    assert again.units(10, 10) == FILLER_UNIT + unit(11) + BLANK_UNIT * 8
 
 
 def test_putting_right_changes_only_what_differs(files):

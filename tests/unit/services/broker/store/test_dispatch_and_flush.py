@@ -6,7 +6,7 @@ import pytest
 
 from gantry.runtime.rng import Rng
 from gantry.runtime.workers import InlineWorker
-from gantry.storeformat.layout import UNIT, decode_checkpoint
+from gantry.storeformat.layout import UNIT, decode_checkpoint, decode_queue_count
 from services.broker.store.commitlog import UNWRITTEN_BYTES_MAX
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import GetStatus, PutStatus
@@ -259,6 +259,47 @@ def test_the_checkpoint_never_speaks_of_what_is_not_flushed():
     opened.store.dispatch()
     opened.store._derived.flush_now()
     assert opened.checkpoint() == (0, opened.clock.now_ms(), 0, 0, 0)
+
+
+def test_with_async_flush_the_checkpoint_says_what_was_counted_the_time_before():
+    """The log is dispatched further than it is flushed, and queues can be counted only as far as they are dispatched."""
+    opened = Opened(worker=WaitingWorker(), flush_disk_type=FlushDiskType.ASYNC_FLUSH)
+    ends = []
+    for _ in range(3):
+        ends.append(opened.put().next_offset)
+        opened.store.dispatch()
+        opened.worker.run()
+        opened.put("U")
+        opened.store.dispatch()
+        opened.clock.advance(10_000)
+        opened.store.maintain()
+    found = decode_queue_count(opened.memory.read("/store/checkpoint"))
+    assert found is not None
+    assert opened.store.flushed_offset < opened.store.dispatched_offset
+    assert (found.confirm_physical_offset, found.units) == (opened.checkpoint().confirm_physical_offset, 4)
+    assert ends[1] < found.confirm_physical_offset <= opened.store.flushed_offset
+
+
+def test_queues_are_not_counted_while_dispatch_stands_still():
+    """Some queues may have their units already: the next start would take these for missing."""
+    opened = Opened()
+    for _ in range(15):
+        opened.put()
+        opened.put("U")
+    opened.store.request_flush()
+    opened.files.rules.append(FaultRule("create", "*/consumequeue/U/*", errno.ENOSPC))
+    opened.store.dispatch()
+    opened.clock.advance(10_000)
+    opened.store._derived.flush_now()
+    for units in (0, None):  # What was counted the time before is still right.
+        count = decode_queue_count(opened.memory.read("/store/checkpoint"))
+        assert (count and count.units) == units
+        opened.store._derived.flush_now()
+    opened.files.rules.clear()
+    opened.store.maintain()
+    opened.store._derived.flush_now()
+    count = decode_queue_count(opened.memory.read("/store/checkpoint"))
+    assert count == (opened.store.dispatched_offset, 30, 4, 0)
 
 
 def test_a_checkpoint_that_can_not_be_written_stops_the_store():
