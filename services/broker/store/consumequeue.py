@@ -25,15 +25,13 @@ from gantry.storeformat.layout import (
     ConsumeQueueUnit,
     decode_unit,
 )
+from services.broker.store.blanks import BLANK_UNIT, end_of_units, find_blank, first_blank
 from services.broker.store.errors import StoreReadError
 from services.broker.store.pages import Pages
 from services.broker.store.queuefile import QueueFile
 from services.broker.store.queuefiles import QueueFiles
 
-BLANK_UNIT: Final = bytes(UNIT_SIZE_BYTES)
 TOPIC_LENGTH_MAX: Final = 255
-_SEARCHED_BYTES: Final = UNIT_SIZE_BYTES << 16
-_TAIL_BYTES: Final = UNIT_SIZE_BYTES * 204  # About a page.
 # The first unit looked at is mostly the one; copying thousands would read for nothing.
 _SOUGHT_AT_FIRST: Final = 4
 _SOUGHT_AT_ONCE: Final = 4096
@@ -120,12 +118,12 @@ class ConsumeQueue:
             try:
                 # Readers and `correct_min` need the first unit of all.
                 self.unit(self.min_offset)
-                return _first_blank(last)
+                return first_blank(last)
             except OSError as error:
                 if error.errno != EIO:
                     raise
         self.files.rescue(on_mend)
-        return max(map(_end_of_units, self.files))
+        return max(map(end_of_units, self.files))
 
     @property
     def is_blank(self) -> bool:
@@ -149,7 +147,7 @@ class ConsumeQueue:
             file = self.files.find(start)
             if file is None:
                 return start // UNIT_SIZE_BYTES
-            found = _find_blank(file, start - file.start, min(end, file.end) - file.start)
+            found = find_blank(file, start - file.start, min(end, file.end) - file.start)
             if found is not None:
                 return (file.start + found) // UNIT_SIZE_BYTES
             start = file.end
@@ -178,7 +176,7 @@ class ConsumeQueue:
     def first_sound(self, index: int, end: int) -> tuple[int, ConsumeQueueUnit] | None:
         """Return the first unit from `index` on and before `end` that stands for a message, with its index."""
         count = _SOUGHT_AT_FIRST
-        while index < end:
+        while (index := self.next_present(index)) < end:
             data = self.units(index, min(end - index, count))
             for position, (physical_offset, size, tags_code) in enumerate(UNIT.iter_unpack(data)):
                 if is_message_unit(physical_offset, size):
@@ -186,6 +184,23 @@ class ConsumeQueue:
             index += len(data) // UNIT_SIZE_BYTES
             count = _SOUGHT_AT_ONCE
         return None
+
+    def next_present(self, index: int) -> int:
+        """Return the first unit from `index` on that a file holds; the end if there is none.
+
+        A file that somebody put far ahead leaves a hole that would take hours to go through unit by unit.
+        """
+        position = index * UNIT_SIZE_BYTES
+        if self.files.find(position) is not None:
+            return index
+        following = self.files.following(position)
+        return self.max_offset if following is None else following.start // UNIT_SIZE_BYTES
+
+    def present_before(self, end: int) -> Iterator[int]:
+        """Iterate backwards over the units before `end` that a file holds, down to the min offset."""
+        for file in reversed(list(self.files)):
+            start = max(file.start // UNIT_SIZE_BYTES, self.min_offset)
+            yield from range(min(file.end // UNIT_SIZE_BYTES, end) - 1, start - 1, -1)
 
     def append(self, index: int, units: bytes) -> None:
         """Write units that follow each other; what lies between the end and `index` becomes filler.
@@ -336,7 +351,7 @@ class ConsumeQueue:
 
     def newest_message(self) -> tuple[int, ConsumeQueueUnit] | None:
         """Return the index and unit of the last message in the queue."""
-        for index in range(self.max_offset - 1, self.min_offset - 1, -1):
+        for index in self.present_before(self.max_offset):
             unit = self.unit(index)
             if is_message_unit(unit.physical_offset, unit.size_bytes):
                 return index, unit
@@ -356,47 +371,3 @@ def _check_unreadable(error: Exception) -> None:
 def is_message_unit(physical_offset: int, size: int) -> bool:
     """Say whether a unit stands for a message: it is neither blank nor filler nor nonsense."""
     return 0 < size < FILLER_SIZE and physical_offset >= 0
-
-
-def _end_of_units(file: QueueFile) -> int:
-    return file.start + -(-file.used_end() // UNIT_SIZE_BYTES) * UNIT_SIZE_BYTES
-
-
-def _first_blank(file: QueueFile) -> int:
-    """Return the end after an orderly stop, when units have no blanks between them.
-
-    It lies within the last page that has data, where the file system knows which that is. Otherwise a binary search
-    finds it.
-    """
-    high = -(-file.file.data_end(0) // UNIT_SIZE_BYTES)
-    low = max(0, high - _TAIL_BYTES // UNIT_SIZE_BYTES)
-    high = min(high, file.file.size_bytes // UNIT_SIZE_BYTES)
-    tail = file.read(low * UNIT_SIZE_BYTES, (high - low) * UNIT_SIZE_BYTES)
-    if low > 0 and tail[:UNIT_SIZE_BYTES] == BLANK_UNIT:
-        low, high, tail = 0, low, b""
-    first = low
-    while low < high:
-        middle = (low + high) // 2
-        at = (middle - first) * UNIT_SIZE_BYTES
-        unit = tail[at : at + UNIT_SIZE_BYTES] if tail else file.read(middle * UNIT_SIZE_BYTES, UNIT_SIZE_BYTES)
-        if unit == BLANK_UNIT:
-            high = middle
-        else:
-            low = middle + 1
-    return file.start + low * UNIT_SIZE_BYTES
-
-
-def _find_blank(file: QueueFile, start: int, end: int) -> int | None:
-    """Return the position of the first blank unit in a range.
-
-    Twenty zeros in a row never stand in units that follow each other, since each unit's size is not zero.
-    """
-    for at in range(start, end, _SEARCHED_BYTES):
-        data = file.read(at, min(_SEARCHED_BYTES, end - at))
-        found = data.find(BLANK_UNIT)
-        while found >= 0:
-            unit = -(-found // UNIT_SIZE_BYTES) * UNIT_SIZE_BYTES
-            if data[unit : unit + UNIT_SIZE_BYTES] == BLANK_UNIT:
-                return at + unit
-            found = data.find(BLANK_UNIT, found + 1)
-    return None

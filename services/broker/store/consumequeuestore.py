@@ -67,7 +67,7 @@ class ConsumeQueueStore:
                 if on_mend is not None:
                     on_mend()
 
-        for topic in self._files.list_dir(top):
+        for topic in self._topics():
             for name in self._files.list_dir(f"{top}/{topic}"):
                 if not (name.isascii() and name.isdigit() and self._files.is_dir(f"{top}/{topic}/{name}")):
                     continue
@@ -79,6 +79,10 @@ class ConsumeQueueStore:
                 self.was_mended = self.was_mended or queue.files.was_mended
                 self.table[topic, int(name)] = queue
 
+    def _topics(self) -> list[str]:
+        """Return the names of the folders; files beside them are nothing of ours."""
+        return [name for name in self._files.list_dir(self._top) if self._files.is_dir(f"{self._top}/{name}")]
+
     def _check_setting(self) -> None:
         """Refuse to put files right that all have another size: then it is the setting that has to be put right.
 
@@ -86,7 +90,7 @@ class ConsumeQueueStore:
             CorruptStoreError: No file has the setting's size, and they don't fit a larger one either.
         """
         sizes, starts = [], []
-        for topic in self._files.list_dir(self._top):
+        for topic in self._topics():
             for name in self._files.list_dir(f"{self._top}/{topic}"):
                 for file, size in self._files.list_files(f"{self._top}/{topic}/{name}"):
                     start = parse_file_name(file)

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from gantry.runtime.telemetry import logger
-from gantry.storeformat.layout import UNIT
+from gantry.storeformat.layout import UNIT, QueueCount
 from services.broker.store.commitlog import CommitLog
 from services.broker.store.consumequeue import ConsumeQueue
 from services.broker.store.consumequeuestore import ConsumeQueueStore
@@ -69,6 +69,19 @@ class Dispatcher:
         self.offset = offset
         self.stored_at_ms = stored_at_ms
         self.pending.clear()
+
+    def done(self, settled_offset: int) -> tuple[int, int, QueueCount | None]:
+        """Return physical offset and store time up to which everything is dispatched, and what the queues hold.
+
+        Args:
+            settled_offset: The log's first offset if no queue has a file that goes; -1 if one may have.
+
+        Returns:
+            No count where a round was given back, since it may have written some of its units.
+        """
+        queues, is_whole = self._queues, self.failure is None
+        count = QueueCount(self.offset, queues.units, queues.files, settled_offset) if is_whole else None
+        return self.offset, self.stored_at_ms, count
 
     def run(self, limit: int) -> int:
         """Dispatch everything before `limit`, the confirm offset; return the number of records."""

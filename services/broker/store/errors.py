@@ -6,11 +6,14 @@ StoreError
 ├── StoreUnusableError    (StartupError) the disk refuses what a start needs: read-only, full, no rights
 ├── UnprovenStoreError    (StartupError) after a crash, memory and disk can't be brought together
 ├── CorruptStoreError     (StartupError) files that contradict each other; nothing was changed
+│   └── MisplacedError    (StartupError) something in the folder that is none of the store's files
 ├── StoreFullError        no file could be made or extended for what is to be written
 ├── FileNotReadyError     the file for what is to be written is still being made
 ├── StoreReadError        the disk can't read a file that tells where messages are
 └── StoreWriteError       the operating system did not take what was to be written
 """
+
+from errno import EEXIST, EISDIR, ENOTDIR
 
 from gantry.runtime.errors import StartupError
 
@@ -38,10 +41,10 @@ class StoreUnusableError(StoreError, StartupError):
         reason, where = str(error), path
         if isinstance(error, OSError):
             reason, where = error.strerror or reason, error.filename or path
-        super().__init__(
-            f"the store {path} can't be used: {reason} ({where}). See that its disk works, has room and can be written "
-            "by this user, and start again"
-        )
+        advice = "See that its disk works, has room and can be written by this user"
+        if isinstance(error, OSError) and error.errno in (EISDIR, ENOTDIR, EEXIST):
+            advice = "Something else lies at the place of a file or folder of the store: move it away"
+        super().__init__(f"the store {path} can't be used: {reason} ({where}). {advice}, and start again")
         self.path = path
 
 
@@ -63,6 +66,15 @@ class CorruptStoreError(StoreError, StartupError):
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason
+
+
+class MisplacedError(CorruptStoreError):
+    """Something lies in the store's folder that is none of its files; it is for a person to move it away."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(
+            path, f"{reason}. Move it away and start again; what a queue lacks then is built from the CommitLog"
+        )
 
 
 class StoreFullError(StoreError):

@@ -135,8 +135,8 @@ class DerivedFlush:
     """Syncs ConsumeQueues and index files, and writes the checkpoint behind them.
 
     Args:
-        dispatched: Returns physical offset and store time up to which everything is dispatched.
-        count: Counts what the queues hold, dispatched up to there; None if that can't be said.
+        dispatched: Returns physical offset and store time up to which everything is dispatched, and how much the
+            queues hold then; None if that can't be said.
         on_failed: Told once why nothing derived will be flushed any more, in the store's thread.
 
     Concurrency: the store's thread, with one job at a time in the worker.
@@ -152,8 +152,7 @@ class DerivedFlush:
         group_commit: GroupCommit,
         index: IndexService,
         checkpoint: StoreCheckpoint,
-        dispatched: Callable[[], tuple[int, int]],
-        count: Callable[[], QueueCount | None],
+        dispatched: Callable[[], tuple[int, int, QueueCount | None]],
         on_failed: Callable[[str], None],
     ) -> None:
         self._sync = sync
@@ -165,7 +164,6 @@ class DerivedFlush:
         self._index = index
         self._checkpoint = checkpoint
         self._dispatched = dispatched
-        self._count = count
         self._counted: QueueCount | None = None
         self._on_failed = on_failed
         self._future: Future[None] | None = None
@@ -217,8 +215,8 @@ class DerivedFlush:
     def _thorough(self) -> Callable[[], None]:
         """Return the job that syncs everything dispatched by now, and then says so in the checkpoint."""
         flushed_at_ms = self._group_commit.stored_at_ms  # Before the offset, as the worker sets them.
-        offset, stored_at_ms = self._dispatched()
-        confirmed, count = self._confirmed(offset, self._log.flushed_offset)
+        offset, stored_at_ms, counted = self._dispatched()
+        confirmed, count = self._confirmed(offset, counted)
         value = Checkpoint(
             physic_msg_timestamp=flushed_at_ms,
             logics_msg_timestamp=stored_at_ms,
@@ -236,14 +234,15 @@ class DerivedFlush:
 
         return job
 
-    def _confirmed(self, offset: int, flushed_offset: int) -> tuple[int, QueueCount | None]:
+    def _confirmed(self, offset: int, counted: QueueCount | None) -> tuple[int, QueueCount | None]:
         """Return up to where everything is on the disk once all that is dispatched is synced, and the count up to there.
 
         With ASYNC_FLUSH the log is dispatched further than it is flushed, and queues can be counted only as far as they
         are dispatched. So the checkpoint says what was counted the time before, and a crash costs reading that much more.
         """
-        before, self._counted = self._counted, self._count()
-        for count in (self._counted, before):
+        flushed_offset, before = self._log.flushed_offset, self._counted
+        self._counted = counted
+        for count in (counted, before):
             if count is not None and count.confirm_physical_offset <= flushed_offset:
                 return count.confirm_physical_offset, count
         return min(offset, flushed_offset), None

@@ -12,13 +12,15 @@ folders are synced before a checkpoint speaks of them.
 from bisect import insort
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from gantry.runtime.files import File, FileSystem
 from gantry.storeformat.layout import file_name, parse_file_name
-from services.broker.store.errors import CorruptStoreError, StoreFullError
+from services.broker.store.errors import CorruptStoreError, MisplacedError, StoreFullError
 from services.broker.store.mappedfile import ClosableFile, MappedFile, remove_file
 from services.broker.store.unfinished import TEMPORARY_SUFFIX, clear_unfinished, find_unfinished
+
+_OFFSET_MAX: Final = (1 << 63) - 1
 
 
 class SequenceFile(ClosableFile, Protocol):
@@ -72,8 +74,10 @@ class FileSequence(Generic[F]):
 
         Raises:
             CorruptStoreError: A file has another size than the settings say. It is left as it is.
+            MisplacedError: Something has the name of a file and can't be one.
         """
         listed = self._files.list_files(self.folder)
+        self._refuse_odd_names({name for name, _ in listed})
         unfinished = find_unfinished(listed, self.file_size, is_derived=is_derived)
         if unfinished:
             if on_mend is not None:
@@ -102,6 +106,15 @@ class FileSequence(Generic[F]):
         for start in sorted(start for start, size in sizes.items() if size):
             self._add(self._open(start))
         return sorted(start for start, size in sizes.items() if size == 0)
+
+    def _refuse_odd_names(self, listed: set[str]) -> None:
+        """Refuse a folder in the place of a file, and a file that begins behind every offset there can be."""
+        for name in self._files.list_dir(self.folder):
+            start = parse_file_name(name)
+            if start is not None and name not in listed:
+                raise MisplacedError(f"{self.folder}/{name}", "is a folder and has the name of a file")
+            if start is not None and start > _OFFSET_MAX:
+                raise MisplacedError(f"{self.folder}/{name}", "its name is greater than any offset")
 
     def _add(self, file: F) -> None:
         assert file.start not in self._by_start, f"{file.path} is there already"

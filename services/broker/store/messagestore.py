@@ -21,7 +21,6 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.files import FileSystem
 from gantry.runtime.openfiles import OpenFiles
 from gantry.runtime.workers import ThreadWorker, Worker
-from gantry.storeformat.layout import QueueCount
 from services.broker.store.backlog import BacklogReader
 from services.broker.store.checkpoint import StoreCheckpoint
 from services.broker.store.commitlog import CommitLog
@@ -35,6 +34,7 @@ from services.broker.store.figures import StoreFigures
 from services.broker.store.flush import DerivedFlush, GroupCommit
 from services.broker.store.indexservice import IndexService
 from services.broker.store.logreader import LogReader
+from services.broker.store.oddfiles import refuse_odd_files
 from services.broker.store.pages import Pages
 from services.broker.store.reader import Reader
 from services.broker.store.recovery import Recovery
@@ -223,10 +223,11 @@ class MessageStore:
         self._sync.open()
         self._log.files.load()
         self._queues.load(thorough=thorough or not folder.is_clean, on_mend=lambda: folder.begin(self._process_id))
+        self._log.mark = folder.mark
+        refuse_odd_files(self._queues, self._log, checkpoint=folder.read_checkpoint())
         self._index.load()
         folder.begin(self._process_id)
         self._checkpoint = StoreCheckpoint(self.files, folder.checkpoint_path, self._owner.require)
-        self._log.mark = folder.mark
         self._deletion.finish_dead()
         recovery = Recovery(
             self.files,
@@ -252,8 +253,7 @@ class MessageStore:
             group_commit=self._group_commit,
             index=self._index,
             checkpoint=self._checkpoint,
-            dispatched=lambda: (self._dispatcher.offset, self._dispatcher.stored_at_ms),
-            count=self._count_queues,
+            dispatched=lambda: self._dispatcher.done(self._retention.settled_offset),
             on_failed=self._failures.note_failed_flush,
         )
         self._failures.derived = self._derived
@@ -261,18 +261,10 @@ class MessageStore:
         if self._derived.failure is not None:
             raise OSError(None, self._derived.failure)
         # Only now: until everything is on the disk, another crash must find the mark that was there before.
-        derived = derived_state(self._queues, self._index.last_update[1])
-        folder.mark_opened(report, derived, self.settings.record_checksum)
+        folder.mark_opened(report, derived_state(self._queues, self._index), self.settings.record_checksum)
         self._log.mark = folder.mark
         self._log.open_room()
         return report
-
-    def _count_queues(self) -> QueueCount | None:
-        """Count what the queues hold; None where a round of dispatch was given back that had written some units."""
-        if self._dispatcher.failure is not None:
-            return None
-        queues = self._queues
-        return QueueCount(self._dispatcher.offset, queues.units, queues.files, self._retention.settled_offset)
 
     def stop(self) -> bool:
         """Flush and dispatch everything, write checkpoint and mark, take the abort file away, and close.
@@ -294,7 +286,7 @@ class MessageStore:
                 self._group_commit.failure is None
                 and self._derived.failure is None
                 and self._dispatcher.offset == self._log.next_offset
-                and self._folder.end(self._log.next_offset, derived_state(self._queues, self._index.last_update[1]))
+                and self._folder.end(self._log.next_offset, derived_state(self._queues, self._index))
             )
         self._close()
         return is_clean

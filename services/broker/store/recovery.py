@@ -298,14 +298,14 @@ class Recovery:
         if self._is_clean and stop is not None and self._log_end.is_plausible(stop):
             end = max(end, stop)
         for queue in self._queues:
-            for index in range(self._tail_start(queue), queue.max_offset):
-                unit = queue.unit(index)
-                if (
-                    is_message_unit(unit.physical_offset, unit.size_bytes)
-                    and unit.physical_offset >= self._scan_end
-                    and self._log_end.was_written(unit.physical_offset, unit.size_bytes)
+            found = queue.first_sound(self._tail_start(queue), queue.max_offset)
+            while found is not None:
+                index, unit = found
+                if unit.physical_offset >= self._scan_end and self._log_end.was_written(
+                    unit.physical_offset, unit.size_bytes
                 ):
                     end = max(end, unit.physical_offset + unit.size_bytes)
+                found = queue.first_sound(index + 1, queue.max_offset)
         end = self._log_end.behind(end)
         self._lost = [(start, stop) for start, stop in self._lost if start < self._scan_end]
         if end > self._scan_end:
@@ -317,13 +317,11 @@ class Recovery:
         seen = self._seen.get(queue)
         if seen is not None:
             return seen
-        index = queue.max_offset
-        while index > queue.min_offset:
-            unit = queue.unit(index - 1)
+        for index in queue.present_before(queue.max_offset):
+            unit = queue.unit(index)
             if unit.is_valid and (unit.is_filler or unit.physical_offset < self._start):
-                break
-            index -= 1
-        return index
+                return index + 1
+        return queue.min_offset
 
     def _finish_queues(self, end: int) -> None:
         """Let the units behind the last record seen be filler where a record was lost, and cut the others."""

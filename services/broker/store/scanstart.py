@@ -20,6 +20,7 @@ from services.broker.store.checkpoint import StoreCheckpoint
 from services.broker.store.commitlog import CommitLog
 from services.broker.store.consumequeue import ConsumeQueue, is_message_unit
 from services.broker.store.consumequeuestore import ConsumeQueueStore
+from services.broker.store.indexservice import IndexService
 from services.broker.store.logscan import find_head
 from services.broker.store.storefolder import StoreFolder
 
@@ -100,7 +101,7 @@ class ScanStart:
 
         A stop may come before files that expired are removed. indexgap.py looks at the index.
         """
-        now = derived_state(self._queues, 0)
+        now = derived_state(self._queues)
         return (
             before is not None
             and (before.queues, before.units) == (now.queues, now.units)
@@ -133,7 +134,7 @@ class ScanStart:
             return False
         offset, units_before, files_before = before
         if folder.is_clean:
-            now = derived_state(self._queues, 0)
+            now = derived_state(self._queues)
             units, files = now.units, now.files
         else:
             units, files = self._held_before(offset)
@@ -228,7 +229,7 @@ class ScanStart:
 
     def before(self, queue: ConsumeQueue, index: int) -> int:
         """Return where the last message of a queue before an index lies, or the log's beginning."""
-        for before in range(index - 1, queue.min_offset - 1, -1):
+        for before in queue.present_before(index):
             unit = queue.unit(before)
             if is_message_unit(unit.physical_offset, unit.size_bytes):
                 return unit.physical_offset
@@ -241,8 +242,8 @@ class ScanStart:
         return file.start if file is not None else 0
 
 
-def derived_state(queues: ConsumeQueueStore, index_end: int) -> DerivedState:
-    """Return how much the queues hold now, and with it up to which offset the index reaches."""
+def derived_state(queues: ConsumeQueueStore, index: IndexService | None = None) -> DerivedState:
+    """Return how much the queues hold now, and, if an index is given, up to which offset it reaches."""
     filled = [queue for queue in queues if not queue.is_blank]
     units, files = sum(queue.max_offset for queue in filled), sum(len(queue.files) for queue in filled)
-    return DerivedState(len(filled), units, index_end, files)
+    return DerivedState(len(filled), units, 0 if index is None else index.last_update[1], files)

@@ -51,6 +51,7 @@ from gantry.storeformat.layout import (
     INDEX_DIR,
     MARK_FILE,
     Checkpoint,
+    decode_checkpoint,
 )
 from gantry.storeformat.mark import DerivedState, GantryMark, opened_mark, trusted_mark
 from services.broker.store.deletedtopics import DeletedTopics
@@ -162,6 +163,11 @@ class StoreFolder:
             )
             self._has_broken_mark = True
             return None
+
+    def read_checkpoint(self) -> Checkpoint:
+        """Return what the checkpoint says; nothing where it is not there."""
+        there = self._files.exists(self.checkpoint_path)
+        return decode_checkpoint(self._files.read(self.checkpoint_path)) if there else Checkpoint()
 
     def begin(self, process_id: int) -> None:
         """Say that somebody runs on the store, before anything in it is changed; the second call does nothing."""

@@ -137,7 +137,7 @@ class TopicDeletion:
         if deletion is None:
             return False
         index = queue.min_offset
-        while index < queue.max_offset:
+        while (index := queue.next_present(index)) < queue.max_offset:
             units = queue.units(index, _UNITS_AT_ONCE)
             for offset, size, _ in UNIT.iter_unpack(units):
                 if offset >= deletion.log_end and is_message_unit(offset, size):

@@ -21,7 +21,6 @@ from gantry.storeformat.layout import (
     INDEX_HEADER,
     INDEX_HEADER_BYTES,
     UNIT_SIZE_BYTES,
-    decode_checkpoint,
     decode_unit,
     is_index_file_name,
     parse_file_name,
@@ -93,7 +92,7 @@ class _UnprovenFiles:
         if self._files.exists(path):
             kept += self._drop(path)
             count += 1
-            self._proven_offset = self._folder.proven_offset(decode_checkpoint(self._files.read(path)))
+            self._proven_offset = self._folder.proven_offset(self._folder.read_checkpoint())
         for path in (*self._log_files(), *self._queue_files(), *self._index_files()):
             kept += self._drop(path)
             count += 1
@@ -122,7 +121,8 @@ class _UnprovenFiles:
         return folder, self._files.list_dir(folder)
 
     def _log_files(self) -> list[str]:
-        folder, names = self._names(COMMIT_LOG_DIR)
+        folder, _ = self._names(COMMIT_LOG_DIR)
+        names = [name for name, _ in self._files.list_files(folder)]  # No folders, which the load will refuse.
         return [
             f"{folder}/{name}"
             for name in names
@@ -139,7 +139,8 @@ class _UnprovenFiles:
             for queue in self._names(CONSUME_QUEUE_DIR, topic)[1]:
                 if not self._files.is_dir(f"{top}/{topic}/{queue}"):
                     continue
-                folder, names = self._names(CONSUME_QUEUE_DIR, topic, queue)
+                folder, _ = self._names(CONSUME_QUEUE_DIR, topic, queue)
+                names = [name for name, _ in self._files.list_files(folder)]
                 paths = [f"{folder}/{name}" for name in names if parse_file_name(name) is not None]
                 found += [path for path in paths if not self._is_proven_queue_file(path)]
         return found
@@ -156,7 +157,8 @@ class _UnprovenFiles:
         )
 
     def _index_files(self) -> list[str]:
-        folder, names = self._names(INDEX_DIR)
+        folder, _ = self._names(INDEX_DIR)
+        names = [name for name, _ in self._files.list_files(folder)]
         paths = [f"{folder}/{name}" for name in names if is_index_file_name(name)]
         return [path for path in paths if not self._is_proven_index_file(path)]
 

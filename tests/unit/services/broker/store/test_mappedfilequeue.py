@@ -6,7 +6,7 @@ import pytest
 
 from gantry.runtime.rng import Rng
 from gantry.storeformat.layout import file_name
-from services.broker.store.errors import CorruptStoreError, StoreFullError
+from services.broker.store.errors import CorruptStoreError, MisplacedError, StoreFullError
 from services.broker.store.mappedfile import MappedFile
 from services.broker.store.mappedfilequeue import MappedFileQueue, create_file
 from tests.support.faultfilesystem import FaultFileSystem, FaultRule
@@ -51,8 +51,15 @@ def test_files_are_found_by_offset(files):
 
 def test_other_names_are_left_alone(files):
     files.write(f"{FOLDER}/notes.txt", b"hello")
-    files.make_dirs(f"{FOLDER}/{file_name(100)}")
+    files.make_dirs(f"{FOLDER}/folder")
     assert [file.start for file in queue_of(files, 0)] == [0]
+
+
+def test_a_folder_with_the_name_of_a_file_is_refused(files):
+    """A file would have to take its place some day."""
+    files.make_dirs(f"{FOLDER}/{file_name(100)}")
+    with pytest.raises(MisplacedError, match=f"^{FOLDER}/{file_name(100)}: is a folder .* Move it away"):
+        queue_of(files, 0)
 
 
 def test_a_last_file_without_a_byte_goes(files):
