@@ -236,6 +236,22 @@ def test_files_before_the_last_one_of_a_queue_are_gone_after_a_crash(life, start
     check(life)
 
 
+def test_damage_behind_the_checkpoint_does_not_pass_for_messages_whose_units_are_missing(life):
+    """The damage could have held as many records as the queue lacks."""
+    life.keep_busy()
+    life.put("BUSY", b"x" * 1000)
+    damaged = life.store.max_physical_offset - 500
+    assert life.put("LOST", b"last") == [len(LOST)]
+    life.end(is_crash=True)
+    log_file = life.files.open(f"{ROOT}/commitlog/{file_name(damaged - damaged % 4096)}")
+    log_file.map()[damaged % 4096 : damaged % 4096 + 1] = b"\xff"
+    life.files.sync_everything()
+    remove_last(life.files)
+    report = life.start()
+    assert (len(report.lost), life.lines) == (1, [LOSS_LINE])
+    assert life.readable() == [*LOST, b"last"]
+
+
 def test_a_first_file_that_is_built_again_though_some_of_its_messages_expired(life):
     """Filler stands for those, so that the next starts don't take them for units that are missing."""
     while life.store.max_physical_offset <= 4096:
