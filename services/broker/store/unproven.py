@@ -120,9 +120,14 @@ class _UnprovenFiles:
         self._folders.append(folder)
         return folder, self._files.list_dir(folder)
 
+    def _file_names(self, *parts: str) -> tuple[str, list[str]]:
+        """Leave folders out: the load refuses one with the name of a file, and says what to do."""
+        folder = "/".join((self._root, *parts))
+        self._folders.append(folder)
+        return folder, [name for name, _ in self._files.list_files(folder)]
+
     def _log_files(self) -> list[str]:
-        folder, _ = self._names(COMMIT_LOG_DIR)
-        names = [name for name, _ in self._files.list_files(folder)]  # No folders, which the load will refuse.
+        folder, names = self._file_names(COMMIT_LOG_DIR)
         return [
             f"{folder}/{name}"
             for name in names
@@ -139,8 +144,7 @@ class _UnprovenFiles:
             for queue in self._names(CONSUME_QUEUE_DIR, topic)[1]:
                 if not self._files.is_dir(f"{top}/{topic}/{queue}"):
                     continue
-                folder, _ = self._names(CONSUME_QUEUE_DIR, topic, queue)
-                names = [name for name, _ in self._files.list_files(folder)]
+                folder, names = self._file_names(CONSUME_QUEUE_DIR, topic, queue)
                 paths = [f"{folder}/{name}" for name in names if parse_file_name(name) is not None]
                 found += [path for path in paths if not self._is_proven_queue_file(path)]
         return found
@@ -157,8 +161,7 @@ class _UnprovenFiles:
         )
 
     def _index_files(self) -> list[str]:
-        folder, _ = self._names(INDEX_DIR)
-        names = [name for name, _ in self._files.list_files(folder)]
+        folder, names = self._file_names(INDEX_DIR)
         paths = [f"{folder}/{name}" for name in names if is_index_file_name(name)]
         return [path for path in paths if not self._is_proven_index_file(path)]
 
