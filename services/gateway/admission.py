@@ -6,24 +6,22 @@ the longest time. If all are busy, the new connection is answered 503. So idle s
 keep nobody out.
 """
 
-import ipaddress
 from collections import deque
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from services.gateway.asgi.answer import Headers, last_answer
+from services.gateway.asgi.cors import Cors
 from services.gateway.errors import NOT_STORED, OVERLOADED, ProblemError
+from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.requestids import RequestIds
-from services.gateway.settings import GatewaySettings
 
 # A look at ten thousand connections takes some milliseconds, so one list of spare connections serves for a second. This
 # also gives every new connection a second in which its request can come.
 LOOK_INTERVAL_S: Final = 1.0
 # Connections over a limit that are being told so. Past this many they are dropped without an answer.
 TURNED_AWAY_MAX: Final = 128
-# One customer has a whole /64 of IPv6 addresses.
-_IPV6_PREFIX_BITS: Final = 64
 
 
 class Spare(NamedTuple):
@@ -55,21 +53,21 @@ class Admission:
 
     Attributes:
         metrics: Counters of the gateway.
+        cors: The origins whose pages may read refusals; None where there are none.
         request_ids: Source of ids for answers that the application does not give.
         is_draining: Whether the gateway is about to stop, so that every answer ends its connection.
 
     Concurrency: the event loop's thread.
     """
 
-    def __init__(self, settings: GatewaySettings, metrics: GatewayMetrics) -> None:
+    def __init__(self, limits: Limits, metrics: GatewayMetrics, cors_origins: Sequence[str] = ()) -> None:
         self.metrics = metrics
+        self.cors = Cors(cors_origins) if cors_origins else None
         self.request_ids = RequestIds()
         self.is_draining = False
-        self._open_max = settings.connections_max
-        self._per_address_max = settings.connections_per_address_max
+        self._quota = limits.connections
         # In the order in which they came.
         self._open: dict[Guest, None] = {}
-        self._per_address: dict[str, int] = {}
         self._turned_away: set[Guest] = set()
         self._looked_at: float | None = None
         self._spares: deque[tuple[Spare, Guest]] = deque()
@@ -81,21 +79,34 @@ class Admission:
         Returns:
             None if it is accepted, else what to tell it.
         """
-        address = guest.address
+        address, quota = guest.address, self._quota
         problem = None
-        if self._per_address.get(address, 0) >= self._per_address_max and not self._evict(now, address):
+        if quota.held_by(address) >= quota.each_max and not self._evict(now, address):
             self.metrics.refused_connection("address")
-            problem = f"connections: {self._per_address_max} are open from this address already"
-        elif len(self._open) >= self._open_max and not self._evict(now, None):
+            quota.refused_each += 1
+            problem = f"connections: {quota.each_max} are open from this address already"
+        elif quota.used >= quota.total_max and not self._evict(now, None):
             self.metrics.refused_connection("connections")
-            problem = f"connections: {self._open_max} are open already"
+            quota.refused_total += 1
+            problem = f"connections: {quota.total_max} are open already"
         if problem is not None:
             self._turned_away.add(guest)
             # The request is not even read, so a send is certainly not stored.
             return ProblemError(OVERLOADED, problem, outcome=NOT_STORED)
         self._open[guest] = None
-        self._per_address[address] = self._per_address.get(address, 0) + 1
+        quota.take_back(address)
         return None
+
+    def refusal(self, problem: ProblemError, headers: Sequence[tuple[bytes, bytes]], more: Headers) -> bytes:
+        """Return the bytes of a connection's last answer, to a head of which these headers have come.
+
+        Args:
+            problem: What to tell.
+            headers: With lower-case names.
+            more: Headers of every answer.
+        """
+        readable = [] if self.cors is None else self.cors.early_headers(headers)
+        return last_answer(problem, self.request_ids.of(headers), [*more, *readable])
 
     @property
     def is_crowded(self) -> bool:
@@ -108,11 +119,7 @@ class Admission:
         if guest not in self._open:
             return
         del self._open[guest]
-        left = self._per_address[guest.address] - 1
-        if left:
-            self._per_address[guest.address] = left
-        else:
-            del self._per_address[guest.address]
+        self._quota.give(guest.address)
 
     def replace(self, before: Guest, after: Guest) -> None:
         """Count `after` in the place of `before`, which is the same connection with another protocol."""
@@ -149,17 +156,3 @@ def _spares(guests: Iterable[Guest]) -> Iterable[tuple[Spare, Guest]]:
         spare = guest.spare()
         if spare is not None:
             yield spare, guest
-
-
-@lru_cache(maxsize=1_024)
-def address_group(host: str) -> str:
-    """Return what counts as one address: an IPv4 address, or the network of an IPv6 address."""
-    try:
-        address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, _IPV6_PREFIX_BITS), strict=False))

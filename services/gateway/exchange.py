@@ -160,7 +160,10 @@ class Exchange:
         return {"type": "http.request", "body": body, "more_body": self._more_body}
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Take the head of the answer, then its body; only whole bodies are needed, so nothing else is taken."""
+        """Take the head of the answer, then its body; only whole bodies are needed, so nothing else is taken.
+
+        Returns once the socket has taken nearly all of it, or the caller has gone; the body is taken out of the message.
+        """
         if self._start is None:
             assert message["type"] == "http.response.start", message["type"]
             self._start = message
@@ -171,7 +174,9 @@ class Exchange:
         if flow.write_paused and not self.disconnected:
             await flow.drain()
         if not self.disconnected:
-            self._answer(self._start["status"], self._start["headers"], message["body"])
+            self._answer(self._start["status"], self._start["headers"], message.pop("body"))
+            if flow.write_paused:
+                await flow.drain()
 
     # Inside
 

@@ -16,7 +16,8 @@ from websockets.exceptions import InvalidHandshake, SecurityError
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from services.gateway.admission import Admission, Spare, address_group
+from services.gateway.addresses import address_group
+from services.gateway.admission import Admission, Spare
 from services.gateway.asgi.answer import last_answer
 from services.gateway.errors import (
     HEADERS_TOO_LARGE,
@@ -46,6 +47,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Note when the handshake was handed over."""
         super().connection_made(transport)
+        # What the HTTP protocol had set is for single answers, not for a stream of frames.
+        self.transport.set_write_buffer_limits()
         self.handed_over_at = self.loop.time()
         remote = get_remote_addr(self.transport)
         self.address = address_group(remote[0]) if remote else ""

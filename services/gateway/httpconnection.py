@@ -23,8 +23,8 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import get_remote_addr
 
-from services.gateway.admission import Admission, Spare, address_group
-from services.gateway.asgi.answer import last_answer
+from services.gateway.addresses import address_group
+from services.gateway.admission import Admission, Spare
 from services.gateway.errors import (
     CONFLICT,
     MALFORMED_BODY,
@@ -34,6 +34,7 @@ from services.gateway.errors import (
 )
 from services.gateway.exchange import Exchange
 from services.gateway.handshake import StreamProtocol, check_handshake
+from services.gateway.limits import UNSENT_BYTES_FREE
 from services.gateway.requesthead import (
     HEAD_BYTES_MAX,
     RefusedError,
@@ -83,7 +84,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_bytes = 0
         self._hosts_count = 0
         self._is_deaf = False
-        self._refusal: tuple[ProblemError, str] | None = None
+        self._refusal: bytes | None = None
         self._waiting: deque[Exchange] = deque()
 
     @property
@@ -94,6 +95,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time in which a request must come, or turn the caller away."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=UNSENT_BYTES_FREE)
         now = self._now = self._opened_at = self.head_since = self.loop.time()
         remote = get_remote_addr(transport)
         self.address = address_group(remote[0]) if remote else ""
@@ -246,7 +248,7 @@ class GuardedProtocol(HttpToolsProtocol):
             # Nothing more is read before all of them had their turn: each read may bring a thousand.
             self._start(self._waiting.popleft())
         elif self._refusal is not None:
-            self._answer_refusal(*self._refusal)
+            self._answer_refusal(self._refusal)
         else:
             self.flow.resume_reading()
             if self.body_since is None and self.head_since is None:
@@ -369,16 +371,15 @@ class GuardedProtocol(HttpToolsProtocol):
             else:
                 exchange.fail(problem)
             return
-        request_id = self._admission.request_ids.of(self.headers or ())
         if exchange is None or exchange.response_complete:
-            self._answer_refusal(problem, request_id)
+            self._answer_refusal(self._admission.refusal(problem, self.headers or (), self.default_headers))
         else:
             # Whoever takes this for the answer to what is under way must not believe that it was not stored.
             problem.outcome = UNKNOWN
-            self._refusal = (problem, request_id)
+            self._refusal = self._admission.refusal(problem, self.headers or (), self.default_headers)
 
-    def _answer_refusal(self, problem: ProblemError, request_id: str) -> None:
-        self.transport.write(last_answer(problem, request_id, self.default_headers))
+    def _answer_refusal(self, refusal: bytes) -> None:
+        self.transport.write(refusal)
         self._linger()
 
     def _end(self) -> None:

@@ -14,6 +14,12 @@ from services.gateway.settings import GatewaySettings
 
 # 1 MB of memory.
 TICKETS_MAX: Final = 10_000
+# Answers without a key: the contract, above all.
+PUBLIC_UNSENT_BYTES_MAX: Final = 32 * 1024 * 1024
+# A connection may have this much unsent without being counted: 40 MB for ten thousand of them.
+UNSENT_BYTES_FREE: Final = 4 * 1024
+RESULT_BYTES: Final = 512
+"""What the answer to a batch takes for each message, until it is known; longer than most."""
 
 
 class Limits:
@@ -25,6 +31,9 @@ class Limits:
         streams: WebSockets, by key; `address_streams` counts the same by address.
         waiting_queues: Queues of streams that wait at their brokers for messages.
         tickets: Tickets that are neither used nor too old.
+        connections: Open connections, streams included, by address (admission.py).
+        unsent_bytes: Bytes of answers and frames that callers have not taken yet, by key; of answers to those without a
+            key by address, in `address_unsent_bytes`. The answer to a batch counts before the batch is sent.
         rates: How many requests a second a key or an address may make; none unless settings say so.
     """
 
@@ -41,6 +50,21 @@ class Limits:
             "waiting_queues", KEY, each_max=settings.key_waiting_queues_max, total_max=settings.waiting_queues_max
         )
         self.tickets = Quota("tickets", KEY, each_max=settings.key_tickets_max, total_max=TICKETS_MAX)
+        self.connections = Quota(
+            "connections",
+            ADDRESS,
+            each_max=settings.connections_per_address_max,
+            total_max=settings.connections_max,
+        )
+        self.unsent_bytes = Quota(
+            "unsent_bytes", KEY, each_max=settings.key_unsent_bytes_max, total_max=settings.unsent_bytes_max
+        )
+        self.address_unsent_bytes = Quota(
+            "unsent_bytes",
+            ADDRESS,
+            each_max=settings.address_unsent_bytes_max,
+            total_max=max(PUBLIC_UNSENT_BYTES_MAX, settings.address_unsent_bytes_max),
+        )
         per_s = {KEY: settings.key_requests_per_s, ADDRESS: settings.address_requests_per_s}
         self.rates = {scope: Rate("requests_per_s", scope, per_s=rate) for scope, rate in per_s.items() if rate}
 
@@ -54,7 +78,14 @@ class Limits:
             self.address_streams,
             self.waiting_queues,
             self.tickets,
+            self.connections,
+            self.unsent_bytes,
+            self.address_unsent_bytes,
         )
+
+    def unsent_of(self, key: str | None, address: str) -> "Unsent":
+        """Return the count of an answer to a key, or to one without a key at an address."""
+        return Unsent(self.address_unsent_bytes, address) if key is None else Unsent(self.unsent_bytes, key)
 
     def view(self, holders: Mapping[str, str], now_ms: int) -> dict[str, Any]:
         """Return what each of these holders, by scope, may have and has, as `/v1/limits` shows it."""
@@ -74,6 +105,43 @@ class Limits:
                 else {"max": rate.per_s, "left": rate.allowance(holder, now_ms).left}
             )
         return shown
+
+
+class Unsent:
+    """Bytes of one answer that count with its caller until the caller has taken them."""
+
+    __slots__ = ("_bytes", "_holder", "_quota")
+
+    def __init__(self, quota: Quota, holder: str) -> None:
+        self._quota = quota
+        self._holder = holder
+        self._bytes = 0
+
+    def take(self, count: int) -> None:
+        """Count so many bytes in place of what was counted before; the only answer of a caller may have any size.
+
+        Raises:
+            ProblemError: 429, 503: there is no room.
+        """
+        self.release()
+        quota = self._quota
+        if quota.held_by(self._holder) or quota.used >= quota.total_max:
+            quota.take(self._holder, count)
+        else:
+            quota.take_back(self._holder, count)
+        self._bytes = count
+
+    def take_back(self, count: int) -> None:
+        """The same for an answer that must be given, since what it tells has been done."""
+        self.release()
+        self._quota.take_back(self._holder, count)
+        self._bytes = count
+
+    def release(self) -> None:
+        """Count nothing any more."""
+        if self._bytes:
+            self._quota.give(self._holder, self._bytes)
+            self._bytes = 0
 
 
 class Slot:
@@ -98,6 +166,12 @@ class Slot:
         finally:
             limits.long_polls.give(holder)
             limits.requests.take_back(holder)
+
+    def expect_answer(self, size: int) -> Unsent:
+        """Count so many bytes of the answer before there is one. Raises ProblemError (429, 503)."""
+        unsent = Unsent(self._limits.unsent_bytes, self._holder)
+        unsent.take(size)
+        return unsent
 
     def leave(self) -> None:
         """Give the place back."""

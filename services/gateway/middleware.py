@@ -25,7 +25,7 @@ from services.gateway.asgi.query import parse_query
 from services.gateway.asgi.router import Found, Route, Router
 from services.gateway.auth.keyring import KeyRing
 from services.gateway.errors import INTERNAL, NOT_STORED, STOPPING, ProblemError, invalid, problem_of
-from services.gateway.limits import Limits, Slot
+from services.gateway.limits import UNSENT_BYTES_FREE, Limits, Slot
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.quotas import ADDRESS, KEY
 from services.gateway.rates import Allowance, Rate
@@ -75,6 +75,15 @@ class Front:
         started_ms = self._clock.monotonic_ms()
         headers = dict(scope["headers"])
         call = Call(scope, receive, headers, self._budget)
+        try:
+            await self._answer(call, scope, send, headers, started_ms)
+        finally:
+            if call.unsent is not None:
+                call.unsent.release()
+
+    async def _answer(
+        self, call: Call, scope: Scope, send: Send, headers: Mapping[bytes, bytes], started_ms: int
+    ) -> None:
         method: str = scope["method"]
         path = UNMATCHED
         try:
@@ -84,6 +93,8 @@ class Front:
             if bad_id is not None or len(headers) != len(scope["headers"]):
                 call.refuse_headers(bad_id)
             answer: Answer = await route.endpoint(call)
+            if len(answer.body) > UNSENT_BYTES_FREE or call.unsent is not None:
+                self._count_unsent(call, method, len(answer.body))
         except CancelledError:
             # The server gives up on requests that are still under way when it stops.
             if not self._is_stopping():
@@ -101,11 +112,11 @@ class Front:
             answer.headers += rate_lines(call.rates)
         if self._cors is not None:
             self._cors.admit(answer, headers)
+        size, duration_ms = len(answer.body), self._clock.monotonic_ms() - started_ms
         await write_answer(send, answer, call.request_id)
-        duration_ms = self._clock.monotonic_ms() - started_ms
         self._metrics.observe(method, path, answer.status, duration_ms)
         if self._access_log:
-            self._log_access(call, method, answer, duration_ms)
+            self._log_access(call, method, answer.status, size, duration_ms)
 
     def _take_id(self, call: Call, headers: Mapping[bytes, bytes]) -> ProblemError | None:
         given = headers.get(b"x-request-id")
@@ -169,16 +180,26 @@ class Front:
             log.error("fault", request_id=call.request_id, method=method, path=path, exc_info=error)
         return problem_answer(problem, call.request_id)
 
-    def _log_access(self, call: Call, method: str, answer: Answer, duration_ms: int) -> None:
+    def _count_unsent(self, call: Call, method: str, size: int) -> None:
+        """Count an answer until it is taken. Raises ProblemError (429, 503) where it may be refused."""
+        if call.unsent is None:
+            call.unsent = self._limits.unsent_of(call.key_id if call.slot is not None else None, call.address)
+        if method == "GET":
+            call.unsent.take(size)
+        else:
+            # What it tells has been done.
+            call.unsent.take_back(size)
+
+    def _log_access(self, call: Call, method: str, status: int, size: int, duration_ms: int) -> None:
         log.info(
             "request",
             request_id=call.request_id,
             key=call.principal.key_id,
             method=method,
             path=call.scope["path"],
-            status=answer.status,
+            status=status,
             ms=duration_ms,
-            bytes=len(answer.body),
+            bytes=size,
         )
 
 
@@ -186,11 +207,13 @@ async def write_answer(send: Send, answer: Answer, request_id: str) -> None:
     """Write an answer, with its length and the request's id."""
     headers = answer.headers
     headers.append((b"x-request-id", request_id.encode()))
-    body = answer.body
-    if body or answer.status not in (_NO_CONTENT, _NOT_MODIFIED):
-        headers.append((b"content-length", b"%d" % len(body)))
+    # The server alone holds the body from here on: while the caller takes it, a second copy would stay.
+    message = {"type": "http.response.body", "body": answer.body}
+    answer.body = b""
+    if message["body"] or answer.status not in (_NO_CONTENT, _NOT_MODIFIED):
+        headers.append((b"content-length", b"%d" % len(message["body"])))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send(message)
 
 
 def rate_lines(rates: Iterable[tuple[Rate, Allowance]]) -> Headers:

@@ -77,6 +77,11 @@ class Quota:
         """Return how many a holder has."""
         return self._by_holder.get(holder, 0)
 
+    def has_room(self, holder: str) -> bool:
+        """Say whether a holder may have more; one that has none always may."""
+        held = self._by_holder.get(holder, 0)
+        return not held or (held < self.each_max and self.used < self.total_max)
+
     @property
     def holders(self) -> int:
         """Return how many holders have any."""

@@ -17,6 +17,7 @@ from services.gateway.admission import TURNED_AWAY_MAX, Admission
 from services.gateway.errors import SLOW_REQUEST, ProblemError
 from services.gateway.handshake import StreamProtocol
 from services.gateway.httpconnection import GuardedProtocol
+from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
 
@@ -123,9 +124,9 @@ class GatewayServer(uvicorn.Server):
         self.should_exit = True
 
 
-def make_server(app: Any, settings: GatewaySettings, metrics: GatewayMetrics) -> GatewayServer:
+def make_server(app: Any, settings: GatewaySettings, limits: Limits, metrics: GatewayMetrics) -> GatewayServer:
     """Return a server for an application; `serve(sockets=[…])` runs it."""
-    admission = Admission(settings, metrics)
+    admission = Admission(limits, metrics, settings.cors_origins)
     config = uvicorn.Config(
         app,
         http=functools.partial(GuardedProtocol, admission=admission),  # type: ignore[arg-type]

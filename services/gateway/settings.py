@@ -63,6 +63,15 @@ class GatewaySettings:
     """Requests of one address a second, with a key or without; past it 429. 0: as many as there are, since one address
     is often a proxy."""
     body_bytes_total_max: int = 256 * 1024 * 1024
+    """Bytes of request bodies in memory; past it 503."""
+    unsent_bytes_max: int = 128 * 1024 * 1024
+    """Bytes of answers and frames in memory that callers have not taken; past it 503."""
+    key_unsent_bytes_max: int = 64 * 1024 * 1024
+    """Those for one key; past it reads and batches are answered 429, and its streams get messages only as fast as they
+    are read. Half of all. A key that has none may have one answer of any size: a message of 4 MiB whose characters JSON
+    escapes has 24 MiB."""
+    address_unsent_bytes_max: int = 8 * 1024 * 1024
+    """Those for requests without a key from one address; past it 429."""
     connections_max: int = 10_000
     """Connections at once, streams included. At the limit, a connection that does nothing makes room for a new one."""
     connections_per_address_max: int = 5_000
@@ -159,6 +168,9 @@ _POSITIVE = (
     "waiting_queues_max",
     "key_waiting_queues_max",
     "key_tickets_max",
+    "unsent_bytes_max",
+    "key_unsent_bytes_max",
+    "address_unsent_bytes_max",
     "connections_max",
     "connections_per_address_max",
     "keep_alive_ms",

@@ -7,9 +7,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from services.gateway.addresses import address_group
 from services.gateway.auth.principal import NOBODY, Principal
 from services.gateway.errors import DUPLICATE, OVERLOADED, TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, ProblemError, invalid
-from services.gateway.limits import Slot
+from services.gateway.limits import Slot, Unsent
 from services.gateway.rates import Allowance, Rate
 from services.gateway.schemas.dense import VALUES_AT_ONCE_MAX, is_dense
 from services.gateway.schemas.reading import read_json
@@ -81,6 +82,7 @@ class Call:
         outcome: Of a send, what is to be said of it if it fails from here on; else None.
         rates: What its key and its address have left of their rates; empty where there are none.
         slot: Its place among the requests under way; None for probes and public routes.
+        unsent: Bytes of its answer that count with its caller; None while none do.
     """
 
     __slots__ = (
@@ -96,6 +98,7 @@ class Call:
         "request_id",
         "scope",
         "slot",
+        "unsent",
     )
 
     def __init__(self, scope: Scope, receive: Receive, headers: Mapping[bytes, bytes], budget: ByteBudget) -> None:
@@ -108,6 +111,7 @@ class Call:
         self.outcome: str | None = None
         self.rates: Sequence[tuple[Rate, Allowance]] = ()
         self.slot: Slot | None = None
+        self.unsent: Unsent | None = None
         self._receive = receive
         self._budget = budget
         self._taken = 0
@@ -206,9 +210,9 @@ class Call:
 
     @property
     def address(self) -> str:
-        """Return the caller's address, without its port."""
+        """Return the address that the caller counts for."""
         client = self.scope.get("client")
-        return "" if client is None else client[0]
+        return "" if client is None else address_group(client[0])
 
     @property
     def key_id(self) -> str:
@@ -219,6 +223,11 @@ class Call:
         """Return a block in which the request waits. Entering raises ProblemError (429, 503): too many wait already."""
         assert self.slot is not None, "probes and public routes wait for nothing"
         return self.slot.waiting()
+
+    def expect_answer(self, size: int) -> None:
+        """Count so many bytes of the answer before there is one. Raises ProblemError (429, 503): its key has too many."""
+        assert self.slot is not None, "probes and public routes change nothing"
+        self.unsent = self.slot.expect_answer(size)
 
     def close(self) -> None:
         """Give back its place, and the bytes that the body took."""

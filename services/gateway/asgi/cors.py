@@ -69,6 +69,18 @@ class Cors:
             answer.headers.append((b"access-control-allow-origin", allowed))
             answer.headers.append((b"access-control-expose-headers", EXPOSED.encode()))
 
+    def early_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+        """Return what a refusal needs that is given before the head is read: `headers` are those that came so far.
+
+        Where they do not name the origin yet, a page can read the refusal if all origins are let in or just one is.
+        """
+        known = dict(headers)
+        if b"origin" not in known and len(self._origins) == 1:
+            known[b"origin"] = next(iter(self._origins))
+        answer = Answer(0)
+        self.admit(answer, known)
+        return answer.headers
+
     def _allowed(self, headers: Mapping[bytes, bytes]) -> bytes | None:
         origin = headers.get(b"origin")
         if origin is None:

@@ -22,6 +22,7 @@ from services.gateway.errors import (
     ProblemError,
     invalid,
 )
+from services.gateway.limits import RESULT_BYTES
 from services.gateway.schemas.dense import (
     DENSE_BYTES_MIN,
     in_slices,
@@ -77,6 +78,8 @@ def send_routes(sending: SendMessages) -> list[Route]:
         sending.check_topic(topic)
         call.principal.require_publish(topic)
         items = await _read_many(call)
+        # Once messages are stored, the answer must be given, so there must be room for it.
+        call.expect_answer(len(items) * RESULT_BYTES)
         call.outcome = UNKNOWN
         try:
             results = await sending.send_many(topic, items, call.request_id)

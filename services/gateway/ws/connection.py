@@ -18,7 +18,7 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
 from gantry.runtime.tasks import TaskBag
 from gantry.runtime.telemetry import logger
-from services.gateway.errors import NOT_STORED, ProblemError, problem_of
+from services.gateway.errors import ProblemError, problem_of
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.quotas import Quota
 from services.gateway.ws.effects import (
@@ -27,7 +27,6 @@ from services.gateway.ws.effects import (
     TOO_SLOW,
     Close,
     Effect,
-    FrameId,
     Join,
     Leave,
     Publish,
@@ -38,6 +37,7 @@ from services.gateway.ws.effects import (
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.outbox import Outbox
 from services.gateway.ws.ports import Consumers, Keys, Membership, Publisher
+from services.gateway.ws.publishing import Publishing
 from services.gateway.ws.pulling import Pulling
 from services.gateway.ws.session import Session
 from services.gateway.ws.subscription import Subscription
@@ -76,6 +76,8 @@ class StreamConnection:
         publisher: Publisher,
         keys: Keys,
         waiting: Quota,
+        unsent: Quota,
+        taken: Callable[[], Awaitable[None]],
         key_id: str,
         limits: StreamLimits,
         metrics: GatewayMetrics,
@@ -90,14 +92,16 @@ class StreamConnection:
         self._send = send
         self._abort = abort
         self._consumers = consumers
-        self._publisher = publisher
         self._keys = keys
         self._key_id = key_id
         self._limits = limits
         self._metrics = metrics
         self._clock = clock
         self._tasks = TaskBag(f"stream.{session.name}", self._task_failed)
-        self._outbox = Outbox(self._write, monotonic_ms=clock.monotonic_ms, on_room=self._has_room)
+        self._unsent = unsent
+        self._outbox = Outbox(
+            self._write, taken=taken, count=self._count_unsent, monotonic_ms=clock.monotonic_ms, on_room=self._has_room
+        )
         self._memberships: dict[str, Membership] = {}
         self._pulling = Pulling(
             session,
@@ -109,9 +113,16 @@ class StreamConnection:
             clock=clock,
             rng=rng,
         )
-        self._publish_bytes = 0
-        self._publish_room = asyncio.Event()
-        self._publish_room.set()
+        self._publishing = Publishing(
+            session,
+            self._tasks,
+            publisher,
+            apply=self._apply,
+            unsent=unsent,
+            key_id=key_id,
+            limits=limits,
+            is_text=is_text,
+        )
         # Joining and leaving go one after the other, in the order of their frames.
         self._group_changes = asyncio.Lock()
         self._leaving: set[asyncio.Task[None]] = set()
@@ -160,8 +171,7 @@ class StreamConnection:
             self._leaving.add(leaving)
             leaving.add_done_callback(self._leaving.discard)
         elif isinstance(effect, Publish):
-            self._take_in(effect.size_bytes)
-            self._tasks.spawn(self._publish(effect))
+            self._publishing.begin(effect)
         elif isinstance(effect, Close):
             self.close_code, self._close_reason = effect.code, effect.reason
             if self._reader is not None:
@@ -169,6 +179,12 @@ class StreamConnection:
 
     def _has_room(self) -> None:
         self._apply(self.session.unblock(now_ms=self._clock.monotonic_ms()))
+
+    def _count_unsent(self, count: int) -> None:
+        if count > 0:
+            self._unsent.take_back(self._key_id, count)
+        elif count < 0:
+            self._unsent.give(self._key_id, -count)
 
     # Reading and writing
 
@@ -187,8 +203,9 @@ class StreamConnection:
                 await asyncio.sleep(0)
                 self._apply(session.go_on())
             # Who does not read its answers, or publishes faster than brokers take it, is not read either.
-            await self._outbox.wait_for_room()
-            await self._publish_room.wait()
+            while self._outbox.is_full or not self._publishing.has_room:
+                await self._outbox.wait_for_room()
+                await self._publishing.wait_for_room()
 
     async def _write_all(self) -> None:
         try:
@@ -289,33 +306,6 @@ class StreamConnection:
                 return self._memberships[subscription.name]
         return self._memberships[subscription.name]
 
-    # Publishing
-
-    def _take_in(self, size_bytes: int) -> None:
-        """Count bytes that publishes hold, or no longer hold where negative."""
-        self._publish_bytes += size_bytes
-        if self._publish_bytes > self._limits.publishes_pending_bytes_max:
-            self._publish_room.clear()
-        else:
-            self._publish_room.set()
-
-    async def _publish(self, publish: Publish) -> None:
-        frame_id: FrameId = publish.frame_id
-        session = self.session
-        try:
-            results = await self._publisher.publish(
-                publish.topic, publish.messages, session.name, binary=not self._is_text
-            )
-        except (ClientError, ProblemError, InvalidValueError) as error:
-            self._apply(session.publishes.failed(frame_id, problem_of(error, outcome=NOT_STORED)))
-            return
-        finally:
-            self._take_in(-publish.size_bytes)
-        counts = {"stored": 0, "not_stored": 0, "unknown": 0}
-        for result in results:
-            counts[result["outcome"]] += 1
-        self._apply(session.publishes.done(frame_id, results, counts))
-
     # Keeping
 
     async def _keep(self) -> None:
@@ -326,6 +316,9 @@ class StreamConnection:
             if self._outbox.stalled_ms() > self._limits.slow_consumer_ms:
                 self.close(TOO_SLOW, f"a frame was not taken within {self._limits.slow_consumer_ms} ms", retry=True)
                 return
+            if self.session.delivery.is_blocked and not self._outbox.is_full:
+                # The key had too much unsent, on other streams perhaps.
+                self._has_room()
             is_slow = self._outbox.is_full and self._outbox.take_written() < FAST_BYTES_PER_TICK
             self._apply(self.session.delivery.set_slow(is_slow))
             if now_ms - checked_at_ms >= KEY_CHECK_MS:
@@ -367,6 +360,8 @@ class StreamConnection:
                     await membership.leave()
         except TimeoutError:
             log.warning("groups were left without being told", session=self.session.name)
+        finally:
+            self._outbox.drop()
 
     def _task_failed(self, error: BaseException) -> None:
         log.error("a task of a stream failed", session=self.session.name, error=repr(error), exc_info=error)

@@ -15,7 +15,7 @@ dropped when another one's feed needs the room. Pure.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from services.gateway.ws.answers import Answers
@@ -48,14 +48,22 @@ class Delivery:
     """The bounds of one session.
 
     Attributes:
-        is_blocked: The connection has more to write than it should hold: nothing is sent or pulled meanwhile.
         is_slow: The client takes next to nothing.
         shared: The count of all streams together.
     """
 
-    def __init__(self, answers: Answers, subscriptions: Mapping[str, Subscription], shared: SharedBytes) -> None:
-        self.is_blocked = False
+    def __init__(
+        self,
+        answers: Answers,
+        subscriptions: Mapping[str, Subscription],
+        shared: SharedBytes,
+        *,
+        may_send: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """Make one; `may_send` says whether the client's key may have more that is not taken."""
         self.is_slow = False
+        self._may_send = may_send
+        self._is_blocked = False
         self._answers = answers
         self._subscriptions = subscriptions
         self.shared = shared
@@ -69,6 +77,16 @@ class Delivery:
         self._waiting: dict[Feed, Subscription] = {}
         # Brokers whose last pull failed. A pull there counts for nothing: it may hang, and others must not wait for it.
         self._failing: set[str] = set()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Say whether nothing is sent or pulled now; so it stays until `unblock`.
+
+        The connection has more to write than it should hold, or all those of its key have.
+        """
+        if not self._is_blocked and not self._may_send():
+            self._is_blocked = True
+        return self._is_blocked
 
     @property
     def held_bytes(self) -> int:
@@ -114,11 +132,11 @@ class Delivery:
 
     def block(self) -> None:
         """Hold messages back: there is more to write than the connection should hold."""
-        self.is_blocked = True
+        self._is_blocked = True
 
     def unblock(self, *, now_ms: int) -> list[Effect]:
         """Let messages go again."""
-        self.is_blocked = False
+        self._is_blocked = False
         self._unfinished = dict.fromkeys(self._subscriptions.values())
         return [*self.more(now_ms=now_ms), *self.wake_waiting()]
 

@@ -134,6 +134,7 @@ class StreamEndpoint:
             limits=self._limits,
             wall_ms=self._clock.now_ms,
             shared=self._shared,
+            may_send=lambda: self._quotas.unsent_bytes.has_room(principal.key_id),
         )
         connection = StreamConnection(
             session,
@@ -145,6 +146,8 @@ class StreamEndpoint:
             publisher=self._publisher,
             keys=self._keys,
             waiting=self._quotas.waiting_queues,
+            unsent=self._quotas.unsent_bytes,
+            taken=lambda: opening.wait_until_taken(receive),
             key_id=principal.key_id,
             limits=self._limits,
             metrics=self._metrics,

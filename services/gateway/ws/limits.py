@@ -18,6 +18,9 @@ class StreamLimits:
     publishes_pending_max: int = 256
     # Their frames stay in memory until they are answered. Above this no further frame is read.
     publishes_pending_bytes_max: int = 16 * MIB
+    # Answers that are due or written and not taken; a result has about 200 bytes and counts 512 until it is there. Four
+    # publishes of a thousand messages keep a broker busy.
+    publish_answers_bytes_max: int = 2 * MIB
     subscriptions_max: int = 32
     batch_max: int = 1_000
     credit_messages_max: int = 100_000

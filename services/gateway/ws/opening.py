@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from services.gateway.addresses import address_group
 from services.gateway.asgi.answer import problem_answer
 from services.gateway.asgi.call import Receive, Scope, Send
 from services.gateway.asgi.query import parse_query
@@ -38,9 +39,9 @@ def read_identity(scope: Scope) -> tuple[bytes | None, str | None]:
 
 
 def address_of(scope: Scope) -> str:
-    """Return the client's address without its port."""
+    """Return the address that the client counts for."""
     client = scope.get("client")
-    return client[0] if client else "unknown"
+    return address_group(client[0]) if client else "unknown"
 
 
 async def refuse(scope: Scope, send: Send, problem: ProblemError, request_id: str) -> None:
@@ -62,6 +63,17 @@ async def dismiss(send: Send, codec: Codec, name: str, problem: ProblemError) ->
     await send({"type": "websocket.send", **frame})
     code = _CLOSE_CODES[problem.status]
     await send({"type": "websocket.close", "code": code, "reason": problem.kind.name})
+
+
+async def wait_until_taken(receive: Receive) -> None:
+    """Wait until the socket has taken all but a little of what was written.
+
+    uvicorn's `send` waits before it writes and not behind it, so that nobody knows how long a frame stays with the
+    transport. Behind another server's, this does not wait.
+    """
+    writable = getattr(getattr(receive, "__self__", None), "writable", None)
+    if writable is not None:
+        await writable.wait()
 
 
 def abort(receive: Receive) -> None:

@@ -1,7 +1,7 @@
 """The outbox of a stream: frames wait here for the one task that writes them.
 
-Bounded by its high mark, above which the session holds messages back and the reader stops reading. A peer that does
-not take a frame for too long is found by `stalled_ms`: a time-out around every single send would cost more than the
+Bounded by its high mark, above which the session holds messages back and the reader stops reading. A frame counts until
+the socket has taken it: the transport keeps what it can't write. A peer that does not take a frame for too long is found by `stalled_ms`: a time-out around every single send would cost more than the
 send.
 """
 
@@ -24,22 +24,33 @@ class Outbox:
     """
 
     def __init__(
-        self, write: Callable[[bytes], Awaitable[None]], *, monotonic_ms: Callable[[], int], on_room: Callable[[], None]
+        self,
+        write: Callable[[bytes], Awaitable[None]],
+        *,
+        taken: Callable[[], Awaitable[None]],
+        count: Callable[[int], None],
+        monotonic_ms: Callable[[], int],
+        on_room: Callable[[], None],
     ) -> None:
         """Make one.
 
         Args:
             write: Writes one frame; waits while the socket takes no more.
+            taken: Waits until the socket has taken what was written.
+            count: Told how many bytes more, or fewer where negative, wait here.
             monotonic_ms: The clock.
             on_room: Called when the outbox was above its high mark and has come below the low one.
         """
         self._write = write
+        self._taken = taken
+        self._count = count
         self._monotonic_ms = monotonic_ms
         self._on_room = on_room
         self._frames: deque[bytes] = deque()
         self._bytes = 0
         self._written_bytes = 0
         self._is_full = False
+        self._is_dropped = False
         self._writing_since_ms: int | None = None
         self._news = asyncio.Event()
         self._room = asyncio.Event()
@@ -54,8 +65,11 @@ class Outbox:
 
     def put(self, frame: bytes) -> None:
         """Put a frame in."""
+        if self._is_dropped:
+            return
         self._frames.append(frame)
         self._bytes += len(frame)
+        self._count(len(frame))
         self._news.set()
         self._empty.clear()
         if self._bytes > HIGH_BYTES and not self._is_full:
@@ -80,16 +94,27 @@ class Outbox:
         """Wait until everything that was put in is written."""
         await self._empty.wait()
 
+    def drop(self) -> None:
+        """Forget everything; nothing is put in or written any more."""
+        self._is_dropped = True
+        self._frames.clear()
+        self._count(-self._bytes)
+        self._bytes = 0
+
     async def run(self) -> None:
         """Write frames for ever; what the write raises ends it."""
-        frames, write = self._frames, self._write
+        frames, write, taken = self._frames, self._write, self._taken
         turn_bytes = 0
         while True:
             while frames:
                 frame = frames.popleft()
                 self._writing_since_ms = self._monotonic_ms()
                 await write(frame)
+                await taken()
+                if self._is_dropped:
+                    return
                 self._bytes -= len(frame)
+                self._count(-len(frame))
                 self._written_bytes += len(frame)
                 turn_bytes += len(frame)
                 if self._is_full and self._bytes <= LOW_BYTES:

@@ -71,6 +71,7 @@ class Session:
         limits: StreamLimits,
         wall_ms: Callable[[], int],
         shared: SharedBytes,
+        may_send: Callable[[], bool] = lambda: True,
     ) -> None:
         self.name = name
         self.client_id = client_id
@@ -79,7 +80,7 @@ class Session:
         self.is_closed = False
         self._nonce = nonce
         self._answers = Answers(name, codec)
-        self.delivery = Delivery(self._answers, self.subscriptions, shared)
+        self.delivery = Delivery(self._answers, self.subscriptions, shared, may_send=may_send)
         self.publishes = Publishes(self._answers, rights, limits)
         self._codec = codec
         self._writer = writer

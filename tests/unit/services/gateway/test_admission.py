@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from services.gateway.admission import TURNED_AWAY_MAX, address_group
+from services.gateway.addresses import address_group
+from services.gateway.admission import TURNED_AWAY_MAX
 from tests.unit.services.gateway.wires import GET, House, Wire, echo, settle
 
 
@@ -57,6 +58,8 @@ async def test_one_address_leaves_room_to_others():
     assert not house.connect("10.0.0.2")[1].writes
     assert not any(wire.is_closing() for wire in crowd)
     assert house.metrics.refused_connections == {"address": 1}
+    quota = house.limits.connections
+    assert (quota.held_by("10.0.0.1"), quota.used, quota.refused_each) == (3, 4, 1)
 
 
 async def test_callers_who_are_turned_away_are_bounded_too():

@@ -72,7 +72,7 @@ class Peer:
         scope = {"method": method, "path": path, "raw_path": path.encode(), "query_string": b""}
         await self.front({"type": "http", "headers": [*headers, KEY], **scope}, never.wait, never.wait)
 
-    async def ask(self, method, path, *headers, body=(b"",), query=b"", key=True):
+    async def ask(self, method, path, *headers, body=(b"",), query=b"", key=True, address="192.0.2.1"):
         parts = [{"type": "http.request", "body": part, "more_body": True} for part in body]
         parts[-1]["more_body"] = False
         sent = []
@@ -90,6 +90,7 @@ class Peer:
             "raw_path": path.encode(),
             "query_string": query,
             "headers": [*headers, *([KEY] if key else [])],
+            "client": (address, 50_000),
         }
         await self.front(scope, receive, send)
         return Answered(sent) if sent else None
@@ -390,6 +391,13 @@ async def test_a_caller_sees_its_limits_and_what_it_has():
         "streams": {"max": 500, "used": 0, "all_max": 2_000},
         "waiting_queues": {"max": 8_192, "used": 0, "all_max": 32_768},
         "tickets": {"max": 500, "used": 0, "all_max": 10_000},
+        "unsent_bytes": {"max": 64 << 20, "used": 0, "all_max": 128 << 20},
+        "requests_per_s": {"max": None, "left": None},
+    }
+    assert shown["address"] == {
+        "streams": {"max": 1_000, "used": 0, "all_max": 2_000},
+        "connections": {"max": 5_000, "used": 0, "all_max": 10_000},
+        "unsent_bytes": {"max": 8 << 20, "used": 0, "all_max": 32 << 20},
         "requests_per_s": {"max": None, "left": None},
     }
     assert shown["request"]["bytes_max"] == REQUEST_BYTES_MAX
@@ -409,6 +417,13 @@ async def test_rates_are_told_with_every_answer_where_they_are_set():
     assert answer.headers[b"ratelimit"] == b'"address";r=0;t=1'
     assert (await peer.ask("GET", "/v1/probe")).status == 200
     assert b"ratelimit" not in (await peer.ask("GET", "/v1/probe")).headers
+
+
+async def test_a_64_of_ipv6_is_one_address_for_rates():
+    peer = limited(address_requests_per_s=2)
+    told = [(await peer.ask("GET", LIMITS, address=f"2001:db8::{number}")).status for number in range(3)]
+    assert told == [200, 200, 429]
+    assert (await peer.ask("GET", LIMITS, address="2001:db8:1::1")).status == 200
 
 
 async def test_without_rates_answers_say_nothing_of_them():

@@ -331,3 +331,57 @@ async def test_a_draining_server_ends_each_connection_with_its_next_answer():
         assert wire.writes[0].startswith(b"HTTP/1.1 200")
         assert b"\r\nconnection: close\r\n" in wire.writes[0]
         assert wire.is_closing()
+
+
+CONSOLE, OTHER = "https://console.example", "https://other.example"
+LONG_HEAD = b"GET /a HTTP/1.1\r\nhost: x\r\n%b\r\nx-long: " + b"y" * 70_000
+
+
+@pytest.mark.parametrize(
+    ("origins", "line", "allowed"),
+    [
+        ((CONSOLE, OTHER), b"origin: https://console.example", CONSOLE),
+        (("*",), b"origin: https://any.example", "*"),
+        ((CONSOLE, OTHER), b"origin: https://evil.example", None),
+        ((), b"origin: https://console.example", None),
+        # It has not come yet.
+        ((CONSOLE,), b"x: y", CONSOLE),
+        (("*",), b"x: y", "*"),
+        ((CONSOLE, OTHER), b"x: y", None),
+    ],
+)
+async def test_a_page_can_read_a_refusal_of_its_head(origins, line, allowed):
+    connection, wire = connect(echo, cors_origins=origins)
+    connection.data_received(LONG_HEAD % line)
+    head = wire.writes[0].partition(b"\r\n\r\n")[0]
+    assert head.startswith(b"HTTP/1.1 431")
+    expected = [] if allowed is None else [b"access-control-allow-origin: " + allowed.encode()]
+    assert [each for each in head.split(b"\r\n") if each.startswith(b"access-control-allow")] == expected
+    assert (b"access-control-expose-headers: " in head) == (allowed is not None)
+    assert (b"vary: Origin" in head) == (origins not in ((), ("*",)))
+
+
+async def test_a_page_can_read_that_there_are_too_many_connections():
+    house = House(echo, connections_max=1, cors_origins=(CONSOLE,))
+    busy, _ = house.connect()
+    busy.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n")
+    _, wire = house.connect()
+    assert wire.writes[0].startswith(b"HTTP/1.1 503")
+    assert b"access-control-allow-origin: https://console.example\r\n" in wire.writes[0]
+
+
+async def test_a_page_can_read_a_refusal_that_waits_for_the_answer_before_it():
+    may_answer = asyncio.Event()
+
+    async def later(scope: Any, receive: Any, send: Any) -> None:
+        await may_answer.wait()
+        await echo(scope, receive, send)
+
+    connection, wire = connect(later, cors_origins=(CONSOLE, OTHER))
+    connection.data_received(GET)
+    connection.data_received(LONG_HEAD % b"origin: https://other.example")
+    await settle()
+    may_answer.set()
+    await settle()
+    assert b"access-control-allow-origin: https://other.example\r\n" in wire.writes[-1]
+    assert wire.writes[-1].startswith(b"HTTP/1.1 431")

@@ -10,6 +10,7 @@ import uvicorn
 from services.gateway.admission import Admission
 from services.gateway.handshake import StreamProtocol
 from services.gateway.httpconnection import GuardedProtocol
+from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.server import GatewayServer, Sweeper
 from services.gateway.settings import GatewaySettings
@@ -28,11 +29,23 @@ class Wire(asyncio.Transport):
         self.is_ended = False
         self.is_aborted = False
         self.unsent_bytes = 0
+        self.takes = True
+        self.high_bytes = 0
+        self.connection: Any = None
         self.protocol: Any = None
         self._is_closed = False
 
     def write(self, data: Any) -> None:
         self.writes.append(bytes(data))
+        if not self.takes:
+            self.unsent_bytes += len(data)
+            if self.unsent_bytes > self.high_bytes:
+                self.connection.pause_writing()
+
+    def take_all(self) -> None:
+        """Take all that was written before."""
+        self.unsent_bytes = 0
+        self.connection.resume_writing()
 
     def write_eof(self) -> None:
         self.is_ended = True
@@ -48,6 +61,9 @@ class Wire(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self.unsent_bytes
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.high_bytes = 64 * 1024 if high is None else high
 
     def set_protocol(self, protocol: Any) -> None:
         self.protocol = protocol
@@ -76,7 +92,8 @@ class House:
     def __init__(self, app: Application, **settings: Any) -> None:
         self.metrics = GatewayMetrics()
         self.settings = GatewaySettings(**settings)
-        self.admission = Admission(self.settings, self.metrics)
+        self.limits = Limits(self.settings)
+        self.admission = Admission(self.limits, self.metrics, self.settings.cors_origins)
         stream = functools.partial(StreamProtocol, admission=self.admission)
         config = uvicorn.Config(app, ws=stream, lifespan="off", log_config=None)  # type: ignore[arg-type]
         config.load()
@@ -87,6 +104,7 @@ class House:
     def connect(self, host: str = "127.0.0.1") -> tuple[GuardedProtocol, Wire]:
         state = self.server.server_state
         connection, wire = GuardedProtocol(self.server.config, state, {}, admission=self.admission), Wire(host)
+        wire.connection = connection
         connection.connection_made(wire)
         return connection, wire
 

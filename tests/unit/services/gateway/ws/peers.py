@@ -85,13 +85,18 @@ class FakeConsumers:
 class FakePublisher:
     """Stores everything, slowly, but what goes to topic FULL."""
 
+    stored = 0
+
     async def publish(
         self, topic: str, messages: Sequence[msgspec.Raw], request_id: str, *, binary: bool
     ) -> Sequence[dict[str, Any]]:
         await asyncio.sleep(0.05)
         if topic == "FULL":
             raise ProblemError(UNKNOWN_TOPIC, "topic: 'FULL' does not exist")
-        return [{"outcome": "stored", "queue_offset": str(number)} for number, _ in enumerate(messages)]
+        self.stored += len(messages)
+        ids = {"message_id": "7F" * 16, "stored_id": "AB" * 16, "broker": "broker-a", "queue_id": 0}
+        stored = {"outcome": "stored", "status": "SEND_OK", **ids}
+        return [{**stored, "queue_offset": str(number)} for number, _ in enumerate(messages)]
 
 
 class Service:
@@ -113,11 +118,12 @@ class Service:
         self.tickets = Tickets(self.keys, self.quotas.tickets, clock=clock)
         self.metrics = GatewayMetrics()
         self.consumers = FakeConsumers(messages=messages, queues=queues)
+        self.publisher = FakePublisher()
         self.endpoint = StreamEndpoint(
             keys=self.keys,
             tickets=self.tickets,
             consumers=self.consumers,
-            publisher=FakePublisher(),
+            publisher=self.publisher,
             metrics=self.metrics,
             clock=clock,
             rng=Rng(1),

@@ -96,6 +96,15 @@ async def test_a_ticket_past_the_limits_is_told_goodbye(limit: str) -> None:
     await first.hang_up()
 
 
+async def test_a_64_of_ipv6_is_one_address_for_streams() -> None:
+    service = Service(settings=GatewaySettings(address_streams_max=2))
+    peers = [await Peer(service, address=f"2001:db8::{number}").welcomed() for number in (1, 2)]
+    assert (await refusal(Peer(service, key=THIRD_KEY, address="2001:db8::3")))[0] == 429
+    peers.append(await Peer(service, key=THIRD_KEY, address="2001:db8:0:1::1").welcomed())
+    for peer in peers:
+        await peer.hang_up()
+
+
 async def test_a_ticket_opens_one_stream() -> None:
     service = Service()
     ticket = service.tickets.give(service.keys.authenticate(f"Bearer {KEY}")).ticket.encode()
@@ -273,6 +282,108 @@ async def test_who_publishes_faster_than_it_goes_on_is_read_no_more() -> None:
     assert peer.waiting == 4
     assert [(await peer.frame())["id"] for _ in range(5)] == [0, 1, 2, 3, 4]
     await peer.hang_up()
+
+
+async def test_who_never_reads_its_answers_is_read_no_more_and_then_closed() -> None:
+    """256 publishes of 1,000 messages once left 50 MiB of answers."""
+    service = Service(slow_consumer_ms=5_000)
+    peer = await Peer(service).welcomed()
+    (connection,) = service.endpoint._connections
+    peer.is_reading.clear()
+    for number in range(256):
+        peer.say(type="publish", id=number, topic="T", messages=[{"body": "a"}] * 1_000)
+    await asyncio.sleep(2)
+    assert 3_000 <= service.publisher.stored <= 20_000
+    assert peer.waiting > 200
+    assert connection._outbox._bytes <= 4 * 1024 * 1024
+    assert service.quotas.unsent_bytes.used == service.quotas.unsent_bytes.held_by("key-1") == connection._outbox._bytes
+    await peer.task
+    assert 5 <= asyncio.get_running_loop().time() < 15
+    assert peer.transport.is_aborted
+    assert service.quotas.unsent_bytes.used == 0
+
+
+async def test_every_publish_is_answered_to_who_reads_late() -> None:
+    service = Service()
+    peer = await Peer(service).welcomed()
+    peer.is_reading.clear()
+    for number in range(64):
+        peer.say(type="publish", id=number, topic="T", messages=[{"body": "a"}] * 1_000)
+    await asyncio.sleep(2)
+    assert peer.waiting > 40
+    peer.is_reading.set()
+    assert sorted([(await peer.frame())["id"] for _ in range(64)]) == list(range(64))
+    assert service.publisher.stored == 64_000
+    await peer.hang_up()
+    assert service.quotas.unsent_bytes.used == 0
+
+
+async def test_a_stream_that_ends_amid_publishes_counts_nothing_any_more() -> None:
+    service = Service()
+    peer = await Peer(service).welcomed()
+    for number in range(3):
+        peer.say(type="publish", id=number, topic="T", messages=[{"body": "a"}] * 10)
+    await peer.hang_up()
+    assert service.quotas.unsent_bytes.used == 0
+
+
+async def test_answers_on_all_streams_of_a_key_are_bounded_and_a_neighbour_notices_nothing() -> None:
+    share = 3 * 1024 * 1024
+    service = Service(settings=GatewaySettings(key_unsent_bytes_max=share))
+    peers = [await Peer(service).welcomed() for _ in range(20)]
+    for peer in peers:
+        peer.is_reading.clear()
+        for number in range(10):
+            peer.say(type="publish", id=number, topic="T", messages=[{"body": "a"}] * 1_000)
+    await asyncio.sleep(2)
+    quota = service.quotas.unsent_bytes
+    assert quota.held_by("key-1") <= share + 64 * 1024
+    assert quota.refused_each > 0
+    neighbour = await Peer(service, key=THIRD_KEY).welcomed()
+    neighbour.say(type="publish", id=1, topic="T", messages=[{"body": "a"}] * 1_000)
+    assert (await neighbour.frame())["stored"] == 1_000
+    peers[-1].is_reading.set()
+    answers = [await peers[-1].frame() for _ in range(10)]
+    refused = [answer["problem"] for answer in answers if answer["type"] == "error"]
+    assert refused
+    for problem in refused:
+        assert (problem["status"], problem["outcome"], problem["retryable"]) == (429, "not_stored", True)
+    told = sum(answer.get("stored", 0) for answer in answers)
+    assert told == 1_000 * (10 - len(refused))
+    for peer in [*peers, neighbour]:
+        peer.is_reading.set()
+        await peer.hang_up()
+    assert quota.used == 0
+
+
+async def test_messages_to_streams_of_one_key_stop_at_its_share_and_go_on() -> None:
+    share = 200 * 1024
+    service = Service(messages=2_000, settings=GatewaySettings(key_unsent_bytes_max=share), slow_consumer_ms=10**6)
+    slow = [await Peer(service).welcomed() for _ in range(10)]
+    credit = {"messages": 100_000, "bytes": 10**9}
+    for number, peer in enumerate(slow):
+        peer.is_reading.clear()
+        peer.say(type="subscribe", group=f"G{number}", topic="T", credit=credit)
+    await asyncio.sleep(5)
+    quota = service.quotas.unsent_bytes
+    assert share <= quota.used <= share + 64 * 1024
+    neighbour = await Peer(service, key=THIRD_KEY).welcomed()
+    began_s = asyncio.get_running_loop().time()
+    neighbour.say(type="subscribe", group="N", topic="T", credit=credit)
+    await take_all(neighbour, 2_000)
+    assert asyncio.get_running_loop().time() - began_s < 1
+    for peer in slow:
+        peer.is_reading.set()
+    for peer in slow:
+        await take_all(peer, 2_000)
+    for peer in [*slow, neighbour]:
+        await peer.hang_up()
+    assert quota.used == 0
+
+
+async def take_all(peer: Peer, count: int) -> None:
+    while count > 0:
+        count -= len((await peer.frames_until("messages"))[-1]["messages"])
 
 
 async def test_messages_are_counted() -> None:

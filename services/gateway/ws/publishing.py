@@ -1,0 +1,106 @@
+"""The publishes of a stream on their way: each is a task, and what they and their answers hold has a bound.
+
+Once a message is stored, its result must be told. So room for the answer is taken before anything is sent: of the key
+(`unsent_bytes`, past which a publish is refused and nothing of it stored), and of the stream, past which it is read no
+more until answers are out.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from gantry.client.errors import ClientError
+from gantry.model.errors import InvalidValueError
+from gantry.runtime.tasks import TaskBag
+from services.gateway.errors import NOT_STORED, ProblemError, problem_of
+from services.gateway.limits import RESULT_BYTES
+from services.gateway.quotas import Quota
+from services.gateway.ws.effects import Effect, Publish
+from services.gateway.ws.limits import StreamLimits
+from services.gateway.ws.ports import Publisher
+from services.gateway.ws.session import Session
+
+
+class Publishing:
+    """The publishes of one stream.
+
+    Concurrency: one event loop.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        tasks: TaskBag,
+        publisher: Publisher,
+        *,
+        apply: Callable[[Iterable[Effect]], None],
+        unsent: Quota,
+        key_id: str,
+        limits: StreamLimits,
+        is_text: bool,
+    ) -> None:
+        self._session = session
+        self._tasks = tasks
+        self._publisher = publisher
+        self._apply = apply
+        self._unsent = unsent
+        self._key_id = key_id
+        self._limits = limits
+        self._is_text = is_text
+        self._frame_bytes = 0
+        self._answer_bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    @property
+    def has_room(self) -> bool:
+        """Say whether one more may be read."""
+        return self._room.is_set()
+
+    async def wait_for_room(self) -> None:
+        """Wait until one more may be read."""
+        await self._room.wait()
+
+    def begin(self, publish: Publish) -> None:
+        """Send what is published, or answer that there is no room for the answer."""
+        answer_bytes = len(publish.messages) * RESULT_BYTES
+        try:
+            self._unsent.take(self._key_id, answer_bytes)
+        except ProblemError as problem:
+            problem.outcome = NOT_STORED
+            self._apply(self._session.publishes.failed(publish.frame_id, problem))
+            return
+        self._hold(publish.size_bytes, answer_bytes)
+
+        def let_go(_: object) -> None:
+            # Of a task that was cancelled before it began, too. The frame with the answer counts by itself.
+            self._unsent.give(self._key_id, answer_bytes)
+            self._hold(-publish.size_bytes, -answer_bytes)
+
+        self._tasks.spawn(self._publish(publish)).add_done_callback(let_go)
+
+    def _hold(self, frame_bytes: int, answer_bytes: int) -> None:
+        """Count bytes that publishes and their answers hold, or no longer hold where negative."""
+        limits = self._limits
+        self._frame_bytes += frame_bytes
+        self._answer_bytes += answer_bytes
+        if (
+            self._frame_bytes > limits.publishes_pending_bytes_max
+            or self._answer_bytes > limits.publish_answers_bytes_max
+        ):
+            self._room.clear()
+        else:
+            self._room.set()
+
+    async def _publish(self, publish: Publish) -> None:
+        publishes = self._session.publishes
+        try:
+            results = await self._publisher.publish(
+                publish.topic, publish.messages, self._session.name, binary=not self._is_text
+            )
+        except (ClientError, ProblemError, InvalidValueError) as error:
+            self._apply(publishes.failed(publish.frame_id, problem_of(error, outcome=NOT_STORED)))
+            return
+        counts = {"stored": 0, "not_stored": 0, "unknown": 0}
+        for result in results:
+            counts[result["outcome"]] += 1
+        self._apply(publishes.done(publish.frame_id, results, counts))
