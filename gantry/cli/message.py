@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gantry.cli.outcome import EXIT_FAILED, fail
+from gantry.cli.outcome import EXIT_FAILED, fail, warn
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
 from gantry.cli.shown import cell, print_facts, print_json, print_table
 from gantry.cli.tail import QueueFollower, follow
@@ -129,20 +129,29 @@ def tail(
     """
     remote = connect(data, url, key)
     found = remote.call("GET", f"/v1/topics/{segment(topic)}/queues")["items"]
+    chosen = [
+        item
+        for item in found
+        # What is not known to be closed to readers may be open.
+        if item["read"] is not False
+        and (broker is None or item["broker"] == broker)
+        and (queue is None or item["queue_id"] == queue)
+    ]
+    unknown = sorted({item["broker"] for item in chosen if item["max_offset"] is None})
+    if unknown:
+        warn(f"not followed, since they can't be asked just now: queues of {', '.join(unknown)}")
     followers = [
         QueueFollower(
             remote=remote,
             topic=topic,
             broker=item["broker"],
             queue_id=item["queue_id"],
-            offset=str(item["min_offset" if from_start else "max_offset"] or 0),
+            offset=item["min_offset" if from_start else "max_offset"],
             expression=filter_,
             until_end=until_end,
         )
-        for item in found
-        if item["read"]
-        and (broker is None or item["broker"] == broker)
-        and (queue is None or item["queue_id"] == queue)
+        for item in chosen
+        if item["max_offset"] is not None
     ]
     if not followers:
         fail(f"topic {topic} has no such queue to read")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gantry.cli.outcome import EXIT_FAILED
+from gantry.cli.outcome import EXIT_FAILED, fail
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, Remote, UrlOption, connect, segment
 from gantry.cli.shown import print_json, print_table
 
@@ -86,10 +86,11 @@ def set_offsets(
 
 
 def _where(remote: Remote, topic: str, queue: dict[str, Any], to: str) -> str:
-    if to == "earliest":
-        return str(queue["min_offset"] or 0)
-    if to == "latest":
-        return str(queue["max_offset"] or 0)
+    if to in ("earliest", "latest"):
+        offset = queue["min_offset" if to == "earliest" else "max_offset"]
+        if offset is None:
+            fail(f"nothing was set: the offsets of {queue['broker']} are not known, since it can't be asked just now")
+        return str(offset)
     if to.isdecimal():
         return str(int(to))
     path = f"/v1/topics/{segment(topic)}/queues/{segment(queue['broker'])}/{queue['queue_id']}/offsets"

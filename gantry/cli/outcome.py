@@ -7,7 +7,12 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 
 
+def warn(message: str) -> None:
+    """Say something in one line beside the result, and go on."""
+    print(f"gantry: {' '.join(message.split())}", file=sys.stderr)
+
+
 def fail(message: str) -> NoReturn:
     """Say why not, in one line, and end the command."""
-    print(f"gantry: {' '.join(message.split())}", file=sys.stderr)
+    warn(message)
     raise SystemExit(EXIT_FAILED)

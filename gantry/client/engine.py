@@ -222,6 +222,10 @@ class ClientEngine:
         """Return the broker sets that routes, of whatever age, and declarations name for a topic."""
         return self.routes.cache.homes(topic)
 
+    def known_write_queues(self, topic: str) -> Mapping[str, int]:
+        """Return the write queues of a topic on each of the sets that `known_homes` names."""
+        return self.routes.cache.write_queue_nums(topic)
+
     def forget_topic(self, topic: str) -> None:
         """Forget a topic that was deleted."""
         self.routes.cache.forget(topic)

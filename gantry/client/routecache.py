@@ -136,9 +136,12 @@ class RouteCache:
 
     def homes(self, topic: str) -> frozenset[str]:
         """Return the broker sets that hold a topic as far as is known, or should hold it, whether they are up or not."""
+        return frozenset(self.write_queue_nums(topic))
+
+    def write_queue_nums(self, topic: str) -> dict[str, int]:
+        """Return the write queues of a topic on each of its `homes`."""
         entry = self._entries.get(topic)
-        known = () if entry is None else entry.write_queue_nums
-        return frozenset(known) | frozenset(self._declared.get(topic, ()))
+        return {**self._declared.get(topic, {}), **({} if entry is None else entry.write_queue_nums)}
 
     def forget(self, topic: str) -> None:
         """Forget all of a topic: it was deleted."""

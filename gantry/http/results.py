@@ -106,14 +106,14 @@ class FoundMessages(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """One queue of a topic; offsets are None where its broker can't be asked."""
+    """One queue of a topic; what is not known is None, as it is where its broker can't be asked."""
 
     broker: str
     queue_id: int
     min_offset: int | None
     max_offset: int | None
-    read: bool
-    write: bool
+    read: bool | None
+    write: bool | None
     last_stored_at: str | None
 
 

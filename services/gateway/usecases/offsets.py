@@ -80,7 +80,9 @@ class GroupOffsets:
         """Return the group's offsets in all queues of a topic, committed or not. Raises ProblemError."""
         route = await self._reader.route(topic)
         sets = sorted({data.broker_name for data in route.queue_datas})
-        asked = await self._reader.queue_states(topic, sets, group)
+        asked, away = await asyncio.gather(
+            self._reader.queue_states(topic, sets, group), self._reader.away(topic, sets)
+        )
         items: list[dict[str, Any]] = []
         for data in sorted(route.queue_datas, key=lambda data: data.broker_name):
             states = asked.answers.get(data.broker_name)
@@ -93,6 +95,8 @@ class GroupOffsets:
                     for state in states
                     if state.readable or state.committed_offset is not None
                 ]
+        for broker in sorted(away):
+            items += [_view(topic, broker, queue_id, None) for queue_id in range(away[broker].count)]
         return items
 
     async def of_group(self, group: str) -> list[dict[str, Any]]:
@@ -121,7 +125,7 @@ class GroupOffsets:
                 item
                 for item in found
                 # What one that could not be asked has is not known, and shown as that.
-                if item["broker"] in asked.failures or (item["broker"], item["queue_id"]) in topics[topic]
+                if item["broker"] not in asked.heard or (item["broker"], item["queue_id"]) in topics[topic]
             ]
         return items
 

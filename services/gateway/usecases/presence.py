@@ -19,7 +19,7 @@ import asyncio
 import enum
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final, Generic
+from typing import Any, Final, Generic
 
 from gantry.client.engine import ClientEngine
 from services.gateway.db.models import ConfigState
@@ -142,6 +142,14 @@ class Presence(Generic[Present]):
             away = row is not None and broker in row.observed and self._kind.read_settings(row.config).is_for(broker)
         if away:
             raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} is not registered just now", field="broker")
+
+    async def observed_homes(self, name: str) -> dict[str, dict[str, Any]]:
+        """Return what each broker that should hold the name was last seen to hold; nothing while Postgres is away."""
+        _, row = await self.find_row(name)
+        if row is None:
+            return {}
+        wanted = self._kind.read_settings(row.config)
+        return {broker: held for broker, held in row.observed.items() if wanted.is_for(broker)}
 
     async def require_all_homes(self) -> None:
         """Raise ProblemError (503) where a broker that holds something is one that nobody names now.

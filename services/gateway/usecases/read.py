@@ -1,6 +1,7 @@
 """Reading queues without consuming: messages from an offset, the queues of a topic, the offset of a moment."""
 
-from collections.abc import AsyncIterator, Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -47,6 +48,20 @@ class Caller(Protocol):
     def waiting(self) -> AbstractContextManager[None]:
         """Return a block in which the request waits. Entering raises ProblemError (429, 503): too many wait already."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class AwayQueues:
+    """The queues of a broker that is away, as they were last seen; None for what nobody remembers."""
+
+    read_queues: int | None
+    write_queues: int
+    perm: str | None = None
+
+    @property
+    def count(self) -> int:
+        """Return how many queues there are at least."""
+        return max(self.read_queues or 0, self.write_queues)
 
 
 @dataclass(slots=True)
@@ -136,10 +151,13 @@ class QueueReader:
         """List a topic's queues with their offsets. Raises ProblemError."""
         route = await self.route(topic)
         counts = {data.broker_name: data for data in route.queue_datas}
-        asked = await self.queue_states(topic, list(counts))
+        asked, away = await asyncio.gather(self.queue_states(topic, list(counts)), self.away(topic, counts))
         items: list[dict[str, Any]] = []
-        for broker in sorted(counts):
-            data = counts[broker]
+        for broker in sorted({*counts, *away}):
+            data = counts.get(broker)
+            if data is None:
+                items += [_unknown_view(broker, queue_id, away[broker]) for queue_id in range(away[broker].count)]
+                continue
             states = asked.answers.get(broker)
             known = {state.queue_id: state for state in states} if states is not None else {}
             queue_ids = sorted(known) or range(max(data.read_queue_nums, data.write_queue_nums))
@@ -157,6 +175,18 @@ class QueueReader:
                     }
                 )
         return {"items": items, "next_cursor": None}
+
+    async def away(self, topic: str, named: Collection[str]) -> dict[str, AwayQueues]:
+        """Return the queues of a topic on the brokers that hold it and that its route, with `named`, does not name.
+
+        Name servers forget a broker that is away, and what it holds is still there.
+        """
+        write_queues = self._engine.known_write_queues(topic)
+        away = {broker: AwayQueues(None, count) for broker, count in write_queues.items() if broker not in named}
+        for broker, held in (await self._topics.observed_homes(topic)).items():
+            if broker not in named:
+                away[broker] = AwayQueues(held["read_queues"], held["write_queues"], held["perm"])
+        return away
 
     async def find_offset(self, queue: MessageQueue, at_ms: int, boundary: str) -> str:
         """Return the offset of a moment. Raises ProblemError, ClientError."""
@@ -286,6 +316,19 @@ def read_records(body: memoryview, queue: MessageQueue, offset: int, next_offset
 def damaged_view(message: StoredMessage, reason: str) -> dict[str, Any]:
     """Return what can be said of a record that is not shown."""
     return {"queue_offset": message.queue_offset, "stored_id": message.stored_id, "reason": reason}
+
+
+def _unknown_view(broker: str, queue_id: int, away: AwayQueues) -> dict[str, Any]:
+    perm, read_queues = away.perm, away.read_queues
+    return {
+        "broker": broker,
+        "queue_id": queue_id,
+        "min_offset": None,
+        "max_offset": None,
+        "read": None if perm is None or read_queues is None else "r" in perm and queue_id < read_queues,
+        "write": None if perm is None else "w" in perm and queue_id < away.write_queues,
+        "last_stored_at": None,
+    }
 
 
 def _each_record(body: memoryview) -> Iterator[StoredMessage]:

@@ -154,6 +154,19 @@ def test_tail_stops_where_it_was_told(queues: Answers, gantry: Gantry) -> None:
     assert gantry("message", "tail", "T", "--broker", "none").exit_code == 1
 
 
+AWAY = {"broker": "broker-b", "queue_id": 0, "min_offset": None, "max_offset": None, "read": None, "write": None,
+        "last_stored_at": None}  # fmt: skip
+
+
+def test_tail_says_which_queues_it_can_not_follow(queues: Answers, gantry: Gantry) -> None:
+    """It once began with offset 0 where the end of a queue was not known."""
+    queues.by_call["GET /v1/topics/T/queues"]["items"].append(AWAY)
+    done = gantry("message", "tail", "T", "--from-start", "--limit", "2", "--queue", "0")
+    assert [line.rpartition("  ")[2] for line in done.stdout.splitlines()] == ["a0", "a1"]
+    assert "broker-b" in done.stderr
+    assert gantry("message", "tail", "T", "--broker", "broker-b").exit_code == 1
+
+
 def test_tail_ends_when_the_gateway_refuses(queues: Answers, gantry: Gantry) -> None:
     queues.by_call["GET /v1/topics/T/queues/broker-a/1/messages"] = problem(403, "No right", "topic: T")
     done = gantry("message", "tail", "T", "--queue", "1")

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.unit.gantry.cli.conftest import Answers, problem
 
@@ -150,6 +151,17 @@ def test_offsets_are_set_where_the_options_say(answers: Answers, gantry: Gantry)
     assert went("--to", "0042", "--broker", "broker-a") == [(0, "42"), (1, "42")]
     assert went("--to", "2026-11-21T09:30:00Z", "--queue", "1") == [(1, "7")]
     assert gantry("offset", "set", "g", "T", "--to", "1", "--queue", "9").exit_code == 2
+
+
+@pytest.mark.parametrize("to", ["earliest", "latest"])
+def test_no_offset_is_set_where_one_is_not_known(answers: Answers, gantry: Gantry, to: str) -> None:
+    """The offset was set to 0 where the broker could not be asked for the end of its queue."""
+    unknown = {**QUEUES[0], "broker": "broker-b", "min_offset": None, "max_offset": None}
+    answers.by_call["GET /v1/topics/T/queues"] = {"items": [*QUEUES, unknown], "next_cursor": None}
+    done = gantry("offset", "set", "g", "T", "--to", to)
+    assert done.exit_code == 1
+    assert "broker-b" in done.stderr
+    assert [request.method for request in answers.asked] == ["GET"]
 
 
 def test_a_refused_offset_ends_with_1(answers: Answers, gantry: Gantry) -> None:

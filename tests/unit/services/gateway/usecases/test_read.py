@@ -8,12 +8,14 @@ import pytest
 from gantry.model.address import Address
 from gantry.model.message import CrcState, MessageQueue, StoredMessage
 from gantry.model.record import encode_message
+from gantry.remoting.bodies.queuestates import QueueState, QueueStates
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from services.gateway.errors import TOO_MANY, ProblemError
 from services.gateway.usecases import arrivals
+from services.gateway.usecases.offsets import GroupOffsets
 from services.gateway.usecases.read import read_records
-from tests.support.scriptedpeer import Deed, in_turn, refuse
+from tests.support.scriptedpeer import Deed, in_turn, ok, refuse
 
 QUEUE = MessageQueue("T", "a", 0)
 HOST = Address("127.0.0.1", 10911)
@@ -244,3 +246,51 @@ async def test_brokers_that_refuse_are_problems(reader, answers):
     answers(refuse(ResponseCode.NO_PERMISSION))
     with pytest.raises(Exception, match="NO_PERMISSION"):
         await read(reader)
+
+
+def states(broker: str):
+    queues = [QueueState(queue_id=number, max_offset=5, committed_offset=3) for number in range(2)]
+    return lambda request: ok(request, body=QueueStates(broker_name=broker, queues=queues).encode())
+
+
+@pytest.fixture
+async def two_brokers(cluster, transport, reader):
+    """A topic on two brokers, of which name servers forget one after its queues were seen."""
+    cluster.topic("T", "a", "b")
+    for broker in "ab":
+        transport.at(f"{broker}:10911", {RequestCode.GANTRY_QUEUE_STATES: states(broker)})
+    listed = (await reader.queues("T"))["items"]
+    assert [(item["broker"], item["max_offset"]) for item in listed] == [("a", "5")] * 2 + [("b", "5")] * 2
+    cluster.topic("T", "a")
+    del cluster.registered["b"]
+    await asyncio.sleep(300)
+    await reader.route("T", refresh=True)
+
+
+async def test_queues_of_a_broker_that_is_away_are_not_left_out(reader, two_brokers):
+    items = (await reader.queues("T"))["items"]
+    shown = [(item["broker"], item["queue_id"], item["max_offset"], item["read"]) for item in items]
+    assert shown == [("a", 0, "5", True), ("a", 1, "5", True), ("b", 0, None, None), ("b", 1, None, None)]
+
+
+async def test_what_postgres_remembers_of_a_broker_that_is_away_is_shown(reader, two_brokers, topics, monkeypatch):
+    async def observed_homes(name):
+        held = {"read_queues": 3, "write_queues": 2, "perm": "rw", "order": False}
+        return {"a": held, "b": held, "c": {**held, "perm": "r"}}
+
+    monkeypatch.setattr(topics, "observed_homes", observed_homes)
+    items = [item for item in (await reader.queues("T"))["items"] if item["broker"] != "a"]
+    shown = [(item["broker"], item["queue_id"], item["read"], item["write"]) for item in items]
+    assert shown == [
+        ("b", 0, True, True), ("b", 1, True, True), ("b", 2, True, False),
+        ("c", 0, True, False), ("c", 1, True, False), ("c", 2, True, False),
+    ]  # fmt: skip
+    assert {item["max_offset"] for item in items} == {None}
+
+
+async def test_a_groups_offsets_of_a_broker_that_is_away_are_not_left_out(reader, two_brokers, engine, brokers):
+    offsets = GroupOffsets(engine, brokers, reader, None, None)
+    found = await offsets.of_topic("G", "T")
+    assert [(item["broker"], item["committed_offset"]) for item in found] == [
+        ("a", "3"), ("a", "3"), ("b", None), ("b", None),
+    ]  # fmt: skip
