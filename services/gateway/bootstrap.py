@@ -26,6 +26,7 @@ from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.settings import GatewaySettings
 from services.gateway.usecases.audit import Audit
+from services.gateway.usecases.audittidy import AuditTidy
 from services.gateway.usecases.brokers import Brokers
 from services.gateway.usecases.cluster import Cluster
 from services.gateway.usecases.configs import Configs
@@ -81,6 +82,7 @@ class Dependencies:
     cluster: Cluster
     key_admin: Keys
     audit: Audit
+    audit_tidy: AuditTidy
     reports: Reports
     reconciler: Reconciler
     mirror: Mirror
@@ -99,6 +101,7 @@ class Dependencies:
             "reconciler": self.reconciler.run(),
             "mirror": self.mirror.run(),
             "sampler": self.sampler.run(),
+            "audit_tidy": self.audit_tidy.run(),
             "engine": self.engine.wait_for_failure(),
         }
 
@@ -172,6 +175,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         cluster=Cluster(engine, brokers, metadata),
         key_admin=Keys(metadata, keys, key_store),
         audit=Audit(metadata),
+        audit_tidy=AuditTidy(metadata, metrics, clock=clock, keep_days=settings.audit_keep_days),
         reports=Reports(metadata),
         reconciler=Reconciler(reconcilers, metadata, metrics, interval_ms=settings.reconcile_interval_ms),
         mirror=Mirror(consumers, group_kind, brokers, metadata, metrics, interval_ms=settings.mirror_interval_ms),

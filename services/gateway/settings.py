@@ -99,6 +99,8 @@ class GatewaySettings:
     """How often the offsets of all groups are sampled, so that lag has a history; 0: never."""
     sample_keep_days: int = 90
     """How long samples are kept."""
+    audit_keep_days: int = 90
+    """How long rows of the audit trail are kept; 0: for ever. Of a topic or a group the last row stays."""
     broker_timeout_ms: int = 3_000
     """For one question to a broker in an admin call."""
     access_log: bool = False
@@ -135,8 +137,10 @@ class GatewaySettings:
             raise ValueError(
                 f"sample_interval_ms: {self.sample_interval_ms} is neither 0 nor within {_SAMPLE_MS_MIN} and {_SAMPLE_MS_MAX}"
             )
-        if not 1 <= self.sample_keep_days <= _SAMPLE_DAYS_MAX:
-            raise ValueError(f"sample_keep_days: {self.sample_keep_days} is not within 1 and {_SAMPLE_DAYS_MAX}")
+        if not 1 <= self.sample_keep_days <= _KEEP_DAYS_MAX:
+            raise ValueError(f"sample_keep_days: {self.sample_keep_days} is not within 1 and {_KEEP_DAYS_MAX}")
+        if not 0 <= self.audit_keep_days <= _KEEP_DAYS_MAX:
+            raise ValueError(f"audit_keep_days: {self.audit_keep_days} is not within 0 and {_KEEP_DAYS_MAX}")
         # 20 s of polling and a hanging Postgres still end within the 30 s that are promised.
         if self.key_poll_interval_ms > _KEY_POLL_MS_MAX:
             raise ValueError(f"key_poll_interval_ms: {self.key_poll_interval_ms} is above {_KEY_POLL_MS_MAX}")
@@ -154,7 +158,7 @@ _KEY_POLL_MS_MAX = 20_000
 _SAMPLE_MS_MIN = 100
 # Readers look five minutes back for the last row of what does not change (usecases/sampling.py).
 _SAMPLE_MS_MAX = 45_000
-_SAMPLE_DAYS_MAX = 3_650
+_KEEP_DAYS_MAX = 3_650
 _POSITIVE = (
     "send_timeout_ms",
     "wait_ms_max",

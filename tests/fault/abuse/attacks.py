@@ -245,10 +245,11 @@ async def long_polls(attack: Attack) -> None:
 async def readers_that_take_nothing(attack: Attack) -> None:
     """Ask for much and never read the answers."""
     target = attack.target
-    path = f"/v1/topics/{TOPIC}/queues/{target.broker}/0/messages?offset=0&limit=32"
+    # What was sent before may be small.
+    path = f"/v1/topics/{TOPIC}/queues/{target.broker}/0/messages?offset={target.offset_end}&limit=32"
     request = target.head(f"GET {path}")
     async with asyncio.TaskGroup() as group:
-        group.create_task(attack.repeat(lambda: message(target, 3 * MIB, queue=0), pause_s=2.0))
+        group.create_task(attack.repeat(lambda: message(target, 6 * MIB, queue=0), pause_s=2.0))
         group.create_task(attack.many(200, lambda: attack.send_and_hold(request * 20, reads=False)))
 
 
@@ -273,6 +274,24 @@ async def streams_that_take_nothing(attack: Attack) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(attack.repeat(lambda: message(target, MIB, queue=None), pause_s=0.5))
         group.create_task(attack.many(50, one))
+
+
+async def publishers_that_read_nothing(attack: Attack) -> None:
+    """Publish batches of a thousand messages on streams, and never read the answers."""
+    publish = {"type": "publish", "id": 1, "topic": TOPIC, "messages": [{"body": ""}] * 1_000}
+
+    async def one() -> None:
+        try:
+            async with attack.stream() as stream:
+                stream.transport.pause_reading()
+                for _ in range(256):
+                    await stream.send(json.dumps(publish))
+                await asyncio.sleep(120)
+        except (OSError, WebSocketException, TimeoutError) as error:
+            attack.answers[f"stream: {type(error).__name__}"] += 1
+            await asyncio.sleep(1)
+
+    await attack.many(10, one)
 
 
 async def bodies_that_never_come(attack: Attack) -> None:
@@ -402,6 +421,7 @@ ATTACKS: Final[dict[str, Callable[[Attack], Awaitable[None]]]] = {
         long_polls,
         readers_that_take_nothing,
         streams_that_take_nothing,
+        publishers_that_read_nothing,
         bodies_that_never_come,
         bodies_after_the_answer,
         bodies_of_absurd_shape,

@@ -1,0 +1,81 @@
+"""The audit trail's retention: rows older than `audit_keep_days` are deleted, now and then, by one gateway at a time.
+
+Each page is a transaction of its own with a pause behind it, so that neither Postgres nor the event loop is held.
+"""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from gantry.runtime.clock import Clock
+from gantry.runtime.telemetry import logger
+from services.gateway.db.audittrail import PAGE_ROWS, delete_page
+from services.gateway.db.leadership import Leadership
+from services.gateway.errors import ProblemError
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.usecases.metadata import Metadata
+
+log = logger("gateway.audit")
+
+DUTY: Final = "audit"
+INTERVAL_S: Final = 3_600.0
+# Where Postgres is away, or another gateway is at it.
+RETRY_S: Final = 60.0
+PAUSE_S: Final = 0.1
+
+
+class AuditTidy:
+    """Deletes old rows for ever.
+
+    Concurrency: one task runs it.
+    """
+
+    def __init__(self, metadata: Metadata, metrics: GatewayMetrics, *, clock: Clock, keep_days: int) -> None:
+        """Make one; with `keep_days` 0 it deletes nothing."""
+        self._metadata = metadata
+        self._metrics = metrics
+        self._clock = clock
+        self._keep_days = keep_days
+        database = metadata.database
+        self._leadership = None if database is None or keep_days == 0 else Leadership(database, DUTY)
+
+    async def run(self) -> None:
+        """Tidy for ever."""
+        if self._leadership is None:
+            return
+        while True:
+            is_tidy = await self._turn(self._leadership)
+            await asyncio.sleep(INTERVAL_S if is_tidy else RETRY_S)
+
+    async def round(self, *, rows: int = PAGE_ROWS) -> int:
+        """Delete all old rows, `rows` at a time; return how many there were. Raises ProblemError (503)."""
+        before = datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC) - timedelta(days=self._keep_days)
+        deleted = 0
+        after: int | None = 0
+        while after is not None:
+            async with self._metadata.transaction() as session:
+                page = await delete_page(session, before=before, after=after, rows=rows)
+            deleted, after = deleted + page.deleted, page.next_after
+            self._metrics.count("audit_rows_deleted", page.deleted)
+            await asyncio.sleep(PAUSE_S)
+        return deleted
+
+    async def _turn(self, leadership: Leadership) -> bool:
+        """Return whether the trail is tidy now."""
+        try:
+            if not await leadership.hold():
+                return False
+            deleted = await self.round()
+        except ProblemError as error:
+            log.warning("audit trail not tidied", reason=error.detail)
+            return False
+        except Exception:  # boundary: of a background loop; old rows are never worth a gateway that ends.
+            log.exception("audit trail not tidied")
+            self._metrics.count("audit_tidy_failures")
+            return False
+        finally:
+            # An hour is long for a connection that does nothing.
+            await leadership.release()
+        if deleted:
+            log.info("old audit rows deleted", count=deleted, keep_days=self._keep_days)
+        return True

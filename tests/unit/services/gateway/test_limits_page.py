@@ -1,0 +1,69 @@
+"""docs/limits.md: every limit is there, with the setting that changes it and its default."""
+
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from pathlib import Path
+
+from services.gateway.limits import Limits
+from services.gateway.settings import GatewaySettings
+from services.gateway.ws.limits import StreamLimits
+
+ROOT = Path(__file__).resolve().parents[4]
+PAGE = (ROOT / "docs" / "limits.md").read_text()
+FIXED = "fixed"
+
+
+def rows(heading: str) -> Iterator[list[str]]:
+    """Yield the cells of each row of a section's table."""
+    section = PAGE.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    assert len(lines) > 2, heading
+    for line in lines[2:]:
+        yield [cell.strip().strip("`") for cell in line.strip("|").split("|")]
+
+
+def number(cell: str) -> int:
+    return int(cell.split(maxsplit=1)[0].replace(",", ""))
+
+
+def test_every_share_is_there_with_the_settings_that_change_it() -> None:
+    told = {(name, scope): cells for name, scope, *cells in rows("Shares")}
+    quotas = {(quota.name, quota.scope): quota for quota in Limits(GatewaySettings()).quotas}
+    assert told.keys() == quotas.keys()
+    for place, (share, default, total, total_default, *_) in told.items():
+        quota = quotas[place]
+        assert (number(default), number(total_default)) == (quota.each_max, quota.total_max), place
+        changes = {share: 7} if total == FIXED else {share: 7, total: 9}
+        [changed] = [each for each in Limits(GatewaySettings(**changes)).quotas if (each.name, each.scope) == place]
+        assert changed.each_max == 7, place
+        assert changed.total_max == (quota.total_max if total == FIXED else 9), place
+
+
+def test_every_rate_is_there() -> None:
+    told = {(name, scope): setting for name, scope, setting, *_ in rows("Rates")}
+    limits = Limits(GatewaySettings(**dict.fromkeys(told.values(), 7)))
+    assert told.keys() == {(rate.name, rate.scope) for rate in limits.rates.values()}
+    assert {rate.per_s for rate in limits.rates.values()} == {7}
+
+
+def test_every_setting_that_is_a_number_is_there_with_its_default() -> None:
+    numbers = {
+        field.name: field.default
+        for field in fields(GatewaySettings)
+        if isinstance(field.default, int) and not isinstance(field.default, bool)
+    }
+    told = {name: number(default) for name, default, *_ in rows("Sizes and times")}
+    for _, _, setting, default, *_ in rows("Rates"):
+        told[setting] = number(default)
+    for _, _, share, default, total, total_default, *_ in rows("Shares"):
+        told[share] = number(default)
+        if total != FIXED:
+            told[total] = number(total_default)
+    assert told == numbers
+
+
+def test_every_limit_of_a_stream_is_there_and_in_the_contract() -> None:
+    assert {name: number(default) for name, default, *_ in rows("One stream")} == asdict(StreamLimits())
+    contract = (ROOT / "openapi" / "websocket.md").read_text()
+    for name in asdict(StreamLimits()):
+        assert f"`{name}`" in contract, name
