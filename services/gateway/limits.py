@@ -118,18 +118,16 @@ class Unsent:
         self._bytes = 0
 
     def take(self, count: int) -> None:
-        """Count so many bytes in place of what was counted before; the only answer of a caller may have any size.
+        """Count so many bytes in place of what was counted before.
+
+        An answer of any size goes above the share, but nothing more does then: no answer is too large for ever.
 
         Raises:
             ProblemError: 429, 503: there is no room.
         """
         self.release()
-        quota = self._quota
-        if quota.held_by(self._holder) or quota.used >= quota.total_max:
-            quota.take(self._holder, count)
-        else:
-            quota.take_back(self._holder, count)
-        self._bytes = count
+        self._quota.require_room(self._holder)
+        self.take_back(count)
 
     def take_back(self, count: int) -> None:
         """The same for an answer that must be given, since what it tells has been done."""
@@ -172,6 +170,10 @@ class Slot:
         unsent = Unsent(self._limits.unsent_bytes, self._holder)
         unsent.take(size)
         return unsent
+
+    def require_room(self) -> None:
+        """Raise ProblemError (429, 503) where the holder has taken too little of its answers for another one."""
+        self._limits.unsent_bytes.require_room(self._holder)
 
     def leave(self) -> None:
         """Give the place back."""

@@ -82,6 +82,20 @@ class Quota:
         held = self._by_holder.get(holder, 0)
         return not held or (held < self.each_max and self.used < self.total_max)
 
+    def require_room(self, holder: str) -> None:
+        """Raise ProblemError unless a holder may have more, however much that is.
+
+        Raises:
+            ProblemError: 429: the holder has its share. 503: all of them together have what there is.
+        """
+        held = self._by_holder.get(holder, 0)
+        if held >= self.each_max:
+            self.refused_each += 1
+            raise ProblemError(TOO_MANY, f"{self.name}: {self.scope} {holder} has {held}, at most {self.each_max}")
+        if self.used >= self.total_max:
+            self.refused_total += 1
+            raise ProblemError(OVERLOADED, f"{self.name}: all have {self.used}, at most {self.total_max}")
+
     @property
     def holders(self) -> int:
         """Return how many holders have any."""

@@ -68,8 +68,8 @@ class GatewaySettings:
     """Bytes of answers and frames in memory that callers have not taken; past it 503."""
     key_unsent_bytes_max: int = 64 * 1024 * 1024
     """Those for one key; past it reads and batches are answered 429, and its streams get messages only as fast as they
-    are read. Half of all. A key that has none may have one answer of any size: a message of 4 MiB whose characters JSON
-    escapes has 24 MiB."""
+    are read. Half of all. One answer of any size may go above it: a message of 4 MiB whose characters JSON escapes has
+    24 MiB."""
     address_unsent_bytes_max: int = 8 * 1024 * 1024
     """Those for requests without a key from one address; past it 429."""
     connections_max: int = 10_000

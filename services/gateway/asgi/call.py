@@ -224,6 +224,11 @@ class Call:
         assert self.slot is not None, "probes and public routes wait for nothing"
         return self.slot.waiting()
 
+    def require_room(self) -> None:
+        """Raise ProblemError (429, 503) where its key takes too little of its answers; before work on a large one."""
+        assert self.slot is not None, "probes and public routes give no large answers"
+        self.slot.require_room()
+
     def expect_answer(self, size: int) -> None:
         """Count so many bytes of the answer before there is one. Raises ProblemError (429, 503): its key has too many."""
         assert self.slot is not None, "probes and public routes change nothing"

@@ -58,6 +58,7 @@ def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> lis
             principal.require(bool(principal.rights.consume.topics), "consume")
         else:
             principal.require_read(topic)
+        call.require_room()
         message, broker = await lookup.by_id(message_id, topic)
         if not principal.may_read(message.topic):
             # Nobody may learn from the answer that there is such a message.
@@ -76,6 +77,7 @@ def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> lis
         if len(key) > KEY_LENGTH_MAX or KEY_EXPRESSION.fullmatch(key) is None:
             raise InvalidValueError("key", key, f"is not 1 to {KEY_LENGTH_MAX} characters without white space")
         binary = call.wants_msgpack
+        call.require_room()
         limit, system = limit_of(call.query, default=LIMIT_DEFAULT), flag_of(call.query, "system")
         found = await lookup.by_key(topic, key, limit=limit, binary=binary, system=system)
         return value_answer(found, binary=binary)

@@ -45,6 +45,10 @@ class Caller(Protocol):
         """Return the id of the key."""
         ...
 
+    def require_room(self) -> None:
+        """Raise ProblemError (429, 503) where the caller takes too little of its answers for another one."""
+        ...
+
     def waiting(self) -> AbstractContextManager[None]:
         """Return a block in which the request waits. Entering raises ProblemError (429, 503): too many wait already."""
         ...
@@ -126,6 +130,7 @@ class QueueReader:
         async with self.explained(queue.topic):
             while True:
                 async with gate.enter(caller.key_id):
+                    caller.require_room()
                     result = await self._puller.pull(queue, offset, max_messages=limit, expression=subscription)
                     left_ms = deadline_ms - self._clock.monotonic_ms()
                     is_empty = result.status is PullStatus.NO_NEW_MSG and result.next_offset <= offset

@@ -54,6 +54,9 @@ class Reader:
 
     key_id = "key-1"
 
+    def require_room(self):
+        pass
+
     def waiting(self):
         return nullcontext()
 

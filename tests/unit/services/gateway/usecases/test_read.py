@@ -55,11 +55,16 @@ class Caller:
     """Counts its waits, and may be refused one."""
 
     key_id = "key-1"
+    takes_nothing = False
 
     def __init__(self, waits_max=9):
         self.waits_max = waits_max
         self.waits = 0
         self.is_waiting = False
+
+    def require_room(self):
+        if self.takes_nothing:
+            raise ProblemError(TOO_MANY, "unsent_bytes: enough")
 
     @contextmanager
     def waiting(self):
@@ -246,6 +251,17 @@ async def test_brokers_that_refuse_are_problems(reader, answers):
     answers(refuse(ResponseCode.NO_PERMISSION))
     with pytest.raises(Exception, match="NO_PERMISSION"):
         await read(reader)
+
+
+async def test_nothing_is_pulled_for_who_takes_nothing(reader, answers, transport):
+    """Answers were made first and refused then, so that asking on cost the gateway more than the caller."""
+    answers(found(record(3), next_offset=4))
+    caller = Caller()
+    caller.takes_nothing = True
+    with pytest.raises(ProblemError) as caught:
+        await read(reader, 3, caller=caller)
+    assert caught.value.status == 429
+    assert not transport.sent(RequestCode.PULL_MESSAGE)
 
 
 def states(broker: str):
