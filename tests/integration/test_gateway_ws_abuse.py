@@ -227,6 +227,55 @@ async def wait_until_nothing_flows(stack: Stack) -> None:
             await asyncio.sleep(1.5)
 
 
+async def unsent_of_keys(stack: Stack) -> float:
+    shown = 'gantry_gateway_limit_used{limit="unsent_bytes",of="key"}'
+    return float((await metrics_of(stack)).partition(f"\n{shown} ")[2].split()[0])
+
+
+async def test_a_publisher_that_reads_no_answers_costs_little_and_gets_them_later(
+    stack: Stack, client: AsyncGantryClient, topic: str
+) -> None:
+    publishes, size = 120, 1_000
+    pid = stack.pid_of("gateway-0")
+    async with await open_socket(stack, max_queue=1, ping_interval=None) as socket:
+        await exchange(socket, type="publish", id=0, topic=topic, messages=[{"body": "x"}] * size)
+        before = rss_mib(pid)
+        socket.transport.pause_reading()
+
+        async def publish_all() -> None:
+            for number in range(1, publishes):
+                frame = {"type": "publish", "id": number, "topic": topic, "messages": [{"body": "x"}] * size}
+                await socket.send(json.dumps(frame))
+
+        publishing = asyncio.ensure_future(publish_all())
+        stored = -1
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                (queue,) = await client.list_queues(topic)
+                unsent = await unsent_of_keys(stack)
+                assert unsent <= 4 * 1024 * 1024
+                # The system's buffers take some megabytes of answers first.
+                if queue.max_offset == stored and unsent > 0:
+                    break
+                stored = queue.max_offset or 0
+                await asyncio.sleep(0.5)
+        assert stored < publishes * size
+        assert rss_mib(pid) - before <= 40
+        neighbour = await client.create_key("neighbour", Rights(publish=["*"]))
+        async with AsyncGantryClient(stack.facts["http"], neighbour.key) as other:
+            assert (await other.send_batch(topic, [OutgoingMessage("n")] * size)).stored == size
+        socket.transport.resume_reading()
+        answered = [(await next_frame(socket)) for _ in range(1, publishes)]
+        assert sorted(frame["id"] for frame in answered) == list(range(1, publishes))
+        assert {frame["stored"] for frame in answered} == {size}
+        await publishing
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            if await unsent_of_keys(stack) == 0:
+                break
+            await asyncio.sleep(0.05)
+
+
 async def test_tickets_of_one_key_are_bounded(stack: Stack, client: AsyncGantryClient) -> None:
     greedy = await client.create_key("tickets", Rights(publish=["*"]))
     async with AsyncGantryClient(stack.facts["http"], greedy.key) as other:

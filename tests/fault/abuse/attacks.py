@@ -281,7 +281,7 @@ async def publishers_that_read_nothing(attack: Attack) -> None:
 
     Slowly: how a broker's time is shared between those who send is not asked here.
     """
-    text = json.dumps({"type": "publish", "id": 1, "topic": TOPIC, "messages": [{"body": ""}] * 1_000})
+    text = json.dumps({"type": "publish", "id": 1, "topic": TOPIC, "messages": [{"body": "x"}] * 1_000})
 
     async def one() -> None:
         try:
