@@ -245,11 +245,10 @@ async def long_polls(attack: Attack) -> None:
 async def readers_that_take_nothing(attack: Attack) -> None:
     """Ask for much and never read the answers."""
     target = attack.target
-    # What was sent before may be small.
-    path = f"/v1/topics/{TOPIC}/queues/{target.broker}/0/messages?offset={target.offset_end}&limit=32"
+    path = f"/v1/topics/{TOPIC}/queues/{target.broker}/0/messages?offset=0&limit=32"
     request = target.head(f"GET {path}")
     async with asyncio.TaskGroup() as group:
-        group.create_task(attack.repeat(lambda: message(target, 6 * MIB, queue=0), pause_s=2.0))
+        group.create_task(attack.repeat(lambda: message(target, 3 * MIB, queue=0), pause_s=2.0))
         group.create_task(attack.many(200, lambda: attack.send_and_hold(request * 20, reads=False)))
 
 
