@@ -76,12 +76,61 @@ def test_a_shrink_that_hides_messages_is_refused(http: httpx.Client) -> None:
         assert http.post(f"{path}/messages", json=message).status_code == 201
     refused = put(http, path, read_queues=2, write_queues=2)
     assert problem_of(refused) == (409, "hides-messages")
-    assert "broker-b/3 (1 messages)" in refused.json()["detail"]
+    assert "broker-b/3 (1 message)" in refused.json()["detail"]
     assert http.get(path).json()["read_queues"] == 4
     assert put(http, path, read_queues=4, write_queues=2).status_code == 200
     hidden = put(http, path, read_queues=2, allow_hiding=True).json()
     assert (hidden["read_queues"], hidden["write_queues"]) == (2, 2)
     assert put(http, path, read_queues=4).status_code == 200
+
+
+def send_to_both(http: httpx.Client, path: str) -> None:
+    assert put(http, path).status_code == 201
+    for broker in ("broker-a", "broker-b"):
+        message = {"body": "m", "queue": {"broker": broker, "id": 0}}
+        assert http.post(f"{path}/messages", json=message).status_code == 201
+
+
+@pytest.mark.parametrize(("perm", "field"), [("w", "sent is read by nobody"), ("none", "broker-a/0 (1 message)")])
+def test_the_right_to_read_is_not_taken_from_messages(http: httpx.Client, perm: str, field: str) -> None:
+    path = f"/v1/topics/TAKEN-{perm}"
+    send_to_both(http, path)
+    refused = put(http, path, perm=perm)
+    assert problem_of(refused) == (409, "hides-messages")
+    assert (refused.json()["field"], field in refused.json()["detail"]) == ("/perm", True)
+    assert http.get(f"{path}/queues/broker-b/0/messages").status_code == 200
+    assert put(http, path, perm=perm, allow_hiding=True).status_code == 200
+    # It hides messages already, and may change in other ways.
+    assert put(http, path, perm=perm, order=True).status_code == 200
+
+
+def test_a_topic_without_messages_may_be_closed(http: httpx.Client) -> None:
+    assert put(http, "/v1/topics/CLOSED").status_code == 201
+    assert put(http, "/v1/topics/CLOSED", perm="none").status_code == 200
+
+
+def test_a_broker_that_holds_messages_is_not_taken_away(http: httpx.Client) -> None:
+    path = "/v1/topics/MOVED"
+    send_to_both(http, path)
+    refused = put(http, path, brokers=["broker-a"])
+    assert problem_of(refused) == (409, "hides-messages")
+    assert (refused.json()["field"], "broker-b/0 (1 message)" in refused.json()["detail"]) == ("/brokers", True)
+    assert put(http, path, brokers=["broker-a"], allow_hiding=True).status_code == 200
+    # It is not among them any more, so nothing is taken from it.
+    assert put(http, path, brokers=["broker-a"], order=True).status_code == 200
+
+
+def test_what_a_broker_keeps_is_readable_again_with_the_topic(http: httpx.Client) -> None:
+    """The broker was left without the right to read for ever, since changes went past it."""
+    path = "/v1/topics/BACK"
+    send_to_both(http, path)
+    for change in ({"perm": "w"}, {"brokers": ["broker-a"]}):
+        assert put(http, path, **change, allow_hiding=True).status_code == 200
+    assert http.get(f"{path}/queues/broker-b/0/messages").status_code == 403
+    assert put(http, path, perm="rw").json()["state"] == "applied"
+    kept = {shown["broker"]: shown["perm"] for shown in http.get(path).json()["observed"]}
+    assert kept == {"broker-a": "rw", "broker-b": "rw"}
+    assert len(http.get(f"{path}/queues/broker-b/0/messages").json()["messages"]) == 1
 
 
 def test_an_empty_queue_may_go(http: httpx.Client) -> None:

@@ -61,6 +61,26 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             order=self.order,
         )
 
+    def kept_as(self, present: TopicConfig) -> TopicConfig:
+        """Return the configuration for a broker that has the topic and that `brokers` does not name.
+
+        The broker keeps what it has. Only reading is given back: otherwise messages there would stay hidden although the
+        settings let everybody read the topic. Nothing is taken, since that would hide messages.
+        """
+        if not self.is_readable:
+            return present
+        read_queues = max(present.read_queue_nums, self.read_queues)
+        return replace(present, read_queue_nums=read_queues, perm=present.perm | Perm.READ)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether consumers may read the topic."""
+        return bool(_PERMS[self.perm] & Perm.READ)
+
+    def is_kept_by(self, present: TopicConfig) -> bool:
+        """Say whether the configuration of a broker that `brokers` does not name may stay as it is."""
+        return self.kept_as(present) == present
+
     def is_met_by(self, present: TopicConfig) -> bool:
         """Say whether a broker's configuration is as these settings want it."""
         return self.applied_to(present.topic_name, present) == present
@@ -91,6 +111,10 @@ class TopicChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         counts = (wanted.read_queues, wanted.write_queues)
         is_new = base is None or counts != (base.read_queues, base.write_queues)
         return is_new and wanted.read_queues < wanted.write_queues
+
+    def makes_write_only(self, base: TopicSettings | None) -> bool:
+        """Say whether the change, over `base`, lets producers write what nobody may read."""
+        return self.over(base).perm == "w" and (base is None or base.perm != "w")
 
 
 class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -125,6 +149,14 @@ class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             consume_timeout_minute=self.consume_timeout_minutes,
             notify_consumer_ids_changed_enable=self.notify_changes,
         )
+
+    def kept_as(self, present: SubscriptionGroup) -> SubscriptionGroup:
+        """Return the configuration as it is: a group is on every broker."""
+        return present
+
+    def is_kept_by(self, present: SubscriptionGroup) -> bool:
+        """Return True: it may."""
+        return True
 
     def is_met_by(self, present: SubscriptionGroup) -> bool:
         """Say whether a broker's configuration is as these settings want it."""

@@ -229,7 +229,7 @@ class Configs(Generic[Present]):
             if any(broker not in known_before for broker in unknown):
                 detail = f"/brokers: {', '.join(unknown)} are not registered"
                 raise ProblemError(UNKNOWN_BROKER, detail, field="/brokers")
-            await self._kind.refuse_hiding(name, change, base, asked)
+            await self._kind.refuse_hiding(name, change, base, asked, held=known_before)
             try:
                 async with self._metadata.transaction() as session:
                     over = None if row is None else row.config
@@ -297,9 +297,20 @@ class Configs(Generic[Present]):
                 await self._kind.put(address, present)
             return present
 
+        async def keep(address: str) -> None:
+            present = await self._kind.find(address, name)
+            if present is not None and not wanted.is_kept_by(present):
+                await self._kind.put(address, wanted.kept_as(present))
+
         sets = await self._brokers.sets(fresh=True)
-        meant = [broker for broker in sets if wanted.is_for(broker)]
-        return await self._brokers.ask(apply, {*meant, *_named_brokers(wanted)})
+        meant = {*(broker for broker in sets if wanted.is_for(broker)), *_named_brokers(wanted)}
+        applied, kept = await asyncio.gather(
+            self._brokers.ask(apply, meant), self._brokers.ask(keep, sets.keys() - meant)
+        )
+        if kept.failures:
+            # The reconciler does it once they are back.
+            log.warning("not looked at everywhere", kind=self._kind.name, name=name, failures=dict(kept.failures))
+        return applied
 
     async def _drop(self, address: str, name: str) -> bool:
         if await self._kind.find(address, name) is None:

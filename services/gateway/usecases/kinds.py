@@ -5,7 +5,7 @@ words, which names belong to the system, and what name servers and routes must b
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -50,6 +50,10 @@ class Wanted(Settings[Present], Protocol[Present]):
 
     def applied_to(self, name: str, present: Present | None) -> Present:
         """Return the broker's configuration with these settings."""
+        ...
+
+    def kept_as(self, present: Present) -> Present:
+        """Return the configuration for a broker that has it and should not."""
         ...
 
     def check(self) -> None:
@@ -110,7 +114,9 @@ class Kind(Protocol[Present]):
         """Take it from a broker. Raises ClientError."""
         ...
 
-    async def refuse_hiding(self, name: str, change: Change[Present], base: Any, asked: Asked[Present]) -> None:
+    async def refuse_hiding(
+        self, name: str, change: Change[Present], base: Any, asked: Asked[Present], *, held: Collection[str]
+    ) -> None:
         """Raise ProblemError where a change would make messages that are there, or those to come, unreadable.
 
         Args:
@@ -118,6 +124,7 @@ class Kind(Protocol[Present]):
             change: The change.
             base: The settings that it goes over; None where there are none.
             asked: The configurations that brokers have under the name now.
+            held: Brokers that had it when they were last seen, whether they are registered now or not.
         """
         ...
 
@@ -206,11 +213,13 @@ class TopicKind:
         """Delete a topic on a broker."""
         await self._engine.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicHeader(topic=name))
 
-    async def refuse_hiding(self, name: str, change: Change[TopicConfig], base: Any, asked: Asked[TopicConfig]) -> None:
+    async def refuse_hiding(
+        self, name: str, change: Change[TopicConfig], base: Any, asked: Asked[TopicConfig], *, held: Collection[str]
+    ) -> None:
         """Raise ProblemError: 409: a queue is written and not read, or has messages and is no longer read; 503: can't tell."""
         assert isinstance(change, configs.TopicChange)
         if not change.allow_hiding:
-            await self._hiding.refuse(name, change, base, asked)
+            await self._hiding.refuse(name, change, base, asked, held=held)
 
     def known_homes(self, name: str) -> frozenset[str]:
         """Return the brokers that routes and declarations name for a topic."""
@@ -312,7 +321,13 @@ class GroupKind:
         await self._engine.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     async def refuse_hiding(
-        self, name: str, change: Change[SubscriptionGroup], base: Any, asked: Asked[SubscriptionGroup]
+        self,
+        name: str,
+        change: Change[SubscriptionGroup],
+        base: Any,
+        asked: Asked[SubscriptionGroup],
+        *,
+        held: Collection[str],
     ) -> None:
         """Do nothing: a group holds no messages."""
 

@@ -150,7 +150,10 @@ class KindReconciler(Generic[Present]):
             try:
                 address = await self._brokers.master(broker)
                 if broker in case.plan.put:
-                    await self._kind.put(address, settings.applied_to(case.name, case.present.get(broker)))
+                    present = case.present.get(broker)
+                    is_kept = present is not None and not settings.is_for(broker)
+                    config = settings.kept_as(present) if is_kept else settings.applied_to(case.name, present)
+                    await self._kind.put(address, config)
                     done.put += 1
                 else:
                     await self._kind.drop(address, case.name)

@@ -4,7 +4,7 @@ For each name there is what is wanted (a row, perhaps one that is being deleted)
 
 | wanted | a broker that should have it has it so | otherwise | not at all | a broker that should not have it does |
 |---|---|---|---|---|
-| yes | nothing | put | put | nothing: dropping it there would lose messages that nobody asked to lose |
+| yes | nothing | put | put | put where it may be read less than wanted, else nothing: dropping it would lose messages |
 | gone | drop | drop | nothing | drop |
 | no row | adopt | adopt | - | - |
 
@@ -29,6 +29,10 @@ class Settings(Protocol[Config_contra]):
 
     def is_met_by(self, present: Config_contra) -> bool:
         """Say whether what a broker has is as it should be."""
+        ...
+
+    def is_kept_by(self, present: Config_contra) -> bool:
+        """Say whether what a broker has that should not have it may stay as it is."""
         ...
 
 
@@ -98,11 +102,14 @@ def decide_name(
     if wanted.is_deleting:
         return Plan(drop=tuple(broker for broker in answered if broker in present), waiting=tuple(silent))
     settings = wanted.settings
-    put = tuple(
-        broker
-        for broker in answered
-        if settings.is_for(broker) and not (broker in present and settings.is_met_by(present[broker]))
-    )
+
+    def is_right(broker: str) -> bool:
+        there = present.get(broker)
+        if settings.is_for(broker):
+            return there is not None and settings.is_met_by(there)
+        return there is None or settings.is_kept_by(there)
+
+    put = tuple(broker for broker in answered if not is_right(broker))
     return Plan(put=put, waiting=tuple(broker for broker in silent if settings.is_for(broker)))
 
 

@@ -23,6 +23,14 @@ def test_settings_change_what_they_know_and_leave_the_rest():
     assert (group.retry_max_times, group.consume_enable, group.broker_id) == (3, False, 7)
 
 
+def test_what_a_broker_keeps_is_given_the_right_to_read_and_nothing_else():
+    there = TopicConfig("T", 2, 8, 10, True, "MULTI_TAG", 3, {"a": "b"})
+    wanted = TopicSettings(read_queues=4, write_queues=4, perm="r")
+    assert wanted.kept_as(there) == TopicConfig("T", 4, 8, 14, True, "MULTI_TAG", 3, {"a": "b"})
+    assert wanted.kept_as(wanted.kept_as(there)) == wanted.kept_as(there)
+    assert TopicSettings(perm="w").kept_as(there) == there
+
+
 def test_what_was_applied_is_met_and_shown_as_it_was_asked_for():
     for settings in (TopicSettings(), TopicSettings(perm="none", order=True), TopicSettings(perm="w", read_queues=1)):
         present = settings.applied_to("T", None)

@@ -35,6 +35,15 @@ def test_nothing_is_dropped_where_it_is_only_not_wanted():
     assert decide(Wanted(1, ON_A), {"a": there(), "b": there()}) == Plan()
 
 
+def test_what_a_broker_keeps_is_put_only_where_it_may_be_read_less_than_wanted():
+    assert decide(Wanted(1, ON_A), {"a": there(), "b": there(perm=2)}).put == ("b",)
+    assert decide(Wanted(1, ON_A), {"a": there(), "b": there(read_queue_nums=3)}).put == ("b",)
+    more = there(read_queue_nums=8, write_queue_nums=1, perm=4, order=True)
+    assert decide(Wanted(1, ON_A), {"a": there(), "b": more}) == Plan()
+    closed = TopicSettings(perm="none", brokers=["a"])
+    assert decide(Wanted(1, closed), {"a": there(perm=0), "b": there()}) == Plan()
+
+
 def test_what_should_be_gone_is_dropped_and_waits_for_the_silent():
     plan = decide(Wanted(2, FOUR, is_deleting=True), {"a": there()}, answered=("a",), silent=("b",))
     assert (plan.drop, plan.waiting, plan.is_settled) == (("a",), ("b",), False)
