@@ -45,6 +45,7 @@ from services.gateway.requesthead import (
     split_target,
     write_head,
 )
+from services.gateway.timedflow import TimedFlow
 
 # Bytes of one body on the wire, with all that frames it: a body of 8 MiB in chunks of one byte takes 48 MiB. A body that
 # nobody reads any more is dropped up to here, so that the caller gets to see the answer.
@@ -95,6 +96,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time in which a request must come, or turn the caller away."""
         super().connection_made(transport)
+        self.flow = TimedFlow(transport, self, self.loop.time)
         transport.set_write_buffer_limits(high=UNSENT_BYTES_FREE)
         now = self._now = self._opened_at = self.head_since = self.loop.time()
         remote = get_remote_addr(transport)

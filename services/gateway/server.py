@@ -81,6 +81,8 @@ class Sweeper:
         if connection.linger_since is not None:
             if now - connection.heard_at > LINGER_S or now - connection.linger_since > self._body_s:
                 connection.transport.close()
+        elif connection.flow.read_paused:
+            pass  # The gateway does not read, so the caller can't be late.
         elif connection.head_since is not None and now - connection.head_since > self._head_s:
             connection.refuse(ProblemError(SLOW_REQUEST, f"head: not there after {self._head_s:g} s"), "slow_head")
         elif connection.body_since is not None and now - connection.body_since > self._body_s:

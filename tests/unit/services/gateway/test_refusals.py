@@ -166,6 +166,45 @@ async def test_a_slow_head_waits_for_the_answer_before_it():
     assert house.metrics.refused_connections == {"slow_head": 1}
 
 
+@pytest.mark.parametrize(
+    "started", [b"GET /c HTTP/1.1\r\nho", b"POST /c HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nabc"]
+)
+async def test_time_in_which_the_gateway_does_not_read_is_not_the_callers(started):
+    """A request behind a long poll was 408, for its rest lay in the socket while nobody read it."""
+    held = Held()
+    house = House(held, header_timeout_ms=10_000, body_timeout_ms=10_000)
+    connection, wire = house.connect()
+    connection.data_received(GET + GET.replace(b"/a", b"/b") + started)
+    assert wire.is_paused
+    await asyncio.sleep(25)
+    house.sweeper.sweep(connection.loop.time())
+    held.may_answer.set()
+    await settle()
+    await settle()
+    assert paths(wire)[:2] == [b"path: /a", b"path: /b"]
+    # The time runs from here on, whenever the sweeper comes.
+    house.sweeper.sweep(connection.loop.time() + 9)
+    assert house.metrics.refused_connections == {}
+    house.sweeper.sweep(connection.loop.time() + 11)
+    assert len(house.metrics.refused_connections) == 1
+
+
+async def test_a_body_that_nobody_takes_is_not_late():
+    held = Held()
+    house = House(held, body_timeout_ms=10_000)
+    connection, wire = house.connect()
+    connection.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n" + bytes(70_000))
+    assert wire.is_paused
+    await asyncio.sleep(25)
+    house.sweeper.sweep(connection.loop.time())
+    assert house.metrics.refused_connections == {}
+    held.may_answer.set()
+    await settle()
+    connection.data_received(bytes(30_000))
+    await settle()
+    assert paths(wire) == [b"path: /a"]
+
+
 @pytest.mark.parametrize("bad_chunk", [True, False])
 async def test_a_body_that_fails_is_answered_by_its_own_request(bad_chunk):
     told: list[ProblemError] = []
