@@ -47,6 +47,10 @@ class Transport(Protocol):
         """Send a request that gets no answer. Raises RequestFailedError."""
         ...
 
+    async def connect(self, address: str, *, timeout_ms: int) -> object:
+        """Return the open connection to an address, dialled if there is none. Raises RequestFailedError."""
+        ...
+
     async def close(self) -> None:
         """Close all connections."""
         ...
@@ -141,6 +145,19 @@ class ClientEngine:
         self.check_running()
         try:
             await self.transport.invoke_one_way(address, command)
+        except RequestFailedError as error:
+            raise no_answer(error) from None
+
+    async def reach(self, address: str, *, timeout_ms: int) -> None:
+        """Make sure that there is a connection to an address; costs nothing while there is one.
+
+        Raises:
+            NotStartedError: The engine does not run.
+            NoAnswerError: There is no connection, and none can be made in time.
+        """
+        self.check_running()
+        try:
+            await self.transport.connect(address, timeout_ms=timeout_ms)
         except RequestFailedError as error:
             raise no_answer(error) from None
 

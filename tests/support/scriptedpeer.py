@@ -56,6 +56,8 @@ class ScriptedTransport:
         self.handlers: Mapping[int, Handler] = {}
         self.connection_lost: Callable[[str], None] = lambda address: None
         self.is_closed = False
+        self.connected: set[str] = set()
+        self.dials: list[str] = []
 
     def make(self, handlers: Mapping[int, Handler], lost: Callable[[str], None]) -> "ScriptedTransport":
         """Be the transport of an engine: give this as its `make_transport`."""
@@ -70,6 +72,7 @@ class ScriptedTransport:
     def down(self, address: str) -> None:
         """Let an address refuse connections, and break the one there is."""
         self.scripts.pop(address, None)
+        self.connected.discard(address)
         self.connection_lost(address)
 
     async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
@@ -102,6 +105,21 @@ class ScriptedTransport:
         script = self.scripts[address].get(command.code)
         if script is not None:
             script(request)
+
+    async def connect(self, address: str, *, timeout_ms: int) -> object:
+        """Connect, as far as there is a script at the address; the first attempt takes the address's latency."""
+        if address in self.connected:
+            return self
+        self.dials.append(address)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await asyncio.sleep(self.latency_s[address])
+        except TimeoutError:
+            raise ConnectError(address, f"no connection within {timeout_ms} ms") from None
+        if address not in self.scripts:
+            raise ConnectError(address, "connection refused")
+        self.connected.add(address)
+        return self
 
     async def close(self) -> None:
         """Take note."""

@@ -1,16 +1,21 @@
 """Health: whether the gateway can serve, and what is away.
 
 Asked by load balancers several times a second, so the answer is remembered for a second.
+
+Name servers notice late that a broker has died, and forget it some time after. So each look makes sure that there is a
+connection to every master, which costs nothing while there is one, and a broker that name servers no longer name counts as
+away for as long as the gateway remembers it (brokers.py).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError
 from gantry.runtime.clock import Clock
 from services.gateway.db.errors import MetadataUnavailableError
+from services.gateway.usecases.brokers import KnownSet, still_known
 from services.gateway.usecases.metadata import Metadata
 
 READY: Final = "ready"
@@ -19,6 +24,9 @@ UNREADY: Final = "unready"
 
 REMEMBERED_MS: Final = 1_000
 TIMEOUT_MS: Final = 2_000
+# Shorter than the patience of those who ask. An attempt that takes longer goes on, and the next look sees how it ended.
+CONNECT_TIMEOUT_MS: Final = 300
+_NAMED_MAX: Final = 10
 
 
 class Health:
@@ -36,6 +44,7 @@ class Health:
         self._keys_loaded = keys_loaded
         self._lock = asyncio.Lock()
         self._seen: tuple[int, dict[str, Any]] | None = None
+        self._known: Mapping[str, KnownSet] = {}
         self.is_draining = False
         """Requests are served, but load balancers should turn to another gateway."""
         self.is_stopping = False
@@ -62,10 +71,29 @@ class Health:
             return ("namesrv", f"no name server answered within {TIMEOUT_MS} ms", True)
         except ClientError as error:
             return ("namesrv", str(error), True)
-        without = [name for name, broker in cluster.broker_addr_table.items() if broker.master_address is None]
-        if len(without) == len(cluster.broker_addr_table):
-            return ("brokers", "no broker is registered that can be written", True)
-        return ("brokers", f"no master: {', '.join(sorted(without))}", False) if without else None
+        self._known = still_known(self._known, cluster.broker_addr_table, self._clock.monotonic_ms())
+        reasons = await asyncio.gather(*(self._look_at_broker(name) for name in sorted(self._known)))
+        away = [reason for reason in reasons if reason is not None]
+        if not cluster.broker_addr_table:
+            return ("brokers", "no broker is registered", True)
+        if not away:
+            return None
+        more = f"; and {len(away) - _NAMED_MAX} more" if len(away) > _NAMED_MAX else ""
+        return ("brokers", "; ".join(away[:_NAMED_MAX]) + more, len(away) == len(reasons))
+
+    async def _look_at_broker(self, name: str) -> str | None:
+        """Return why a broker can't be used, or None."""
+        known = self._known[name]
+        address = known.data.master_address
+        if address is None:
+            return f"broker {name}: no master of it is registered"
+        if known.missing_since_ms is not None:
+            return f"broker {name}: is no longer registered"
+        try:
+            await self._engine.reach(address, timeout_ms=CONNECT_TIMEOUT_MS)
+        except ClientError as error:
+            return f"broker {name}: {error}"
+        return None
 
     async def _look_at_metadata(self) -> tuple[str, str, bool] | None:
         database = self._metadata.database
