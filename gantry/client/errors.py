@@ -23,6 +23,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from gantry.model.errors import shorten_value
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.errors import BackpressureError as RemotingBackpressureError
 from gantry.remoting.errors import RequestFailedError
@@ -137,8 +138,7 @@ class InvalidArgumentError(ClientError):
     """The caller's value can't be sent; nothing was. The caller is to be told field, value and reason."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
-        shown = repr(value)
-        super().__init__(f"{field}: {shown if len(shown) <= 80 else shown[:80] + '…'} {reason}")
+        super().__init__(f"{field}: {shorten_value(value)} {reason}")
         self.field = field
         self.value = value
         self.reason = reason

@@ -12,6 +12,8 @@ ModelError
 """
 
 _VALUE_SHOWN_MAX = 80
+# A name that a caller made up may be a part of the field.
+_FIELD_SHOWN_MAX = 256
 
 
 class ModelError(Exception):
@@ -22,13 +24,20 @@ class InvalidValueError(ModelError):
     """A value from outside can't be used; who sent it is to be told field, value and reason."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
-        shown = repr(value)
-        if len(shown) > _VALUE_SHOWN_MAX:
-            shown = shown[:_VALUE_SHOWN_MAX] + "…"
-        super().__init__(f"{field}: {shown} {reason}")
+        if len(field) > _FIELD_SHOWN_MAX:
+            field = field[:_FIELD_SHOWN_MAX] + "…"
+        super().__init__(f"{field}: {shorten_value(value)} {reason}")
         self.field = field
         self.value = value
         self.reason = reason
+
+
+def shorten_value(value: object) -> str:
+    """Return how a value is shown in an error; a text of megabytes is cut before it is escaped, which takes long."""
+    if isinstance(value, (str, bytes, bytearray)) and len(value) > _VALUE_SHOWN_MAX:
+        value = value[: _VALUE_SHOWN_MAX + 1]
+    shown = repr(value)
+    return shown if len(shown) <= _VALUE_SHOWN_MAX else shown[:_VALUE_SHOWN_MAX] + "…"
 
 
 class InvalidNameError(InvalidValueError):

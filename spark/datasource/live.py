@@ -132,6 +132,10 @@ class SigningTransport:
         sign(command, self._credentials)
         await self._inner.invoke_one_way(address, command, timeout_ms=timeout_ms)
 
+    async def connect(self, address: str, *, timeout_ms: int) -> object:
+        """Return the open connection to an address, dialled if there is none. Raises RequestFailedError."""
+        return await self._inner.connect(address, timeout_ms=timeout_ms)
+
     async def close(self) -> None:
         """Close all connections."""
         await self._inner.close()

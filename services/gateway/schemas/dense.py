@@ -1,27 +1,33 @@
-"""Reading requests that hold very many values, a slice at a time.
+"""Reading requests that are large or hold very many values, a slice at a time.
 
 Decoding takes time for each value rather than for each byte: 4 MiB of text are read in 2 ms, 4 MiB of `[],` take more
-than a second. The event loop belongs to everyone, so a body that is large and dense goes another way than the fast one
-(outgoing.py). The functions here are generators that give the loop a chance wherever they yield; `in_slices` runs them.
+than a second. The event loop belongs to everyone, so a body that is very large, or large and dense, goes another way than
+the fast one (outgoing.py). The functions here are generators that give the loop a chance wherever they yield; `in_slices`
+runs them.
 
 1. `is_dense` finds such bodies with a few counts of bytes. It is an upper bound: it may take long texts for dense.
 2. A batch is split into its items without decoding them, and each item is a slice of its own.
 3. A dense item is split into its fields. All but the body must be short, and are read as ever. A body that is a text is
    decoded at once. Any other body stays as it is, and only its objects are searched for keys that stand twice.
+4. A long body in base64 is decoded piece by piece.
 """
 
 import asyncio
 import re
+from binascii import Error as Base64Error
+from binascii import a2b_base64
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from gantry.model.errors import InvalidValueError
+from gantry.model.errors import InvalidMessageError, InvalidValueError
 from gantry.model.names import BODY_BYTES_MAX
+from services.gateway.schemas.messages import BASE64
 from services.gateway.schemas.outgoing import (
     Item,
+    PackedMessage,
     RawMessage,
     Sendable,
     TextMessage,
@@ -40,6 +46,8 @@ Slices = Generator[None, None, T]
 
 # Below it nothing can take longer than 20 ms.
 DENSE_BYTES_MIN: Final = 64 * 1024
+# From here on even texts are read in slices: what is done to a request takes several times as long as its decoding.
+LARGE_BYTES_MIN: Final = 1024 * 1024
 VALUES_AT_ONCE_MAX: Final = 20_000
 # Even to skip a million values takes 20 ms, and that can't be sliced.
 VALUES_MAX: Final = 1_000_000
@@ -51,6 +59,10 @@ _VALUE_MARKS: Final = (b",", b"[", b"{")
 _ESCAPE_MARK: Final = (b"\\",)
 _SLICE_BYTES: Final = 64 * 1024
 _SLICE_TOKENS: Final = 4_096
+
+# Whole groups of four; they take a millisecond.
+_BASE64_CHARACTERS: Final = 256 * 1024
+assert _BASE64_CHARACTERS % 4 == 0
 
 _NOTHING: Final = Raw(b"")
 _FIELDS: Final = tuple(field for field in RawMessage.__struct_fields__ if field != "body")
@@ -94,9 +106,10 @@ async def in_slices(slices: Slices[T]) -> T:
 
 def read_json_batch(data: bytes) -> Slices[Sequence[Item]]:
     """Return the items of a JSON batch. Raises InvalidValueError as read_batch does."""
-    if not is_dense(data):
+    if len(data) < LARGE_BYTES_MIN and not is_dense(data):
         return read_batch(data)
     _check_values(data, "/messages")
+    yield
     raws = split_batch(data)
     yield
     return (yield from read_each(raws, read_json_message))
@@ -139,13 +152,23 @@ def read_json_message(data: bytes, at: str = "") -> Slices[Sendable]:
     Raises:
         InvalidValueError: It can't be read as a message.
     """
-    if not is_dense(data):
-        return read_message(data, at)
-    _check_values(data, at or "/")
-    # A body is longer in JSON than decoded only by its escapes.
-    longer_bytes = len(data) - BODY_BYTES_MAX - 2 * FIELDS_BYTES_MAX
-    if longer_bytes > 0 and not _has_more_than(longer_bytes // _ESCAPE_BYTES_MAX, data, _ESCAPE_MARK):
-        raise _too_large_for_one(data, at)
+    dense = is_dense(data)
+    if len(data) >= LARGE_BYTES_MIN or dense:
+        message = yield from _read_parts(data, at, dense=dense)
+        yield
+    else:
+        message = read_message(data, at)
+    return (yield from decode_base64_in_slices(message, at))
+
+
+def _read_parts(data: bytes, at: str, *, dense: bool) -> Slices[Sendable]:
+    """Return one message whose fields are read one by one. Raises InvalidValueError as read_json_message."""
+    if dense:
+        _check_values(data, at or "/")
+        # A body is longer in JSON than decoded only by its escapes, or in base64.
+        longer_bytes = len(data) - BODY_BYTES_MAX * 4 // 3 - 2 * FIELDS_BYTES_MAX
+        if longer_bytes > 0 and not _has_more_than(longer_bytes // _ESCAPE_BYTES_MAX, data, _ESCAPE_MARK):
+            raise _too_large_for_one(data, at)
     try:
         parts = _split.decode(data)
     except READ_ERRORS as error:
@@ -175,6 +198,37 @@ def read_json_message(data: bytes, at: str = "") -> Slices[Sendable]:
     yield
     yield from refuse_duplicates_in_slices(body, at)
     return message
+
+
+def decode_base64_in_slices(message: Sendable, at: str) -> Slices[Sendable]:
+    """Return the message with its body as bytes, if that is long and in base64; else as it is.
+
+    Raises:
+        InvalidValueError: It is not base64, or too large.
+    """
+    body: Any = message.body
+    if message.encoding != BASE64 or not isinstance(body, str) or len(body) < DENSE_BYTES_MIN:
+        return message
+    if len(body) // 4 * 3 > BODY_BYTES_MAX + 2:
+        raise TooLargeError(f"{at}/body", len(body) // 4 * 3, f"bytes, at most {BODY_BYTES_MAX} are allowed")
+    padding = body.find("=")
+    # Each slice but the last stands for whole bytes. Padding ends a text; what is behind it is refused at once.
+    end = padding // 4 * 4 if padding >= 0 else len(body)
+    parts: list[bytes] = []
+    for start in range(0, end, _BASE64_CHARACTERS):
+        parts.append(decode_base64(body[start : min(start + _BASE64_CHARACTERS, end)], body, at))
+        yield
+    parts.append(decode_base64(body[end:], body, at))
+    given = {name: getattr(message, name) for name in _FIELDS if name != "encoding"}
+    return PackedMessage(body=b"".join(parts), **given)
+
+
+def decode_base64(text: str, body: str, at: str) -> bytes:
+    """Return what a text in base64 stands for. Raises InvalidMessageError, which shows the body."""
+    try:
+        return a2b_base64(text, strict_mode=True)
+    except (Base64Error, ValueError) as error:
+        raise InvalidMessageError(f"{at}/body", body, f"is not base64: {error}") from None
 
 
 def read_packed_message(data: bytes, at: str = "") -> Slices[Sendable]:
@@ -207,7 +261,7 @@ def read_packed_message(data: bytes, at: str = "") -> Slices[Sendable]:
         message.body = _decode_packed(body)
     except READ_ERRORS as error:
         raise translate(error, at) from None
-    return message
+    return (yield from decode_base64_in_slices(message, at))
 
 
 def refuse_duplicates_in_slices(data: bytes, at: str) -> Slices[None]:

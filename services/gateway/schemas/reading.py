@@ -23,6 +23,7 @@ ESCAPED_COLON: Final = b"\\u003"
 # A text that is explained is read a second time, so a long one gets a shorter answer.
 EXPLAINED_BYTES_MAX: Final = 64 * 1024
 _SHOWN_BYTES: Final = 40
+_WORDS_MAX: Final = 512
 
 _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
@@ -123,7 +124,7 @@ def translate(error: Exception, at: str = "", data: bytes = b"") -> InvalidValue
         return UnreadableError(at or "body", *_explain_bytes(error, data))
     if isinstance(error, RecursionError):
         return UnreadableError(at or "body", _shown(data, 0), "is nested too deeply")
-    text, _, path = str(error).partition(" - at `")
+    text, _, path = _cut(str(error)).partition(" - at `")
     pointer = at + pointer_of(path.rstrip("`"))
     if not isinstance(error, msgspec.ValidationError):
         return UnreadableError(pointer or "body", *_explain_syntax(text, data))
@@ -132,6 +133,11 @@ def translate(error: Exception, at: str = "", data: bytes = b"") -> InvalidValue
     if match := _MISSING.fullmatch(text):
         return WrongTypeError(f"{pointer}/{match[1]}", "is missing")
     return WrongTypeError(pointer or "/", text[:1].lower() + text[1:], _value_at(data, pointer_of(path.rstrip("`"))))
+
+
+def _cut(text: str) -> str:
+    """Return msgspec's words without the middle of what is long in them: the name of a field, which may take megabytes."""
+    return text if len(text) <= 2 * _WORDS_MAX else f"{text[:_WORDS_MAX]}…{text[-_WORDS_MAX:]}"
 
 
 def _explain_bytes(error: UnicodeDecodeError, data: bytes) -> tuple[str, str]:

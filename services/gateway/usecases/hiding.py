@@ -128,9 +128,7 @@ class Hiding:
 def _refuse_unread(change: TopicChange, base: TopicSettings | None, wanted: TopicSettings) -> None:
     """Raise ProblemError (409) for a change after which messages are written that nobody reads."""
     if change.makes_write_only(base):
-        raise ProblemError(
-            HIDES_MESSAGES, f'/perm: "w": what is sent is read by nobody; {_PERMITTED}', field="/perm"
-        )
+        raise ProblemError(HIDES_MESSAGES, f'/perm: "w": what is sent is read by nobody; {_PERMITTED}', field="/perm")
     if change.hides(base):
         raise ProblemError(
             HIDES_MESSAGES,

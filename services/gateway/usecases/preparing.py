@@ -5,8 +5,6 @@ behind here touches them again.
 """
 
 import re
-from binascii import Error as Base64Error
-from binascii import a2b_base64
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,6 +15,7 @@ from gantry.model.errors import InvalidMessageError
 from gantry.model.names import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from gantry.model.propertyname import RESERVED_PROPERTIES, TRANSIENT_PREFIX, PropertyName
 from gantry.model.uniqkey import idempotency_key_to_message_id
+from services.gateway.schemas.dense import decode_base64
 from services.gateway.schemas.messages import BASE64, TEXT
 from services.gateway.schemas.outgoing import KEY_EXPRESSION, RawMessage, Sendable, TargetQueue
 from services.gateway.schemas.reading import NotBuiltError, TooLargeError
@@ -109,10 +108,7 @@ def body_of(message: Sendable, at: str) -> bytes:
         raise InvalidMessageError(f"{at}/encoding", encoding, "is not one of text, base64, json")
     if not isinstance(body, str):
         raise InvalidMessageError(f"{at}/body", _shown(body), "is not a text in base64")
-    try:
-        return a2b_base64(body, strict_mode=True)
-    except (Base64Error, ValueError) as error:
-        raise InvalidMessageError(f"{at}/body", body, f"is not base64: {error}") from None
+    return decode_base64(body, body, at)
 
 
 def encode_outgoing(message: Sendable, message_id: str, ordering_key: str | None, at: str) -> bytes:
@@ -126,11 +122,15 @@ def encode_outgoing(message: Sendable, message_id: str, ordering_key: str | None
     tag, keys, user = message.tag, message.keys, message.properties
     text = f"UNIQ_KEY\x01{message_id}\x02"
     if tag is not UNSET:
+        if len(tag) > USER_PROPERTIES_BYTES_MAX:
+            _refuse_long(len(tag), f"{at}/tag")
         if not tag.isprintable() or " " in tag or "|" in tag or not tag:
             _check_tag(tag, at)
         text += f"TAGS\x01{tag}\x02"
     if keys:
         joined = " ".join(keys)
+        if len(joined) > USER_PROPERTIES_BYTES_MAX:
+            _refuse_long(len(joined), f"{at}/keys")
         if not joined.isprintable() or joined.count(" ") != len(keys) - 1 or "" in keys:
             _check_keys(keys, at)
         text += f"KEYS\x01{joined}\x02"
@@ -138,10 +138,14 @@ def encode_outgoing(message: Sendable, message_id: str, ordering_key: str | None
         if not RESERVED_PROPERTIES.isdisjoint(user):
             _refuse_reserved(user, at)
         for name, value in user.items():
+            if len(name) + len(value) > USER_PROPERTIES_BYTES_MAX:
+                _refuse_long(len(name) + len(value), f"{at}/properties/{name}")
             if not (name and value and name.isprintable() and value.isprintable()) or name[0] == "_":
                 _check_property(name, value, at)
             text += f"{name}\x01{value}\x02"
     if ordering_key is not None:
+        if len(ordering_key) > USER_PROPERTIES_BYTES_MAX:
+            _refuse_long(len(ordering_key), f"{at}/ordering_key")
         _check_text(ordering_key, f"{at}/ordering_key")
         text += f"__SHARDINGKEY\x01{ordering_key}\x02"
     properties = text.encode()
@@ -171,6 +175,12 @@ def _refuse_size(size: int, at: str) -> None:
     if size == 0:
         raise InvalidMessageError(f"{at}/body", "", "is empty")
     raise TooLargeError(f"{at}/body", size, f"bytes, at most {BODY_BYTES_MAX} are allowed")
+
+
+def _refuse_long(length: int, field: str) -> None:
+    """Refuse what can't fit, before anything looks at all of its characters."""
+    reason = f"characters; tag, keys and properties together take at most {USER_PROPERTIES_BYTES_MAX} bytes"
+    raise InvalidMessageError(field, length, reason)
 
 
 def _refuse_delay(message: Sendable, at: str) -> None:

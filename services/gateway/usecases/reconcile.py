@@ -151,9 +151,10 @@ class KindReconciler(Generic[Present]):
                 address = await self._brokers.master(broker)
                 if broker in case.plan.put:
                     present = case.present.get(broker)
-                    is_kept = present is not None and not settings.is_for(broker)
-                    config = settings.kept_as(present) if is_kept else settings.applied_to(case.name, present)
-                    await self._kind.put(address, config)
+                    if present is None or settings.is_for(broker):
+                        await self._kind.put(address, settings.applied_to(case.name, present))
+                    else:
+                        await self._kind.put(address, settings.kept_as(present))
                     done.put += 1
                 else:
                     await self._kind.drop(address, case.name)

@@ -1,7 +1,10 @@
 """The messages of one call on their way: what is sent of them in one request, and what became of each."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
+
+import msgspec
 
 from gantry.client.errors import BrokerError, ClientError, Outcome, SendError
 from gantry.client.sendrequest import Placement, SendStatus
@@ -17,6 +20,8 @@ from services.gateway.usecases.preparing import Prepared, prepare
 # Half of what a broker takes by default: there is room for its own default to be lowered, and a frame of this size is
 # already so large that nothing is gained by a larger one. A larger message goes alone, in a request of its own.
 FRAME_BYTES_MAX: Final = 2 * 1024 * 1024
+# To make frames of so many bytes and hand them to the socket takes a few ms; then others have a turn.
+_MADE_BYTES_AT_ONCE_MAX: Final = 1024 * 1024
 
 Result = dict[str, Any]
 
@@ -29,7 +34,7 @@ class BatchCall:
         size_bytes: What all that are prepared take in a request.
     """
 
-    __slots__ = ("binary", "items", "prepared", "request_id", "results", "size_bytes", "topic")
+    __slots__ = ("_made_bytes", "_turn", "binary", "items", "prepared", "request_id", "results", "size_bytes", "topic")
 
     def __init__(self, topic: str, items: Sequence[Item], request_id: str, *, binary: bool) -> None:
         self.topic = topic
@@ -39,6 +44,16 @@ class BatchCall:
         self.prepared: dict[int, Prepared] = {}
         self.results: list[Result] = [{}] * len(items)
         self.size_bytes = 0
+        self._turn = asyncio.Lock()
+        self._made_bytes = 0
+
+    async def take_turn(self, size: int) -> None:
+        """Wait until a frame of so many bytes may be made: large ones are not all made in one turn of the loop."""
+        async with self._turn:
+            if self._made_bytes + size > _MADE_BYTES_AT_ONCE_MAX:
+                self._made_bytes = 0
+                await asyncio.sleep(0)
+            self._made_bytes += size
 
     def add(self, index: int, prepared: Prepared) -> None:
         """Take note of a message that can be sent."""
@@ -68,6 +83,12 @@ class BatchCall:
             frames[-1].append(index)
             size += item_size
         return frames
+
+
+def body_length(item: Item) -> int:
+    """Return how long the body of a message is as it came; 0 for what has no length, and for an error."""
+    body = None if isinstance(item, InvalidValueError) else item.body
+    return len(body) if isinstance(body, (str, bytes, msgspec.Raw)) else 0
 
 
 def count_outcomes(results: Sequence[Result]) -> dict[str, int]:

@@ -3,11 +3,16 @@
 import asyncio
 import json
 import struct
+from base64 import b64encode
+from binascii import a2b_base64
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gantry.model.errors import InvalidValueError
+from services.gateway.schemas import dense
 from services.gateway.schemas.dense import (
     DENSE_BYTES_MIN,
     FIELDS_BYTES_MAX,
@@ -21,7 +26,13 @@ from services.gateway.schemas.dense import (
     read_packed_frames,
     read_packed_message,
 )
-from services.gateway.schemas.outgoing import BATCH_MESSAGES_MAX, BLANK_BYTES_MAX, read_message, read_packed
+from services.gateway.schemas.outgoing import (
+    BATCH_MESSAGES_MAX,
+    BLANK_BYTES_MAX,
+    TextMessage,
+    read_message,
+    read_packed,
+)
 
 DENSE = b'{"a":1},' * VALUES_AT_ONCE_MAX
 FIELDS = b'"tag":"T","keys":["k"],"properties":{"p":"v"},"ordering_key":"o"'
@@ -106,6 +117,79 @@ def test_a_dense_batch_costs_a_slice_for_each_64_kib():
     lines, count = finish(read_json_lines(b"\n \n".join([json.dumps(item).encode()] * 200)))
     assert (len(lines), lines[0].properties) == (200, item["properties"])
     assert count > len(text) // (2 * DENSE_BYTES_MIN)
+
+
+def test_a_large_batch_of_texts_is_read_in_slices():
+    """A thousand messages of 8 kB were read at once, for they hold few values."""
+    text = json.dumps({"messages": [{"body": "x:" * 4_000, "tag": "T"}] * 900 + [{"tag": "x"}]}).encode()
+    assert not is_dense(text)
+    items, count = finish(read_json_batch(text))
+    assert items[:900] == [read_message(json.dumps({"body": "x:" * 4_000, "tag": "T"}).encode())] * 900
+    assert items[900].field == "/messages/900/body"
+    assert count > len(text) // (2 * DENSE_BYTES_MIN)
+
+
+@pytest.mark.parametrize("body", ['"%s"' % ("a:" * 800_000), '["%s"]' % ("a:" * 800_000)])
+def test_a_large_message_is_read_as_any_other(body):
+    text = b'{%b,"encoding":"json","body" : %b}' % (FIELDS, body.encode())
+    message, count = finish(read_json_message(text))
+    assert (message, count >= 3) == (read_message(text), True)
+
+
+@pytest.mark.parametrize("field", ["tag", "delay", "encoding", "ordering_key", "deliver_at"])
+def test_a_field_of_megabytes_is_refused_without_being_looked_at(field):
+    text = b'{"body":"x","%b":"%b"}' % (field.encode(), b" " * 7_000_000)
+    assert refusal(read_json_message(text)) == ("invalid-field", f"/{field}")
+
+
+def test_the_name_of_an_unknown_field_is_not_shown_in_all_its_length():
+    with pytest.raises(InvalidValueError) as caught:
+        finish(read_json_message(b'{"body":"x","%b":1}' % (b"n" * 7_000_000)))
+    assert caught.value.problem == "unknown-field"
+    assert len(caught.value.field) < 300
+    assert len(str(caught.value)) < 500
+
+
+def in_base64(body: str, **fields: str) -> bytes:
+    return json.dumps({**fields, "encoding": "base64", "body": body}).encode()
+
+
+@pytest.mark.parametrize("size", [100_000, 3_000_001, 4_194_302, 4_194_303, 4_194_304])
+def test_a_long_body_in_base64_is_decoded_in_slices(size):
+    data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+    message, count = finish(read_json_message(in_base64(b64encode(data).decode(), tag="T")))
+    assert (message.body, message.encoding, message.tag) == (data, msgspec.UNSET, "T")
+    assert count > size // 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        ("A" * 5_500_000 + "!", "invalid-field"),
+        ("!" + "A" * 5_500_000, "invalid-field"),
+        ("A" * 300_000 + "=" + "A" * 300_000, "invalid-field"),
+        ("A" * 300_001, "invalid-field"),
+        ("A" * 300_000 + "AA==AAAA", "invalid-field"),
+        ("A" * 5_592_412, "too-large"),
+    ],
+)
+def test_a_long_body_that_is_not_base64_or_too_large_is_refused(body, problem):
+    assert refusal(read_json_message(in_base64(body))) == (problem, "/body")
+
+
+@given(st.text("AB=!", max_size=40), st.integers(1, 4))
+def test_base64_in_slices_is_base64(text, groups):
+    """The slices accept what the whole is, and nothing else."""
+    message = TextMessage(encoding="base64", body=text)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(dense, "DENSE_BYTES_MIN", 0)
+        patched.setattr(dense, "_BASE64_CHARACTERS", 4 * groups)
+        try:
+            whole = a2b_base64(text, strict_mode=True)
+        except ValueError:
+            assert refusal(dense.decode_base64_in_slices(message, "")) == ("invalid-field", "/body")
+        else:
+            assert finish(dense.decode_base64_in_slices(message, ""))[0].body == whole
 
 
 def test_a_batch_of_too_many_values_is_not_read():

@@ -42,7 +42,8 @@ async def test_a_broker_that_died_is_said_before_name_servers_notice(
     transport.down("b:10911")
     status, detail = await later(health)
     assert status == "degraded"
-    assert "broker b: " in detail and "connection refused" in detail and "broker a" not in detail
+    assert detail.startswith("broker b: ")
+    assert "connection refused" in detail
     # Name servers forget it, and it is away all the same.
     gone = cluster.registered.pop("b")
     assert await later(health) == ("degraded", "broker b: is no longer registered")

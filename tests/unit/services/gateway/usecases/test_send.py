@@ -1,5 +1,8 @@
 """Sending: one outcome a message, whatever happens to the others."""
 
+import asyncio
+import json
+
 import pytest
 
 from gantry.model.batch import decode_batch
@@ -227,3 +230,30 @@ async def test_idempotency_keys_are_message_ids_on_the_wire(sending, two_brokers
     [request] = transport.sent(SEND)
     assert result["message_id"] == key
     assert decode_properties(request.ext_fields["i"].encode())["UNIQ_KEY"] == key
+
+
+async def test_large_frames_are_not_all_made_in_one_turn_of_the_loop(sending, two_brokers, transport):
+    """A batch of 8 MB was put into frames and written to the socket at once."""
+    two_brokers()
+    await sending.send_one("T", read_message(b'{"body": "b"}'))
+    turns, turn_of_request, invoke, all_made = 0, [], transport.invoke, asyncio.Event()
+
+    async def noted(address, command, *, timeout_ms):
+        turn_of_request.append(turns)
+        if len(turn_of_request) == 4:
+            all_made.set()
+        return await invoke(address, command, timeout_ms=timeout_ms)
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    transport.invoke = noted
+    counting = asyncio.create_task(count_turns())
+    sent = asyncio.create_task(sending.send_many("T", items(*[json.dumps({"body": "x" * 8_000})] * 1_000), "id"))
+    await all_made.wait()
+    counting.cancel()
+    assert outcomes(await sent) == ["stored"] * 1_000
+    assert len(set(turn_of_request)) == len(turn_of_request) >= 4

@@ -1,0 +1,28 @@
+"""Errors show values, and not all of a long one."""
+
+from gantry.model.errors import InvalidValueError, shorten_value
+
+
+class Counted(str):
+    """A text that says how it was looked at."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        raise AssertionError("all of a long text was escaped")
+
+
+def test_a_short_value_is_shown_whole():
+    assert shorten_value("a'b") == '"a\'b"'
+    assert shorten_value("a" * 78) == "'" + "a" * 78 + "'"
+    assert str(InvalidValueError("/tag", ["a"], "is bad")) == "/tag: ['a'] is bad"
+
+
+def test_a_long_value_is_cut_before_it_is_escaped():
+    assert shorten_value(Counted("a" * 8_000_000)) == "'" + "a" * 79 + "…"
+    assert shorten_value(b"\x00" * 8_000_000) == "b'" + "\\x00" * 19 + "\\x…"
+
+
+def test_a_long_field_is_cut():
+    error = InvalidValueError("/properties/" + "n" * 8_000_000, "v", "is bad")
+    assert (len(error.field), len(str(error))) == (257, 257 + len(": 'v' is bad"))
