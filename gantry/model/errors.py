@@ -11,6 +11,8 @@ ModelError
     └── CorruptRecordError     the bytes contradict themselves: damage, or no record at all
 """
 
+from typing import Final
+
 _VALUE_SHOWN_MAX = 80
 # A name that a caller made up may be a part of the field.
 _FIELD_SHOWN_MAX = 256
@@ -20,23 +22,27 @@ class ModelError(Exception):
     """Root of the family."""
 
 
+UNSHOWN: Final = object()
+"""Stands for a value that an error does not show: there is none, or the reason says it all."""
+
+
 class InvalidValueError(ModelError):
     """A value from outside can't be used; who sent it is to be told field, value and reason."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         if len(field) > _FIELD_SHOWN_MAX:
             field = field[:_FIELD_SHOWN_MAX] + "…"
-        super().__init__(f"{field}: {shorten_value(value)} {reason}")
+        super().__init__(f"{field}: {reason}" if value is UNSHOWN else f"{field}: {shorten_value(value)} {reason}")
         self.field = field
         self.value = value
         self.reason = reason
 
 
 def shorten_value(value: object) -> str:
-    """Return how a value is shown in an error; a text of megabytes is cut before it is escaped, which takes long."""
-    if isinstance(value, (str, bytes, bytearray)) and len(value) > _VALUE_SHOWN_MAX:
+    """Return how a value is shown in an error: bytes as text, and a long text cut before it is escaped, which takes long."""
+    if isinstance(value, (str, bytes, bytearray)):
         value = value[: _VALUE_SHOWN_MAX + 1]
-    shown = repr(value)
+    shown = repr(value.decode("utf-8", "backslashreplace") if isinstance(value, (bytes, bytearray)) else value)
     return shown if len(shown) <= _VALUE_SHOWN_MAX else shown[:_VALUE_SHOWN_MAX] + "…"
 
 

@@ -119,7 +119,7 @@ class Router:
         node = self._root
         parameters: dict[str, str] = {}
         if not raw_path.startswith(b"/"):
-            raise ProblemError(NOT_FOUND, f"path: {raw_path!r} does not start with /", field="path")
+            raise ProblemError(NOT_FOUND, f"path: {_shown(raw_path)} does not start with /", field="path")
         for raw in raw_path[1:].split(b"/"):
             segment = decode_escapes(raw, "path")
             child = node.names.get(segment)

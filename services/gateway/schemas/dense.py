@@ -22,7 +22,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Raw
 
-from gantry.model.errors import InvalidMessageError, InvalidValueError
+from gantry.model.errors import UNSHOWN, InvalidMessageError, InvalidValueError
 from gantry.model.names import BODY_BYTES_MAX
 from services.gateway.schemas.messages import BASE64
 from services.gateway.schemas.outgoing import (
@@ -179,7 +179,7 @@ def _read_parts(data: bytes, at: str, *, dense: bool) -> Slices[Sendable]:
     # Outside the values there is one `:` for each field; if more are left over, a field stands twice.
     values = [body, *map(bytes, given.values())]
     if data.count(b":") - sum(value.count(b":") for value in values) != len(values):
-        raise DuplicateError(at or "/", "", "holds a field twice")
+        raise DuplicateError(at or "/", UNSHOWN, "holds a field twice")
     rest = b"".join(b',"%b":%b' % (name.encode(), bytes(value)) for name, value in given.items())
     try:
         if body[:1] == b'"':
@@ -212,8 +212,9 @@ def decode_base64_in_slices(message: Sendable, at: str) -> Slices[Sendable]:
     if len(body) // 4 * 3 > BODY_BYTES_MAX + 2:
         raise TooLargeError(f"{at}/body", len(body) // 4 * 3, f"bytes, at most {BODY_BYTES_MAX} are allowed")
     padding = body.find("=")
-    # Each slice but the last stands for whole bytes. Padding ends a text; what is behind it is refused at once.
-    end = padding // 4 * 4 if padding >= 0 else len(body)
+    # Each slice but the last stands for whole bytes. Padding ends a text: it is read with the
+    # group before it, and what is behind it is refused at once.
+    end = max(0, padding // 4 - 1) * 4 if padding >= 0 else len(body)
     parts: list[bytes] = []
     for start in range(0, end, _BASE64_CHARACTERS):
         parts.append(decode_base64(body[start : min(start + _BASE64_CHARACTERS, end)], body, at))
@@ -253,7 +254,7 @@ def read_packed_message(data: bytes, at: str = "") -> Slices[Sendable]:
     body = bytes(parts.body)
     # Whether a field stands twice is told by the length, as in read_packed; few write a map of sixteen fields longer.
     if len(data) - len(body) - len(small) - len(_pack("body")) not in _MAP_HEAD_BYTES:
-        raise DuplicateError(at or "/", "", "holds a field twice, or has a name that is not written the short way")
+        raise DuplicateError(at or "/", UNSHOWN, "holds a field twice, or has a name that is not written the short way")
     if not 0xA0 <= body[0] <= 0xBF and body[0] not in _TEXT_OR_BYTES and len(body) >= DENSE_BYTES_MIN:
         reason = f"bytes of MessagePack are neither text nor bytes; such a body takes less than {DENSE_BYTES_MIN}"
         raise TooLargeError(f"{at}/body", len(body), reason)

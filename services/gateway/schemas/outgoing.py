@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from gantry.model.errors import InvalidValueError
+from gantry.model.errors import UNSHOWN, InvalidValueError
 from services.gateway.schemas.msgpackkeys import find_duplicate_key
 from services.gateway.schemas.reading import (
     ESCAPED_COLON,
@@ -256,7 +256,7 @@ def split_batch(data: bytes) -> list[bytes]:
         raws = [bytes(raw) for raw in _items_of(_raws.decode(data))]
     except READ_ERRORS as error:
         if "of at most length" in str(error):
-            raise _too_many(f"more than {BATCH_MESSAGES_MAX}") from None
+            raise _too_many() from None
         raise translate(error, data=data) from None
     # Outside the items there is one key, `messages`; if more than one `:` is left over, it stands twice.
     if data.count(b":") - sum(raw.count(b":") for raw in raws) != 1:
@@ -267,9 +267,9 @@ def split_batch(data: bytes) -> list[bytes]:
 def check_count(raws: Sequence[Any]) -> None:
     """Raise InvalidValueError for a batch that is empty or too long."""
     if not raws:
-        raise InvalidValueError("/messages", [], "holds no message")
+        raise InvalidValueError("/messages", UNSHOWN, "holds no message")
     if len(raws) > BATCH_MESSAGES_MAX:
-        raise _too_many(str(len(raws)))
+        raise _too_many()
 
 
 def _read_items(data: bytes) -> Sequence[Item]:
@@ -287,8 +287,8 @@ def _each(raws: Sequence[Any], read: Callable[[Any, str], Sendable]) -> Sequence
     return items
 
 
-def _too_many(found: str) -> TooLargeError:
-    return TooLargeError("/messages", found, f"messages, at most {BATCH_MESSAGES_MAX} are allowed")
+def _too_many() -> TooLargeError:
+    return TooLargeError("/messages", UNSHOWN, f"holds more than the {BATCH_MESSAGES_MAX} messages that are allowed")
 
 
 def _may_have_duplicates(data: bytes, messages: Sequence[TextMessage], *, keys_outside: int) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from gantry.model.errors import InvalidValueError
+from gantry.model.errors import UNSHOWN, InvalidValueError
 
 T = TypeVar("T")
 
@@ -29,6 +29,18 @@ _decode_any = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
+_EXPECTED = re.compile(r"Expected `([^`]*)`(.*?)(?:, got `([^`]*)`)?", re.DOTALL)
+_TYPES: Final = {
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "bytes": "bytes",
+    "null": "null",
+}
+_TRAILING = re.compile(r"JSON is malformed: trailing characters \(byte (\d+)\)")
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 _PATH_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
@@ -109,7 +121,7 @@ def find_duplicate(data: bytes, at: str = "") -> None:
     except RecursionError as error:
         raise translate(error, at) from None
     except ValueError as error:
-        raise UnreadableError(at or "body", "", f"is not JSON: {error}") from None
+        raise UnreadableError(at or "body", UNSHOWN, f"is not JSON: {error}") from None
 
 
 def translate(error: Exception, at: str = "", data: bytes = b"") -> InvalidValueError:
@@ -132,7 +144,24 @@ def translate(error: Exception, at: str = "", data: bytes = b"") -> InvalidValue
         return UnknownFieldError(f"{pointer}/{match[1]}", match[1], "is no field here")
     if match := _MISSING.fullmatch(text):
         return WrongTypeError(f"{pointer}/{match[1]}", "is missing")
-    return WrongTypeError(pointer or "/", text[:1].lower() + text[1:], _value_at(data, pointer_of(path.rstrip("`"))))
+    shown = _value_at(data, pointer_of(path.rstrip("`")))
+    return WrongTypeError(pointer or "/", in_words(text, is_shown=shown is not None), shown)
+
+
+def in_words(text: str, *, is_shown: bool) -> str:
+    """Return msgspec's reason in plain words.
+
+    Args:
+        text: The reason, such as "Expected `int`, got `str`".
+        is_shown: Whether the value is shown behind it, so that its type need not be named.
+    """
+    if text.startswith("Invalid enum value"):
+        return "is not one of the values that are allowed"
+    if (match := _EXPECTED.fullmatch(text)) is None:
+        return text[:1].lower() + text[1:]
+    wanted = " or ".join(_TYPES.get(name, name) for name in match[1].split(" | "))
+    found = "" if is_shown or match[3] is None else f", and is {_TYPES.get(match[3], match[3])}"
+    return f"must be {wanted}{match[2]}{found}"
 
 
 def _cut(text: str) -> str:
@@ -149,13 +178,16 @@ def _explain_bytes(error: UnicodeDecodeError, data: bytes) -> tuple[str, str]:
     return _shown(data, error.start), f"is not UTF-8: {error.reason} at byte {error.start}"
 
 
-def _explain_syntax(text: str, data: bytes) -> tuple[str, str]:
+def _explain_syntax(text: str, data: bytes) -> tuple[object, str]:
     """Return the place where reading stopped, and why; msgspec calls some of it truncated that is not."""
+    if trailing := _TRAILING.fullmatch(text):
+        start = int(trailing[1]) - 1
+        return _shown(data, start), f"stands behind the end of the JSON value (byte {start})"
     byte = _BYTE.search(text)
     if byte is not None:
         return _shown(data, int(byte[1])), f"can't be read: {text}"
     if not data.strip():
-        return "", "is empty, where JSON is expected"
+        return UNSHOWN, "is empty, where JSON is expected"
     if len(data) <= EXPLAINED_BYTES_MAX and _HALF_PAIR.search(data):
         try:
             json.loads(data, parse_int=str, parse_float=str)

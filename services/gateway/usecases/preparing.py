@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from gantry.model.errors import InvalidMessageError
+from gantry.model.errors import UNSHOWN, InvalidMessageError
 from gantry.model.names import BODY_BYTES_MAX, PROPERTIES_BYTES_MAX
 from gantry.model.propertyname import RESERVED_PROPERTIES, TRANSIENT_PREFIX, PropertyName
 from gantry.model.uniqkey import idempotency_key_to_message_id
@@ -163,17 +163,17 @@ def _json_body(message: Sendable, at: str) -> bytes:
                 body.decode()
             except UnicodeDecodeError as error:
                 reason = f"is not UTF-8: {error.reason} at byte {error.start}"
-                raise InvalidMessageError(f"{at}/body", "", reason) from None
+                raise InvalidMessageError(f"{at}/body", UNSHOWN, reason) from None
         return body
     try:
         return msgspec.json.encode(message.body)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-        raise InvalidMessageError(f"{at}/body", "", f"has no JSON form: {error}") from None
+        raise InvalidMessageError(f"{at}/body", UNSHOWN, f"has no JSON form: {error}") from None
 
 
 def _refuse_size(size: int, at: str) -> None:
     if size == 0:
-        raise InvalidMessageError(f"{at}/body", "", "is empty")
+        raise InvalidMessageError(f"{at}/body", UNSHOWN, "is empty")
     raise TooLargeError(f"{at}/body", size, f"bytes, at most {BODY_BYTES_MAX} are allowed")
 
 

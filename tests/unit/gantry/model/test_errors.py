@@ -1,6 +1,6 @@
 """Errors show values, and not all of a long one."""
 
-from gantry.model.errors import InvalidValueError, shorten_value
+from gantry.model.errors import UNSHOWN, InvalidValueError, shorten_value
 
 
 class Counted(str):
@@ -20,7 +20,17 @@ def test_a_short_value_is_shown_whole():
 
 def test_a_long_value_is_cut_before_it_is_escaped():
     assert shorten_value(Counted("a" * 8_000_000)) == "'" + "a" * 79 + "…"
-    assert shorten_value(b"\x00" * 8_000_000) == "b'" + "\\x00" * 19 + "\\x…"
+    assert shorten_value(b"a" * 8_000_000) == "'" + "a" * 79 + "…"
+
+
+def test_bytes_are_shown_as_text():
+    assert shorten_value(b"a b") == "'a b'"
+    assert str(InvalidValueError("X-Request-Id", b"a b", "is bad")) == "X-Request-Id: 'a b' is bad"
+    assert shorten_value("é".encode() + b"\xff") == "'é\\\\xff'"
+
+
+def test_a_reason_may_say_it_all():
+    assert str(InvalidValueError("at", UNSHOWN, "is missing")) == "at: is missing"
 
 
 def test_a_long_field_is_cut():
