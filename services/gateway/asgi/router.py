@@ -155,12 +155,10 @@ def decode_escapes(raw: bytes, where: str) -> str:
     Raises:
         ProblemError: 400: an escape is malformed, or what comes out is not UTF-8.
     """
-    if b"%" in raw:
-        if _BAD_ESCAPE.search(raw):
-            raise ProblemError(MALFORMED_PATH, f"{where}: {_shown(raw)} has a % without two hex digits", field=where)
-        raw = unquote_to_bytes(raw)
+    if b"%" in raw and _BAD_ESCAPE.search(raw):
+        raise ProblemError(MALFORMED_PATH, f"{where}: {_shown(raw)} has a % without two hex digits", field=where)
     try:
-        return raw.decode()
+        return (unquote_to_bytes(raw) if b"%" in raw else raw).decode()
     except UnicodeDecodeError:
         raise ProblemError(MALFORMED_PATH, f"{where}: {_shown(raw)} is not UTF-8", field=where) from None
 

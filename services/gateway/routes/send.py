@@ -98,7 +98,7 @@ async def _read_one(call: Call) -> Sendable:
     media_type = call.media_type
     if media_type != JSON_MEDIA:
         if media_type is None or media_type in _FORM_MEDIA:
-            raise wrong_media_type(media_type, "is a form's, which curl -d names by itself; no message is meant by it")
+            raise wrong_media_type(media_type, "is the type of a web form, which curl -d sends by default")
         message: Sendable = await _read_raw(call)
     else:
         call.require_utf8()

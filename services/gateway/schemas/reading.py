@@ -9,7 +9,8 @@ the slow reading looks for it.
 
 import json
 import re
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -40,7 +41,17 @@ _TYPES: Final = {
     "bytes": "bytes",
     "null": "null",
 }
+_NO_CHOICE: Final = "is not one of the values that are allowed"
+_PATTERN = re.compile(r" matching regex '.*'", re.DOTALL)
+# What the contract's patterns mean, by a part of each.
+_PATTERN_WORDS: Final = {
+    "[1-9][0-9]{0,18}": ' that holds a whole number, such as "42"',
+    "[*%|a-zA-Z0-9_-]": " of letters, digits, *, %, |, _ and -",
+    "[!-.0-~]": " of visible ASCII characters without /",
+    "x1f": " without control characters",
+}
 _TRAILING = re.compile(r"JSON is malformed: trailing characters \(byte (\d+)\)")
+_TRUNCATED: Final = "Input data was truncated"
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _HALF_PAIR = re.compile(rb"\\u[dD][89a-fA-F]")
 _PATH_STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]|\[\.\.\.\]")
@@ -85,9 +96,20 @@ def read_json(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     try:
         value = decoder.decode(data)
     except READ_ERRORS as error:
-        raise translate(error, data=data) from None
+        problem = translate(error, data=data)
+        if isinstance(problem, WrongTypeError) and problem.is_choice:
+            problem.name_choices(choices_of(decoder.type, problem.field))
+        raise problem from None
     refuse_duplicates(data)
     return value
+
+
+def choices_of(struct: Any, pointer: str) -> list[str]:
+    """Return the texts that a field of a struct may be; none where it lies deeper, or may be any text."""
+    annotation = get_type_hints(struct).get(pointer[1:]) if isinstance(struct, type) else None
+    return [
+        each for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal for each in get_args(kind)
+    ]
 
 
 def refuse_duplicates(data: bytes, at: str = "") -> None:
@@ -141,7 +163,7 @@ def translate(error: Exception, at: str = "", data: bytes = b"") -> InvalidValue
     if not isinstance(error, msgspec.ValidationError):
         return UnreadableError(pointer or "body", *_explain_syntax(text, data))
     if match := _UNKNOWN.fullmatch(text):
-        return UnknownFieldError(f"{pointer}/{match[1]}", match[1], "is no field here")
+        return UnknownFieldError(f"{pointer}/{match[1]}", UNSHOWN, "there is no such field")
     if match := _MISSING.fullmatch(text):
         return WrongTypeError(f"{pointer}/{match[1]}", "is missing")
     shown = _value_at(data, pointer_of(path.rstrip("`")))
@@ -156,12 +178,16 @@ def in_words(text: str, *, is_shown: bool) -> str:
         is_shown: Whether the value is shown behind it, so that its type need not be named.
     """
     if text.startswith("Invalid enum value"):
-        return "is not one of the values that are allowed"
+        return _NO_CHOICE
     if (match := _EXPECTED.fullmatch(text)) is None:
         return text[:1].lower() + text[1:]
     wanted = " or ".join(_TYPES.get(name, name) for name in match[1].split(" | "))
     found = "" if is_shown or match[3] is None else f", and is {_TYPES.get(match[3], match[3])}"
-    return f"must be {wanted}{match[2]}{found}"
+    if (pattern := _PATTERN.match(match[2])) is None:
+        return f"must be {wanted}{match[2]}{found}"
+    return (
+        f"must be {wanted}{next((words for part, words in _PATTERN_WORDS.items() if part in pattern[0]), pattern[0])}"
+    )
 
 
 def _cut(text: str) -> str:
@@ -198,7 +224,8 @@ def _explain_syntax(text: str, data: bytes) -> tuple[object, str]:
                 "\\ud800 to \\udfff",
                 "stands alone: such an escape is half of a character, its other half is missing",
             )
-    return _shown(data, max(0, len(data) - _SHOWN_BYTES)), f"can't be read: {text} (byte {len(data)})"
+    reason = "ends too early" if text == _TRUNCATED else f"can't be read: {text}"
+    return _shown(data, max(0, len(data) - _SHOWN_BYTES)), f"{reason} (byte {len(data)})"
 
 
 def _shown(data: bytes, start: int) -> str:
@@ -223,7 +250,19 @@ class WrongTypeError(InvalidValueError):
 
     def __init__(self, field: str, reason: str, shown: str | None = None) -> None:
         super().__init__(field, "", reason)
-        self.args = (f"{field}: {reason}" if shown is None else f"{field}: {reason}, found {shown}",)
+        self._found = "" if shown is None else f", found {shown}"
+        self.args = (f"{field}: {reason}{self._found}",)
+
+    @property
+    def is_choice(self) -> bool:
+        """Whether the field has a few values to choose from."""
+        return self.reason == _NO_CHOICE
+
+    def name_choices(self, choices: Sequence[str]) -> None:
+        """Say what the field may be, if that is known."""
+        if choices:
+            self.reason = f"must be one of {', '.join(choices)}"
+            self.args = (f"{self.field}: {self.reason}{self._found}",)
 
 
 READ_ERRORS: Final = (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)

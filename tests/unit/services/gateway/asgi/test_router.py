@@ -89,3 +89,10 @@ def test_the_cache_of_paths_is_bounded():
         router.find(b"/v1/topics/%d" % number)
     assert router.find(b"/v1/topics/1").parameters == {"topic": "1"}
     assert len(router._found) <= 8_192
+
+
+def test_a_path_is_shown_as_it_was_written():
+    for path, said in ((b"*", "path: '*' does not start with /"), (b"/%ff", "path: '%ff' is not UTF-8")):
+        with pytest.raises(ProblemError) as caught:
+            Router([]).find(path)
+        assert caught.value.detail == said

@@ -1,17 +1,20 @@
 """What is said about JSON that can't be read: the real reason, where it is, and the value."""
 
+import msgspec
 import pytest
 
 from gantry.model.errors import InvalidValueError
+from services.gateway.schemas.configs import TopicChange
+from services.gateway.schemas.keys import NewKey
 from services.gateway.schemas.outgoing import read_message
-from services.gateway.schemas.reading import EXPLAINED_BYTES_MAX
+from services.gateway.schemas.reading import EXPLAINED_BYTES_MAX, read_json
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         (b"", "body: is empty, where JSON is expected"),
-        (b'{"body": "a"', "truncated (byte 12)"),
+        (b'{"body": "a"', '\'{"body": "a"\' ends too early (byte 12)'),
         (b'{"body": "a",}', "body: '}' can't be read: JSON is malformed: trailing comma in object (byte 13)"),
         (b'{"body":"a"}{"x":1}', "body: '{\"x\":1}' stands behind the end of the JSON value (byte 12)"),
         (b'{"body":"ab\xff"}', "is not UTF-8: invalid start byte at byte 11"),
@@ -37,3 +40,32 @@ def test_a_long_text_is_not_read_again_to_be_explained():
     with pytest.raises(InvalidValueError) as caught:
         read_message(b'{"body":"%b","tag":5}' % (b"a" * EXPLAINED_BYTES_MAX))
     assert str(caught.value) == "/tag: must be a text, and is a whole number"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        (TopicChange, b'{"perm":"zz"}', '/perm: must be one of rw, r, w, none, found "zz"'),
+        (TopicChange, b'{"colour":"red"}', "/colour: there is no such field"),
+        (TopicChange, b'{"brokers":5}', "/brokers: must be a list or null, found 5"),
+        (
+            TopicChange,
+            b'{"brokers":["a/b"]}',
+            '/brokers/0: must be a text of visible ASCII characters without /, found "a/b"',
+        ),
+        (
+            NewKey,
+            b'{"name":"\\u0001","rights":{}}',
+            '/name: must be a text without control characters, found "\\u0001"',
+        ),
+        (
+            NewKey,
+            b'{"name":"n","rights":{"publish":["a b"]}}',
+            '/rights/publish/0: must be a text of letters, digits, *, %, |, _ and -, found "a b"',
+        ),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_told_what_is(kind, text, said):
+    with pytest.raises(InvalidValueError) as caught:
+        read_json(text, msgspec.json.Decoder(kind))
+    assert str(caught.value) == said
