@@ -54,6 +54,7 @@ class Admission:
     Attributes:
         metrics: Counters of the gateway.
         cors: The origins whose pages may read refusals; None where there are none.
+        bodies: Bytes of requests in memory.
         request_ids: Source of ids for answers that the application does not give.
         is_draining: Whether the gateway is about to stop, so that every answer ends its connection.
 
@@ -65,6 +66,7 @@ class Admission:
         self.cors = Cors(cors_origins) if cors_origins else None
         self.request_ids = RequestIds()
         self.is_draining = False
+        self.bodies = limits.bodies
         self._quota = limits.connections
         # In the order in which they came.
         self._open: dict[Guest, None] = {}

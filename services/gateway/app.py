@@ -52,7 +52,6 @@ def create_app(dependencies: Dependencies) -> Gateway:
         dependencies.metrics,
         clock=dependencies.clock,
         limits=dependencies.limits,
-        body_bytes_total_max=settings.body_bytes_total_max,
         access_log=settings.access_log,
         cors_origins=settings.cors_origins,
         is_public_contract=settings.public_contract,

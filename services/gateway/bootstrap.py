@@ -129,7 +129,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         StartupError: The database's URL can't be read, or the contract is not where it should be.
     """
     clock, rng = clock or SystemClock(), rng or Rng()
-    metrics, limits = GatewayMetrics(), Limits(settings)
+    metrics, limits = GatewayMetrics(), Limits(settings, clock)
     metrics.limits = limits
     engine = ClientEngine(_client_settings(settings), clock=clock, rng=rng)
     producer = Producer(engine, PRODUCER_GROUP)

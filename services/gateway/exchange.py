@@ -6,12 +6,14 @@ and a request whose body came with its head, as nearly all do, waits for nothing
 """
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gantry.runtime.telemetry import logger
+from services.gateway.asgi.answer import REST
 from services.gateway.asgi.call import Scope
 from services.gateway.errors import ProblemError
 
@@ -101,6 +103,7 @@ class Exchange:
         """Take note that the body will never be whole; the application is told so when it reads on."""
         self._problem = problem
         self.keep_alive = False
+        self._parts.clear()
         if self._waiter is not None:
             self._wake()
         self._has_news = True
@@ -174,13 +177,13 @@ class Exchange:
         if flow.write_paused and not self.disconnected:
             await flow.drain()
         if not self.disconnected:
-            self._answer(self._start["status"], self._start["headers"], message.pop("body"))
+            self._answer(self._start["status"], self._start["headers"], message.pop("body"), message.pop(REST, ()))
             if flow.write_paused:
                 await flow.drain()
 
     # Inside
 
-    def _answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+    def _answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes, rest: Sequence[bytes] = ()) -> None:
         connection = self._connection
         lines = [STATUS_LINE[status]]
         lines += [b"%b: %b\r\n" % header for header in connection.default_headers]
@@ -195,7 +198,10 @@ class Exchange:
         assert head.count(b"\n") == head.count(b"\r") == len(lines), "a header holds a line end"
         has_body = self._scope["method"] != "HEAD" and status not in _NO_BODY_STATUSES
         self.response_complete = True
-        connection.transport.write(b"%b\r\n%b" % (head, body) if has_body else head + b"\r\n")
+        if rest and has_body:
+            connection.transport.writelines([b"%b\r\n%b" % (head, body), *rest])
+        else:
+            connection.transport.write(b"%b\r\n%b" % (head, body) if has_body else head + b"\r\n")
         connection.exchange_done(keep_alive=self.keep_alive)
 
     def _wake(self) -> None:

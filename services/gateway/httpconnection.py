@@ -25,6 +25,8 @@ from uvicorn.protocols.utils import get_remote_addr
 
 from services.gateway.addresses import address_group
 from services.gateway.admission import Admission, Spare
+from services.gateway.asgi.call import CONNECTION
+from services.gateway.bodies import Body
 from services.gateway.errors import (
     CONFLICT,
     MALFORMED_BODY,
@@ -87,6 +89,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_deaf = False
         self._refusal: bytes | None = None
         self._waiting: deque[Exchange] = deque()
+        # Of bodies behind a request that is not answered yet, while there are any.
+        self._waiting_bytes: Body | None = None
+        self._extensions: dict[str, Any] = {CONNECTION: self}
 
     @property
     def default_headers(self) -> list[tuple[bytes, bytes]]:
@@ -114,7 +119,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self.connections.discard(self)
         if self.cycle is not None:
             self.cycle.disconnect()
-        self._waiting.clear()
+        self._drop_waiting()
+        self._extensions = {}
         self.flow.resume_writing()
         if exc is None:
             self.transport.close()
@@ -198,6 +204,7 @@ class GuardedProtocol(HttpToolsProtocol):
             "raw_path": raw_path,
             "query_string": query,
             "headers": self.headers,
+            "extensions": self._extensions,
         }
         self.headers = []
         self.head_since = None
@@ -221,6 +228,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Take a part of the body; it is dropped if the request has been answered already."""
         exchange = self.cycle
         if exchange is not None and not exchange.response_complete:
+            if self._waiting:
+                self._count_waiting(len(body))
             exchange.body_came(body)
 
     def on_message_complete(self) -> None:
@@ -244,11 +253,14 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if not keep_alive:
-            self._waiting.clear()
+            self._drop_waiting()
             self._end()
         elif self._waiting:
             # Nothing more is read before all of them had their turn: each read may bring a thousand.
-            self._start(self._waiting.popleft())
+            waiting = self._waiting.popleft()
+            if not self._waiting:
+                self._drop_waiting()
+            self._start(waiting)
         elif self._refusal is not None:
             self._answer_refusal(self._refusal)
         else:
@@ -272,6 +284,13 @@ class GuardedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing() and not self._is_deaf:
             self._admission.metrics.refused_connection(reason)
             self._refuse(problem)
+
+    def give_up_body(self, problem: ProblemError) -> bool:
+        """Refuse the body that is coming, for others; return False where it is whole already."""
+        if self.body_since is None or self._is_deaf:
+            return False
+        self.refuse(problem, "slow_body")
+        return True
 
     def spare(self) -> Spare | None:
         """Return since when the connection does nothing, or None while it serves somebody."""
@@ -356,6 +375,20 @@ class GuardedProtocol(HttpToolsProtocol):
             if not self.transport.is_closing():
                 self._admission.metrics.refused_connection("endless_body")
             self.transport.abort()
+
+    def _count_waiting(self, count: int) -> None:
+        if self._waiting_bytes is None:
+            self._waiting_bytes = self._admission.bodies.of_address(self.address)
+        try:
+            self._waiting_bytes.grow(count)
+        except ProblemError as problem:
+            raise RefusedError(problem, "body_bytes") from None
+
+    def _drop_waiting(self) -> None:
+        self._waiting.clear()
+        if self._waiting_bytes is not None:
+            self._waiting_bytes.close()
+            self._waiting_bytes = None
 
     def _start(self, exchange: Exchange) -> None:
         task = self.loop.create_task(exchange.run(self.app))

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
+from gantry.runtime.clock import Clock, SystemClock
+from services.gateway.bodies import Bodies
 from services.gateway.quotas import ADDRESS, KEY, Quota
 from services.gateway.rates import Rate
 from services.gateway.settings import GatewaySettings
@@ -34,10 +36,11 @@ class Limits:
         connections: Open connections, streams included, by address (admission.py).
         unsent_bytes: Bytes of answers and frames that callers have not taken yet, by key; of answers to those without a
             key by address, in `address_unsent_bytes`. The answer to a batch counts before the batch is sent.
+        bodies: Bytes of requests in memory, by key, and by address where no key is known yet (bodies.py).
         rates: How many requests a second a key or an address may make; none unless settings say so.
     """
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: GatewaySettings, clock: Clock | None = None) -> None:
         self.requests = Quota("requests", KEY, each_max=settings.key_in_flight_max, total_max=settings.in_flight_max)
         self.long_polls = Quota(
             "long_polls", KEY, each_max=settings.key_long_polls_max, total_max=settings.long_polls_max
@@ -65,6 +68,7 @@ class Limits:
             each_max=settings.address_unsent_bytes_max,
             total_max=max(PUBLIC_UNSENT_BYTES_MAX, settings.address_unsent_bytes_max),
         )
+        self.bodies = Bodies(settings, clock or SystemClock())
         per_s = {KEY: settings.key_requests_per_s, ADDRESS: settings.address_requests_per_s}
         self.rates = {scope: Rate("requests_per_s", scope, per_s=rate) for scope, rate in per_s.items() if rate}
 
@@ -81,6 +85,8 @@ class Limits:
             self.connections,
             self.unsent_bytes,
             self.address_unsent_bytes,
+            self.bodies.by_key,
+            self.bodies.by_address,
         )
 
     def unsent_of(self, key: str | None, address: str) -> "Unsent":

@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
-from services.gateway.asgi.answer import Answer, Headers, problem_answer
-from services.gateway.asgi.call import ByteBudget, Call, ClientGoneError, Receive, Scope, Send
+from services.gateway.asgi.answer import REST, Answer, Headers, problem_answer
+from services.gateway.asgi.call import Call, ClientGoneError, Receive, Scope, Send
 from services.gateway.asgi.cors import Cors
 from services.gateway.asgi.query import parse_query
 from services.gateway.asgi.router import Found, Route, Router
@@ -52,7 +52,6 @@ class Front:
         *,
         clock: Clock,
         limits: Limits,
-        body_bytes_total_max: int,
         access_log: bool,
         cors_origins: Sequence[str] = (),
         is_public_contract: bool = False,
@@ -63,7 +62,6 @@ class Front:
         self._metrics = metrics
         self._clock = clock
         self._limits = limits
-        self._budget = ByteBudget(body_bytes_total_max)
         self._access_log = access_log
         self._cors = Cors(cors_origins) if cors_origins else None
         self._is_public_contract = is_public_contract
@@ -74,7 +72,7 @@ class Front:
         """Serve one request."""
         started_ms = self._clock.monotonic_ms()
         headers = dict(scope["headers"])
-        call = Call(scope, receive, headers, self._budget)
+        call = Call(scope, receive, headers, self._limits.bodies)
         try:
             await self._answer(call, scope, send, headers, started_ms)
         finally:
@@ -93,8 +91,9 @@ class Front:
             if bad_id is not None or len(headers) != len(scope["headers"]):
                 call.refuse_headers(bad_id)
             answer: Answer = await route.endpoint(call)
-            if len(answer.body) > UNSENT_BYTES_FREE or call.unsent is not None:
-                self._count_unsent(call, method, len(answer.body))
+            size = answer.size
+            if size > UNSENT_BYTES_FREE or call.unsent is not None:
+                self._count_unsent(call, method, size)
         except CancelledError:
             # The server gives up on requests that are still under way when it stops.
             if not self._is_stopping():
@@ -112,8 +111,8 @@ class Front:
             answer.headers += rate_lines(call.rates)
         if self._cors is not None:
             self._cors.admit(answer, headers)
-        size, duration_ms = len(answer.body), self._clock.monotonic_ms() - started_ms
-        await write_answer(send, answer, call.request_id)
+        size, duration_ms = answer.size, self._clock.monotonic_ms() - started_ms
+        await write_answer(send, answer, size, call.request_id)
         self._metrics.observe(method, path, answer.status, duration_ms)
         if self._access_log:
             self._log_access(call, method, answer.status, size, duration_ms)
@@ -203,15 +202,18 @@ class Front:
         )
 
 
-async def write_answer(send: Send, answer: Answer, request_id: str) -> None:
+async def write_answer(send: Send, answer: Answer, size: int, request_id: str) -> None:
     """Write an answer, with its length and the request's id."""
     headers = answer.headers
     headers.append((b"x-request-id", request_id.encode()))
     # The server alone holds the body from here on: while the caller takes it, a second copy would stay.
-    message = {"type": "http.response.body", "body": answer.body}
+    message: dict[str, Any] = {"type": "http.response.body", "body": answer.body}
+    if answer.rest:
+        message[REST] = answer.rest
+        answer.rest = ()
     answer.body = b""
-    if message["body"] or answer.status not in (_NO_CONTENT, _NOT_MODIFIED):
-        headers.append((b"content-length", b"%d" % len(message["body"])))
+    if size or answer.status not in (_NO_CONTENT, _NOT_MODIFIED):
+        headers.append((b"content-length", b"%d" % size))
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send(message)
 

@@ -39,8 +39,8 @@ class Quota:
         self.refused_total = 0
         self._by_holder: dict[str, int] = {}
 
-    def take(self, holder: str, count: int = 1) -> None:
-        """Take so many for a holder.
+    def take(self, holder: str, count: int = 1, *, spare: int = 0) -> None:
+        """Take so many for a holder, and leave `spare` of all to others.
 
         Raises:
             ProblemError: 429: the holder has its share. 503: all of them together have what there is.
@@ -51,10 +51,11 @@ class Quota:
             raise ProblemError(
                 TOO_MANY, f"{self.name}: {self.scope} {holder} has {held}, {count} more would be above {self.each_max}"
             )
-        if self.used + count > self.total_max:
+        total_max = self.total_max - spare
+        if self.used + count > total_max:
             self.refused_total += 1
             raise ProblemError(
-                OVERLOADED, f"{self.name}: all have {self.used}, {count} more would be above {self.total_max}"
+                OVERLOADED, f"{self.name}: all have {self.used}, {count} more would be above {total_max}"
             )
         self.take_back(holder, count)
 

@@ -9,6 +9,8 @@ REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
 METADATA_BYTES_MAX: Final = 512 * 1024
 """The limit of a body that is no message. A topic that names 1,000 brokers is the largest that makes sense, and reading this much twice
 to find a key that stands twice holds the event loop for less than 20 ms."""
+BODY_RESERVE_PART: Final = 8
+"""One part in so many of `body_bytes_total_max` is kept for small bodies."""
 OFFSETS_BYTES_MAX: Final = 1024 * 1024
 """The limit of a body that sets offsets: 1,000 queues with the longest names."""
 
@@ -62,8 +64,14 @@ class GatewaySettings:
     address_requests_per_s: int = 0
     """Requests of one address a second, with a key or without; past it 429. 0: as many as there are, since one address
     is often a proxy."""
-    body_bytes_total_max: int = 256 * 1024 * 1024
-    """Bytes of request bodies in memory; past it 503."""
+    body_bytes_total_max: int = 64 * 1024 * 1024
+    """Bytes of request bodies in memory; past it 503. The last eighth is for bodies of up to 64 KiB. A body takes twice
+    its bytes for the moment in which it becomes whole."""
+    key_body_bytes_max: int = 16 * 1024 * 1024
+    """Those of one key: a quarter of all, and two of the largest requests; past it 429."""
+    address_body_bytes_max: int = 2 * 1024 * 1024
+    """Those of one address that come before anybody knows whose they are, since they stand behind a request that is not
+    answered yet; past it 429."""
     unsent_bytes_max: int = 128 * 1024 * 1024
     """Bytes of answers and frames in memory that callers have not taken; past it 503."""
     key_unsent_bytes_max: int = 64 * 1024 * 1024
@@ -118,8 +126,13 @@ class GatewaySettings:
             raise ValueError(f"listen: {self.listen!r} is not HOST:PORT")
         if not self.namesrv:
             raise ValueError("namesrv: names no name server")
-        if self.body_bytes_total_max < REQUEST_BYTES_MAX:
-            raise ValueError(f"body_bytes_total_max: must have room for one request of {REQUEST_BYTES_MAX} bytes")
+        large_bytes_max = self.body_bytes_total_max - self.body_bytes_total_max // BODY_RESERVE_PART
+        for name, bytes_max in (
+            ("body_bytes_total_max", large_bytes_max),
+            ("key_body_bytes_max", self.key_body_bytes_max),
+        ):
+            if bytes_max < REQUEST_BYTES_MAX:
+                raise ValueError(f"{name}: must have room for one request of {REQUEST_BYTES_MAX} bytes")
         if self.drain_ms < 0:
             raise ValueError(f"drain_ms: {self.drain_ms} is below 0")
         for origin in self.cors_origins:
@@ -175,6 +188,7 @@ _POSITIVE = (
     "unsent_bytes_max",
     "key_unsent_bytes_max",
     "address_unsent_bytes_max",
+    "address_body_bytes_max",
     "connections_max",
     "connections_per_address_max",
     "keep_alive_ms",

@@ -19,7 +19,7 @@ from services.gateway.middleware import Front
 from services.gateway.routes.keys import audit_routes
 from services.gateway.routes.reports import report_routes
 from services.gateway.schemas.rights import Rights
-from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
+from services.gateway.settings import GatewaySettings
 from services.gateway.usecases.audit import Audit
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.reports import Reports
@@ -42,7 +42,6 @@ def client(database: Database | None) -> httpx.AsyncClient:
         clock=SystemClock(),
         is_stopping=lambda: False,
         limits=Limits(GatewaySettings()),
-        body_bytes_total_max=2 * REQUEST_BYTES_MAX,
         access_log=False,
     )
     return httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url="http://gateway", headers=key("admin"))

@@ -1,6 +1,6 @@
 """Answers: status, headers and body, and the common ones ready made."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -14,19 +14,35 @@ JSON_TYPE: Final = (b"content-type", b"application/json")
 MSGPACK_TYPE: Final = (b"content-type", b"application/msgpack")
 PROBLEM_TYPE: Final = (b"content-type", b"application/problem+json")
 
+REST: Final = "gantry.rest"
+"""In the message that carries a body: its other parts, which the server writes behind it."""
+
 encode_json = msgspec.json.Encoder().encode
 encode_msgpack = msgspec.msgpack.Encoder().encode
 
 
 class Answer:
-    """What goes back; the request's id and the length are added on the way out."""
+    """What goes back; the request's id and the length are added on the way out.
 
-    __slots__ = ("body", "headers", "status")
+    Attributes:
+        status: The HTTP status.
+        body: All of a small body, or the first part of a large one.
+        headers: What the route adds.
+        rest: The other parts of a large body.
+    """
+
+    __slots__ = ("body", "headers", "rest", "status")
 
     def __init__(self, status: int, body: bytes = b"", headers: Headers | None = None) -> None:
         self.status = status
         self.body = body
         self.headers: Headers = [] if headers is None else headers
+        self.rest: Sequence[bytes] = ()
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes the body has."""
+        return len(self.body) + sum(map(len, self.rest)) if self.rest else len(self.body)
 
 
 def json_answer(value: Any, status: int = 200, *, etag: str | None = None) -> Answer:

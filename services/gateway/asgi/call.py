@@ -9,7 +9,8 @@ import msgspec
 
 from services.gateway.addresses import address_group
 from services.gateway.auth.principal import NOBODY, Principal
-from services.gateway.errors import DUPLICATE, OVERLOADED, TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, ProblemError, invalid
+from services.gateway.bodies import SMALL_BYTES, Bodies, Body
+from services.gateway.errors import DUPLICATE, TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, ProblemError, invalid
 from services.gateway.limits import Slot, Unsent
 from services.gateway.rates import Allowance, Rate
 from services.gateway.schemas.dense import VALUES_AT_ONCE_MAX, is_dense
@@ -21,8 +22,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-# Counting smaller bodies costs more than it protects: `in_flight_max` bounds them.
-_COUNTED_BYTES_MIN: Final = 64 * 1024
+CONNECTION: Final = "gantry.connection"
+"""Extension of the scope: the connection that the request came on, as httpconnection.py has it."""
+_NO_EXTENSIONS: Final[Mapping[str, Any]] = {}
 
 # Headers that must not be repeated: the result would depend on which one is used.
 _SINGLE_HEADERS: Final = frozenset(
@@ -44,33 +46,6 @@ class ClientGoneError(Exception):
     """The caller has closed the connection; nobody waits for the answer."""
 
 
-class ByteBudget:
-    """Bytes of request bodies that may be in memory at once.
-
-    Concurrency: one thread.
-    """
-
-    __slots__ = ("max_bytes", "used_bytes")
-
-    def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = max_bytes
-        self.used_bytes = 0
-
-    def take(self, count: int) -> None:
-        """Reserve `count` bytes. Raises ProblemError (503) if the budget is exhausted."""
-        if self.used_bytes + count > self.max_bytes:
-            raise ProblemError(
-                OVERLOADED,
-                f"request: bodies of {self.used_bytes} bytes are in memory, {count} more would be above {self.max_bytes}",
-            )
-        self.used_bytes += count
-
-    def give(self, count: int) -> None:
-        """Give them back."""
-        self.used_bytes -= count
-        assert self.used_bytes >= 0
-
-
 class Call:
     """One request: who sent it, to which path, with what.
 
@@ -86,9 +61,9 @@ class Call:
     """
 
     __slots__ = (
-        "_budget",
+        "_bodies",
+        "_body",
         "_receive",
-        "_taken",
         "headers",
         "outcome",
         "parameters",
@@ -101,7 +76,7 @@ class Call:
         "unsent",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, headers: Mapping[bytes, bytes], budget: ByteBudget) -> None:
+    def __init__(self, scope: Scope, receive: Receive, headers: Mapping[bytes, bytes], bodies: Bodies) -> None:
         self.scope = scope
         self.headers = headers
         self.request_id = ""
@@ -113,8 +88,8 @@ class Call:
         self.slot: Slot | None = None
         self.unsent: Unsent | None = None
         self._receive = receive
-        self._budget = budget
-        self._taken = 0
+        self._bodies = bodies
+        self._body: Body | None = None
 
     def header(self, name: bytes) -> str | None:
         """Return a header's value. Raises ProblemError (400) where it is not ASCII."""
@@ -142,8 +117,8 @@ class Call:
         """Return the whole body.
 
         Raises:
-            ProblemError: 413: it is too large, told before it is read whole. 415: it is compressed. 503: too many are
-                in memory.
+            ProblemError: 408: it is too slow. 413: it is too large, told before it is read whole. 415: it is
+                compressed. 429, 503: its key, or all of them together, have too much in memory.
             ClientGoneError: The caller has gone.
         """
         headers = self.headers
@@ -159,9 +134,15 @@ class Call:
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         body: bytes = message.get("body", b"")
-        if len(body) >= _COUNTED_BYTES_MIN:
-            self._count(len(body))
-        return await self._read_rest(body) if message.get("more_body", False) else body
+        more = message.get("more_body", False)
+        # A small one that came at once is soon gone, and `in_flight_max` bounds those; counting it would cost more.
+        return body if not more and len(body) < SMALL_BYTES else await self._read_counted(body, more=more)
+
+    def require_presence(self) -> None:
+        """Raise ClientGoneError where the caller has gone while the request stood in line."""
+        connection = self.scope.get("extensions", _NO_EXTENSIONS).get(CONNECTION)
+        if connection is not None and connection.transport.is_closing():
+            raise ClientGoneError
 
     async def read_json(self, decoder: msgspec.json.Decoder[T], *, bytes_max: int = METADATA_BYTES_MAX) -> T:
         """Return the body as a value.
@@ -239,31 +220,36 @@ class Call:
         if self.slot is not None:
             self.slot.leave()
             self.slot = None
-        if self._taken:
-            self._budget.give(self._taken)
-            self._taken = 0
+        if self._body is not None:
+            self._body.close()
+            self._body = None
 
-    def _count(self, size: int) -> None:
-        """Take what came since the last call. Only bytes that are there count: a length is easily declared."""
-        self._budget.take(size - self._taken)
-        self._taken = size
+    async def _read_counted(self, part: bytes, *, more: bool) -> bytes:
+        """Return the whole body, counted from its first byte to the answer."""
+        body = self._body = self._open_body()
+        body.grow(len(part))
+        if more:
+            # Parts of a few bytes would take ten times as much, each by itself.
+            whole = bytearray(part)
+            while more:
+                message = await self._receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGoneError
+                part = message.get("body", b"")
+                if len(whole) + len(part) > REQUEST_BYTES_MAX:
+                    raise _too_large(len(whole) + len(part))
+                body.grow(len(part))
+                whole += part
+                more = message.get("more_body", False)
+            part = bytes(whole)
+        body.finish()
+        return part
 
-    async def _read_rest(self, first: bytes) -> bytes:
-        parts, size = [first], len(first)
-        more = True
-        while more:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGoneError
-            part = message.get("body", b"")
-            size += len(part)
-            if size > REQUEST_BYTES_MAX:
-                raise _too_large(size)
-            if size >= _COUNTED_BYTES_MIN:
-                self._count(size)
-            parts.append(part)
-            more = message.get("more_body", False)
-        return b"".join(parts)
+    def _open_body(self) -> Body:
+        if self.slot is None:
+            return self._bodies.of_address(self.address)
+        connection = self.scope.get("extensions", _NO_EXTENSIONS).get(CONNECTION)
+        return self._bodies.of_key(self.key_id, None if connection is None else connection.give_up_body)
 
 
 def wrong_media_type(found: str | None, reason: str) -> ProblemError:

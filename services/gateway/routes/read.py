@@ -2,10 +2,11 @@
 
 from gantry.model.errors import InvalidValueError
 from gantry.model.message import MessageQueue
-from services.gateway.asgi.answer import Answer, json_answer, value_answer
+from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.asgi.query import LIMIT_DEFAULT, duration_of, flag_of, integer, limit_of, required, time_of
 from services.gateway.asgi.router import Route
+from services.gateway.asgi.writing import AnswerWriter
 from services.gateway.errors import UNKNOWN_MESSAGE, ProblemError, invalid, not_implemented
 from services.gateway.schemas.outgoing import KEY_EXPRESSION
 from services.gateway.usecases.lookup import Lookup
@@ -21,6 +22,7 @@ _LATER = ("from", "to", "tag", "filter", "not_consumed_by", "cursor")
 
 def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> list[Route]:
     """Return the routes of reading."""
+    writer = AnswerWriter()
 
     async def queues(call: Call) -> Answer:
         topic = call.parameters["topic"]
@@ -32,7 +34,7 @@ def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> lis
         call.principal.require_read(queue.topic)
         query = call.query
         binary = call.wants_msgpack
-        answer = await reader.read(
+        return await reader.read(
             queue,
             integer(query.get("offset", "0"), "offset"),
             limit=limit_of(query, default=PULL_DEFAULT),
@@ -41,8 +43,8 @@ def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> lis
             binary=binary,
             system=flag_of(query, "system"),
             caller=call,
+            write=lambda answer: writer.queue(answer, call.key_id, binary=binary),
         )
-        return value_answer(answer, binary=binary)
 
     async def find_offset(call: Call) -> Answer:
         queue = _queue_of(call)
@@ -58,14 +60,15 @@ def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> lis
             principal.require(bool(principal.rights.consume.topics), "consume")
         else:
             principal.require_read(topic)
-        call.require_room()
-        message, broker = await lookup.by_id(message_id, topic)
-        if not principal.may_read(message.topic):
-            # Nobody may learn from the answer that there is such a message.
-            raise ProblemError(UNKNOWN_MESSAGE, f"id: there is no message {message_id!r}", field="id")
-        binary = call.wants_msgpack
-        view = lookup.view(message, broker, binary=binary, system=flag_of(call.query, "system"))
-        return value_answer(view, binary=binary)
+        binary, system = call.wants_msgpack, flag_of(call.query, "system")
+        # By a message id a broker may find many: of one that was retried, and of what has the same hash.
+        async with lookup.turn(call, 1 if topic is None else LIMIT_DEFAULT):
+            message, broker = await lookup.by_id(message_id, topic)
+            if not principal.may_read(message.topic):
+                # Nobody may learn from the answer that there is such a message.
+                raise ProblemError(UNKNOWN_MESSAGE, f"id: there is no message {message_id!r}", field="id")
+            view = lookup.view(message, broker, binary=binary, system=system)
+            return await writer.message(view, call.key_id, binary=binary)
 
     async def find_messages(call: Call) -> Answer:
         topic = call.parameters["topic"]
@@ -77,10 +80,10 @@ def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> lis
         if len(key) > KEY_LENGTH_MAX or KEY_EXPRESSION.fullmatch(key) is None:
             raise InvalidValueError("key", key, f"is not 1 to {KEY_LENGTH_MAX} characters without white space")
         binary = call.wants_msgpack
-        call.require_room()
         limit, system = limit_of(call.query, default=LIMIT_DEFAULT), flag_of(call.query, "system")
-        found = await lookup.by_key(topic, key, limit=limit, binary=binary, system=system)
-        return value_answer(found, binary=binary)
+        async with lookup.turn(call, limit):
+            found = await lookup.by_key(topic, key, limit=limit, binary=binary, system=system)
+            return await writer.page(found, found.pop("items"), call.key_id, binary=binary)
 
     return [
         Route("GET", "/v1/topics/{topic}/queues", queues),

@@ -15,11 +15,16 @@ TEXT: Final = "text"
 BASE64: Final = "base64"
 BINARY: Final = "bytes"
 
+LARGE_BODY_BYTES: Final = 48 * 1024
+"""Bodies above it take a while to write as JSON."""
+
 _TAGS: Final = PropertyName.TAGS
 _UNIQ_KEY: Final = PropertyName.UNIQ_KEY
 
 
-def message_view(stored: StoredMessage, *, broker: str, binary: bool = False, system: bool = False) -> dict[str, Any]:
+def message_view(
+    stored: StoredMessage, *, broker: str, binary: bool = False, system: bool = False, leaves_large: bool = False
+) -> dict[str, Any]:
     """Return a message as answers show it.
 
     Args:
@@ -27,6 +32,7 @@ def message_view(stored: StoredMessage, *, broker: str, binary: bool = False, sy
         broker: The name of the broker it lies on, which a record does not carry.
         binary: For MessagePack: bytes and integers instead of texts.
         system: Also show the properties that belong to the system.
+        leaves_large: For JSON: leave a large body as bytes, to be written in slices with its encoding (asgi/writing.py).
 
     Raises:
         CorruptRecordError: The body is compressed and can't be unpacked. The message can't be shown as good.
@@ -52,7 +58,7 @@ def message_view(stored: StoredMessage, *, broker: str, binary: bool = False, sy
         "reconsume_times": stored.reconsume_times,
         "size": stored.size_bytes,
     }
-    if not binary:
+    if not binary and not (leaves_large and len(body) > LARGE_BODY_BYTES):
         view["body"], view["encoding"] = body_view(body)
     if system:
         view["system_properties"] = system_properties(properties)

@@ -9,13 +9,16 @@ from contextlib import asynccontextmanager
 class FairGate:
     """A gate with room for so many; those of one holder enter in order, and holders take turns.
 
+    Who needs more room than is free waits for it, and nobody passes meanwhile.
+
     Concurrency: the event loop's thread.
     """
 
     def __init__(self, room: int) -> None:
+        self._room = room
         self._free = room
-        # By holder, in the order of their turns.
-        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        # By holder, in the order of their turns: who stands in line, and how much room each needs.
+        self._lines: dict[str, deque[tuple[asyncio.Future[None], int]]] = {}
 
     @property
     def waiting(self) -> int:
@@ -23,37 +26,42 @@ class FairGate:
         return sum(len(line) for line in self._lines.values())
 
     @asynccontextmanager
-    async def enter(self, holder: str) -> AsyncIterator[None]:
-        """Wait for room, and have it until the block ends."""
-        if self._free > 0:
-            self._free -= 1
+    async def enter(self, holder: str, room: int = 1) -> AsyncIterator[None]:
+        """Wait for room, and have it until the block ends; who needs more than there is gets all of it."""
+        room = min(room, self._room)
+        if self._free >= room and not self._lines:
+            self._free -= room
         else:
-            await self._stand_in_line(holder)
+            await self._stand_in_line(holder, room)
         try:
             yield
         finally:
-            self._leave()
+            self._leave(room)
 
-    async def _stand_in_line(self, holder: str) -> None:
+    async def _stand_in_line(self, holder: str, room: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(holder, deque()).append(turn)
+        self._lines.setdefault(holder, deque()).append((turn, room))
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():
-                self._leave()  # It was let in just now, and goes without having entered.
+            # It may have been let in just now, and goes without having entered; or those behind it need less room.
+            self._leave(0 if turn.cancelled() else room)
             raise
 
-    def _leave(self) -> None:
-        """Let the next one in: the first of the holder whose turn it is."""
+    def _leave(self, room: int = 1) -> None:
+        """Let in whoever there is room for now: the first of each holder whose turn it is."""
+        self._free += room
         while self._lines:
             holder = next(iter(self._lines))
-            line = self._lines.pop(holder)
-            turn = line.popleft()
+            line = self._lines[holder]
+            turn, needed = line[0]
+            if not turn.done() and needed > self._free:
+                return
+            del self._lines[holder]
+            line.popleft()
             if line:
                 self._lines[holder] = line  # Behind the other holders.
             if not turn.done():
+                self._free -= needed
                 turn.set_result(None)
-                return
-            # It was cancelled while it stood in line.
-        self._free += 1
+            # Otherwise it was cancelled while it stood in line.

@@ -1,6 +1,7 @@
 """Finding messages: by where they are stored, by the id their producer gave them, and by key."""
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from gantry.client.engine import ClientEngine
@@ -8,16 +9,23 @@ from gantry.client.errors import BrokerError
 from gantry.model.errors import CorruptRecordError, InvalidIdError, RecordError
 from gantry.model.message import StoredMessage
 from gantry.model.messageid import decode_stored_id
+from gantry.model.names import BODY_BYTES_MAX
 from gantry.model.record import decode_record
 from gantry.model.topic import TopicConfig
 from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import FRAME_BYTES_MAX
 from gantry.remoting.headers.query import QueryMessageHeader, ViewMessageHeader
 from services.gateway.errors import CORRUPT_RECORD, UNKNOWN_MESSAGE, ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.messages import message_view
 from services.gateway.usecases.brokers import Asked, Brokers, no_broker
+from services.gateway.usecases.fairgate import FairGate
 from services.gateway.usecases.presence import Presence
-from services.gateway.usecases.read import QueueReader
+from services.gateway.usecases.read import Caller, QueueReader
+
+# Answers of brokers to look-ups that may be on their way or in memory at once. A broker drops a connection that leaves
+# 64 MiB of its answers unread, and readers of queues and streams read from the same one.
+_FETCHED_BYTES_MAX: Final = 32 * 1024 * 1024
 
 # All of time: an index has no order that a narrower one would make use of.
 _BEGIN_MS: Final = 0
@@ -43,6 +51,20 @@ class Lookup:
         self._brokers = brokers
         self._reader = reader
         self._metrics = metrics
+        self._gate = FairGate(_FETCHED_BYTES_MAX)
+
+    @asynccontextmanager
+    async def turn(self, caller: Caller, messages_max: int) -> AsyncIterator[None]:
+        """Wait for one's turn to look for so many messages, and have it until the answer is written.
+
+        Raises:
+            ProblemError: 429, 503: the caller takes too little of its answers.
+        """
+        size = min(messages_max * BODY_BYTES_MAX, FRAME_BYTES_MAX)
+        async with self._gate.enter(caller.key_id, size):
+            caller.require_presence()
+            caller.require_room()
+            yield
 
     async def by_id(self, message_id: str, topic: str | None) -> tuple[StoredMessage, str]:
         """Return a message and its broker's name.
@@ -77,7 +99,10 @@ class Lookup:
             raise
 
     async def by_key(self, topic: str, key: str, *, limit: int, binary: bool, system: bool) -> dict[str, Any]:
-        """Return the messages of a topic that have a key, the newest first. Raises ProblemError."""
+        """Return the messages of a topic that have a key, the newest first. Raises ProblemError.
+
+        The items are made one by one, as large bodies may be.
+        """
         sets = await self._homes(topic)
         asked = await self._query(topic, key, limit, sets, unique=False)
         asked.require_any()
@@ -88,26 +113,29 @@ class Lookup:
             if message.topic == topic and (key in message.keys or message.message_id == key)
         ]
         matching.sort(key=lambda pair: (-pair[0].stored_at_ms, pair[1], -pair[0].physical_offset))
-        items = []
-        for message, broker in matching[:limit]:
-            try:
-                items.append(message_view(message, broker=broker, binary=binary, system=system))
-            except CorruptRecordError:
-                self._metrics.damaged_records += 1
         scanned = len(candidates)
         full = any(len(records) >= limit for records in asked.answers.values())
         return {
-            "items": items,
+            "items": self._views(matching[:limit], binary=binary, system=system),
             "next_cursor": None,
             "scanned": scanned if binary else str(scanned),
             "truncated": full or len(matching) > limit or bool(asked.failures),
         }
 
+    def _views(
+        self, found: Iterable[tuple[StoredMessage, str]], *, binary: bool, system: bool
+    ) -> Iterator[dict[str, Any]]:
+        for message, broker in found:
+            try:
+                yield message_view(message, broker=broker, binary=binary, system=system, leaves_large=True)
+            except CorruptRecordError:
+                self._metrics.damaged_records += 1
+
     def view(self, message: StoredMessage, broker: str, *, binary: bool, system: bool) -> dict[str, Any]:
         """Return a message as answers show it. Raises ProblemError (500) where it is damaged."""
         try:
             if message.crc.is_good:
-                return message_view(message, broker=broker, binary=binary, system=system)
+                return message_view(message, broker=broker, binary=binary, system=system, leaves_large=True)
             reason = f"checksum: {message.crc.value}"
         except CorruptRecordError as error:
             reason = error.reason

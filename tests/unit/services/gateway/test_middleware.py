@@ -16,7 +16,7 @@ from services.gateway.middleware import Front
 from services.gateway.routes.limits import limit_routes
 from services.gateway.routes.send import send_routes
 from services.gateway.schemas.rights import ALL_RIGHTS
-from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
+from services.gateway.settings import BODY_RESERVE_PART, REQUEST_BYTES_MAX, GatewaySettings
 from tests.support.virtualtime import FakeClock
 
 KEY = (b"authorization", b"Bearer gk_x")
@@ -49,7 +49,6 @@ class Peer:
         keys.replace([KeyRecord("key-1", digest_of("gk_x"), "n", ALL_RIGHTS)])
         self.metrics = GatewayMetrics()
         self.is_stopping = False
-        bodies = {"body_bytes_total_max": settings.pop("body_bytes_total_max", 2 * REQUEST_BYTES_MAX)}
         settings = GatewaySettings(**{"public_contract": False, **settings})
         settings.check()
         self.limits = limits or Limits(settings)
@@ -63,7 +62,6 @@ class Peer:
             access_log=False,
             cors_origins=settings.cors_origins,
             is_public_contract=settings.public_contract,
-            **bodies,
         )
 
     async def stall(self, method, path, *headers):
@@ -235,23 +233,27 @@ async def test_requests_that_wait_shut_nobody_out():
 
 
 async def test_large_bodies_are_bounded_all_together():
-    peer = Peer(ROUTES, body_bytes_total_max=REQUEST_BYTES_MAX)
-    held = peer.front._budget
-    held.take(REQUEST_BYTES_MAX - 1_000)
+    peer = Peer(ROUTES)
+    quota = peer.limits.bodies.by_key
+    others = [peer.limits.bodies.of_key(f"key-of-others-{number}") for number in range(4)]
+    large_bytes_max = quota.total_max - quota.total_max // BODY_RESERVE_PART
+    for body in others:
+        body.grow(large_bytes_max // 4 - 10_000)
     for parts in ((bytes(100_000),), (bytes(50_000), bytes(50_000))):
         assert (await peer.ask("POST", "/v1/echo", body=parts)).status == 503
     assert (await peer.ask("POST", "/v1/echo", body=(b"small",))).status == 200
-    held.give(REQUEST_BYTES_MAX - 1_000)
+    for body in others:
+        body.close()
     for parts in ((bytes(100_000),), (bytes(50_000), bytes(50_000))):
         assert (await peer.ask("POST", "/v1/echo", body=parts)).json == {"query": {}, "body": 100_000}
-    assert held.used_bytes == 0
+    assert quota.used == 0
 
 
 async def test_a_length_that_is_only_declared_takes_nothing_of_the_budget(peer):
     declared = asyncio.ensure_future(peer.stall("POST", "/v1/echo", (b"content-length", b"8388608")))
     await asyncio.sleep(0)
     assert peer.limits.requests.used == 1
-    assert peer.front._budget.used_bytes == 0
+    assert peer.limits.bodies.by_key.used == 0
     declared.cancel()
     await asyncio.gather(declared, return_exceptions=True)
 
@@ -392,12 +394,14 @@ async def test_a_caller_sees_its_limits_and_what_it_has():
         "waiting_queues": {"max": 8_192, "used": 0, "all_max": 32_768},
         "tickets": {"max": 500, "used": 0, "all_max": 10_000},
         "unsent_bytes": {"max": 64 << 20, "used": 0, "all_max": 128 << 20},
+        "body_bytes": {"max": 16 << 20, "used": 0, "all_max": 64 << 20},
         "requests_per_s": {"max": None, "left": None},
     }
     assert shown["address"] == {
         "streams": {"max": 1_000, "used": 0, "all_max": 2_000},
         "connections": {"max": 5_000, "used": 0, "all_max": 10_000},
         "unsent_bytes": {"max": 8 << 20, "used": 0, "all_max": 32 << 20},
+        "body_bytes": {"max": 2 << 20, "used": 0, "all_max": 16 << 20},
         "requests_per_s": {"max": None, "left": None},
     }
     assert shown["request"]["bytes_max"] == REQUEST_BYTES_MAX

@@ -82,7 +82,6 @@ class Gateway:
             GatewayMetrics(),
             clock=FakeClock(),
             limits=self.limits,
-            body_bytes_total_max=self.settings.body_bytes_total_max,
             access_log=True,
             is_stopping=lambda: False,
         )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.gateway.asgi.call import ByteBudget, Call
+from services.gateway.asgi.call import Call
 from services.gateway.asgi.conditions import expectation_of, shown_answer
 from services.gateway.db.repositories import Expectation
 from services.gateway.errors import ProblemError
@@ -11,7 +11,7 @@ from services.gateway.usecases.configs import Shown
 
 def call(**headers: str) -> Call:
     pairs = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    return Call({"headers": list(pairs.items())}, None, pairs, ByteBudget(0))
+    return Call({"headers": list(pairs.items())}, None, pairs, None)
 
 
 @pytest.mark.parametrize(

@@ -71,3 +71,48 @@ async def test_one_that_is_cancelled_as_it_is_let_in_lets_the_next_in(visitors):
     for _ in range(4):
         await asyncio.sleep(0)
     assert visitors.entered == ["a0", "a1", "a3"]
+
+
+async def test_who_needs_much_room_waits_for_it_and_is_not_passed():
+    gate = FairGate(4)
+    entered: list[str] = []
+    doors = {name: asyncio.Event() for name in ("a1", "b4", "c1", "d1")}
+
+    async def visit(name: str) -> None:
+        async with gate.enter(name[0], int(name[1])):
+            entered.append(name)
+            await doors[name].wait()
+
+    tasks = [asyncio.create_task(visit(name)) for name in doors]
+    await asyncio.sleep(0)
+    assert entered == ["a1"]
+    for name, then in (("a1", ["a1", "b4"]), ("b4", ["a1", "b4", "c1", "d1"])):
+        doors[name].set()
+        for _ in range(4):
+            await asyncio.sleep(0)
+        assert entered == then
+    doors["c1"].set()
+    doors["d1"].set()
+    await asyncio.gather(*tasks)
+
+
+async def test_who_leaves_the_line_no_longer_holds_up_those_behind():
+    gate = FairGate(4)
+    entered: list[str] = []
+
+    async def visit(name: str) -> None:
+        async with gate.enter(name[0], int(name[1])):
+            entered.append(name)
+            await asyncio.Event().wait()
+
+    tasks = {name: asyncio.create_task(visit(name)) for name in ("a1", "b9", "c1", "d2")}
+    await asyncio.sleep(0)
+    tasks["b9"].cancel()
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert entered == ["a1", "c1", "d2"]
+    for task in tasks.values():
+        task.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    async with gate.enter("e", 4):
+        assert gate.waiting == 0

@@ -101,7 +101,7 @@ async def test_a_damaged_message_is_not_shown(lookup, one_broker, metrics):
     with pytest.raises(ProblemError) as caught:
         lookup.view(message, broker, binary=False, system=False)
     assert (caught.value.status, caught.value.retryable) == (500, False)
-    assert (await lookup.by_key("T", "k1", limit=3, binary=False, system=False))["items"] == []
+    assert list((await lookup.by_key("T", "k1", limit=3, binary=False, system=False))["items"]) == []
     assert metrics.damaged_records == 2
 
 

@@ -56,11 +56,16 @@ class Caller:
 
     key_id = "key-1"
     takes_nothing = False
+    has_gone = False
 
     def __init__(self, waits_max=9):
         self.waits_max = waits_max
         self.waits = 0
         self.is_waiting = False
+
+    def require_presence(self):
+        if self.has_gone:
+            raise LookupError("gone")
 
     def require_room(self):
         if self.takes_nothing:
@@ -76,8 +81,20 @@ class Caller:
         self.is_waiting = False
 
 
+async def shown(answer):
+    return answer
+
+
 async def read(reader, offset=0, **options):
-    defaults = {"limit": 32, "wait_ms": 0, "expression": "*", "binary": False, "system": False, "caller": Caller()}
+    defaults = {
+        "write": shown,
+        "limit": 32,
+        "wait_ms": 0,
+        "expression": "*",
+        "binary": False,
+        "system": False,
+        "caller": Caller(),
+    }
     return await reader.read(QUEUE, offset, **{**defaults, **options})
 
 
@@ -261,6 +278,15 @@ async def test_nothing_is_pulled_for_who_takes_nothing(reader, answers, transpor
     with pytest.raises(ProblemError) as caught:
         await read(reader, 3, caller=caller)
     assert caught.value.status == 429
+    assert not transport.sent(RequestCode.PULL_MESSAGE)
+
+
+async def test_nothing_is_pulled_for_who_has_gone(reader, answers, transport):
+    answers(found(record(3), next_offset=4))
+    caller = Caller()
+    caller.has_gone = True
+    with pytest.raises(LookupError, match="gone"):
+        await read(reader, 3, caller=caller)
     assert not transport.sent(RequestCode.PULL_MESSAGE)
 
 
