@@ -16,7 +16,6 @@ Each message pays for these callbacks, so they do what uvicorn's do in fewer ste
 """
 
 import asyncio
-from collections import deque
 from typing import Any, Final
 
 import httptools
@@ -26,17 +25,16 @@ from uvicorn.protocols.utils import get_remote_addr
 from services.gateway.addresses import address_group
 from services.gateway.admission import Admission, Spare
 from services.gateway.asgi.call import CONNECTION
-from services.gateway.bodies import Body
 from services.gateway.errors import (
     CONFLICT,
     MALFORMED_BODY,
-    METHOD_NOT_ALLOWED,
     UNKNOWN,
     ProblemError,
 )
 from services.gateway.exchange import Exchange
 from services.gateway.handshake import StreamProtocol, check_handshake
 from services.gateway.limits import UNSENT_BYTES_FREE
+from services.gateway.pipeline import Pipeline
 from services.gateway.requesthead import (
     HEAD_BYTES_MAX,
     RefusedError,
@@ -44,6 +42,7 @@ from services.gateway.requesthead import (
     check_head,
     head_too_large,
     measure_head,
+    no_proxy,
     split_target,
     write_head,
 )
@@ -53,7 +52,6 @@ from services.gateway.timedflow import TimedFlow
 # nobody reads any more is dropped up to here, so that the caller gets to see the answer.
 BODY_WIRE_BYTES_MAX: Final = 64 * 1024 * 1024
 _WATCHED: Final = frozenset({b"host", b"transfer-encoding", b"expect"})
-_METHODS: Final = "DELETE, GET, HEAD, OPTIONS, POST, PUT"
 
 
 class GuardedProtocol(HttpToolsProtocol):
@@ -88,9 +86,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._hosts_count = 0
         self._is_deaf = False
         self._refusal: bytes | None = None
-        self._waiting: deque[Exchange] = deque()
-        # Of bodies behind a request that is not answered yet, while there are any.
-        self._waiting_bytes: Body | None = None
+        self._waiting = Pipeline(admission.bodies)
         self._extensions: dict[str, Any] = {CONNECTION: self}
 
     @property
@@ -119,7 +115,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.connections.discard(self)
         if self.cycle is not None:
             self.cycle.disconnect()
-        self._drop_waiting()
+        self._waiting.clear()
         self._extensions = {}
         self.flow.resume_writing()
         if exc is None:
@@ -188,8 +184,7 @@ class GuardedProtocol(HttpToolsProtocol):
             # The count of bytes may include other requests of the same read.
             check_head(version, self._hosts_count, self.url, self.headers)
         if parser.should_upgrade():
-            # The parser stops behind this head, and _upgrade decides how to go on.
-            return
+            return  # The parser stops behind this head, and _upgrade decides how to go on.
         raw_path, path, query = split_target(self.url)
         self.scope = {
             "type": "http",
@@ -220,16 +215,15 @@ class GuardedProtocol(HttpToolsProtocol):
         if before is None or before.response_complete:
             self._start(exchange)
         else:
-            # Sent before the answer to the one before it was there; answers keep the order of requests.
             self.flow.pause_reading()
-            self._waiting.append(exchange)
+            self._waiting.put(exchange)
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body; it is dropped if the request has been answered already."""
         exchange = self.cycle
         if exchange is not None and not exchange.response_complete:
             if self._waiting:
-                self._count_waiting(len(body))
+                self._waiting.count(len(body), self.address)
             exchange.body_came(body)
 
     def on_message_complete(self) -> None:
@@ -253,14 +247,11 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if not keep_alive:
-            self._drop_waiting()
+            self._waiting.clear()
             self._end()
         elif self._waiting:
             # Nothing more is read before all of them had their turn: each read may bring a thousand.
-            waiting = self._waiting.popleft()
-            if not self._waiting:
-                self._drop_waiting()
-            self._start(waiting)
+            self._start(self._waiting.take())
         elif self._refusal is not None:
             self._answer_refusal(self._refusal)
         else:
@@ -284,13 +275,6 @@ class GuardedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing() and not self._is_deaf:
             self._admission.metrics.refused_connection(reason)
             self._refuse(problem)
-
-    def give_up_body(self, problem: ProblemError) -> bool:
-        """Refuse the body that is coming, for others; return False where it is whole already."""
-        if self.body_since is None or self._is_deaf:
-            return False
-        self.refuse(problem, "slow_body")
-        return True
 
     def spare(self) -> Spare | None:
         """Return since when the connection does nothing, or None while it serves somebody."""
@@ -332,8 +316,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """Return what the parser is to be fed next, or None where no HTTP follows."""
         method, version = self.parser.get_method(), self.parser.get_http_version()
         if method == b"CONNECT":
-            problem = ProblemError(METHOD_NOT_ALLOWED, "CONNECT: the gateway is no proxy", headers={"Allow": _METHODS})
-            self.refuse(problem, "connect")
+            self.refuse(no_proxy(), "connect")
             return None
         if [value.strip().lower() for name, value in self.headers if name == b"upgrade"] == [b"websocket"]:
             self._open_stream(write_head(method, self.url, version, self.headers), bytes(rest))
@@ -375,20 +358,6 @@ class GuardedProtocol(HttpToolsProtocol):
             if not self.transport.is_closing():
                 self._admission.metrics.refused_connection("endless_body")
             self.transport.abort()
-
-    def _count_waiting(self, count: int) -> None:
-        if self._waiting_bytes is None:
-            self._waiting_bytes = self._admission.bodies.of_address(self.address)
-        try:
-            self._waiting_bytes.grow(count)
-        except ProblemError as problem:
-            raise RefusedError(problem, "body_bytes") from None
-
-    def _drop_waiting(self) -> None:
-        self._waiting.clear()
-        if self._waiting_bytes is not None:
-            self._waiting_bytes.close()
-            self._waiting_bytes = None
 
     def _start(self, exchange: Exchange) -> None:
         task = self.loop.create_task(exchange.run(self.app))

@@ -13,6 +13,7 @@ from services.gateway.errors import (
     HEADERS_TOO_LARGE,
     INVALID_FIELD,
     MALFORMED_BODY,
+    METHOD_NOT_ALLOWED,
     NOT_IMPLEMENTED,
     ProblemError,
 )
@@ -21,6 +22,7 @@ HeaderLines = list[tuple[bytes, bytes]]
 
 # As Apache's and twice nginx' default; a browser's cookies have room, a flood has not.
 HEAD_BYTES_MAX: Final = 64 * 1024
+_METHODS: Final = "DELETE, GET, HEAD, OPTIONS, POST, PUT"
 _LINE_OVERHEAD_BYTES: Final = len(b": \r\n")
 
 
@@ -91,6 +93,11 @@ def split_target(target: bytes) -> tuple[bytes, str, bytes]:
 def head_too_large() -> ProblemError:
     """Return the problem of a head above the limit."""
     return ProblemError(HEADERS_TOO_LARGE, f"head: more than {HEAD_BYTES_MAX} bytes")
+
+
+def no_proxy() -> ProblemError:
+    """Return the problem of CONNECT."""
+    return ProblemError(METHOD_NOT_ALLOWED, "CONNECT: the gateway is no proxy", headers={"Allow": _METHODS})
 
 
 def _unknown_coding(value: bytes) -> ProblemError:

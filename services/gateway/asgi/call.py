@@ -249,7 +249,16 @@ class Call:
         if self.slot is None:
             return self._bodies.of_address(self.address)
         connection = self.scope.get("extensions", _NO_EXTENSIONS).get(CONNECTION)
-        return self._bodies.of_key(self.key_id, None if connection is None else connection.give_up_body)
+        if connection is None:
+            return self._bodies.of_key(self.key_id)
+
+        def give_up(problem: ProblemError) -> bool:
+            if connection.body_since is None:
+                return False
+            connection.refuse(problem, "slow_body")
+            return True
+
+        return self._bodies.of_key(self.key_id, give_up)
 
 
 def wrong_media_type(found: str | None, reason: str) -> ProblemError:

@@ -76,9 +76,7 @@ def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> lis
         for name in _LATER:
             if name in call.query:
                 raise not_implemented(name, "searching by it comes later; `key` works")
-        key = required(call.query, "key")
-        if len(key) > KEY_LENGTH_MAX or KEY_EXPRESSION.fullmatch(key) is None:
-            raise InvalidValueError("key", key, f"is not 1 to {KEY_LENGTH_MAX} characters without white space")
+        key = _key_of(call)
         binary = call.wants_msgpack
         limit, system = limit_of(call.query, default=LIMIT_DEFAULT), flag_of(call.query, "system")
         async with lookup.turn(call, limit):
@@ -98,6 +96,13 @@ def _queue_of(call: Call) -> MessageQueue:
     parameters = call.parameters
     queue_id = integer(parameters["queue_id"], "queue_id", highest=2**31 - 1)
     return MessageQueue(parameters["topic"], parameters["broker"], queue_id)
+
+
+def _key_of(call: Call) -> str:
+    key = required(call.query, "key")
+    if len(key) > KEY_LENGTH_MAX or KEY_EXPRESSION.fullmatch(key) is None:
+        raise InvalidValueError("key", key, f"is not 1 to {KEY_LENGTH_MAX} characters without white space")
+    return key
 
 
 def _filter_of(expression: str) -> str:

@@ -304,6 +304,42 @@ async def bodies_that_never_come(attack: Attack) -> None:
     await attack.many(300, lambda: attack.send_and_hold(head, b"x"))
 
 
+async def bodies_one_byte_short(attack: Attack) -> None:
+    """Send bodies of 8 MiB but for their last byte."""
+    head = attack.target.head(
+        f"POST /v1/topics/{TOPIC}/messages", "Content-Type: text/plain", f"Content-Length: {8 * MIB}"
+    )
+    body = bytes(8 * MIB - 1)
+    await attack.many(40, lambda: attack.send_and_hold(head, body))
+
+
+async def reads_of_large_messages(attack: Attack) -> None:
+    """Read a message of 4 MiB by its id and by its key 40 times a second, whatever is answered, and read none of it."""
+    target = attack.target
+    # Each control character is six bytes of JSON.
+    body = b"\x01" * (4 * MIB)
+    headers = ("Content-Type: text/plain", "Gantry-Keys: large", f"Content-Length: {len(body)}")
+    request = target.head(f"POST /v1/topics/{TOPIC}/messages", *headers) + body
+    stored_id = ""
+    while not stored_id:
+        async with attack.connection() as (reader, writer):
+            for _ in range(4):
+                writer.write(request)
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+                answer = json.loads(await reader.readexactly(length))
+                stored_id = answer.get("stored_id", stored_id)
+    paths = (f"/v1/messages/{stored_id}", f"/v1/topics/{TOPIC}/messages?key=large&limit=1000")
+
+    async def one() -> None:
+        async with attack.connection() as (_, writer):
+            writer.write(target.head(f"GET {random.choice(paths)}"))
+            await writer.drain()
+            await asyncio.sleep(1)
+
+    await attack.many(40, one)
+
+
 async def bodies_after_the_answer(attack: Attack) -> None:
     """Go on sending after a refusal: without a key, and too large."""
     target = attack.target
@@ -425,6 +461,8 @@ ATTACKS: Final[dict[str, Callable[[Attack], Awaitable[None]]]] = {
         streams_that_take_nothing,
         publishers_that_read_nothing,
         bodies_that_never_come,
+        bodies_one_byte_short,
+        reads_of_large_messages,
         bodies_after_the_answer,
         bodies_of_absurd_shape,
         scattered_acks,
