@@ -216,14 +216,14 @@ class GuardedProtocol(HttpToolsProtocol):
             self._start(exchange)
         else:
             self.flow.pause_reading()
-            self._waiting.put(exchange)
+            self._waiting.append(exchange)
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body; it is dropped if the request has been answered already."""
         exchange = self.cycle
         if exchange is not None and not exchange.response_complete:
             if self._waiting:
-                self._waiting.count(len(body), self.address)
+                self._waiting.grow(len(body), self.address)
             exchange.body_came(body)
 
     def on_message_complete(self) -> None:

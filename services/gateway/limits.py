@@ -37,6 +37,7 @@ class Limits:
         unsent_bytes: Bytes of answers and frames that callers have not taken yet, by key; of answers to those without a
             key by address, in `address_unsent_bytes`. The answer to a batch counts before the batch is sent.
         bodies: Bytes of requests in memory, by key, and by address where no key is known yet (bodies.py).
+        body_bytes: The quota by key among them. Whatever else a key sends counts there, too.
         rates: How many requests a second a key or an address may make; none unless settings say so.
     """
 
@@ -69,6 +70,7 @@ class Limits:
             total_max=max(PUBLIC_UNSENT_BYTES_MAX, settings.address_unsent_bytes_max),
         )
         self.bodies = Bodies(settings, clock or SystemClock())
+        self.body_bytes = self.bodies.by_key
         per_s = {KEY: settings.key_requests_per_s, ADDRESS: settings.address_requests_per_s}
         self.rates = {scope: Rate("requests_per_s", scope, per_s=rate) for scope, rate in per_s.items() if rate}
 
@@ -85,7 +87,7 @@ class Limits:
             self.connections,
             self.unsent_bytes,
             self.address_unsent_bytes,
-            self.bodies.by_key,
+            self.body_bytes,
             self.bodies.by_address,
         )
 

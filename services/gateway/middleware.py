@@ -91,9 +91,8 @@ class Front:
             if bad_id is not None or len(headers) != len(scope["headers"]):
                 call.refuse_headers(bad_id)
             answer: Answer = await route.endpoint(call)
-            size = answer.size
-            if size > UNSENT_BYTES_FREE or call.unsent is not None:
-                self._count_unsent(call, method, size)
+            if len(answer.body) > UNSENT_BYTES_FREE or answer.rest or call.unsent is not None:
+                self._count_unsent(call, method, answer.size)
         except CancelledError:
             # The server gives up on requests that are still under way when it stops.
             if not self._is_stopping():
@@ -111,7 +110,8 @@ class Front:
             answer.headers += rate_lines(call.rates)
         if self._cors is not None:
             self._cors.admit(answer, headers)
-        size, duration_ms = answer.size, self._clock.monotonic_ms() - started_ms
+        size = answer.size if answer.rest else len(answer.body)
+        duration_ms = self._clock.monotonic_ms() - started_ms
         await write_answer(send, answer, size, call.request_id)
         self._metrics.observe(method, path, answer.status, duration_ms)
         if self._access_log:

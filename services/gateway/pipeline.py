@@ -12,34 +12,27 @@ from services.gateway.exchange import Exchange
 from services.gateway.requesthead import RefusedError
 
 
-class Pipeline:
+class Pipeline(deque[Exchange]):
     """The requests of one connection that wait, in the order in which they came.
 
     Concurrency: the event loop's thread.
     """
 
-    __slots__ = ("_bodies", "_bytes", "_waiting")
+    __slots__ = ("_bodies", "_bytes")
 
     def __init__(self, bodies: Bodies) -> None:
+        super().__init__()
         self._bodies = bodies
         self._bytes: Body | None = None
-        self._waiting: deque[Exchange] = deque()
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def put(self, exchange: Exchange) -> None:
-        """Have a request wait."""
-        self._waiting.append(exchange)
 
     def take(self) -> Exchange:
         """Return the next one, whose turn has come."""
-        exchange = self._waiting.popleft()
-        if not self._waiting:
+        exchange = self.popleft()
+        if not self:
             self.clear()
         return exchange
 
-    def count(self, count: int, address: str) -> None:
+    def grow(self, count: int, address: str) -> None:
         """Count bytes of a body. Raises RefusedError (429, 503): there are too many."""
         if self._bytes is None:
             self._bytes = self._bodies.of_address(address)
@@ -50,7 +43,7 @@ class Pipeline:
 
     def clear(self) -> None:
         """Forget them."""
-        self._waiting.clear()
+        super().clear()
         if self._bytes is not None:
             self._bytes.close()
             self._bytes = None
