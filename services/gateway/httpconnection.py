@@ -25,12 +25,7 @@ from uvicorn.protocols.utils import get_remote_addr
 from services.gateway.addresses import address_group
 from services.gateway.admission import Admission, Spare
 from services.gateway.asgi.call import CONNECTION
-from services.gateway.errors import (
-    CONFLICT,
-    MALFORMED_BODY,
-    UNKNOWN,
-    ProblemError,
-)
+from services.gateway.errors import CONFLICT, MALFORMED_BODY, UNKNOWN, ProblemError
 from services.gateway.exchange import Exchange
 from services.gateway.handshake import StreamProtocol, check_handshake
 from services.gateway.limits import UNSENT_BYTES_FREE
