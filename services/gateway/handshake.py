@@ -2,23 +2,17 @@
 
 uvicorn's WebSocket protocol never answers a handshake that its library can't read, such as one with a body or with a
 header over 8 KiB, and it waits for ever for the application. `check_handshake` has the library read the head first, so
-that only a head it accepts is handed over. The sweeper (server.py) ends what is not answered in time.
+that only a head it accepts is handed over (streamprotocol.py). The sweeper (server.py) ends what is not answered in time.
 """
 
-import asyncio
 import logging
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
-from uvicorn.protocols.utils import get_remote_addr
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidHandshake, SecurityError
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from services.gateway.addresses import address_group
-from services.gateway.admission import Admission, Spare
-from services.gateway.asgi.answer import last_answer
 from services.gateway.errors import (
     HEADERS_TOO_LARGE,
     INVALID_FIELD,
@@ -28,54 +22,6 @@ from services.gateway.errors import (
 )
 
 VERSION: Final = b"13"
-
-
-class StreamProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol, counted by admission and known to the sweeper.
-
-    Attributes:
-        address: Address that the connection is counted for.
-        handed_over_at: When the handshake was handed over, in the loop's time.
-    """
-
-    def __init__(self, *args: Any, admission: Admission, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.address = ""
-        self.handed_over_at = 0.0
-        self._admission = admission
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note when the handshake was handed over."""
-        super().connection_made(transport)
-        # What the HTTP protocol had set is for single answers, not for a stream of frames.
-        self.transport.set_write_buffer_limits()
-        self.handed_over_at = self.loop.time()
-        remote = get_remote_addr(self.transport)
-        self.address = address_group(remote[0]) if remote else ""
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Tell admission that the connection has ended."""
-        self._admission.release(self)
-        super().connection_lost(exc)
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether the handshake has got its answer, be it a refusal."""
-        return self.handshake_complete or self.close_sent
-
-    def give_up(self, problem: ProblemError) -> None:
-        """Refuse a handshake that the application has not answered, and close."""
-        self.transport.write(last_answer(problem, self._admission.request_ids.next(), []))
-        self.close_sent = True
-        self.transport.close()
-
-    def spare(self) -> Spare | None:
-        """Return None: a stream is never closed to make room."""
-        return None
-
-    def make_room(self) -> None:
-        """Close it."""
-        self.transport.close()
 
 
 def check_handshake(head: bytes, headers: list[tuple[bytes, bytes]]) -> ProblemError | None:

@@ -27,7 +27,7 @@ from services.gateway.admission import Admission, Spare
 from services.gateway.asgi.call import CONNECTION
 from services.gateway.errors import CONFLICT, MALFORMED_BODY, UNKNOWN, ProblemError
 from services.gateway.exchange import Exchange
-from services.gateway.handshake import StreamProtocol, check_handshake
+from services.gateway.handshake import check_handshake
 from services.gateway.limits import UNSENT_BYTES_FREE
 from services.gateway.pipeline import Pipeline
 from services.gateway.requesthead import (
@@ -41,6 +41,7 @@ from services.gateway.requesthead import (
     split_target,
     write_head,
 )
+from services.gateway.streamprotocol import StreamProtocol
 from services.gateway.timedflow import TimedFlow
 
 # Bytes of one body on the wire, with all that frames it: a body of 8 MiB in chunks of one byte takes 48 MiB. A body that

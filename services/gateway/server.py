@@ -15,11 +15,11 @@ from gantry.runtime.errors import StartupError
 from gantry.runtime.telemetry import logger
 from services.gateway.admission import TURNED_AWAY_MAX, Admission
 from services.gateway.errors import SLOW_REQUEST, ProblemError
-from services.gateway.handshake import StreamProtocol
 from services.gateway.httpconnection import GuardedProtocol
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
+from services.gateway.streamprotocol import StreamProtocol
 
 log = logger("gateway")
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack, ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus
+from websockets.frames import Frame, Opcode
 from websockets.typing import Subprotocol
 
 from gantry.http import AsyncGantryClient, GantryProblem, OutgoingMessage, StreamClient
@@ -280,6 +281,74 @@ async def test_a_publisher_that_reads_no_answers_costs_little_and_gets_them_late
             if await unsent_of_keys(stack) == 0:
                 break
             await asyncio.sleep(0.05)
+
+
+async def raw_stream(stack: Stack, *, key: str | None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a stream byte by byte, with a key or a wrong ticket."""
+    host, _, port = stack.facts["http"].rpartition("/")[2].partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    identity = "" if key is None else f"\r\nAuthorization: Bearer {key}"
+    writer.write(
+        f"GET /v1/stream{'?ticket=x' if key is None else ''} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"
+        "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: gantry.v1.json\r\n"
+        f"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=={identity}\r\n\r\n".encode()
+    )
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
+    return reader, writer
+
+
+def client_frame(opcode: int, payload: bytes = b"", *, fin: bool = True) -> bytes:
+    return Frame(Opcode(opcode), payload, fin).serialize(mask=True)
+
+
+async def test_messages_that_are_never_whole_cost_little(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+    """They cost 15 MiB each, behind the goodbye of a wrong ticket, too."""
+    greedy = await client.create_key("fragments", Rights(publish=["*"]))
+    pid = stack.pid_of("gateway-0")
+    before, most = rss_mib(pid), 0.0
+    part = client_frame(0, b"x" * 65_536, fin=False)
+
+    async def send_on(key: str | None) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            _, writer = await raw_stream(stack, key=key)
+            try:
+                writer.write(client_frame(1, b"{", fin=False))
+                for _ in range(15 * 16):
+                    writer.write(part)
+                    await writer.drain()
+                await asyncio.sleep(60)
+            finally:
+                writer.transport.abort()
+
+    keys = [None] * 40 + [greedy.key] * PER_KEY_MAX
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(send_on(key)) for key in keys]
+        for _ in range(20):
+            await asyncio.sleep(0.2)
+            most = max(most, rss_mib(pid))
+            assert (await client.send_batch(topic, [OutgoingMessage("n")])).stored == 1
+        for task in tasks:
+            task.cancel()
+    assert most - before <= 80, "46 streams sent 15 MiB each"
+
+
+async def test_pings_of_a_client_that_reads_nothing_cost_nothing(
+    stack: Stack, client: AsyncGantryClient, topic: str
+) -> None:
+    pid = stack.pid_of("gateway-0")
+    reader, writer = await raw_stream(stack, key=stack.facts["api_key"])
+    await client.send_batch(topic, [OutgoingMessage("warm")])
+    before = rss_mib(pid)
+    flood = client_frame(9, b"x" * 125) * 2_000
+    with suppress(OSError):
+        async with asyncio.timeout(DEADLINE_S):
+            while not reader.at_eof():
+                writer.write(flood)
+                await writer.drain()
+    assert rss_mib(pid) - before <= 20
+    assert b"in a second" in await reader.read()
+    writer.transport.abort()
+    assert 'refused_connections_total{reason="stream_frame_rate"}' in await metrics_of(stack)
 
 
 async def test_tickets_of_one_key_are_bounded(stack: Stack, client: AsyncGantryClient) -> None:

@@ -24,6 +24,7 @@ from services.gateway.quotas import Quota
 from services.gateway.ws.effects import (
     IDENTITY,
     INTERNAL_ERROR,
+    LIMIT,
     TOO_SLOW,
     Close,
     Effect,
@@ -34,9 +35,10 @@ from services.gateway.ws.effects import (
     Wake,
     WakeFeed,
 )
+from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.outbox import Outbox
-from services.gateway.ws.ports import Consumers, Keys, Membership, Publisher
+from services.gateway.ws.ports import Consumers, Keys, Membership, Publisher, Reading
 from services.gateway.ws.publishing import Publishing
 from services.gateway.ws.pulling import Pulling
 from services.gateway.ws.session import Session
@@ -77,6 +79,8 @@ class StreamConnection:
         keys: Keys,
         waiting: Quota,
         unsent: Quota,
+        charge: Charge,
+        reading: Reading,
         taken: Callable[[], Awaitable[None]],
         key_id: str,
         limits: StreamLimits,
@@ -96,6 +100,7 @@ class StreamConnection:
         self._key_id = key_id
         self._limits = limits
         self._metrics = metrics
+        self._reading = reading
         self._clock = clock
         self._tasks = TaskBag(f"stream.{session.name}", self._task_failed)
         self._unsent = unsent
@@ -120,6 +125,7 @@ class StreamConnection:
             apply=self._apply,
             unsent=unsent,
             key_id=key_id,
+            charge=charge,
             limits=limits,
             is_text=is_text,
         )
@@ -194,8 +200,12 @@ class StreamConnection:
             event = await receive()
             if event["type"] == "websocket.disconnect":
                 return
+            if event["type"] == "gantry.limit":
+                # Of streamprotocol.py: what the peer sends past it never gets here.
+                self.close(LIMIT, event["reason"])
+                return
             data = event.get("bytes")
-            is_text = data is None
+            is_text = event.get("is_text", data is None)
             if data is None:
                 data = event["text"].encode()
             self._apply(session.receive(data, is_text=is_text, now_ms=monotonic_ms()))
@@ -316,6 +326,9 @@ class StreamConnection:
             if self._outbox.stalled_ms() > self._limits.slow_consumer_ms:
                 self.close(TOO_SLOW, f"a frame was not taken within {self._limits.slow_consumer_ms} ms", retry=True)
                 return
+            if self._reading.message_ms() > self._limits.message_timeout_ms:
+                self._close_late()
+                return
             if self.session.delivery.is_blocked and not self._outbox.is_full:
                 # The key had too much unsent, on other streams perhaps.
                 self._has_room()
@@ -332,6 +345,16 @@ class StreamConnection:
             self._metrics.count("stream_messages", self.session.take_pushed())
             self._metrics.gauges["stream_held_bytes"] = self.session.delivery.shared.bytes
             await self._commit_all()
+
+    def _close_late(self) -> None:
+        """Say goodbye to a client whose message did not come in time."""
+        late = f"a message was not whole after {self._limits.message_timeout_ms} ms"
+        if self._reading.waits_for_room:
+            self._metrics.refused_connection("stream_no_room")
+            self.close(LIMIT, f"{late}: bodies and messages leave no room for it", retry=True)
+        else:
+            self._metrics.refused_connection("stream_slow_message")
+            self.close(TOO_SLOW, late, retry=True)
 
     def _timeout_ms(self, subscription: Subscription) -> int:
         membership = self._memberships.get(subscription.name)

@@ -23,6 +23,7 @@ from services.gateway.ws.connection import StreamConnection
 from services.gateway.ws.delivery import SharedBytes
 from services.gateway.ws.effects import SERVICE_RESTART
 from services.gateway.ws.frames import Codec
+from services.gateway.ws.inbound import Inbound
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.messagewriter import JsonMessageWriter, MessageWriter, MsgpackMessageWriter, PropertyCache
 from services.gateway.ws.ports import Consumers, Publisher
@@ -66,6 +67,7 @@ class StreamEndpoint:
         self._client_ip = client_ip
         self._limits = limits or StreamLimits()
         self._quotas = quotas
+        self._inbound = Inbound(quotas.body_bytes)
         self._connections: set[StreamConnection] = set()
         self._all_closed = asyncio.Event()
         self._all_closed.set()
@@ -136,6 +138,7 @@ class StreamEndpoint:
             shared=self._shared,
             may_send=lambda: self._quotas.unsent_bytes.has_room(principal.key_id),
         )
+        charge = self._inbound.charge_to(principal.key_id)
         connection = StreamConnection(
             session,
             is_text=codec.is_text,
@@ -147,6 +150,8 @@ class StreamEndpoint:
             keys=self._keys,
             waiting=self._quotas.waiting_queues,
             unsent=self._quotas.unsent_bytes,
+            charge=charge,
+            reading=opening.start_reading(receive, charge, self._limits),
             taken=lambda: opening.wait_until_taken(receive),
             key_id=principal.key_id,
             limits=self._limits,

@@ -184,6 +184,11 @@ class JsonCodec:
     def decode(self, data: bytes) -> AnyClientFrame:
         """Read a client's frame."""
         try:
+            # The decoder does not look into the items of a publish, nor at what is unknown.
+            data.decode()
+        except UnicodeDecodeError as error:
+            raise UnreadableFrameError(f"a text frame is not UTF-8: {error.reason} at byte {error.start}") from None
+        try:
             frame: AnyClientFrame = self._decoder.decode(data)
         except READ_ERRORS as error:
             raise _refusal(error, _loose(msgspec.json.decode, data), "JSON") from None

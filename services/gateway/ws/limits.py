@@ -29,6 +29,10 @@ class StreamLimits:
     # An error for each of ten thousand refused receipts would take the loop 0.1 s and fill the outbox with megabytes.
     receipt_errors_max: int = 100
     refused_frames_max: int = 100
+    # 8 MiB at 140 kB/s, as a body; the time in which the key has no room for more counts, too.
+    message_timeout_ms: int = 60_000
+    # Pings, pongs and fragments of less than 128 bytes. Two hundred take the loop a millisecond.
+    small_frames_per_s_max: int = 200
     slow_consumer_ms: int = 30_000
     commit_ms: int = 1_000
 

@@ -10,6 +10,9 @@ from services.gateway.errors import DUPLICATE, INVALID_FIELD, ProblemError
 from services.gateway.ws.answers import Answers
 from services.gateway.ws.effects import IDENTITY, LIMIT, RIGHT
 from services.gateway.ws.frames import CODECS, Codec
+from services.gateway.ws.inbound import Charge
+from services.gateway.ws.limits import StreamLimits
+from services.gateway.ws.ports import Reading
 
 _QUERY: Final = frozenset({"ticket"})
 _CLOSE_CODES: Final = {401: IDENTITY, 403: RIGHT, 429: LIMIT, 503: LIMIT}
@@ -74,6 +77,29 @@ async def wait_until_taken(receive: Receive) -> None:
     writable = getattr(getattr(receive, "__self__", None), "writable", None)
     if writable is not None:
         await writable.wait()
+
+
+def start_reading(receive: Receive, charge: Charge, limits: StreamLimits) -> Reading:
+    """Have the protocol behind `receive` (streamprotocol.py) read frames, and count them there.
+
+    Another server's protocol reads frames as it likes.
+    """
+    protocol: Any = getattr(receive, "__self__", None)
+    if not hasattr(protocol, "message_ms"):
+        return NoReading()
+    protocol.open(charge, small_frames_per_s_max=limits.small_frames_per_s_max)
+    reading: Reading = protocol
+    return reading
+
+
+class NoReading:
+    """The reading of a server that tells nothing of it."""
+
+    waits_for_room = False
+
+    def message_ms(self) -> int:
+        """Return that no message is late."""
+        return 0
 
 
 def abort(receive: Receive) -> None:

@@ -100,3 +100,17 @@ class Keys(Protocol):
     def principal_of(self, key_id: str) -> Principal | None:
         """Return what a key's id opens now; None once it is revoked."""
         ...
+
+
+class Reading(Protocol):
+    """The reading of one stream's frames, which the connection's protocol does (streamprotocol.py).
+
+    Attributes:
+        waits_for_room: Whether nothing is read since the key, or all together, have no room for more.
+    """
+
+    waits_for_room: bool
+
+    def message_ms(self) -> int:
+        """Return for how long the message has been read that is not whole; 0 where there is none."""
+        ...

@@ -2,11 +2,12 @@
 
 Once a message is stored, its result must be told. So room for the answer is taken before anything is sent: of the key
 (`unsent_bytes`, past which a publish is refused and nothing of it stored), and of the stream, past which it is read no
-more until answers are out.
+more until answers are out. What publishes hold in memory counts with the key as well (inbound.py).
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from gantry.client.errors import ClientError
 from gantry.model.errors import InvalidValueError
@@ -15,9 +16,13 @@ from services.gateway.errors import NOT_STORED, ProblemError, problem_of
 from services.gateway.limits import RESULT_BYTES
 from services.gateway.quotas import Quota
 from services.gateway.ws.effects import Effect, Publish
+from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.ports import Publisher
 from services.gateway.ws.session import Session
+
+# The frame, the bodies of its messages, and the commands that carry these to brokers.
+PENDING_FACTOR: Final = 3
 
 
 class Publishing:
@@ -35,6 +40,7 @@ class Publishing:
         apply: Callable[[Iterable[Effect]], None],
         unsent: Quota,
         key_id: str,
+        charge: Charge,
         limits: StreamLimits,
         is_text: bool,
     ) -> None:
@@ -44,6 +50,7 @@ class Publishing:
         self._apply = apply
         self._unsent = unsent
         self._key_id = key_id
+        self._charge = charge
         self._limits = limits
         self._is_text = is_text
         self._frame_bytes = 0
@@ -81,6 +88,7 @@ class Publishing:
     def _hold(self, frame_bytes: int, answer_bytes: int) -> None:
         """Count bytes that publishes and their answers hold, or no longer hold where negative."""
         limits = self._limits
+        self._charge.add_pending(frame_bytes * PENDING_FACTOR)
         self._frame_bytes += frame_bytes
         self._answer_bytes += answer_bytes
         if (

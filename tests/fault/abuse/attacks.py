@@ -51,6 +51,18 @@ class Target:
             + b"\r\n"
         )
 
+    def stream_head(self, *, keyed: bool) -> bytes:
+        """Return the head of a stream's handshake, with the key or a wrong ticket."""
+        return self.head(
+            "GET /v1/stream" if keyed else "GET /v1/stream?ticket=x",
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            "Sec-WebSocket-Version: 13",
+            "Sec-WebSocket-Protocol: gantry.v1.json",
+            "Sec-WebSocket-Key: " + base64.b64encode(bytes(16)).decode(),
+            keyed=keyed,
+        )
+
 
 class NotConnectedError(Exception):
     """A connection was refused; it is counted."""
@@ -296,6 +308,56 @@ async def publishers_that_read_nothing(attack: Attack) -> None:
     await attack.many(10, one)
 
 
+async def endless_fragments(attack: Attack) -> None:
+    """Send messages on streams that are never whole: without a key, behind a goodbye, and with one."""
+    part = frame(0x0, bytes(64 * 1024), fin=False)
+
+    async def one() -> None:
+        async with attack.connection() as (reader, writer):
+            writer.write(attack.target.stream_head(keyed=random.random() < 0.5))
+            await attack.answer(reader)
+            writer.write(frame(0x1, b"{", fin=False))
+            for _ in range(15 * 16):
+                writer.write(part)
+                await writer.drain()
+            await asyncio.sleep(30)
+
+    await attack.many(60, one)
+
+
+async def pong_floods(attack: Attack) -> None:
+    """Send empty pongs, pings and fragments as fast as they go, also right behind the handshake."""
+    floods = [frame(0xA) * 20_000, frame(0x9) * 20_000, frame(0x1, fin=False) + frame(0x0, fin=False) * 20_000]
+
+    async def one() -> None:
+        flood = random.choice(floods)
+        async with attack.connection() as (reader, writer):
+            writer.write(attack.target.stream_head(keyed=random.random() < 0.5) + flood)
+            await attack.answer(reader)
+            while not reader.at_eof():
+                writer.write(flood)
+                await writer.drain()
+
+    await attack.many(4, one)
+
+
+async def pings_of_those_that_read_nothing(attack: Attack) -> None:
+    """Send the largest pings there are, and never read the answers: at once, and as fast as the gateway lets them."""
+    ping = frame(0x9, bytes(125))
+
+    async def one() -> None:
+        async with attack.connection() as (reader, writer):
+            writer.write(attack.target.stream_head(keyed=True))
+            await attack.answer(reader)
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            for _ in range(600):
+                writer.write(ping * random.choice((10, 10, 10, 10_000)))
+                await writer.drain()
+                await asyncio.sleep(0.1)
+
+    await attack.many(20, one)
+
+
 async def bodies_that_never_come(attack: Attack) -> None:
     """Declare bodies of 8 MiB and send a byte of each."""
     head = attack.target.head(
@@ -441,6 +503,13 @@ async def wrong_keys(attack: Attack) -> None:
             group.create_task(attack.repeat(request, pause_s=0.01))
 
 
+def frame(opcode: int, payload: bytes = b"", *, fin: bool = True) -> bytes:
+    """Return a WebSocket frame; its mask is zeros, so the payload stands there as it is."""
+    size = len(payload)
+    length = bytes([0x80 | size]) if size < 126 else b"\xff" + size.to_bytes(8, "big")
+    return bytes([opcode | (0x80 if fin else 0)]) + length + bytes(4) + payload
+
+
 def message(target: Target, size: int, *, queue: int | None) -> bytes:
     """Return the request of a send, of text that JSON and MessagePack make longer."""
     place = "" if queue is None else f', "queue": {{"broker": "{target.broker}", "id": {queue}}}'
@@ -460,6 +529,9 @@ ATTACKS: Final[dict[str, Callable[[Attack], Awaitable[None]]]] = {
         readers_that_take_nothing,
         streams_that_take_nothing,
         publishers_that_read_nothing,
+        endless_fragments,
+        pong_floods,
+        pings_of_those_that_read_nothing,
         bodies_that_never_come,
         bodies_one_byte_short,
         reads_of_large_messages,

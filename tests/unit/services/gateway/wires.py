@@ -8,12 +8,12 @@ from typing import Any
 import uvicorn
 
 from services.gateway.admission import Admission
-from services.gateway.handshake import StreamProtocol
 from services.gateway.httpconnection import GuardedProtocol
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.server import GatewayServer, Sweeper
 from services.gateway.settings import GatewaySettings
+from services.gateway.streamprotocol import StreamProtocol
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 GET = b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n"

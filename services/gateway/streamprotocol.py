@@ -1,0 +1,335 @@
+"""One WebSocket: uvicorn's life cycle and the library's handshake, with a reading of frames that has limits.
+
+uvicorn reads all that has come at once, answers each ping at once, keeps fragments without end, also after its close
+frame, and counts none of it. Here
+
+* no frame is read before the handshake is answered, and the key known that the frames count with;
+* a turn of the event loop reads at most `TURN_FRAMES`; the transport is paused while some are left;
+* one message waits for the application at most, and none is read while its key has no room (ws/inbound.py);
+* of pings only the newest is answered, when the transport takes more;
+* pings, pongs and small fragments have a rate; past it the application is told, which says goodbye;
+* after the gateway's close frame the peer's is looked for, all else is dropped, and the connection ends soon.
+"""
+
+import asyncio
+from typing import Any, Final, cast
+
+from uvicorn.protocols.utils import get_remote_addr
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame, Opcode
+
+from services.gateway.addresses import address_group
+from services.gateway.admission import Admission, Spare
+from services.gateway.asgi.answer import last_answer
+from services.gateway.errors import ProblemError
+from services.gateway.ws.framereader import FrameError, FrameReader, Received
+from services.gateway.ws.inbound import Charge
+
+# A frame takes some microseconds, and what the application does with a message some tens.
+TURN_FRAMES: Final = 64
+TURN_MESSAGES: Final = 16
+# A fragment of fewer bytes counts as a small frame: no honest client cuts its messages so.
+SMALL_FRAGMENT_BYTES: Final = 128
+# From the gateway's close frame to the end of the connection.
+CLOSE_TIMEOUT_S: Final = 2.0
+# Counting less costs more than it protects; `streams_max` bounds it.
+COUNTED_BYTES_MIN: Final = 4 * 1024
+# While a larger message waits for the application, nothing more is read.
+READ_AHEAD_BYTES_MAX: Final = 64 * 1024
+_HEAD_END: Final = b"\r\n\r\n"
+
+
+class StreamProtocol(WebSocketsSansIOProtocol):
+    """uvicorn's WebSocket protocol, counted by admission and known to the sweeper.
+
+    Attributes:
+        address: Address that the connection is counted for.
+        handed_over_at: When the handshake was handed over, in the loop's time.
+        waits_for_room: Whether it is not read since its key has no room, or all have none.
+
+    Concurrency: the event loop's thread; one task receives.
+    """
+
+    def __init__(self, *args: Any, admission: Admission, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.close_timeout = CLOSE_TIMEOUT_S
+        self.address = ""
+        self.handed_over_at = 0.0
+        self.waits_for_room = False
+        self._admission = admission
+        self._charge: Charge | None = None
+        self._reader = FrameReader(self.config.ws_max_size)
+        self._message_since: float | None = None
+        # Messages that wait for the application, and the one that it has.
+        self._queued_bytes = 0
+        self._taken_bytes = 0
+        self._is_open = False
+        self._is_deaf = False
+        self._is_paused = False
+        self._next_turn: asyncio.Handle | None = None
+        self._ping: bytes | None = None
+        self._small_frames = 0
+        self._small_frames_since = 0.0
+        self._small_frames_per_s_max = 0
+        self._messages_in_turn = 0
+        self._abort_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Note when the handshake was handed over."""
+        super().connection_made(transport)
+        self.handed_over_at = self.loop.time()
+        remote = get_remote_addr(self.transport)
+        self.address = address_group(remote[0]) if remote else ""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell admission that the connection has ended, and keep nothing."""
+        self._admission.release(self)
+        super().connection_lost(exc)
+        self._drop_input()
+        if self._charge is not None:
+            self._charge.close()
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the handshake has got its answer, be it a refusal."""
+        return self.handshake_complete or self.close_sent
+
+    def give_up(self, problem: ProblemError) -> None:
+        """Refuse a handshake that the application has not answered, and close."""
+        self.transport.write(last_answer(problem, self._admission.request_ids.next(), []))
+        self.close_sent = True
+        self.transport.close()
+
+    def spare(self) -> Spare | None:
+        """Return None: a stream is never closed to make room."""
+        return None
+
+    def make_room(self) -> None:
+        """Close it."""
+        self.transport.close()
+
+    def open(self, charge: Charge, *, small_frames_per_s_max: int) -> None:
+        """Read frames from now on, and count them there; the caller's key is known."""
+        self._charge = charge
+        self._small_frames_per_s_max = small_frames_per_s_max
+        charge.has_room = self._turn
+        self._is_open = True
+        self._schedule_turn()
+
+    def message_ms(self) -> int:
+        """Return since when the message that is not whole has been read; 0 where there is none."""
+        since = self._message_since
+        return 0 if since is None else int((self.loop.time() - since) * 1_000)
+
+    # What comes
+
+    def data_received(self, data: bytes) -> None:
+        """Take in the handshake, then frames."""
+        if not self.handshake_initiated:
+            # The library gets the head alone; what is behind it waits for the answer.
+            end = data.index(_HEAD_END) + len(_HEAD_END)
+            head, data = data[:end], data[end:]
+            self._reader.feed(data)
+            super().data_received(head)
+            self._set_reading()
+        elif self._is_deaf:
+            self._skip(data)
+        else:
+            self._reader.feed(data)
+            if self._next_turn is None:
+                self._turn()
+
+    def _schedule_turn(self) -> None:
+        if self._next_turn is None:
+            self._next_turn = self.loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Read some frames, until a message waits for the application, and say whether more should come."""
+        self._next_turn = None
+        if not self._is_open or self._is_deaf or self.transport.is_closing():
+            return
+        reader = self._reader
+        left = TURN_FRAMES
+        try:
+            while self.queue.empty():
+                if not left:
+                    self._schedule_turn()
+                    break
+                frame = reader.next_frame()
+                if frame is None:
+                    break
+                left -= 1
+                if not self._take(frame):
+                    return
+        except FrameError as error:
+            self._drop_input()
+            self.conn.fail(error.code, error.reason)
+            self.handle_parser_exception()
+            self._abort_soon()
+            return
+        if self._ping is not None and self.writable.is_set():
+            self._answer_ping()
+        self._count()
+        self._set_reading()
+
+    def _take(self, frame: Received) -> bool:
+        """Deal with a frame; return whether others may follow."""
+        opcode = frame.opcode
+        if opcode is Opcode.TEXT or opcode is Opcode.BINARY:
+            self._queued_bytes += frame.size
+            # The application looks at the text itself: to make a str of it would take as much memory again.
+            is_text = opcode is Opcode.TEXT
+            event = {"type": "websocket.receive", "bytes": frame.data, "is_text": is_text}
+            self.queue.put_nowait(cast("Any", event))
+        elif opcode is Opcode.CLOSE:
+            self._drop_input()
+            # The library checks it and answers.
+            super().data_received(Frame(opcode, frame.data).serialize(mask=True))
+            self._abort_soon()
+        elif opcode is not Opcode.CONT or frame.size < SMALL_FRAGMENT_BYTES:
+            return self._take_small(frame)
+        return opcode is not Opcode.CLOSE
+
+    def _take_small(self, frame: Received) -> bool:
+        now = self.loop.time()
+        if now - self._small_frames_since >= 1.0:
+            self._small_frames_since = now
+            self._small_frames = 0
+        self._small_frames += 1
+        most = self._small_frames_per_s_max
+        if self._small_frames > most:
+            self._drop_input()
+            self._set_reading()
+            self._admission.metrics.refused_connection("stream_frame_rate")
+            reason = f"more than {most} pings, pongs or fragments below {SMALL_FRAGMENT_BYTES} bytes came in a second"
+            self.queue.put_nowait(cast("Any", {"type": "gantry.limit", "reason": reason}))
+            return False
+        if frame.opcode is Opcode.PING:
+            self._ping = frame.data
+        elif frame.opcode is Opcode.PONG:
+            self.handle_pong(Frame(Opcode.PONG, frame.data))
+        return True
+
+    # What goes
+
+    def resume_writing(self) -> None:
+        """Take note that the transport takes more, and answer the newest ping."""
+        super().resume_writing()
+        if self._ping is not None and not self.close_sent and not self.transport.is_closing():
+            self._answer_ping()
+
+    def _answer_ping(self) -> None:
+        assert self._ping is not None, "there was a ping"
+        ping, self._ping = self._ping, None
+        self.conn.send_pong(ping)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+
+    async def send(self, message: Any) -> None:
+        """Send as uvicorn does; after a close nothing is kept that still comes."""
+        await super().send(message)
+        if self.close_sent:
+            if self.close_timer is not None:
+                self.close_timer.cancel()
+                # uvicorn's would wait for ever for a peer that reads nothing.
+                self.close_timer = self.loop.call_later(CLOSE_TIMEOUT_S, self._end)
+            self._drop_input()
+            self._set_reading()
+
+    async def receive(self) -> Any:
+        """Return the next message; the one before is dealt with."""
+        self._taken_bytes = 0
+        if self._is_open and not self._is_deaf:
+            self._messages_in_turn += 1
+            if self._messages_in_turn > TURN_MESSAGES:
+                # A queue that is never empty never lets others have their turn.
+                self._messages_in_turn = 0
+                await asyncio.sleep(0)
+            if self._next_turn is None:
+                self._turn()
+        message = await self.queue.get()
+        self._taken_bytes, self._queued_bytes = self._queued_bytes, 0
+        return message
+
+    def keepalive_timeout(self) -> None:
+        """Fail the connection, unless its answer to the ping was not read for the gateway's own reasons."""
+        if self._is_paused and not self.close_sent:
+            assert self.ping_timeout is not None, "a time-out has a length"
+            self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
+            return
+        super().keepalive_timeout()
+        self._drop_input()
+        self._abort_soon()
+
+    # Inside
+
+    def _count(self) -> None:
+        """Count what is in memory, and note when a message began that is not whole."""
+        charge = self._charge
+        assert charge is not None, "frames are read once the key is known"
+        begun, unread = self._reader.held_bytes, self._queued_bytes + self._taken_bytes
+        if begun and self._next_turn is None and self.queue.empty():
+            if self._message_since is None:
+                self._message_since = self.loop.time()
+        else:
+            # What is left is read when the application has taken the message before it, and that ends by itself.
+            self._message_since = None
+            begun, unread = 0, unread + begun
+        charge.hold_begun(begun if begun >= COUNTED_BYTES_MIN else 0)
+        charge.hold_unread(unread if unread >= COUNTED_BYTES_MIN else 0)
+
+    def _set_reading(self) -> None:
+        """Have the transport read, or not."""
+        if self.transport.is_closing():
+            return
+        may_read = self._may_read()
+        if may_read is not self._is_paused:
+            return
+        self._is_paused = not may_read
+        if may_read:
+            self.transport.resume_reading()
+        else:
+            self.transport.pause_reading()
+
+    def _may_read(self) -> bool:
+        self.waits_for_room = False
+        if self._is_deaf:
+            # Before the goodbye nothing is read; behind it, to find the peer's close frame.
+            return self.close_sent
+        charge = self._charge
+        if charge is None:
+            return False
+        if self._next_turn is not None:
+            return False
+        if not self.queue.empty():
+            return not self._reader.held_bytes and self._queued_bytes < READ_AHEAD_BYTES_MAX
+        self.waits_for_room = not charge.may_read()
+        return not self.waits_for_room
+
+    def _drop_input(self) -> None:
+        """Read no more messages and keep nothing of one that is not whole."""
+        self._is_deaf = True
+        self._ping = None
+        self._message_since = None
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+            self._next_turn = None
+        self._skip(b"")
+        if self._charge is not None:
+            self._charge.hold_begun(0)
+            self._charge.hold_unread(self._queued_bytes + self._taken_bytes)
+
+    def _skip(self, data: bytes) -> None:
+        """Drop what came; the peer's close frame ends the connection."""
+        if self._reader.skip(data):
+            self._end()
+
+    def _end(self) -> None:
+        self.transport.close()
+        self._abort_soon()
+
+    def _abort_soon(self) -> None:
+        """End a connection that is being closed, even if the peer does not take what was written."""
+        if self._abort_timer is None and not self.disconnected:
+            self._abort_timer = self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)
