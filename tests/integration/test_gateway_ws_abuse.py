@@ -346,7 +346,6 @@ async def test_pings_of_a_client_that_reads_nothing_cost_nothing(
                 writer.write(flood)
                 await writer.drain()
     assert rss_mib(pid) - before <= 20
-    assert b"in a second" in await reader.read()
     writer.transport.abort()
     assert 'refused_connections_total{reason="stream_frame_rate"}' in await metrics_of(stack)
 
