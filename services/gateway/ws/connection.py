@@ -197,18 +197,9 @@ class StreamConnection:
     async def _read(self) -> None:
         receive, session, monotonic_ms = self._receive, self.session, self._clock.monotonic_ms
         while not session.is_closed:
-            event = await receive()
-            if event["type"] == "websocket.disconnect":
+            # Nothing here names the event: a frame of 8 MiB would stay in memory until the next one comes.
+            if not self._take(await receive(), monotonic_ms()):
                 return
-            if event["type"] == "gantry.limit":
-                # Of streamprotocol.py: what the peer sends past it never gets here.
-                self.close(LIMIT, event["reason"])
-                return
-            data = event.get("bytes")
-            is_text = event.get("is_text", data is None)
-            if data is None:
-                data = event["text"].encode()
-            self._apply(session.receive(data, is_text=is_text, now_ms=monotonic_ms()))
             while session.is_acking:
                 await asyncio.sleep(0)
                 self._apply(session.go_on())
@@ -216,6 +207,21 @@ class StreamConnection:
             while self._outbox.is_full or not self._publishing.has_room:
                 await self._outbox.wait_for_room()
                 await self._publishing.wait_for_room()
+
+    def _take(self, event: Event, now_ms: int) -> bool:
+        """Take in what the peer sent; return whether more may come."""
+        if event["type"] == "websocket.disconnect":
+            return False
+        if event["type"] == "gantry.limit":
+            # Of streamprotocol.py: what the peer sends past it never gets here.
+            self.close(LIMIT, event["reason"])
+            return False
+        data = event.get("bytes")
+        is_text = event.get("is_text", data is None)
+        if data is None:
+            data = event["text"].encode()
+        self._apply(self.session.receive(data, is_text=is_text, now_ms=now_ms))
+        return True
 
     async def _write_all(self) -> None:
         try:

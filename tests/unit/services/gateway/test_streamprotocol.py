@@ -2,7 +2,9 @@
 
 import asyncio
 import base64
+import gc
 import json
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -307,4 +309,19 @@ async def test_a_client_whose_answer_to_a_ping_is_not_read_is_not_given_up(servi
     await asyncio.sleep(45)
     assert line.close_code is None
     service.quotas.body_bytes.give("key-1", 999 * MIB)
+    await line.hang_up()
+
+
+async def test_a_frame_that_is_dealt_with_does_not_wait_in_memory_for_the_next(service: Service) -> None:
+    """Each stream kept its last one, of up to 8 MiB."""
+    line = await Line(service).welcomed()
+    tracemalloc.start()
+    text = json.dumps({"type": "publish", "id": 1, "topic": "T", "messages": [{"body": "x" * 4 * MIB}]}).encode()
+    line.send(wire_of(Opcode.TEXT, text))
+    del text
+    await line.until(lambda: line.told("published"))
+    gc.collect()
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < MIB
     await line.hang_up()
