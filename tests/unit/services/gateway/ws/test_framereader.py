@@ -127,8 +127,10 @@ def test_after_our_close_a_flood_is_dropped_unread_and_nothing_is_kept() -> None
     reader = FrameReader(MAX)
     reader.feed(wire(Opcode.TEXT, b"x" * 500, fin=False))
     assert reader.next_frame() is not None
-    assert not reader.skip(wire(Opcode.CONT, b"x" * 400, fin=False)[:200])
+    fragment = wire(Opcode.CONT, b"x" * 400, fin=False)
+    assert not reader.skip(fragment[:200])
     assert reader.held_bytes == 0
+    assert not reader.skip(fragment[200:])
     assert not reader.skip(wire(Opcode.PONG) * SKIPPED_FRAMES_MAX * 2)
     assert not reader.skip(wire(Opcode.CLOSE))
     assert reader.held_bytes == 0
