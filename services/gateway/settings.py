@@ -65,11 +65,11 @@ class GatewaySettings:
     """Requests of one address a second, with a key or without; past it 429. 0: as many as there are, since one address
     is often a proxy."""
     body_bytes_total_max: int = 64 * 1024 * 1024
-    """Bytes of request bodies and of messages of streams in memory; past it 503, and streams are not read. The last eighth is for bodies of up to 64 KiB. A body takes twice
-    its bytes for the moment in which it becomes whole."""
+    """Bytes of request bodies and of messages of streams in memory; past it 503, and streams are not read. The last
+    eighth is for bodies of up to 64 KiB. A body takes twice its bytes for the moment in which it becomes whole."""
     key_body_bytes_max: int = 16 * 1024 * 1024
-    """Those of one key: a quarter of all, and two of the largest requests; past it 429, and its streams are
-    not read."""
+    """Those of one key: a quarter of all, and two of the largest requests; past it 429, and its streams are not
+    read."""
     address_body_bytes_max: int = 2 * 1024 * 1024
     """Those of one address that come before anybody knows whose they are, since they stand behind a request that is not
     answered yet; past it 429."""

@@ -123,6 +123,11 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         since = self._message_since
         return 0 if since is None else int((self.loop.time() - since) * 1_000)
 
+    def look_for_room(self) -> None:
+        """Read on if there is room again: what requests give back wakes no stream."""
+        if self.waits_for_room and self._next_turn is None:
+            self._turn()
+
     # What comes
 
     def data_received(self, data: bytes) -> None:

@@ -335,6 +335,7 @@ class StreamConnection:
             if self._reading.message_ms() > self._limits.message_timeout_ms:
                 self._close_late()
                 return
+            self._reading.look_for_room()
             if self.session.delivery.is_blocked and not self._outbox.is_full:
                 # The key had too much unsent, on other streams perhaps.
                 self._has_room()

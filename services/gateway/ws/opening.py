@@ -101,6 +101,9 @@ class NoReading:
         """Return that no message is late."""
         return 0
 
+    def look_for_room(self) -> None:
+        """Do nothing: it is never held back."""
+
 
 def abort(receive: Receive) -> None:
     """Drop a connection with all that waits to be written to it.

@@ -114,3 +114,7 @@ class Reading(Protocol):
     def message_ms(self) -> int:
         """Return for how long the message has been read that is not whole; 0 where there is none."""
         ...
+
+    def look_for_room(self) -> None:
+        """Read on if there is room again; called now and then."""
+        ...

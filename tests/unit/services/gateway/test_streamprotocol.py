@@ -265,6 +265,24 @@ async def test_a_stream_that_gets_no_room_is_told_so() -> None:
     await line.hang_up()
 
 
+async def test_a_stream_goes_on_when_a_request_gives_its_room_back() -> None:
+    service = Service(settings=GatewaySettings(key_body_bytes_max=8 * MIB))
+    body = service.quotas.bodies.of_key("key-1")
+    body.grow(8 * MIB)
+    line = await Line(service).welcomed()
+    frame = wire_of(
+        Opcode.TEXT,
+        json.dumps({"type": "publish", "id": 1, "topic": "T", "messages": [{"body": "x" * 9_000}]}).encode(),
+    )
+    line.send(frame[:5_000])
+    assert line.wire.is_paused
+    body.close()
+    await line.until(lambda: not line.wire.is_paused)
+    line.send(frame[5_000:])
+    await line.until(lambda: line.told("published"))
+    await line.hang_up()
+
+
 async def test_publishes_that_wait_for_brokers_count_and_hold_back_what_follows() -> None:
     service = Service(settings=GatewaySettings(key_body_bytes_max=8 * MIB))
     lines = [await Line(service).welcomed() for _ in range(10)]
