@@ -1,7 +1,8 @@
 """Supervisor: starts processes, starts again what dies, and stops all in an order that loses nothing.
 
 A child that ends before it was ever ready ends the start of the whole stack, with what it said. Later, whatever
-ends is started again after a pause that doubles, until it has lived for a while. Children are sessions of their
+ends is started again after a pause that doubles, until it has lived for a while; but not a child that ends with a code
+which says that a person has to look first (`ProcessSpec.final_codes`). Children are sessions of their
 own, so that Ctrl-C reaches the supervisor alone and the order of the stop is kept; and the kernel ends them when
 the supervisor is killed (processes.py).
 """
@@ -49,6 +50,8 @@ class ProcessSpec:
     death_signal: signal.Signals = signal.SIGKILL
     identity: Mapping[str, Any] = field(default_factory=dict)
     folder: str | None = None
+    final_codes: Mapping[int, str] = field(default_factory=dict)
+    """Exit codes after which the process is not started again, each with what a person can do."""
 
 
 @dataclass(slots=True)
@@ -166,6 +169,14 @@ class Supervisor:
             began_ms = self._clock.monotonic_ms()
             code = await child.process.wait()
             if self._stopping:
+                return
+            advice = child.spec.final_codes.get(code)
+            if advice is not None:
+                said = ""
+                with suppress(OSError):  # Its log may be gone with the folder that it misses.
+                    said = f": {child.spec.log.said_last()}"
+                self._on_change()
+                self._say(f"{child.spec.name} {how_it_ended(code)} and is not started again{said}. {advice}")
                 return
             lived_ms = self._clock.monotonic_ms() - began_ms
             child.restarts = 1 if lived_ms >= LIVED_LONG_ENOUGH_MS else child.restarts + 1

@@ -19,6 +19,7 @@ from gantry.cli.stackfile import stack_content, write_stack
 from gantry.cli.supervisor import ProcessSpec, Supervisor, ready_file_says
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.errors import AlreadyLockedError, StartupError
+from gantry.runtime.lifecycle import EXIT_LOST
 from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.settings import refuse_unknown_environment
 from gantry.runtime.tasks import TaskScope
@@ -31,6 +32,11 @@ INTERRUPTS_UNTIL_KILLED = 2
 # The gateway first, so that nothing new comes in; the store's registrations need the name server to be taken back.
 # The scheduler with it: its jobs read from brokers, and it writes down what became of them.
 STOP_RANKS = {"services.gateway": 0, "spark.scheduler": 0, "services.broker": 1, "services.namesrv": 2, "postgres": 3}
+# A start at a path without a store makes an empty one, which would give offsets a second time.
+LOST_ADVICE = (
+    "The other services go on. See what happened to its folder and put it back at its place; "
+    "then stop `gantry up` and start it again"
+)
 # -P: a folder called `services` where `gantry up` was typed must not be taken for ours.
 PYTHON = (sys.executable, "-P", "-m")
 
@@ -238,6 +244,7 @@ class _Stack:
             stop_rank=STOP_RANKS[service.module],
             # Requests under way may take the gateway 8 s (its stop_timeout_ms).
             stop_timeout_s=10.0 if service.module == "services.gateway" else 8.0,
+            final_codes={EXIT_LOST: LOST_ADVICE},
         )
 
     def _postgres_spec(self, postgres: EmbeddedPostgres) -> ProcessSpec:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,10 @@ READY = "import json, os, sys; open(sys.argv[1], 'w').write(json.dumps({'pid': o
 SERVES = READY + "print('serving', flush=True); import time; time.sleep(60)"
 DIES_AT_ONCE = (
     "import sys; print('{\"event\": \"starting\"}'); print('x: port 1 is in use'); print('{\"a\": 1}'); sys.exit(1)"
+)
+LOSES_ITS_STORE = (
+    "import os, signal; say = lambda *_: (print('x: the folder was moved', flush=True), os._exit(3));"
+    "signal.signal(signal.SIGUSR1, say);" + SERVES
 )
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SERVES
 WAIT_S = 10.0
@@ -82,6 +86,19 @@ async def test_what_ends_is_started_again(watched: Watched) -> None:
     assert watched.said[0] == "one was ended by SIGKILL: starting it again in 0.5 s"
     os.kill(after["one"], signal.SIGTERM)
     await watched.until_said("one was ended by SIGTERM: starting it again in 1 s")
+
+
+async def test_one_whose_end_is_for_a_person_to_look_at_is_not_started_again(watched: Watched) -> None:
+    spec = replace(watched.spec("one", LOSES_ITS_STORE), final_codes={3: "Put it back."})
+    await watched.supervisor.start(spec, watched.spec("two", SERVES))
+    before = dict(watched.supervisor.processes)
+    os.kill(before["one"], signal.SIGUSR1)
+    await watched.until_said("one ended with code 3 and is not started again: x: the folder was moved. Put it back.")
+    # The others are looked after as ever; by the time one of them is up again, this one would be, too.
+    os.kill(before["two"], signal.SIGKILL)
+    await watched.until_said("two is up again")
+    assert [name for name, _ in watched.supervisor.processes] == ["two"]
+    assert len([line for line in watched.said if line.startswith("one ")]) == 1
 
 
 async def test_one_that_never_was_ready_is_quoted(watched: Watched) -> None:

@@ -167,6 +167,28 @@ def test_killing_the_supervisor_leaves_no_orphans_and_no_losses(all_at_once: boo
             assert int(send(client, "T", "next")["queue_offset"]) == int(sent[-1]) + 1
 
 
+def test_a_broker_that_has_lost_its_store_is_not_started_on_an_empty_one() -> None:
+    with Stack(brokers=2) as stack:
+        store = Path(stack.facts["brokers"][0]["store"])
+        moved = store.with_name("moved")
+        with stack.http() as client:
+            make_topic(client, "T")
+            send(client, "T", "kept")
+            store.rename(moved)
+            stack.wait_for(lambda: "broker-a ended with code 3 and is not started again" in stack.said(), "to notice")
+            assert f"the store's folder was moved or removed: {store}" in stack.said()
+            send(client, "T", "elsewhere", broker="broker-b")
+        assert {"broker-b", "gateway-0", "namesrv-0"} <= {process["name"] for process in stack.facts["processes"]}
+        assert "broker-a" not in {process["name"] for process in stack.facts["processes"]}
+        assert not store.exists()
+        assert stack.terminate() == 0
+        moved.rename(store)
+        stack.start()
+        with stack.http() as client:
+            assert bodies(client, "T") == ["kept"]
+            assert send(client, "T", "next")["queue_offset"] == "1"
+
+
 def test_two_stacks_run_beside_each_other(stack: Stack) -> None:
     with Stack(brokers=1) as other, stack.http() as one, other.http() as two:
         for client, body in ((one, "one"), (two, "two")):
