@@ -39,6 +39,7 @@ class OpenFiles:
     Attributes:
         files: The file system.
         open_max: The budget. More are open only while they are held.
+        made_again: So many files were made again, blank, since somebody had removed them.
     """
 
     def __init__(self, files: FileSystem, open_max: int) -> None:
@@ -48,6 +49,7 @@ class OpenFiles:
         self.dirty: dict[PooledFile, int] = {}
         """Files with unsynced bytes, and how many."""
         self._open: OrderedDict[PooledFile, None] = OrderedDict()
+        self.made_again = 0
         self._held: set[PooledFile] = set()
         self._doomed: list[File] = []
         self._was_closed_dirty = False
@@ -59,6 +61,12 @@ class OpenFiles:
         """Open a file of this pool. Raises OSError."""
         path = pooled.path
         return self._keep(pooled, self.with_room(lambda: self.files.open(path)))
+
+    def make_again(self, pooled: "PooledFile") -> None:
+        """Make a file of this pool that somebody removed, and its folder: zeros, sparse. Raises OSError."""
+        self.files.make_dirs(pooled.path.rpartition("/")[0])
+        self._keep(pooled, self.with_room(lambda: self.files.create(pooled.path, pooled.size_bytes, sparse=True)))
+        self.made_again += 1
 
     def adopt(self, file: File) -> "PooledFile":
         """Take a file that was just created over."""
@@ -184,6 +192,15 @@ class PooledFile:
             return self._pool.open(self)
         self.was_used = True
         return file
+
+    def open_or_make(self) -> bool:
+        """Open it; True if somebody has removed it, and it was made again. Raises OSError."""
+        try:
+            self._use()
+        except FileNotFoundError:
+            self._pool.make_again(self)
+            return True
+        return False
 
     def read(self, at: int, size: int) -> bytes:
         """Return bytes. Waits for the disk."""

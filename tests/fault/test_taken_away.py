@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import structlog
 
 from gantry.runtime.errors import AlreadyLockedError
 from gantry.runtime.osfilesystem import OsFileSystem
@@ -16,8 +17,11 @@ from gantry.storeformat.layout import file_name
 from gantry.storeformat.scan import StoreReader
 from services.broker.store.errors import CorruptStoreError, StoreLockedError, StoreUnusableError
 from services.broker.store.logend import UNREADABLE_RANGES_MAX
+from services.broker.store.results import PutStatus
+from tests.support.memfilesystem import MemFileSystem
 from tests.support.smallstore import FILE_BYTES, PER_FILE, RECORD_BYTES, SmallStore
-from tests.support.storeworkload import ROOT, make_store
+from tests.support.storeworkload import HOST, ROOT, make_store, read_queue, small_settings
+from tests.support.virtualtime import FakeClock
 
 MESSAGES = 3 * PER_FILE + 5
 
@@ -33,6 +37,79 @@ def store() -> SmallStore:
 def end(store: SmallStore, how: str) -> None:
     assert how == "kill" or store.store.stop()
     store.kill()
+
+
+class FewDescriptors:
+    """A store that keeps one file of its queues open, with messages in the queues T and U."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.files = MemFileSystem(self.clock)
+        self.start()
+        self.put("T", 15)
+        self.put("U", 60)
+        self.clock.advance(11_000)
+        self.store.maintain()
+
+    def start(self) -> None:
+        self.store = make_store(self.files, self.clock, small_settings(), open_files_max=1)
+        self.store.start()
+
+    def put(self, topic: str, count: int = 1) -> None:
+        for _ in range(count):
+            result = self.store.put(topic, 0, bytes(300), b"", born_at_ms=1, born_host=HOST)
+            assert result.status is PutStatus.OK, result.reason
+            self.store.request_flush()
+            self.store.dispatch()
+            self.store.maintain()
+
+    def offsets(self, topic: str) -> list[int]:
+        return list(read_queue(self.store, topic, 0))
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_queue_file_that_goes_while_the_store_runs_stops_no_queue_and_is_built_again(how, is_folder):
+    few = FewDescriptors()
+    path = f"{ROOT}/consumequeue/T/0/{200:020d}"
+    for name in few.files.list_dir(f"{ROOT}/consumequeue/T/0"):
+        if is_folder or path.endswith(name):
+            few.files.remove(f"{ROOT}/consumequeue/T/0/{name}")
+    if is_folder:
+        few.files.remove_dir(f"{ROOT}/consumequeue/T/0")
+    with structlog.testing.capture_logs() as logs:
+        few.put("T")
+        few.put("U", 2)
+        few.put("T")
+    assert [entry["path"] for entry in logs if entry["log_level"] == "error"] == [path]
+    assert few.offsets("U") == list(range(62))
+    assert few.store.max_offset("T", 0) == 17
+    if how == "stop":
+        few.store.stop()
+    else:
+        few.files.locked.clear()
+    few.start()
+    assert few.offsets("T") == list(range(17))
+    few.put("T")
+    assert few.offsets("T") == list(range(18)), "no offset is given twice"
+    assert few.store.stop()
+
+
+@pytest.mark.parametrize("start", [0, 200])
+def test_retention_goes_on_past_a_queue_file_that_is_gone(start):
+    few = FewDescriptors()
+    few.files.remove(f"{ROOT}/consumequeue/T/0/{start:020d}")
+    few.clock.advance(2 * 3_600_000)
+    with structlog.testing.capture_logs() as logs:
+        assert few.store.clean_expired() > 3
+        few.store.maintain()
+    assert any("T/0" in f"{entry.get('path')} {entry.get('reason')}" for entry in logs), "the path is told"
+    kept = few.offsets("U")
+    assert kept
+    assert kept[-1] == 59
+    assert few.files.list_dir(f"{ROOT}/consumequeue/U/0")[0] != f"{0:020d}", "the other queue's files go"
+    few.put("T")
+    few.put("U")
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])

@@ -14,6 +14,7 @@ from tests.support.faultfilesystem import FaultFileSystem, FaultRule
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storeworkload import HOST, make_store, read_queue, small_settings
 from tests.support.virtualtime import EPOCH_MS, FakeClock
+from tests.support.waitingworker import SwitchedWorker, WaitingWorker
 
 HOUR_MS = 3_600_000
 OLD = [b"old %d" % number for number in range(20)]
@@ -141,6 +142,31 @@ def test_a_crash_at_any_moment_of_a_deletion_leaves_all_messages_or_none(clock, 
     assert set(found) <= {0, len(OLD) + 1}, found
     assert found == sorted(found, reverse=True), "once it is gone it stays so"
     assert found[0] > found[-1] == 0
+
+
+def test_a_removal_that_waits_takes_no_file_of_the_topic_that_is_made_again(clock):
+    files, chores = MemFileSystem(clock), SwitchedWorker()
+    store = make_store(files, clock, small_settings(), chores_worker=chores)
+    store.start()
+    put(store, *OLD)
+    put(store, *([bytes(300)] * 60), topic="BUSY")
+    clock.advance(11_000)
+    store.maintain()
+    store.maintain()
+    chores.late = worker = WaitingWorker()
+    clock.advance(2 * HOUR_MS)
+    assert store.clean_expired() > 3, "files of the queue wait behind those of the log"
+    deleted = store.delete_topic("T")
+    while not deleted.done():
+        worker.run()
+    put(store, *NEW)
+    worker.run_all()
+    assert readable(store) == NEW
+    assert files.list_dir("/store/consumequeue/T/0") == [f"{0:020d}"]
+    chores.late = None
+    store, _ = restart(store, files, clock, is_crash=True)
+    assert readable(store) == NEW
+    assert store.max_offset("T", 0) == len(NEW)
 
 
 def test_store_times_of_the_deleted_and_the_new_messages_are_in_order(clock):

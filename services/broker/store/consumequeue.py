@@ -9,7 +9,7 @@ between lie messages that are in the CommitLog and not dispatched yet.
 """
 
 from collections.abc import Callable, Iterator
-from errno import EIO
+from errno import EIO, ENOENT
 from typing import Final
 
 from gantry.model.names import check_topic
@@ -363,8 +363,8 @@ class ConsumeQueue:
 
 
 def _check_unreadable(error: Exception) -> None:
-    """Raise an error of the operating system again that is not about bytes which the disk can't read."""
-    if isinstance(error, OSError) and error.errno != EIO:
+    """Raise an error of the operating system again, unless the disk can't read the bytes or somebody removed the file."""
+    if isinstance(error, OSError) and error.errno not in {EIO, ENOENT}:
         raise error
 
 

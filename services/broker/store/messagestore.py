@@ -283,9 +283,9 @@ class MessageStore:
             self._dispatcher.run(self._log.confirm_offset)
             self._derived.flush_now()
             is_clean = (
-                self._group_commit.failure is None
-                and self._derived.failure is None
+                (self._group_commit.failure or self._derived.failure) is None
                 and self._dispatcher.offset == self._log.next_offset
+                and self._pool.made_again == 0
                 and self._folder.end(self._log.next_offset, derived_state(self._queues, self._index))
             )
         self._close()

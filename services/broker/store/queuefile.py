@@ -10,11 +10,14 @@ from errno import EIO
 from typing import Final
 
 from gantry.runtime.openfiles import PooledFile
+from gantry.runtime.telemetry import logger
 from services.broker.store.allocation import allocate_ahead
 from services.broker.store.mappedfile import UnmappedFile
 
 ALLOCATED_MAX: Final = 256 << 10
 _CHUNK_BYTES: Final = 64 << 10
+
+log = logger("broker.store")
 
 
 class QueueFile(UnmappedFile):
@@ -31,9 +34,16 @@ class QueueFile(UnmappedFile):
     def write(self, at: int, data: bytes) -> None:
         """Write at a position.
 
+        If somebody removed the file, it is made again: one queue must not stop all others. What it held is blank until
+        a start builds it from the CommitLog.
+
         Raises:
             StoreFullError: There are no blocks for it. Nothing was written.
+            OSError: It can't be opened or written.
         """
+        if self.file.file is None and self.file.open_or_make():
+            self._allocated = 0
+            log.error("somebody removed a file of a queue; the next start builds it again", path=self.path)
         end = at + len(data)
         if end > self._allocated:
             self._allocated = allocate_ahead(self.file, max(at, self._allocated), end, step_max=ALLOCATED_MAX)

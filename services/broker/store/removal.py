@@ -5,6 +5,9 @@ closes queue files before it hands them in, since their pool of descriptors is i
 other jobs run, and the store may stop: the files that are left come back with the next start, and go again when their
 time has come.
 
+Files go in the order in which they were handed in. While a file of the CommitLog can't be removed, everything behind it
+waits: a start would take a log without its middle for a damaged one.
+
 A file that somebody still reads stays mapped ("hanged"), and its space taken, until that ends; closing it is tried again
 now and then.
 """
@@ -27,7 +30,7 @@ log = logger("broker.store.removal")
 
 
 class _Batch(NamedTuple):
-    files: Sequence[ClosableFile]
+    files: list[ClosableFile]
     is_log: bool
     size_bytes: int
 
@@ -35,7 +38,8 @@ class _Batch(NamedTuple):
 class FileRemover:
     """Removes files.
 
-    Concurrency: the store's thread, but for `close_later`, `_removing` and `_closing_hanged`, which run in the worker.
+    Concurrency: the store's thread, but for `close_later`, `give_up`, `_removing` and `_closing_hanged`, which run in the
+    worker. Only the worker takes batches away or changes them.
 
     Attributes:
         worker: The worker.
@@ -48,7 +52,7 @@ class FileRemover:
         self._waiting: deque[_Batch] = deque()
         self._removal: Future[bool] | None = None
         self._hanged: list[ClosableFile] = []
-        self._is_log_stuck = False
+        self._failure = ""
         self._removed_bytes = 0
         self._wanted_bytes = 0
         self.is_stopping = False
@@ -76,7 +80,7 @@ class FileRemover:
         The log goes first: a file of it that came back after a crash without its units would look like damage.
         """
         for first in range(0, len(files), SLICE_FILES_MAX):
-            self._waiting.append(_Batch(files[first : first + SLICE_FILES_MAX], is_log=False, size_bytes=0))
+            self._waiting.append(_Batch(list(files[first : first + SLICE_FILES_MAX]), is_log=False, size_bytes=0))
         self.tick()
 
     def tick(self) -> None:
@@ -95,6 +99,14 @@ class FileRemover:
         """Close files whose names are gone; for the worker."""
         self._hanged += [file for file in files if not file.close()]
 
+    def give_up(self, folder: str) -> None:
+        """Leave the waiting files below a folder to the caller, who removes them all; for the worker.
+
+        The names may be given again after that, and must not be removed a second time.
+        """
+        for batch in list(self._waiting):
+            batch.files[:] = [file for file in batch.files if not file.path.startswith(f"{folder}/")]
+
     def close(self) -> None:
         """Close the files that are left, after the worker has ended; their names stay."""
         for batch in self._waiting:
@@ -104,25 +116,27 @@ class FileRemover:
 
     def _removing(self) -> Iterator[None]:
         while self._waiting:
-            batch = self._waiting.popleft()
+            batch = self._waiting[0]
             try:
                 self._remove_names(batch)
+                self._failure = ""
             except OSError as error:
-                # The names come back with the next start.
-                self._is_log_stuck = self._is_log_stuck or batch.is_log
-                log.warning("files can't be removed", reason=os_reason(error))
+                if os_reason(error) != self._failure:
+                    self._failure = os_reason(error)
+                    log.warning("files can't be removed", path=error.filename, reason=self._failure)
+                if batch.is_log:
+                    return  # The next tick tries again.
+                # The names of derived files come back with the next start.
             self.close_later(batch.files)
             self._removed_bytes += batch.size_bytes
+            self._waiting.popleft()
             yield
 
     def _remove_names(self, batch: _Batch) -> None:
-        if self._is_log_stuck and not batch.is_log:
-            return
         for file in batch.files:
             remove_file(self._files, file.path)
         if batch.is_log:
             self._files.sync_dir(batch.files[0].path.rpartition("/")[0])
-            self._is_log_stuck = False
 
     def _closing_hanged(self) -> None:
         self._hanged = [file for file in self._hanged if not file.close()]

@@ -22,6 +22,7 @@ from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 
 from gantry.runtime.clock import Clock
+from gantry.runtime.errors import os_reason
 from gantry.runtime.files import DiskUsage, FileSystem
 from gantry.runtime.telemetry import logger
 from services.broker.store.commitlog import CommitLog
@@ -89,6 +90,7 @@ class Retention:
         self.disk_percent = 0
         self._usage = DiskUsage(used=0, usable=0)
         self._hopeless_reason = ""
+        self._unknown_age = ""
 
     @property
     def settled_offset(self) -> int:
@@ -257,6 +259,12 @@ class Retention:
             return self._files.modified_ms(file.path) > oldest_ms
         except FileNotFoundError:
             return False  # Somebody took it away: there is nothing to keep, and it must not keep what follows it.
+        except OSError as error:
+            # The next run looks again.
+            if file.path != self._unknown_age:
+                self._unknown_age = file.path
+                log.warning("a file stays, since its age can't be read", path=file.path, reason=os_reason(error))
+            return True
 
     def _forced_end(self, limit: int) -> int:
         """Return where the files end that have to go so that the disk is no longer too full; 0 if that is not possible.

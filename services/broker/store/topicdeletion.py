@@ -13,7 +13,8 @@ Records of the topic that are appended and not dispatched yet build no queue: di
 are forgotten, and asks the notes where it reads the log, as recovery does. So it does not matter whether dispatch stands
 still.
 
-Until the files are gone nothing is stored for the topic: its new queues would have files of the same names.
+Until the files are gone nothing is stored for the topic: its new queues would have files of the same names. For the same
+reason the worker takes the topic's expired files, which may wait behind files of the CommitLog, from the remover first.
 """
 
 from collections.abc import Callable, Iterator
@@ -155,6 +156,7 @@ class TopicDeletion:
     def _removing(self, noted: "Future[None]", topic: str) -> Iterator[None]:
         noted.result()  # It is done, and raises only what is our bug.
         files, folder, count = self._files, f"{self._top}/{topic}", 0
+        self._remover.give_up(folder)
         for name in files.list_dir(folder):
             inner = f"{folder}/{name}"
             for file in files.list_dir(inner):

@@ -250,6 +250,54 @@ def test_files_that_can_not_be_removed_are_no_reason_to_stop():
     assert opened.store.min_physical_offset == 4096
 
 
+def test_files_of_the_log_go_in_order_and_one_that_can_not_be_removed_holds_back_the_others():
+    opened = Opened()
+    opened.put(20)
+    opened.files.rules.append(FaultRule("remove", f"*/commitlog/{0:020d}"))
+    files = opened.log_files()
+    opened.after(73 * HOUR_MS)
+    with structlog.testing.capture_logs() as logs:
+        assert opened.store.clean_expired() == 4
+        assert opened.log_files() == files, (
+            "a log without its first files is one that begins later; without others it is damaged"
+        )
+        assert len(opened.memory.list_dir("/store/consumequeue/T/0")) == 2
+        assert opened.after(100) == files
+        opened.files.rules.clear()
+        assert opened.after(100) == ["16384", "20480"], "it is tried again"
+    assert [entry["path"] for entry in logs if entry["event"] == "files can't be removed"] == [
+        f"/store/commitlog/{0:020d}"
+    ]
+    assert opened.memory.list_dir("/store/consumequeue/T/0") == [f"{200:020d}"]
+
+
+def test_a_start_after_files_that_could_not_be_removed_misses_none():
+    opened = Opened()
+    opened.put(20)
+    opened.files.rules.append(FaultRule("remove", f"*/commitlog/{0:020d}"))
+    opened.after(73 * HOUR_MS)
+    assert opened.store.clean_expired() == 4
+    opened.store.maintain()
+    assert opened.store.stop()
+    report = make_store(opened.memory, opened.clock, opened.store.settings).start()
+    assert report.missing == ()
+
+
+def test_a_file_whose_age_can_not_be_read_stays_and_is_looked_at_again():
+    opened = Opened()
+    opened.put(20)
+    files = opened.log_files()
+    opened.clock.advance(73 * HOUR_MS)
+    opened.files.rules.append(FaultRule("modified_ms", f"*/commitlog/{0:020d}"))
+    with structlog.testing.capture_logs() as logs:
+        assert opened.store.clean_expired() == 0
+        for _ in range(3):
+            assert opened.after(10_000) == files
+    assert [entry["path"] for entry in logs if "age" in entry["event"]] == [f"/store/commitlog/{0:020d}"]
+    opened.files.rules.clear()
+    assert opened.after(10_000) == ["16384", "20480"]
+
+
 def go_at(opened: Opened, file: int) -> int:
     """Let time pass until retention removes a file of the log; return when, to the minute."""
     while str(file) in opened.log_files():
