@@ -14,7 +14,7 @@ Checkpoint (4096 bytes, docs/formats/checkpoint.md):
     0  8  store time of the last record flushed        8  8  … of the last one in a flushed ConsumeQueue
     16 8  … of the last one in a full, flushed IndexFile
     24 8  master flushed offset    32 8  confirm offset
-    256 36  count of the queues (Gantry's own): confirm offset, units, files, log's first offset, CRC-32 of these
+    256 44  Gantry's own: confirm offset again, count of the queues (units, files, log's first offset, deletions), CRC-32
     rest zero
 
 Source: RocketMQ 5.3 store/ConsumeQueue, index/IndexFile, StoreCheckpoint.
@@ -59,7 +59,8 @@ INDEX_ENTRY: Final = struct.Struct(">iqii")
 INDEX_ENTRY_BYTES: Final = 20
 CHECKPOINT: Final = struct.Struct(">qqqqq")
 CHECKPOINT_BYTES: Final = 4096
-QUEUE_COUNT: Final = struct.Struct(">qqqq")
+QUEUE_COUNT: Final = struct.Struct(">qqqqq")
+_QUEUE_COUNT_EARLIER: Final = struct.Struct(">qqqq")  # Before deletions were counted.
 QUEUE_COUNT_AT: Final = 256
 """RocketMQ keeps the bytes of the file that it does not know; the fields of later releases have room before this."""
 QUEUE_COUNT_END: Final = QUEUE_COUNT_AT + QUEUE_COUNT.size + 4
@@ -135,6 +136,14 @@ class Checkpoint(NamedTuple):
         return min(self.min_timestamp, self.index_msg_timestamp)
 
 
+class ConfirmOffset(NamedTuple):
+    """Up to where the disk has everything, as a checkpoint's two copies of its confirm offset say."""
+
+    offset: int
+    is_proven: bool
+    """A checksum covers one of the copies, and that one is not smaller."""
+
+
 class QueueCount(NamedTuple):
     """How much the ConsumeQueues held up to the confirm offset, all of it on the disk."""
 
@@ -146,6 +155,8 @@ class QueueCount(NamedTuple):
     """Files of queues that have or had a unit."""
     log_min_offset: int
     """Where the CommitLog began; the queues had no file that only expired messages were in. -1 if they may have."""
+    deletions: int = -1
+    """The number of the last deletion of a topic that was counted; -1 if that is not known."""
 
 
 def file_name(offset: int) -> str:
@@ -208,21 +219,45 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     return CHECKPOINT.pack(*checkpoint).ljust(CHECKPOINT_BYTES, b"\0")
 
 
-def encode_queue_count(count: QueueCount | None) -> bytes:
-    """Return the bytes at QUEUE_COUNT_AT; zeros where nothing was counted."""
-    if count is None:
-        return bytes(QUEUE_COUNT_END - QUEUE_COUNT_AT)
-    packed = QUEUE_COUNT.pack(*count)
+def encode_queue_count(count: QueueCount | None, confirm_offset: int) -> bytes:
+    """Return the bytes at QUEUE_COUNT_AT; they repeat the confirm offset where nothing was counted, too."""
+    packed = QUEUE_COUNT.pack(*(count or QueueCount(confirm_offset, -1, -1, -1)))
     return packed + crc32(packed).to_bytes(4)
 
 
 def decode_queue_count(data: bytes | bytearray) -> QueueCount | None:
-    """Return the count in a checkpoint file; None if there is none, or it belongs to another confirm offset."""
-    packed, checksum = data[QUEUE_COUNT_AT : QUEUE_COUNT_END - 4], data[QUEUE_COUNT_END - 4 : QUEUE_COUNT_END]
-    if len(packed) < QUEUE_COUNT.size or checksum != crc32(packed).to_bytes(4):
-        return None
-    count = QueueCount._make(QUEUE_COUNT.unpack(packed))
-    return count if count.confirm_physical_offset == decode_checkpoint(data).confirm_physical_offset else None
+    """Return the count in a checkpoint file; None if there is none.
+
+    It is of use beside another confirm offset, too: it speaks of its own.
+    """
+    count = _decode_own(data)
+    return count if count is not None and count.units >= 0 else None
+
+
+def decode_confirm_offset(data: bytes | bytearray, *, log_end: int) -> ConfirmOffset:
+    """Return up to where the disk has everything, in a store of ours.
+
+    No checksum covers the field itself. Where it differs from its copy, a bit of it may have flipped, or RocketMQ has
+    written it later: the smaller offset is right in each case.
+
+    Args:
+        data: The checkpoint file.
+        log_end: Where the last file of the CommitLog ends. A field without a copy is not believed beyond it.
+    """
+    field, own = max(decode_checkpoint(data).confirm_physical_offset, 0), _decode_own(data)
+    if own is not None:
+        return ConfirmOffset(min(field, own.confirm_physical_offset), is_proven=True)
+    return ConfirmOffset(field if field <= log_end else 0, is_proven=False)
+
+
+def _decode_own(data: bytes | bytearray) -> QueueCount | None:
+    """Return Gantry's own part of a checkpoint file, of this release or an earlier one, if its checksum is right."""
+    for layout in (QUEUE_COUNT, _QUEUE_COUNT_EARLIER):
+        end = QUEUE_COUNT_AT + layout.size
+        packed = data[QUEUE_COUNT_AT:end]
+        if len(packed) == layout.size and data[end : end + 4] == crc32(packed).to_bytes(4):
+            return QueueCount(*layout.unpack(packed))
+    return None
 
 
 def decode_checkpoint(data: bytes | bytearray) -> Checkpoint:

@@ -301,6 +301,69 @@ def test_a_deletion_before_the_checkpoint_explains_no_loss_after_a_crash(life):
     check(life)
 
 
+@losses
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_a_deletion_before_the_checkpoint_explains_no_loss_though_nobody_sends_after_it(
+    life, lose: Callable[[MemFileSystem], None], is_saved
+):
+    """The log's end is the same at the deletion and at every later checkpoint."""
+    life.put("DELETED", b"message")
+    life.clock.advance(11_000)
+    life.store.maintain()
+    assert life.store.delete_topic("DELETED").result()
+    if is_saved:
+        life.store.mark_deletion_saved("DELETED").result()
+    life.clock.advance(11_000)
+    life.store.maintain()
+    life.end(is_crash=True)
+    lose(life.files)
+    report = life.start()
+    assert (report.scanned_from, life.lines) == (0, [LOSS_LINE])
+    check(life)
+
+
+def test_deletions_in_one_life_after_the_other(life):
+    """Those before the checkpoint explain no missing units, those since do; whatever was deleted in earlier lives."""
+    for number in range(4):
+        for is_counted in (True, False):
+            life.put("DELETED", b"message")
+            life.clock.advance(11_000)
+            life.store.maintain()
+            assert life.store.delete_topic("DELETED").result()
+            if is_counted:
+                life.clock.advance(11_000)
+                life.store.maintain()
+            life.end(is_crash=True)
+            if is_counted and number >= 2:
+                remove_all(life.files)
+            life.start()
+            assert life.lines == ([LOSS_LINE] if is_counted and number >= 2 else [])
+    check(life)
+
+
+def test_a_file_that_a_power_cut_left_without_its_units_is_no_loss(life):
+    """Its name was on the disk; its units were not, nor the record that they were for."""
+    life.put("FULL", *[b"full"] * 10)
+    life.keep_busy()
+    life.end(is_crash=True)
+    path = f"{ROOT}/consumequeue/FULL/0/{file_name(200)}"
+    life.files.write(path, bytes(200))
+    for _ in range(3):
+        life.files.sync_everything()
+        assert life.start().scanned_from > 4096
+        assert life.lines == []
+        life.clock.advance(11_000)
+        life.store.maintain()
+        life.end(is_crash=True)
+    assert life.files.exists(path)
+    life.start()
+    assert life.put("FULL", b"next") == [10]
+    life.keep_busy()
+    life.end(is_crash=True)
+    assert life.start().scanned_from > 4096
+    assert life.lines == []
+
+
 @pytest.mark.parametrize("is_power_cut", [False, True])
 @pytest.mark.parametrize("lose", [cut_last, remove_last])
 def test_a_start_that_ends_while_it_mends_a_queue_is_followed_by_one_that_comes_to_the_same(

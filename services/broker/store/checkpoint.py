@@ -7,7 +7,8 @@ Of RocketMQ's five fields, `confirm_physical_offset` says in our stores: every r
 index entry of those records, is on the disk. It is independent of the wall clock, which may be set back.
 
 Beside it stands how much the queues held up to that offset, so that a start after a crash sees whether somebody removed
-or emptied files of queues since (scanstart.py).
+or emptied files of queues since (scanstart.py). The offset is repeated there under a checksum: one flipped bit of the
+field must not let a start begin too late (`decode_confirm_offset`).
 """
 
 from collections.abc import Callable
@@ -35,8 +36,8 @@ class StoreCheckpoint:
         require: Raises OSError if the store is lost.
 
     Attributes:
-        value: What it says.
-        count: How much the queues held up to its confirm offset; None if that is not known.
+        value: What it says, as it stands there.
+        count: How much the queues held up to the confirm offset in the count; None if that is not known.
 
     Concurrency: `write` is called by the worker that syncs derived files, and by start and stop when it is idle.
     """
@@ -58,7 +59,9 @@ class StoreCheckpoint:
         """Write and sync. Durability: on the disk when this returns. Raises OSError."""
         self._require()
         # Not through the map: a checkpoint that came from elsewhere may be a hole, and the disk full.
-        self._file.write(0, (encode_checkpoint(value)[:QUEUE_COUNT_AT], encode_queue_count(count)))
+        self._file.write(
+            0, (encode_checkpoint(value)[:QUEUE_COUNT_AT], encode_queue_count(count, value.confirm_physical_offset))
+        )
         self._file.sync()
         self.value, self.count = value, count
 

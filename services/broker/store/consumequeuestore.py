@@ -27,7 +27,7 @@ class ConsumeQueueStore:
         log_min_offset: Where the CommitLog begins; no queue that `find` returns begins before it.
         skipped_units: The sum over all queues.
         units: The sum of all max offsets; right from the end of recovery on.
-        files: How many files queues with units have; right from the end of recovery on.
+        files: How many of their files have or had a unit; right from the end of recovery on.
     """
 
     def __init__(self, pool: OpenFiles, settings: StoreSettings, pages: Pages | None = None) -> None:
@@ -210,8 +210,9 @@ class ConsumeQueueStore:
 
     def expire(self, queue: ConsumeQueue) -> list[QueueFile]:
         """Forget the files of a queue that the CommitLog has no message of any more, and return them."""
+        _, had_files = _held(queue)
         expired = queue.expired(self.log_min_offset)
-        self.files -= len(expired)
+        self.files += _held(queue)[1] - had_files
         return expired
 
     def forget_topic(self, topic: str) -> list[ConsumeQueue]:
@@ -236,5 +237,8 @@ class ConsumeQueueStore:
 
 
 def _held(queue: ConsumeQueue) -> tuple[int, int]:
-    """Return how many units a queue has or had, and its files; a file that was only prepared does not count."""
-    return queue.max_offset, 0 if queue.is_blank else len(queue.files)
+    """Return how many units a queue has or had, and the files with them.
+
+    A file that the queue's end has not reached does not count: it was only prepared, or a power cut took its units.
+    """
+    return queue.max_offset, queue.files.count_before(queue.max_offset * UNIT_SIZE_BYTES)

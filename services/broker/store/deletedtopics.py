@@ -14,7 +14,10 @@ start still finds the topic in those tables, and removes it there too.
 A deletion is recent until the next start has settled it: only a deletion of the life that crashed explains that queues
 have fewer units than before, and only one that came after they were counted.
 
-    {"topics": {"T": {"log_end": 621, "deleted_at_ms": 1700000000000, "is_saved": false, "is_recent": true}}}
+Recent deletions are numbered, and the checkpoint's count of the queues says which of them it has (`number`). The log's end
+would not do: it stays where it is as long as nobody sends.
+
+    {"topics": {"T": {"log_end": 621, "deleted_at_ms": 1700000000000, "is_saved": false, "is_recent": true, "number": 1}}}
 """
 
 import json
@@ -38,12 +41,17 @@ class Deletion(NamedTuple):
     deleted_at_ms: int
     is_saved: bool = True
     is_recent: bool = False
+    number: int = 0
+    """Greater than those of the deletions before; 0 where it is not recent, or an earlier release noted it."""
 
 
 class DeletedTopics:
     """The deletions of topics that the CommitLog still has records of.
 
     Concurrency: the store's thread. `add` and `mark_saved` return jobs for one worker, which runs them in order.
+
+    Attributes:
+        number: Of the last deletion; goes on from the recent ones that a crash left.
     """
 
     def __init__(self, files: FileSystem, root: str) -> None:
@@ -51,6 +59,7 @@ class DeletedTopics:
         self._path = f"{root}/{DELETIONS_FILE}"
         self._table: dict[bytes, Deletion] = {}
         self._written: dict[bytes, Deletion] = {}
+        self.number = 0
 
     def load(self, *, is_ours: bool) -> None:
         """Read the file; where it is broken, or somebody else ran on the store last, all messages count as alive.
@@ -66,6 +75,7 @@ class DeletedTopics:
             log.warning("deletions can't be read; deleted messages may be back", path=self._path, error=repr(error))
             return
         self._table = dict(self._written) if is_ours else {}
+        self.number = max((each.number for each in self._table.values()), default=0)
 
     def covers(self, topic: bytes, physical_offset: int, stored_at_ms: int) -> bool:
         """Say whether a record is of a topic that was deleted after it was stored."""
@@ -78,7 +88,7 @@ class DeletedTopics:
         Where the log ends earlier than at a deletion, what is appended now must not count as dead.
         """
         self._table = {
-            topic: deletion._replace(log_end=min(deletion.log_end, log_end), is_recent=False)
+            topic: deletion._replace(log_end=min(deletion.log_end, log_end), is_recent=False, number=0)
             for topic, deletion in self._table.items()
             if deletion.log_end > log_min or not deletion.is_saved
         }
@@ -89,13 +99,21 @@ class DeletedTopics:
         """Return the last deletion of a topic, or None."""
         return self._table.get(topic)
 
-    def has_recent(self, since: int = 0) -> bool:
-        """Say whether a topic was deleted since the last start that settled the deletions.
+    def has_recent(self) -> bool:
+        """Say whether a topic was deleted since the last start that settled the deletions."""
+        return any(each.is_recent for each in self._table.values())
+
+    def has_uncounted(self, offset: int, number: int) -> bool:
+        """Say whether a topic was deleted since the queues were counted.
 
         Args:
-            since: Leave out deletions that came before the log had reached this offset.
+            offset: Where the log ended then.
+            number: Of the last deletion then; negative if an earlier release counted, and noted no numbers.
         """
-        return any(each.is_recent and each.log_end >= since for each in self._table.values())
+        return any(
+            each.is_recent and (each.number > number >= 0 or (number < 0 and each.log_end >= offset))
+            for each in self._table.values()
+        )
 
     def unsaved(self) -> list[str]:
         """Return the topics whose deletion is unsaved."""
@@ -110,7 +128,8 @@ class DeletedTopics:
         """
         name = topic.encode()
         self._table.pop(name, None)  # The newest stands last.
-        self._table[name] = Deletion(log_end, now_ms, is_saved=False, is_recent=True)
+        self.number += 1
+        self._table[name] = Deletion(log_end, now_ms, is_saved=False, is_recent=True, number=self.number)
         for old in [old for old, each in self._table.items() if each.log_end <= log_min and each.is_saved]:
             del self._table[old]
         while len(self._table) > DELETIONS_MAX:
@@ -142,6 +161,8 @@ def _encode(deletion: Deletion) -> dict[str, Any]:
         del values["is_saved"]
     if not deletion.is_recent:
         del values["is_recent"]
+    if not deletion.number:
+        del values["number"]
     return values
 
 
@@ -153,6 +174,7 @@ def _decode(data: bytes) -> dict[bytes, Deletion]:
             _number(each["deleted_at_ms"]),
             bool(each.get("is_saved", True)),
             bool(each.get("is_recent", False)),
+            _number(each.get("number", 0)),
         )
         for topic, each in topics.items()
     }

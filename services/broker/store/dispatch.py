@@ -79,8 +79,9 @@ class Dispatcher:
         Returns:
             No count where a round was given back, since it may have written some of its units.
         """
-        queues, is_whole = self._queues, self.failure is None
-        count = QueueCount(self.offset, queues.units, queues.files, settled_offset) if is_whole else None
+        queues, count = self._queues, None
+        if self.failure is None:
+            count = QueueCount(self.offset, queues.units, queues.files, settled_offset, self._deleted.number)
         return self.offset, self.stored_at_ms, count
 
     def run(self, limit: int) -> int:

@@ -9,7 +9,7 @@ it, since an acknowledged record in a file whose name is lost would be lost too.
 folders are synced before a checkpoint speaks of them.
 """
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -148,6 +148,13 @@ class FileSequence(Generic[F]):
     def following(self, offset: int) -> F | None:
         """Return the first file that starts at or after an offset."""
         return next((file for file in self._ordered if file.start >= offset), None)
+
+    def count_before(self, offset: int) -> int:
+        """Return how many files start before an offset."""
+        last = self.last
+        if last is None or last.start < offset:
+            return len(self)
+        return bisect_left(self._ordered, offset, key=lambda file: file.start)
 
     def behind_holes(self) -> list[F]:
         """Return the files in front of which one is missing between others."""

@@ -83,7 +83,7 @@ class Recovery:
         self._now_ms = now_ms
         self._is_thorough = is_thorough
         self._where = ScanStart(commit_log, queues, checkpoint=checkpoint, folder=folder)
-        self._proven_offset = folder.proven_offset(checkpoint.value)
+        self._proven_offset, self._is_proven = folder.proven_offset()
         self._log_end = LogEnd(commit_log, proven_offset=self._proven_offset)
         self._index_gap = IndexGap(commit_log, index_files, folder)
         self._start = 0
@@ -153,10 +153,11 @@ class Recovery:
         """
         self._start = start
         self._log_end.read_from(start)
-        value = self._checkpoint.value
+        value, count = self._checkpoint.value, self._checkpoint.count
         if self._is_ours:
             if start < value.confirm_physical_offset:
-                self._checkpoint.write(Checkpoint(confirm_physical_offset=start))
+                is_of_start = count is not None and count.confirm_physical_offset == start
+                self._checkpoint.write(Checkpoint(confirm_physical_offset=start), count if is_of_start else None)
         elif value != Checkpoint() and start < self._where.by_time():
             self._checkpoint.write(Checkpoint())
 
@@ -342,7 +343,8 @@ class Recovery:
 
     def _acknowledged_lost(self) -> tuple[int, int] | None:
         """Return the end of the log that had been acknowledged and that the disk does not have; None where none is."""
-        known = self._proven_offset
+        # One flipped bit of the field must not be taken for a disk that forgets.
+        known = self._proven_offset if self._is_proven else 0
         if self._failed_flush is not None:
             known = max(known, self._failed_flush.acknowledged_offset)
         is_lost = not self._is_clean and self._scan_end < known and self._log_end.is_plausible(known)

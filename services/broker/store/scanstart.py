@@ -6,14 +6,14 @@
 - The whole log, if queues have lost units or files that they had when we last stopped in order or, after a crash, wrote
   the checkpoint; or if a queue has a hole after an orderly stop: somebody removed or emptied a file.
 - After a crash: the checkpoint's confirm offset, since the records before and everything derived from them are on the
-  disk; the beginning of its file, if no record proves that one ends or begins there, or if the last flush failed. In a
-  store that Apache RocketMQ left, a file that is old enough for its checkpoint's times. An earlier one if a queue has
+  disk; the beginning of its file, if no record proves that one ends or begins there, or if the last flush failed; the
+  whole log, if it lies beyond the log, or nothing at all confirms it. In a store that Apache RocketMQ left, a file that is old enough for its checkpoint's times. An earlier one if a queue has
   units that were never written, or a file that had to be mended.
 """
 
 from gantry.model.record import BLANK_BYTES_MIN, RECORD_MAGIC_V1, RECORD_MAGIC_V2, peek
 from gantry.runtime.telemetry import logger
-from gantry.storeformat.layout import UNIT_SIZE_BYTES, Checkpoint
+from gantry.storeformat.layout import UNIT_SIZE_BYTES, Checkpoint, ConfirmOffset
 from gantry.storeformat.mark import DerivedState
 from gantry.storeformat.resync import examine, is_filler
 from services.broker.store.checkpoint import StoreCheckpoint
@@ -69,7 +69,10 @@ class ScanStart:
         if all(queue.is_blank for queue in self._queues):
             return first.start
         # Ours says an offset; RocketMQ's only times, and a clock may be set back.
-        proven = start = folder.proven_offset(self._checkpoint.value) if folder.is_ours else self.by_time()
+        if folder.is_ours and not self._is_believable(folder.proven_offset()):
+            log.warning("the checkpoint's offset can't be right: the whole CommitLog is read")
+            return first.start
+        proven = start = folder.proven_offset().offset if folder.is_ours else self.by_time()
         for queue in self._queues:
             blank = queue.find_blank()
             if blank is None and queue.files.was_mended:
@@ -81,6 +84,13 @@ class ScanStart:
         elif folder.is_ours and folder.failed_flush is None and self._is_border(start):
             return start
         return self.file_start(start)
+
+    def _is_believable(self, confirmed: ConfirmOffset) -> bool:
+        """Say whether the checkpoint's offset may be where the scan begins: in the log, and where a record is."""
+        first, last = self._log.files.first, self._log.files.last
+        if first is None or last is None or confirmed.offset <= first.start:
+            return True
+        return confirmed.offset <= last.end and (confirmed.is_proven or self._is_border(confirmed.offset))
 
     def is_untouched(self) -> bool:
         """Say whether the store is as we left it when we stopped in order; nothing of the log has to be read then."""
@@ -158,10 +168,12 @@ class ScanStart:
         mark, deleted, count = self._folder.mark, self._folder.deleted, self._checkpoint.count
         stop, opened = mark.clean_stop_derived, mark.opened_derived
         if count is not None and not self._folder.is_clean:
-            offset, units, files, log_min = count
+            offset, units, files, log_min, deletions = count
             # Retention removes files of queues only after files of the log went.
             return (
-                None if deleted.has_recent(offset) else (offset, units, files if log_min == self._log.min_offset else 0)
+                None
+                if deleted.has_uncounted(offset, deletions)
+                else (offset, units, files if log_min == self._log.min_offset else 0)
             )
         if stop is not None:
             return mark.clean_stop_offset or 0, stop.units, stop.files if self._folder.is_clean else 0
@@ -177,7 +189,7 @@ class ScanStart:
             while index < queue.max_offset and queue.unit(index).is_filler:
                 index += 1  # It stands at the end of a queue where the last records were lost.
             units += index
-            files += sum(file.start < index * UNIT_SIZE_BYTES for file in queue.files)
+            files += queue.files.count_before(index * UNIT_SIZE_BYTES)
         return units, files
 
     def _others_came(self) -> bool:

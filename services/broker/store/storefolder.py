@@ -51,7 +51,10 @@ from gantry.storeformat.layout import (
     INDEX_DIR,
     MARK_FILE,
     Checkpoint,
+    ConfirmOffset,
     decode_checkpoint,
+    decode_confirm_offset,
+    parse_file_name,
 )
 from gantry.storeformat.mark import DerivedState, GantryMark, opened_mark, trusted_mark
 from services.broker.store.deletedtopics import DeletedTopics
@@ -135,16 +138,23 @@ class StoreFolder:
             return self.is_clean == (mark.clean_stop_offset is not None)
         return mark.abort_process_id is not None and self._abort_found == _abort_content(mark.abort_process_id)
 
-    def proven_offset(self, checkpoint: Checkpoint) -> int:
+    def proven_offset(self) -> ConfirmOffset:
         """Return the physical offset before which the disk has the log and all that is derived from it.
 
-        Args:
-            checkpoint: The store's. Its confirm offset counts only if it is ours.
+        The checkpoint's confirm offset counts only if the checkpoint is ours.
         """
         if self.found_mark is None or not self.is_ours:
-            return 0
-        confirmed, stop = checkpoint.confirm_physical_offset, self.found_mark.clean_stop_offset
-        return confirmed if stop is None else min(confirmed, stop)
+            return ConfirmOffset(0, is_proven=False)
+        confirmed, stop = (
+            decode_confirm_offset(self._checkpoint(), log_end=self._log_end()),
+            self.found_mark.clean_stop_offset,
+        )
+        return confirmed if stop is None else confirmed._replace(offset=min(confirmed.offset, stop))
+
+    def _log_end(self) -> int:
+        """Return where the last file of the CommitLog ends."""
+        listed = self._files.list_files(f"{self.root}/{COMMIT_LOG_DIR}")
+        return max((start + size for name, size in listed if (start := parse_file_name(name)) is not None), default=0)
 
     def _read_mark(self, *, is_repair: bool) -> GantryMark | None:
         try:
@@ -166,8 +176,10 @@ class StoreFolder:
 
     def read_checkpoint(self) -> Checkpoint:
         """Return what the checkpoint says; nothing where it is not there."""
-        there = self._files.exists(self.checkpoint_path)
-        return decode_checkpoint(self._files.read(self.checkpoint_path)) if there else Checkpoint()
+        return decode_checkpoint(self._checkpoint())
+
+    def _checkpoint(self) -> bytes:
+        return self._files.read(self.checkpoint_path) if self._files.exists(self.checkpoint_path) else b""
 
     def begin(self, process_id: int) -> None:
         """Say that somebody runs on the store, before anything in it is changed; the second call does nothing."""

@@ -92,7 +92,7 @@ class _UnprovenFiles:
         if self._files.exists(path):
             kept += self._drop(path)
             count += 1
-            self._proven_offset = self._folder.proven_offset(self._folder.read_checkpoint())
+            self._proven_offset = self._folder.proven_offset().offset
         for path in (*self._log_files(), *self._queue_files(), *self._index_files()):
             kept += self._drop(path)
             count += 1

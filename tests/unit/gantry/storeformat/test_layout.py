@@ -1,4 +1,6 @@
+import struct
 from datetime import UTC
+from zlib import crc32
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -50,6 +52,21 @@ def test_checkpoint_times() -> None:
     assert (checkpoint.min_timestamp, checkpoint.min_timestamp_index) == (6_000, 4_000)
     assert layout.Checkpoint(1, 2, 3).min_timestamp == 0
     assert layout.decode_checkpoint(b"\0\0") == layout.Checkpoint()
+
+
+def test_the_count_of_an_earlier_release_is_read() -> None:
+    packed = struct.pack(">qqqq", 500, 30, 4, 0)
+    data = layout.CHECKPOINT.pack(1, 1, 1, 0, 500).ljust(256, b"\0") + packed + crc32(packed).to_bytes(4) + bytes(40)
+    assert layout.decode_queue_count(data) == (500, 30, 4, 0, -1)
+    assert layout.decode_confirm_offset(data, log_end=400) == (500, True)
+
+
+def test_a_checkpoint_without_a_count_repeats_the_confirm_offset() -> None:
+    data = layout.CHECKPOINT.pack(1, 1, 1, 0, 900).ljust(256, b"\0") + layout.encode_queue_count(None, 500)
+    assert layout.decode_queue_count(data) is None
+    assert layout.decode_confirm_offset(data, log_end=1000) == (500, True)
+    assert layout.decode_confirm_offset(data[:256], log_end=1000) == (900, False)
+    assert layout.decode_confirm_offset(data[:256], log_end=899) == (0, False)
 
 
 def test_usual_size() -> None:

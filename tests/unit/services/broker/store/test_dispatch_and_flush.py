@@ -299,7 +299,7 @@ def test_queues_are_not_counted_while_dispatch_stands_still():
     opened.store.maintain()
     opened.store._derived.flush_now()
     count = decode_queue_count(opened.memory.read("/store/checkpoint"))
-    assert count == (opened.store.dispatched_offset, 30, 4, 0)
+    assert count == (opened.store.dispatched_offset, 30, 4, 0, 0)
 
 
 def test_a_checkpoint_that_can_not_be_written_stops_the_store():
