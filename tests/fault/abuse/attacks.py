@@ -64,6 +64,9 @@ class Target:
         )
 
 
+BEGUN_S_MAX: Final = 20.0
+
+
 class NotConnectedError(Exception):
     """A connection was refused; it is counted."""
 
@@ -551,7 +554,8 @@ async def _run(name: str, facts: dict[str, Any]) -> None:
     work = asyncio.ensure_future(ATTACKS[name](attack))
     ended = asyncio.ensure_future(stop.wait())
     begun = asyncio.ensure_future(attack.begun.wait())
-    await asyncio.wait({work, ended, begun}, return_when=asyncio.FIRST_COMPLETED)
+    # Beside other attacks, one may be kept out from the beginning; that is no reason to wait.
+    await asyncio.wait({work, ended, begun}, timeout=BEGUN_S_MAX, return_when=asyncio.FIRST_COMPLETED)
     print("begun", flush=True)
     await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():

@@ -11,7 +11,7 @@ import httpx
 RATE: Final = 50
 TOPIC: Final = "NEIGHBOUR"
 _WORKERS: Final = 50
-_TIMEOUT_S: Final = 10.0
+_TIMEOUT_S: Final = 30.0
 
 
 @dataclass
