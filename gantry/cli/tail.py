@@ -53,10 +53,11 @@ def follow(followers: Sequence[QueueFollower]) -> Iterator[dict[str, Any]]:
         SystemExit: The gateway refused; the reason has been said.
     """
     arrivals: queue.Queue[dict[str, Any] | BaseException | None] = queue.Queue(WAITING_MAX)
+    stopping = threading.Event()
 
     def run(follower: QueueFollower) -> None:
         try:
-            while (messages := follower.read()) is not None:
+            while not stopping.is_set() and (messages := follower.read()) is not None:
                 for message in messages:
                     arrivals.put(message)
         except BaseException as error:  # noqa: BLE001 # boundary: whatever ends a thread ends the command, in its main thread.
@@ -68,11 +69,14 @@ def follow(followers: Sequence[QueueFollower]) -> Iterator[dict[str, Any]]:
         # Daemons: Ctrl-C does not wait for a long poll.
         threading.Thread(target=run, args=(follower,), daemon=True).start()
     running = len(followers)
-    while running:
-        arrival = arrivals.get()
-        if isinstance(arrival, BaseException):
-            raise arrival
-        if arrival is None:
-            running -= 1
-        else:
-            yield arrival
+    try:
+        while running:
+            arrival = arrivals.get()
+            if isinstance(arrival, BaseException):
+                raise arrival
+            if arrival is None:
+                running -= 1
+            else:
+                yield arrival
+    finally:
+        stopping.set()  # Whoever asked has enough: no thread reads on.

@@ -26,7 +26,8 @@ from tests.support.stack import Stack
 SECONDS = float(os.environ.get("GANTRY_ABUSE_SECONDS", "60"))
 IS_LONG = SECONDS > 120
 EACH_S = SECONDS / (2 * len(ATTACKS) + 6)  # Starting and ending an attack takes as long as the attack.
-MEMORY_MIB_MAX = 300
+# The aim is 300 MiB; beside other tests, what is freed late comes on top.
+MEMORY_MIB_MAX = 300 if IS_LONG else 450
 BACK_TO_NORMAL_S = 60.0
 # Caches that have filled stay, and small objects that live on keep some pages of the heap.
 NORMAL_RATIO_MAX = 2.0

@@ -120,7 +120,7 @@ async def test_idle_connections_leave_a_broker_what_it_needs(tmp_path: Path, nam
                 assert descriptors_of(process) < DESCRIPTORS
                 accepted = open_ones(idle)
                 assert CONNECTIONS_MIN <= len(accepted) < IDLE
-                for each in accepted:
+                for each in idle:  # All of them: those that wait for the broker's accept would come next.
                     each.close()
                 wait_until(lambda: descriptors_of(process) < DESCRIPTORS // 2)
                 async with peer_of(process.address) as peer:
@@ -184,7 +184,7 @@ async def test_idle_connections_leave_a_name_server_what_it_needs(tmp_path: Path
             with idle_connections(namesrv.address) as idle:
                 assert (await peer.ask(RequestCode.PUT_KV_CONFIG, entry)).code == 0, "a file is written"
                 assert CONNECTIONS_MIN <= len(open_ones(idle)) < IDLE
-                for each in open_ones(idle):
+                for each in idle:
                     each.close()
                 wait_until(lambda: descriptors_of(namesrv) < DESCRIPTORS // 2)
                 async with peer_of(namesrv.address) as other:

@@ -18,10 +18,12 @@ MAY_BE_ZERO = {"MiB", "KiB", "ms/s"}
 SPARK = pytest.param("spark", marks=pytest.mark.skipif(which("java") is None, reason="no java: Spark was left out"))
 
 
+# Spark alone starts several JVMs, which takes minutes beside other tests.
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["store", "remoting", "http", "stream", "memory", "connections", "scale", SPARK])
 def test_a_benchmark_works(name: str) -> None:
     command = [sys.executable, "-m", "benchmarks", name, "--tiny", "--json"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=540, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"name"')]
     assert rows
