@@ -58,6 +58,15 @@ def signal_group(pid: int, number: signal.Signals) -> None:
         os.killpg(pid, number)
 
 
+def is_group_alive(pid: int) -> bool:
+    """Say whether a process group has a member, be it one that ended and that nobody has waited for."""
+    try:
+        os.killpg(pid, 0)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
+
+
 def kill_all(pids: Iterable[int]) -> None:
     """Kill -9 every one that lives."""
     signal_all(pids, signal.SIGKILL)

@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from gantry.cli.stackfile import stack_content, write_stack
 from gantry.cli.supervisor import ProcessSpec, Supervisor, ready_file_says
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.errors import AlreadyLockedError, StartupError
+from gantry.runtime.files import FileSystem
 from gantry.runtime.lifecycle import EXIT_LOST
 from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.settings import refuse_unknown_environment
@@ -52,20 +53,13 @@ def run_up(options: StackOptions, *, environment: Mapping[str, str], say: Callab
     layout = Layout(options)
     files = OsFileSystem()
     _make_folders(layout)
-    try:
-        lock = files.lock(str(layout.lock_file))
-    except AlreadyLockedError:
-        raise StartupError(_already_running(layout)) from None
-    except OSError as error:
-        raise StartupError(f"{layout.lock_file}: {error.strerror}") from None
-    try:
+    with ExitStack() as locks:
+        _lock(layout, files, locks)
         layout.stack_file.unlink(missing_ok=True)
         check_ports(layout.services(), options.host)
         check_disk(layout, files, say)
         _write_settings(layout)
         return asyncio.run(_Stack(options, layout, environment, say).run())
-    finally:
-        lock.release()
 
 
 class _Stack:
@@ -329,6 +323,17 @@ def _make_folders(layout: Layout) -> None:
         raise StartupError(f"{layout.data} is a file: choose another --data") from None
     except OSError as error:
         raise StartupError(f"{layout.data} can't be made: {error.strerror}: choose another --data") from None
+
+
+def _lock(layout: Layout, files: FileSystem, locks: ExitStack) -> None:
+    """Lock the folder and the file in it: the file can be removed by hand, and earlier releases lock only the file."""
+    for path, take in ((layout.data, files.lock_dir), (layout.lock_file, files.lock)):
+        try:
+            locks.callback(take(str(path)).release)
+        except AlreadyLockedError:
+            raise StartupError(_already_running(layout)) from None
+        except OSError as error:
+            raise StartupError(f"{path}: {error.strerror}") from None
 
 
 def _write_settings(layout: Layout) -> None:

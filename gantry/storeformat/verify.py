@@ -45,10 +45,12 @@ def verify(reader: StoreReader, *, on_progress: OnProgress | None = None) -> Rep
         report.note("abort", reader.path(layout.ABORT_FILE), text)
     failed = reader.failed_flush()
     if failed is not None:
+        reached = "how far is not known, since its note is damaged"
+        if failed.flushed_offset is not None:
+            reached = f"the disk has the CommitLog up to {failed.flushed_offset}, {failed.acknowledged_offset} was acknowledged"
         text = (
-            f"the last broker could not flush the store: {failed.reason}; the disk has the CommitLog up to "
-            f"{failed.flushed_offset}, {failed.acknowledged_offset} was acknowledged. The files that verify reads may only be in "
-            "memory; the next start reads the disk"
+            f"the last broker could not flush the store: {failed.reason}; {reached}. The files that verify reads may only be "
+            "in memory; the next start reads the disk"
         )
         report.note("abort", reader.path(layout.FLUSH_NOTE_FILE), text, offset=failed.flushed_offset)
     return report

@@ -12,7 +12,7 @@ import pytest
 from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.rng import Rng
 from gantry.storeformat.findings import Severity
-from gantry.storeformat.layout import file_name
+from gantry.storeformat.layout import FLUSH_NOTE_FILE, file_name
 from gantry.storeformat.scan import StoreReader
 from gantry.storeformat.verify import verify
 from services.broker.store import derivedsync
@@ -266,3 +266,26 @@ def test_the_reason_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         note = reader.failed_flush()
     assert note is not None
     assert note.reason == reason
+
+
+def test_a_bit_in_the_note_raises_no_false_alarm_of_loss():
+    """With SYNC_FLUSH nothing is acknowledged that the disk does not have; the digits of the note have no room for doubt."""
+    disk = Disk()
+    disk.start()
+    disk.put(5)
+    disk.broken = "commitlog"
+    disk.put(1)
+    disk.broken = ""
+    path = f"{ROOT}/{FLUSH_NOTE_FILE}"
+    note = disk.files.read(path)
+    begin = note.index(b'"acknowledged_offset": ') + len(b'"acknowledged_offset": ')
+    end = begin + len(str(disk.store.flushed_offset))
+    assert note[begin:end] == b"%d" % disk.store.flushed_offset
+    crashed = disk.files
+    for bit in range(begin * 8, end * 8):
+        disk.files = crashed.crash_clone(Rng(0))
+        flipped = bytearray(note)
+        flipped[bit // 8] ^= 1 << bit % 8
+        disk.files.write(path, bytes(flipped), durable=True)
+        assert disk.start().acknowledged_lost is None, bytes(flipped[: end + 1])
+        assert disk.bodies() == disk.acknowledged

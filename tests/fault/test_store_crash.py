@@ -25,6 +25,8 @@ from tests.support.storeworkload import QUEUES, ROOT, Sent, Workload, make_store
 from tests.support.virtualtime import FakeClock
 
 STEPS = 70
+SECOND_CUTS_MAX = 24
+"""In one recovery, at moments from all over it: long ones would have hundreds."""
 SEEDS = int(os.environ.get("GANTRY_TEST_CRASH_SEEDS") or 3)
 FIRST_SEED = int(os.environ["GANTRY_TEST_SEED"])  # tests/conftest.py
 
@@ -146,9 +148,17 @@ def cut_recovery(
     copy = files.crash_clone(Rng(0))  # Nothing is unsynced in it: the same files again.
     clones: list[MemFileSystem] = []
 
+    met = 0
+
     def cut(operation: str, path: str) -> None:
-        if cuts.chance(0.15):
+        nonlocal met
+        if not cuts.chance(0.15):
+            return
+        met += 1
+        if len(clones) < SECOND_CUTS_MAX:
             clones.append(copy.crash_clone(cuts))
+        elif cuts.chance(SECOND_CUTS_MAX / met):
+            clones[cuts.below(SECOND_CUTS_MAX)] = copy.crash_clone(cuts)
 
     copy.on_operation = cut
     report = make_store(copy, clock).start()

@@ -220,6 +220,16 @@ def test_a_second_one_on_the_same_folder_is_refused(stack: Stack) -> None:
     assert stack.facts["processes"]
 
 
+def test_a_second_one_is_refused_when_somebody_removed_the_lock_file(stack: Stack) -> None:
+    before = stack.facts
+    (stack.directory / "lock").unlink()
+    with Stack(brokers=1) as other:  # Only for its ports.
+        base = str(other.port_base)
+    assert "runs on" in refused("--data", str(stack.directory), "--port-base", base)
+    assert stack.facts == before, "it takes neither stack.json nor Postgres away"
+    assert all(is_alive(process["pid"]) for process in before["processes"])
+
+
 def test_a_port_in_use_is_named(stack: Stack, tmp_path: Path) -> None:
     line = refused("--data", str(tmp_path / "d"), "--port-base", str(stack.port_base))
     assert f"port {9876 + stack.port_base} of namesrv-0 is in use" in line

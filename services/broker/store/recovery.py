@@ -345,7 +345,7 @@ class Recovery:
         """Return the end of the log that had been acknowledged and that the disk does not have; None where none is."""
         # One flipped bit of the field must not be taken for a disk that forgets.
         known = self._proven_offset if self._is_proven else 0
-        if self._failed_flush is not None:
+        if self._failed_flush is not None and self._failed_flush.acknowledged_offset is not None:
             known = max(known, self._failed_flush.acknowledged_offset)
         is_lost = not self._is_clean and self._scan_end < known and self._log_end.is_plausible(known)
         return (self._scan_end, known) if is_lost else None

@@ -1,4 +1,4 @@
-"""The note of a failed flush: a broken one says nothing, and ends no start."""
+"""The note of a failed flush: a broken one says no wrong offset, and ends no start."""
 
 import pytest
 
@@ -15,3 +15,23 @@ def test_a_note_is_read_as_it_was_written():
 def test_a_note_whose_number_is_no_offset_says_nothing(number):
     content = b'{"flush_failed": "x", "flushed_offset": %s, "acknowledged_offset": 1}' % number
     assert decode_flush_note(content) is None
+
+
+def test_a_flipped_bit_gives_no_other_offset():
+    failed = FailedFlush("the disk is gone", 4096, 8192)
+    note = encode_flush_note(failed)
+    without_offsets = 0
+    for bit in range(len(note.rstrip()) * 8):
+        flipped = bytearray(note)
+        flipped[bit // 8] ^= 1 << bit % 8
+        read = decode_flush_note(bytes(flipped))
+        if read is None:
+            continue  # It is no note any more.
+        assert read[1:] in {(4096, 8192), (None, None)}, bytes(flipped).rstrip()
+        without_offsets += read[1:] == (None, None)
+    assert without_offsets > 100
+
+
+def test_a_note_of_an_earlier_release_has_no_checksum():
+    content = b'{"flush_failed": "x", "flushed_offset": 1, "acknowledged_offset": 2}'
+    assert decode_flush_note(content) == FailedFlush("x", 1, 2)
