@@ -71,10 +71,8 @@ class Body:
 
     def close(self) -> None:
         """Count nothing any more."""
-        self._bodies.forget(self)
-        if self.bytes:
-            self.quota.give(self.holder, self.bytes)
-            self.bytes = 0
+        self._give_back()
+        self._ended_by = None  # Raised, it refers to this object.
 
     def end(self) -> None:
         """Make room for others, unless the body has become whole meanwhile."""
@@ -85,9 +83,15 @@ class Body:
         )
         if self.give_up(problem):
             self._ended_by = problem
-            self.close()
+            self._give_back()
         else:
             self._bodies.forget(self)
+
+    def _give_back(self) -> None:
+        self._bodies.forget(self)
+        if self.bytes:
+            self.quota.give(self.holder, self.bytes)
+            self.bytes = 0
 
 
 class Bodies:

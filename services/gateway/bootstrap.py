@@ -176,7 +176,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         key_admin=Keys(metadata, keys, key_store),
         audit=Audit(metadata),
         audit_tidy=AuditTidy(metadata, metrics, clock=clock, keep_days=settings.audit_keep_days),
-        reports=Reports(metadata),
+        reports=Reports(metadata, clock=clock),
         reconciler=Reconciler(reconcilers, metadata, metrics, interval_ms=settings.reconcile_interval_ms),
         mirror=Mirror(consumers, group_kind, brokers, metadata, metrics, interval_ms=settings.mirror_interval_ms),
         sampler=_sampler(settings, engine, brokers, metadata, metrics=metrics, clock=clock),

@@ -129,6 +129,7 @@ class Exchange:
             if not self.response_complete:
                 # Cancelled, or nobody is there to be answered.
                 self._connection.transport.close()
+            self._problem = None  # Raised, it refers to this exchange.
 
     # ASGI
 

@@ -38,6 +38,24 @@ def check_handshake(head: bytes, headers: list[tuple[bytes, bytes]]) -> ProblemE
             return ProblemError(INVALID_FIELD, detail, field=shown)
     library = ServerProtocol(logger=logging.getLogger("uvicorn.error"))
     library.receive_data(head)
+    try:
+        return _refusal(library)
+    finally:
+        let_go(library)
+
+
+def let_go(library: ServerProtocol) -> None:
+    """Break the library's circles of references, so that its connection is freed without the garbage collector."""
+    library.parser.close()
+    for raised in (library.handshake_exc, library.parser_exc):
+        error: BaseException | None = raised
+        while error is not None:
+            error.__traceback__ = None
+            error = error.__context__
+    library.handshake_exc = library.parser_exc = None
+
+
+def _refusal(library: ServerProtocol) -> ProblemError | None:
     events = library.events_received()
     if not events or not isinstance(events[0], Request):
         return _unreadable(library.handshake_exc)

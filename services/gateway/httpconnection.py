@@ -25,20 +25,20 @@ from uvicorn.protocols.utils import get_remote_addr
 from services.gateway.addresses import address_group
 from services.gateway.admission import Admission, Spare
 from services.gateway.asgi.call import CONNECTION
-from services.gateway.errors import CONFLICT, MALFORMED_BODY, UNKNOWN, ProblemError
+from services.gateway.errors import CONFLICT, UNKNOWN, ProblemError
 from services.gateway.exchange import Exchange
 from services.gateway.handshake import check_handshake
 from services.gateway.limits import UNSENT_BYTES_FREE
 from services.gateway.pipeline import Pipeline
 from services.gateway.requesthead import (
     HEAD_BYTES_MAX,
-    RefusedError,
     check_coding,
     check_head,
     head_too_large,
     measure_head,
     no_proxy,
     split_target,
+    why_unreadable,
     write_head,
 )
 from services.gateway.streamprotocol import StreamProtocol
@@ -112,11 +112,17 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.cycle is not None:
             self.cycle.disconnect()
         self._waiting.clear()
-        self._extensions = {}
         self.flow.resume_writing()
         if exc is None:
             self.transport.close()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Break the circles of references, so that the connection is freed without the garbage collector."""
+        self.cycle = None
         self.parser = None  # type: ignore[assignment]
+        self.scope = None  # type: ignore[assignment]
+        self._extensions = {}
 
     def data_received(self, data: bytes) -> None:
         """Parse, and refuse a head or a body that does not end."""
@@ -135,12 +141,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._head_bytes = 0
             self._head_slack_bytes = 0
         self._head_bytes += count
-        try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._parse_on(memoryview(data)[upgrade.args[0] :])
-        except httptools.HttpParserError as error:
-            self._refuse_unreadable(error)
+        self._parse(data)
         if self.head_since is not None and not self._is_deaf:
             self._check_open_head()
 
@@ -277,9 +278,7 @@ class GuardedProtocol(HttpToolsProtocol):
         exchange = self.cycle
         if exchange is None:
             return Spare(had_request=False, since=self._opened_at)
-        if exchange.response_complete:
-            return Spare(had_request=True, since=self._now)
-        return None
+        return Spare(had_request=True, since=self._now) if exchange.response_complete else None
 
     def make_room(self) -> None:
         """Close, for another connection."""
@@ -287,26 +286,23 @@ class GuardedProtocol(HttpToolsProtocol):
 
     # Inside
 
-    def _parse_on(self, at_upgrade: memoryview) -> None:
-        """Parse what is behind the head of an upgrade; in views, so that many of them in one read copy nothing."""
-        try:
-            rest = self._upgrade(at_upgrade)
-            while rest is not None:
-                chunk, rest = rest, None
-                try:
-                    self.parser.feed_data(chunk)
-                except httptools.HttpParserUpgrade as upgrade:
-                    rest = self._upgrade(chunk[upgrade.args[0] :])
-        except httptools.HttpParserError as error:
-            self._refuse_unreadable(error)
+    def _parse(self, data: bytes | memoryview) -> None:
+        """Parse, and go on behind the head of an upgrade; in views, so that many of them in one read copy nothing."""
+        rest: bytes | memoryview | None = data
+        while rest is not None:
+            chunk, rest, head_end = rest, None, None
+            try:
+                self.parser.feed_data(chunk)
+            except httptools.HttpParserUpgrade as upgrade:
+                head_end = upgrade.args[0]
+            except httptools.HttpParserError as error:
+                self._refuse_unreadable(error)
+            if head_end is not None:
+                rest = self._upgrade(memoryview(chunk)[head_end:])
 
     def _refuse_unreadable(self, error: httptools.HttpParserError) -> None:
-        cause = error.__context__
-        if isinstance(cause, RefusedError):
-            self.refuse(cause.problem, cause.reason)
-        else:
-            detail = f"request: is not HTTP/1.1 as it should be: {cause or error}"
-            self.refuse(ProblemError(MALFORMED_BODY, detail), "malformed")
+        refused = why_unreadable(error)
+        self.refuse(refused.problem, refused.reason)
 
     def _upgrade(self, rest: memoryview) -> memoryview | None:
         """Return what the parser is to be fed next, or None where no HTTP follows."""
@@ -320,7 +316,11 @@ class GuardedProtocol(HttpToolsProtocol):
         head = write_head(method, self.url, version, [header for header in self.headers if header[0] != b"upgrade"])
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self.parser.feed_data(head)
+        try:
+            self.parser.feed_data(head)
+        except httptools.HttpParserError as error:
+            self._refuse_unreadable(error)
+            return None
         return rest
 
     def _open_stream(self, head: bytes, rest: bytes) -> None:
@@ -338,6 +338,7 @@ class GuardedProtocol(HttpToolsProtocol):
         protocol.connection_made(self.transport)
         self._admission.replace(self, protocol)
         self.transport.set_protocol(protocol)
+        self._let_go()
         protocol.data_received(head + rest)
 
     def _check_open_head(self) -> None:
@@ -374,7 +375,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if exchange is None or exchange.response_complete:
             self._answer_refusal(self._admission.refusal(problem, self.headers or (), self.default_headers))
         else:
-            # Whoever takes this for the answer to what is under way must not believe that it was not stored.
+            # A caller may take this for the answer to the request under way, and must not believe that it is not stored.
             problem.outcome = UNKNOWN
             self._refusal = self._admission.refusal(problem, self.headers or (), self.default_headers)
 

@@ -13,6 +13,7 @@ from services.gateway.bodies import Bodies
 from services.gateway.quotas import ADDRESS, KEY, Quota
 from services.gateway.rates import Rate
 from services.gateway.settings import GatewaySettings
+from services.gateway.turns import Turns
 
 # 1 MB of memory.
 TICKETS_MAX: Final = 10_000
@@ -38,6 +39,7 @@ class Limits:
             key by address, in `address_unsent_bytes`. The answer to a batch counts before the batch is sent.
         bodies: Bytes of requests in memory, by key, and by address where no key is known yet (bodies.py).
         body_bytes: The quota by key among them. Whatever else a key sends counts there, too.
+        turns: Shares out the turns of the event loop among large pieces of work.
         rates: How many requests a second a key or an address may make; none unless settings say so.
     """
 
@@ -71,6 +73,7 @@ class Limits:
         )
         self.bodies = Bodies(settings, clock or SystemClock())
         self.body_bytes = self.bodies.by_key
+        self.turns = Turns()
         per_s = {KEY: settings.key_requests_per_s, ADDRESS: settings.address_requests_per_s}
         self.rates = {scope: Rate("requests_per_s", scope, per_s=rate) for scope, rate in per_s.items() if rate}
 

@@ -34,6 +34,7 @@ from services.gateway.requestids import RequestIds, read_given_id
 log = logger("gateway.front")
 
 UNMATCHED: Final = "unmatched"
+_READS: Final = ("GET", "HEAD")
 _NO_CONTENT: Final = 204
 _NOT_MODIFIED: Final = 304
 
@@ -91,6 +92,9 @@ class Front:
             if bad_id is not None or len(headers) != len(scope["headers"]):
                 call.refuse_headers(bad_id)
             answer: Answer = await route.endpoint(call)
+            if method in _READS:
+                # It may have waited for half a minute. A change that was made must be told; messages that were found need not be.
+                call.principal.require_unrevoked()
             if len(answer.body) > UNSENT_BYTES_FREE or answer.rest or call.unsent is not None:
                 self._count_unsent(call, method, answer.size)
         except CancelledError:

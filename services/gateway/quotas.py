@@ -64,6 +64,13 @@ class Quota:
         self._by_holder[holder] = self._by_holder.get(holder, 0) + count
         self.used += count
 
+    def change(self, holder: str, count: int) -> None:
+        """Take so many without asking, or give them back where negative."""
+        if count > 0:
+            self.take_back(holder, count)
+        elif count < 0:
+            self.give(holder, -count)
+
     def give(self, holder: str, count: int = 1) -> None:
         """Give so many back."""
         left = self._by_holder[holder] - count

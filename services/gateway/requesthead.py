@@ -40,6 +40,15 @@ class RefusedError(Exception):
         self.reason = reason
 
 
+def why_unreadable(error: httptools.HttpParserError) -> RefusedError:
+    """Return why the parser could not go on: a callback refused, or it is no HTTP."""
+    cause = error.__context__
+    if isinstance(cause, RefusedError):
+        return cause
+    detail = f"request: is not HTTP/1.1 as it should be: {cause or error}"
+    return RefusedError(ProblemError(MALFORMED_BODY, detail), "malformed")
+
+
 def check_head(version: str, hosts_count: int, target: bytes, headers: HeaderLines) -> None:
     """Raise RefusedError if a head is too large, of another version of HTTP, or has not one `Host`."""
     if measure_head(target, headers) > HEAD_BYTES_MAX:

@@ -29,6 +29,9 @@ SWEEP_INTERVAL_S: Final = 1.0
 # After the last answer of a connection its caller has this long between two reads to see that it ends.
 LINGER_S: Final = 2.0
 BACKLOG: Final = 2_048
+# uvloop accepts one connection in a turn of the event loop from each listening socket. With one socket alone, somebody
+# who connects a thousand times a second would fill the backlog of a busy gateway, and others would wait for seconds.
+ACCEPTED_AT_ONCE: Final = 16
 
 # Frames of 8 MiB and what wraps them; the stream's own limit answers more politely below this one.
 WEBSOCKET_BYTES_MAX: Final = 2 * REQUEST_BYTES_MAX
@@ -106,7 +109,8 @@ class GatewayServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and tell who waits for it."""
-        await super().startup(sockets)
+        assert sockets is not None, "the gateway binds its socket itself"
+        await super().startup([copy for each in sockets for copy in _copies(each)])
         self.is_up.set()
 
     @contextlib.contextmanager
@@ -124,6 +128,11 @@ class GatewayServer(uvicorn.Server):
     def stop(self) -> None:
         """Accept nothing more, and end once what is under way is answered."""
         self.should_exit = True
+
+
+def _copies(listener: socket.socket) -> list[socket.socket]:
+    """Return a listening socket as often as connections are accepted from it in a turn of the event loop."""
+    return [listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))]
 
 
 def make_server(app: Any, settings: GatewaySettings, limits: Limits, metrics: GatewayMetrics) -> GatewayServer:

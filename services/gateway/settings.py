@@ -73,9 +73,9 @@ class GatewaySettings:
     address_body_bytes_max: int = 2 * 1024 * 1024
     """Those of one address that come before anybody knows whose they are, since they stand behind a request that is not
     answered yet; past it 429."""
-    unsent_bytes_max: int = 128 * 1024 * 1024
+    unsent_bytes_max: int = 64 * 1024 * 1024
     """Bytes of answers and frames in memory that callers have not taken; past it 503."""
-    key_unsent_bytes_max: int = 64 * 1024 * 1024
+    key_unsent_bytes_max: int = 32 * 1024 * 1024
     """Those for one key; past it reads and batches are answered 429, and its streams get messages only as fast as they
     are read. Half of all. One answer of any size may go above it: a message of 4 MiB whose characters JSON escapes has
     24 MiB."""

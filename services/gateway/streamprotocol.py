@@ -22,6 +22,7 @@ from services.gateway.addresses import address_group
 from services.gateway.admission import Admission, Spare
 from services.gateway.asgi.answer import last_answer
 from services.gateway.errors import ProblemError
+from services.gateway.handshake import let_go
 from services.gateway.ws.framereader import FrameError, FrameReader, Received
 from services.gateway.ws.inbound import Charge
 
@@ -82,7 +83,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self.address = address_group(remote[0]) if remote else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell admission that the connection has ended, and keep nothing."""
+        """Tell admission that the connection has ended, and keep nothing, least of all references to itself."""
         self._admission.release(self)
         super().connection_lost(exc)
         self._drop_input()
@@ -90,6 +91,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self._charge.close()
         if self._abort_timer is not None:
             self._abort_timer.cancel()
+        let_go(self.conn)
 
     @property
     def is_answered(self) -> bool:

@@ -5,6 +5,7 @@ body. The rest of a head or body may lie in the socket meanwhile, so its caller 
 """
 
 import asyncio
+import weakref
 from collections.abc import Callable
 from typing import Protocol
 
@@ -26,7 +27,8 @@ class TimedFlow(FlowControl):
 
     def __init__(self, transport: asyncio.Transport, timed: Timed, now: Callable[[], float]) -> None:
         super().__init__(transport)
-        self._timed = timed
+        # The connection has the flow: a reference back would leave both to the garbage collector.
+        self._timed = weakref.proxy(timed)
         self._now = now
         self._paused_at = 0.0
 

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -236,6 +237,39 @@ def test_keys_are_shown_once_and_end_when_revoked(http, stack):
     cache = stack.directory / "gateway-0" / "gateway-keys.json"
     assert cache.stat().st_mode & 0o777 == 0o600
     assert made["key"] not in cache.read_text()
+
+
+def test_a_key_that_was_revoked_ends_no_request_that_it_began(http, stack, raw):
+    """A body or a wait that began before may go on for a minute; it opens nothing any more."""
+    made = http.post("/v1/keys", json={"name": "short", "rights": {"admin": True}}).json()
+    body = json.dumps({"name": "mine", "rights": {"admin": True}}).encode()
+    head = f"host: x\r\nauthorization: Bearer {made['key']}\r\nconnection: close\r\ncontent-type: application/json\r\n"
+    raw.sendall(f"POST /v1/keys HTTP/1.1\r\n{head}content-length: {len(body)}\r\nexpect: 100-continue\r\n\r\n".encode())
+    # The gateway says so when it reads the body, and so after it has looked at the key.
+    assert raw.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    raw.sendall(body[:-1])
+    assert http.delete(f"/v1/keys/{made['id']}").status_code == 204
+    raw.sendall(body[-1:])
+    assert read_all(raw).startswith(b"HTTP/1.1 401")
+    assert "mine" not in [key["name"] for key in http.get("/v1/keys").json()["items"]]
+
+
+def test_a_wait_of_a_key_that_was_revoked_shows_nothing(http, stack, raw):
+    queue = {"broker": "broker-a", "id": 0}
+    assert http.put("/v1/topics/WAITS", json={"read_queues": 1, "write_queues": 1}).status_code == 201
+    made = http.post("/v1/keys", json={"name": "short", "rights": {"consume": {"topics": ["WAITS"]}}}).json()
+    path = "/v1/topics/WAITS/queues/broker-a/0/messages?wait=30s"
+    raw.sendall(
+        f"GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {made['key']}\r\nconnection: close\r\n\r\n".encode()
+    )
+    deadline = time.monotonic() + 10
+    while 'gantry_gateway_limit_used{limit="long_polls",of="key"} 1' not in http.get("/metrics").text:
+        assert time.monotonic() < deadline
+    assert http.delete(f"/v1/keys/{made['id']}").status_code == 204
+    assert http.post("/v1/topics/WAITS/messages", json={"body": "secret", "queue": queue}).status_code == 201
+    answer = read_all(raw)
+    assert answer.startswith(b"HTTP/1.1 401")
+    assert b"secret" not in answer
 
 
 @pytest.mark.parametrize(

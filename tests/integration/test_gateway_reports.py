@@ -36,7 +36,7 @@ def client(database: Database | None) -> httpx.AsyncClient:
     keys.replace([KeyRecord(name, digest_of(f"gk_{name}"), name, rights) for name, rights in RIGHTS.items()])
     metadata = Metadata(database)
     front = Front(
-        Router([*report_routes(Reports(metadata)), *audit_routes(Audit(metadata))]),
+        Router([*report_routes(Reports(metadata, clock=SystemClock())), *audit_routes(Audit(metadata))]),
         keys,
         GatewayMetrics(),
         clock=SystemClock(),
@@ -194,6 +194,9 @@ async def test_only_a_run_that_succeeded_has_rows_and_a_page(http):
 async def test_what_is_no_run_is_refused(http):
     backwards = {"window": {"from": WINDOW["to"], "to": WINDOW["from"]}}
     assert (await http.post(RUNS, json=backwards)).json()["field"] == "/window/to"
+    future = await http.post(RUNS, json={"window": {"from": WINDOW["from"], "to": "2999-01-01T00:00:00.000Z"}})
+    assert (future.status_code, future.json()["field"]) == (400, "/window/to")
+    assert "lies in the future" in future.json()["detail"]
     assert (await http.post(RUNS, json={"job": "x"})).json()["field"] == "/job"
     assert (await http.post(RUNS, content="{}")).status_code == 415
     assert (await http.post("/v1/reports/unknown/runs")).status_code == 404

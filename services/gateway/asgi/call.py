@@ -117,8 +117,9 @@ class Call:
         """Return the whole body.
 
         Raises:
-            ProblemError: 408: it is too slow. 413: it is too large, told before it is read whole. 415: it is
-                compressed. 429, 503: its key, or all of them together, have too much in memory.
+            ProblemError: 401: the key was revoked while it came. 408: it is too slow. 413: it is too large, told before
+                it is read whole. 415: it is compressed. 429, 503: its key, or all of them together, have too much in
+                memory.
             ClientGoneError: The caller has gone.
         """
         headers = self.headers
@@ -136,7 +137,11 @@ class Call:
         body: bytes = message.get("body", b"")
         more = message.get("more_body", False)
         # A small one that came at once is soon gone, and `in_flight_max` bounds those; counting it would cost more.
-        return body if not more and len(body) < SMALL_BYTES else await self._read_counted(body, more=more)
+        if more or len(body) >= SMALL_BYTES:
+            body = await self._read_counted(body, more=more)
+        # It may have come for a minute, and what it asks for has not begun.
+        self.principal.require_unrevoked()
+        return body
 
     def require_presence(self) -> None:
         """Raise ClientGoneError where the caller has gone while the request stood in line."""

@@ -13,14 +13,12 @@ from typing import Final
 import msgspec
 
 from gantry.runtime.rng import secret_bytes
-from services.gateway.auth.principal import Principal
-from services.gateway.errors import METADATA_UNAVAILABLE, UNAUTHENTICATED, ProblemError
+from services.gateway.auth.principal import Principal, refused
+from services.gateway.errors import METADATA_UNAVAILABLE, ProblemError
 from services.gateway.schemas.rights import Rights
 
 KEY_PREFIX: Final = "gk_"
 KEY_BYTES: Final = 32
-
-_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="gantry"'}
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
@@ -55,19 +53,19 @@ class KeyRing:
                 are not known yet.
         """
         if header is None:
-            raise _refused("Authorization: is missing; it must be `Bearer KEY`")
+            raise refused("Authorization: is missing; it must be `Bearer KEY`")
         if isinstance(header, str):
             header = header.encode("utf-8", "replace")
         scheme, _, key = header.partition(b" ")
         if scheme.lower() != b"bearer":
-            raise _refused("Authorization: is not `Bearer KEY`")
+            raise refused("Authorization: is not `Bearer KEY`")
         principal = self._by_digest.get(hashlib.sha256(key.strip()).digest())
         if principal is None:
             if not self.is_loaded:
                 raise ProblemError(
                     METADATA_UNAVAILABLE, "Authorization: can't be checked, as Postgres has not given the keys yet"
                 )
-            raise _refused("Authorization: the key is wrong or was revoked")
+            raise refused("Authorization: the key is wrong or was revoked")
         self._used.add(principal.key_id)
         return principal
 
@@ -89,6 +87,8 @@ class KeyRing:
                 for record in fresh.values()
             }
             self._by_id = fresh
+            for sha256, principal in old.items():
+                principal.is_revoked = sha256 not in self._by_digest
         self.is_loaded = True
         return changed
 
@@ -101,7 +101,7 @@ class KeyRing:
         """Forget a key; it opens nothing from now on."""
         record = self._by_id.pop(key_id, None)
         if record is not None:
-            del self._by_digest[record.sha256]
+            self._by_digest.pop(record.sha256).is_revoked = True
 
     def records(self) -> list[KeyRecord]:
         """Return all keys, by id."""
@@ -126,7 +126,3 @@ def make_key_id() -> str:
 def digest_of(key: str) -> bytes:
     """Return what is kept of a key."""
     return hashlib.sha256(key.encode()).digest()
-
-
-def _refused(detail: str) -> ProblemError:
-    return ProblemError(UNAUTHENTICATED, detail, headers=_CHALLENGE)

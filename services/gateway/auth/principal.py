@@ -10,13 +10,15 @@ where a piece is found leaves the most room for those behind it. A regular expre
 from collections.abc import Iterable
 from typing import Final
 
-from services.gateway.errors import FORBIDDEN, ProblemError
+from services.gateway.errors import FORBIDDEN, UNAUTHENTICATED, ProblemError
 from services.gateway.schemas.rights import Rights
 
 # A key for `*` that sends to ever new names must not make this grow; past it answers are just worked out again.
 REMEMBERED_MAX: Final = 4_096
 # No topic or group has a longer name, and what is longer would make what is remembered large.
 REMEMBERED_LENGTH_MAX: Final = 255
+
+_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="gantry"'}
 
 
 class NamePattern:
@@ -74,14 +76,19 @@ class NamePatterns:
 
 
 class Principal:
-    """Whoever holds a key; `key_id` is the actor of what is written to the audit trail."""
+    """The holder of a key; `key_id` is the actor of what is written to the audit trail.
 
-    __slots__ = ("_groups", "_publish", "_topics", "key_id", "name", "rights")
+    Attributes:
+        is_revoked: Set by the key ring. A request that waits for its body or for messages may outlive its key.
+    """
+
+    __slots__ = ("_groups", "_publish", "_topics", "is_revoked", "key_id", "name", "rights")
 
     def __init__(self, key_id: str, name: str, rights: Rights) -> None:
         self.key_id = key_id
         self.name = name
         self.rights = rights
+        self.is_revoked = False
         self._publish = NamePatterns(rights.publish)
         self._topics = NamePatterns(rights.consume.topics)
         self._groups = NamePatterns(rights.consume.groups)
@@ -115,6 +122,11 @@ class Principal:
         """Say whether there are names that this key may see at all."""
         return self.rights.admin or bool(self._publish) or bool(self._topics) or bool(self._groups)
 
+    def require_unrevoked(self) -> None:
+        """Raise ProblemError (401) if the key was revoked since it was looked at."""
+        if self.is_revoked:
+            raise refused("Authorization: the key was revoked while the request was under way")
+
     def require(self, allowed: bool, right: str, name: str | None = None) -> None:
         """Raise the problem of a missing right unless allowed; it is the same whether the thing exists or not."""
         if not allowed:
@@ -145,6 +157,11 @@ class Principal:
         """Raise ProblemError (403) unless metadata may be changed."""
         if not self.rights.admin:
             self.require(False, "admin")
+
+
+def refused(detail: str) -> ProblemError:
+    """Return the problem (401) of a key that opens nothing."""
+    return ProblemError(UNAUTHENTICATED, detail, headers=_CHALLENGE)
 
 
 # Who calls a public route.

@@ -151,9 +151,10 @@ class ReportRepository:
         return rows
 
     async def as_of(self, run_id: uuid.UUID) -> datetime | None:
-        """Return the moment a lag report speaks of, None where it has no rows."""
-        query = select(_LAG.as_of).where(_LAG.run_id == run_id).limit(1)
-        return (await self._session.execute(query)).scalar_one_or_none()
+        """Return the last moment at which a broker gave a lag report its numbers, None where it has no rows."""
+        query = select(func.max(_LAG.as_of)).where(_LAG.run_id == run_id)
+        moment: datetime | None = (await self._session.execute(query)).scalar_one_or_none()
+        return moment
 
     async def html(self, run_id: uuid.UUID) -> str | None:
         """Return a run's page, None where it has none."""

@@ -11,7 +11,8 @@ and have no identity of their own. Who writes which:
 | report_throughput | job throughput_rollup | what was stored (group_name null) and consumed, a row a bucket |
 | report_schedules | the scheduler | when jobs run |
 
-`lag_samples` is partitioned by day of UTC. Its arrays stand in the order of `queue_ids`; of `committed_offsets` an
+`lag_samples` is partitioned by day of UTC. `sampled_at` of a sample is when its broker gave the numbers, that of a round when
+it began; it took `took_ms`. Its arrays stand in the order of `queue_ids`; of `committed_offsets` an
 element is null where nothing was ever committed, of `first_stored_at_ms` where nothing is unconsumed or it is unknown.
 A row whose `group_name` is null is the topic's own: no group is sampled of it on that broker.
 """

@@ -36,15 +36,18 @@ class NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     window: WantedWindow | None = None
 
 
-def read_window(window: WantedWindow) -> tuple[datetime, datetime]:
+def read_window(window: WantedWindow, *, now_ms: int) -> tuple[datetime, datetime]:
     """Return a window's two moments.
 
     Raises:
-        InvalidValueError: One is no moment, or the first is not before the second.
+        InvalidValueError: One is no moment, the first is not before the second, or the second lies in the future: what
+            comes after the run would be missing for good, since a window is done once.
     """
     start_ms, end_ms = parse_time_ms(window.start, "/window/from"), parse_time_ms(window.end, "/window/to")
     if start_ms >= end_ms:
         raise InvalidValueError("/window/to", window.end, f"is not after /window/from, {window.start}")
+    if end_ms > now_ms:
+        raise InvalidValueError("/window/to", window.end, "lies in the future: a report can't know yet what will come")
     return _moment(start_ms), _moment(end_ms)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from sqlalchemy import Row
 
 from gantry.model.errors import InvalidValueError
+from gantry.runtime.clock import Clock
 from services.gateway.db.reports import SUCCEEDED, LagPlace, ReportRepository, Window
 from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor
 from services.gateway.errors import CONFLICT, UNKNOWN_REPORT, UNKNOWN_RUN, ProblemError
@@ -37,8 +38,9 @@ _QUEUE_ID_MAX: Final = 2**31 - 1
 class Reports:
     """What can be done with reports; the caller has checked the rights."""
 
-    def __init__(self, metadata: Metadata) -> None:
+    def __init__(self, metadata: Metadata, *, clock: Clock) -> None:
         self._metadata = metadata
+        self._clock = clock
 
     async def list(self) -> dict[str, Any]:
         """Return all jobs with their schedules and last runs. Raises ProblemError (503)."""
@@ -67,7 +69,7 @@ class Reports:
             ProblemError: 404: there is no such job; 503: Postgres is away.
         """
         check_job(job)
-        window = None if wanted.window is None else Window(*read_window(wanted.window))
+        window = None if wanted.window is None else Window(*read_window(wanted.window, now_ms=self._clock.now_ms()))
         async with self._metadata.transaction() as session:
             started = await ReportRepository(session).start(job, window, actor=actor)
         return run_view(started.run), started.is_queued

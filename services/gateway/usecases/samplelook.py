@@ -80,6 +80,7 @@ class SampleLook:
 
     Attributes:
         states: Of each (group or None, topic, broker) that was seen in the last look.
+        read_at_ms: Broker → when it gave the numbers of the last look, in wall ms; those that did are in it.
 
     Concurrency: one task calls it.
     """
@@ -93,6 +94,7 @@ class SampleLook:
         self._metrics = metrics
         self._clock = clock
         self.states: dict[Pair, PairState] = {}
+        self.read_at_ms: dict[str, int] = {}
 
     def forget(self) -> None:
         """Forget everything: it is asked for, and due, anew."""
@@ -104,6 +106,7 @@ class SampleLook:
         missing: list[str] = []
         states: dict[Pair, PairState] = {}
         room = asyncio.Semaphore(_BROKERS_AT_ONCE)
+        self.read_at_ms = {}
 
         async def look_at(broker: str) -> None:
             try:
@@ -123,10 +126,12 @@ class SampleLook:
         self, broker: str, sets: Mapping[str, BrokerData], subscribed: Subscribed, states: dict[Pair, PairState]
     ) -> list[Sample]:
         """Look at one broker. Raises ClientError, BodyError, HeaderError, ProblemError."""
-        committed = await self._backlog.committed_offsets(broker)
         topics = await self._topics.table(await self._brokers.master(broker))
+        # Right before the queues' ends: what takes time is done before, or after.
+        committed = await self._backlog.committed_offsets(broker)
         pairs = self._pairs(broker, committed, topics, subscribed, sets)
         extents, is_searchable = await self._extents(broker, sorted({pair[1] for pair in pairs}), topics)
+        self.read_at_ms[broker] = self._clock.now_ms()
         now_ms = self._clock.monotonic_ms()
         asks: list[_Ask] = []
         for count, pair in enumerate(pairs):

@@ -89,7 +89,7 @@ class Sampler:
     async def round(self) -> None:
         """Sample everything once. Raises ProblemError (503)."""
         now_ms, began_ms = self._clock.now_ms(), self._clock.monotonic_ms()
-        sampled_at = datetime.fromtimestamp(now_ms // 1_000, UTC).replace(microsecond=now_ms % 1_000 * 1_000)
+        sampled_at = _moment(now_ms)
         await self._make_partitions(sampled_at.date())
         subscribed = await self._subscribed()
         sets = await self._brokers.sets()
@@ -127,9 +127,15 @@ class Sampler:
             self._made_for = today
 
     async def _write(self, sampled_at: datetime, due: list[Sample], took_ms: int, missing: list[str]) -> None:
-        """Write the samples in short transactions, and the round last: where it is, they are all there."""
+        """Write the samples in short transactions, and the round last: where it is, they are all there.
+
+        A row has the moment at which its broker gave the numbers, between the round's beginning and its end.
+        """
         for start in range(0, len(due), _ROWS_AT_ONCE):
-            rows = [{"sampled_at": sampled_at, **sample.to_row()} for sample in due[start : start + _ROWS_AT_ONCE]]
+            rows = [
+                {"sampled_at": _moment(self._look.read_at_ms[sample.broker]), **sample.to_row()}
+                for sample in due[start : start + _ROWS_AT_ONCE]
+            ]
             async with self._metadata.transaction() as session:
                 await SampleRepository(session).add(rows)
         async with self._metadata.transaction() as session:
@@ -152,3 +158,7 @@ class Sampler:
     def _failed(self, reason: str, error: Exception | None = None) -> None:
         self._metrics.count("sample_failures")
         log.warning("not sampled", reason=reason, exc_info=error)
+
+
+def _moment(wall_ms: int) -> datetime:
+    return datetime.fromtimestamp(wall_ms // 1_000, UTC).replace(microsecond=wall_ms % 1_000 * 1_000)

@@ -92,7 +92,7 @@ class Answers:
         """Tell which receipt was refused, and why."""
         shown = receipt[:SHOWN_MAX]
         if refusal == GONE:
-            detail = f"receipts: {shown!r} is not in flight: acked already, or its queue has moved"
+            detail = f"receipts: {shown!r} is not in flight here: acked already, of another session or subscription, or its queue has moved"
             problem = ProblemError(RECEIPT_GONE, detail, field="/receipts")
         else:
             problem = invalid("/receipts", shown, "is no receipt")

@@ -8,6 +8,8 @@ However a stream ends, what is acked is committed and the groups are left, so th
 """
 
 import asyncio
+import contextlib
+import functools
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, Final
 
@@ -80,6 +82,7 @@ class StreamConnection:
         waiting: Quota,
         unsent: Quota,
         charge: Charge,
+        turn: Callable[[int], Awaitable[None]],
         reading: Reading,
         taken: Callable[[], Awaitable[None]],
         key_id: str,
@@ -103,9 +106,9 @@ class StreamConnection:
         self._reading = reading
         self._clock = clock
         self._tasks = TaskBag(f"stream.{session.name}", self._task_failed)
-        self._unsent = unsent
+        count = functools.partial(unsent.change, key_id)
         self._outbox = Outbox(
-            self._write, taken=taken, count=self._count_unsent, monotonic_ms=clock.monotonic_ms, on_room=self._has_room
+            self._write, taken=taken, count=count, monotonic_ms=clock.monotonic_ms, on_room=self._has_room
         )
         self._memberships: dict[str, Membership] = {}
         self._pulling = Pulling(
@@ -114,6 +117,7 @@ class StreamConnection:
             apply=self._apply,
             membership_of=self._membership_of,
             waiting=waiting,
+            turn=turn,
             key_id=key_id,
             clock=clock,
             rng=rng,
@@ -129,10 +133,10 @@ class StreamConnection:
             limits=limits,
             is_text=is_text,
         )
-        # Joining and leaving go one after the other, in the order of their frames.
-        self._group_changes = asyncio.Lock()
+        self._group_changes = asyncio.Lock()  # Joins and leaves keep the order of their frames.
         self._leaving: set[asyncio.Task[None]] = set()
         self._reader: asyncio.Task[None] | None = None
+        self._is_over = False
 
     async def run(self) -> None:
         """Serve the stream until it ends, from either side."""
@@ -154,6 +158,8 @@ class StreamConnection:
     # The session's decisions
 
     def _apply(self, effects: Iterable[Effect]) -> None:
+        if self._is_over:
+            return
         session, outbox = self.session, self._outbox
         while effects:
             for effect in effects:
@@ -185,12 +191,6 @@ class StreamConnection:
 
     def _has_room(self) -> None:
         self._apply(self.session.unblock(now_ms=self._clock.monotonic_ms()))
-
-    def _count_unsent(self, count: int) -> None:
-        if count > 0:
-            self._unsent.take_back(self._key_id, count)
-        elif count < 0:
-            self._unsent.give(self._key_id, -count)
 
     # Reading and writing
 
@@ -224,16 +224,12 @@ class StreamConnection:
         return True
 
     async def _write_all(self) -> None:
-        try:
+        with contextlib.suppress(OSError):  # The peer has gone; uvicorn says so with an OSError of its own.
             await self._outbox.run()
-        except OSError:
-            return  # The peer has gone; uvicorn says so with an OSError of its own.
 
     async def _write(self, frame: bytes) -> None:
-        if self._is_text:
-            await self._send({"type": "websocket.send", "text": frame.decode()})
-        else:
-            await self._send({"type": "websocket.send", "bytes": frame})
+        content = {"text": frame.decode()} if self._is_text else {"bytes": frame}
+        await self._send({"type": "websocket.send", **content})
 
     async def _say_goodbye(self) -> None:
         try:
@@ -294,6 +290,8 @@ class StreamConnection:
     async def _assign(
         self, subscription: Subscription, added: list[tuple[MessageQueue, int]], removed: list[MessageQueue]
     ) -> None:
+        if self._is_over:
+            return
         membership = self._memberships.get(subscription.name)
         self._pulling.stop(subscription, removed)
         for queue in removed:
@@ -317,9 +315,8 @@ class StreamConnection:
 
     async def _membership_of(self, subscription: Subscription) -> Membership:
         if subscription.name not in self._memberships:
-            # Queues are assigned before `join` has returned.
             async with self._group_changes:
-                return self._memberships[subscription.name]
+                pass  # Queues are assigned before `join` has returned.
         return self._memberships[subscription.name]
 
     # Keeping
@@ -356,12 +353,11 @@ class StreamConnection:
     def _close_late(self) -> None:
         """Say goodbye to a client whose message did not come in time."""
         late = f"a message was not whole after {self._limits.message_timeout_ms} ms"
+        code, reason = TOO_SLOW, "stream_slow_message"
         if self._reading.waits_for_room:
-            self._metrics.refused_connection("stream_no_room")
-            self.close(LIMIT, f"{late}: bodies and messages leave no room for it", retry=True)
-        else:
-            self._metrics.refused_connection("stream_slow_message")
-            self.close(TOO_SLOW, late, retry=True)
+            code, reason, late = LIMIT, "stream_no_room", f"{late}: bodies and messages leave no room for it"
+        self._metrics.refused_connection(reason)
+        self.close(code, late, retry=True)
 
     def _timeout_ms(self, subscription: Subscription) -> int:
         membership = self._memberships.get(subscription.name)
@@ -392,6 +388,10 @@ class StreamConnection:
             log.warning("groups were left without being told", session=self.session.name)
         finally:
             self._outbox.drop()
+            self._pulling.forget()
+            self._is_over = True
+            # They call back: circles of references wait for the garbage collector.
+            del self._outbox, self._pulling, self._publishing, self._tasks, self._reader
 
     def _task_failed(self, error: BaseException) -> None:
         log.error("a task of a stream failed", session=self.session.name, error=repr(error), exc_info=error)

@@ -1,6 +1,7 @@
 """`/v1/stream` as an ASGI application: the handshake, and all streams that are open."""
 
 import asyncio
+import functools
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -139,11 +140,13 @@ class StreamEndpoint:
             may_send=lambda: self._quotas.unsent_bytes.has_room(principal.key_id),
         )
         charge = self._inbound.charge_to(principal.key_id)
+        turn = functools.partial(self._quotas.turns.take, principal.key_id)
+        receive_in_turn, send_in_turn = opening.in_turn(receive, send, turn)
         connection = StreamConnection(
             session,
             is_text=codec.is_text,
-            receive=receive,
-            send=send,
+            receive=receive_in_turn,
+            send=send_in_turn,
             abort=lambda: opening.abort(receive),
             consumers=self._consumers,
             publisher=self._publisher,
@@ -151,6 +154,7 @@ class StreamEndpoint:
             waiting=self._quotas.waiting_queues,
             unsent=self._quotas.unsent_bytes,
             charge=charge,
+            turn=turn,
             reading=opening.start_reading(receive, charge, self._limits),
             taken=lambda: opening.wait_until_taken(receive),
             key_id=principal.key_id,

@@ -73,10 +73,7 @@ class Inbound:
                 self._begun_bytes_by_key[key_id] = left
             else:
                 del self._begun_bytes_by_key[key_id]
-        if count > 0:
-            quota.take_back(key_id, count)
-        elif count < 0:
-            quota.give(key_id, -count)
+        quota.change(key_id, count)
         if (count < 0 or begun < 0) and self._waiting and not self._is_waking:
             self._is_waking = True
             asyncio.get_running_loop().call_soon(self._wake)

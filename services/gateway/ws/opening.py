@@ -1,5 +1,6 @@
 """The handshake of a stream: what its request says, and how it is refused."""
 
+from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final
 
 from services.gateway.addresses import address_group
@@ -90,6 +91,25 @@ def start_reading(receive: Receive, charge: Charge, limits: StreamLimits) -> Rea
     protocol.open(charge, small_frames_per_s_max=limits.small_frames_per_s_max)
     reading: Reading = protocol
     return reading
+
+
+def in_turn(receive: Receive, send: Send, turn: Callable[[int], Awaitable[None]]) -> tuple[Receive, Send]:
+    """Return the two, with a turn of the loop taken for each frame: reading it, and what it asks for, take a while."""
+
+    async def receive_in_turn() -> MutableMapping[str, Any]:
+        event = await receive()
+        await turn(_size_of(event))
+        return event
+
+    async def send_in_turn(event: MutableMapping[str, Any]) -> None:
+        await turn(_size_of(event))
+        await send(event)
+
+    return receive_in_turn, send_in_turn
+
+
+def _size_of(event: MutableMapping[str, Any]) -> int:
+    return len(event.get("text") or event.get("bytes") or b"")
 
 
 class NoReading:

@@ -16,6 +16,7 @@ from gantry.runtime.tasks import TaskBag
 from gantry.runtime.telemetry import logger
 from services.gateway.errors import ProblemError, problem_of
 from services.gateway.quotas import Quota
+from services.gateway.ws.delivery import DELIVERED_BYTES_MAX
 from services.gateway.ws.effects import Effect, Wake, WakeFeed
 from services.gateway.ws.feed import Feed, PullOrder
 from services.gateway.ws.ports import Membership, Pulled
@@ -44,6 +45,7 @@ class Pulling:
         apply: Callable[[Iterable[Effect]], None],
         membership_of: Callable[[Subscription], Awaitable[Membership]],
         waiting: Quota,
+        turn: Callable[[int], Awaitable[None]],
         key_id: str,
         clock: Clock,
         rng: Rng,
@@ -53,6 +55,7 @@ class Pulling:
         self._apply = apply
         self._membership_of = membership_of
         self._waiting = waiting
+        self._turn = turn
         self._key_id = key_id
         self._clock = clock
         self._rng = rng
@@ -76,6 +79,10 @@ class Pulling:
         """Pull nothing more for a subscription that has ended."""
         self.stop(subscription, list(self._running.get(subscription.name, ())))
         self._running.pop(subscription.name, None)
+
+    def forget(self) -> None:
+        """Forget the tasks, which have ended: with what ended them they refer to this object."""
+        self._running.clear()
 
     def wake(self, effect: Wake | WakeFeed) -> None:
         """Let tasks ask again what to pull."""
@@ -120,9 +127,13 @@ class Pulling:
     async def _pull(self, membership: Membership, feed: Feed, order: PullOrder, *, waits: bool) -> Pulled:
         has_failed = False
         try:
-            return await membership.pull(
+            found = await membership.pull(
                 order.queue, order.offset, messages_max=order.messages_max, bytes_max=order.bytes_max, waits=waits
             )
+            if found.data:
+                # Of these, so much is sent at once.
+                await self._turn(min(len(found.data), DELIVERED_BYTES_MAX))
+            return found
         except ClientError:
             has_failed = True
             raise

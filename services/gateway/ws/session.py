@@ -17,7 +17,7 @@ Concurrency: one thread. No method waits, so each is atomic under cancellation.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from msgspec import UNSET
 
@@ -96,18 +96,6 @@ class Session:
         self._feed_number = 0
         self._now_ms = 0
         self._acking: Acking | None = None
-        self._handlers: dict[type, Callable[[Any], list[Effect]]] = {
-            frames.Hello: self._hello,
-            frames.Subscribe: self._subscribe,
-            frames.Ack: self._ack,
-            frames.Nack: lambda _: come_later("/type", "giving messages back (nack)"),
-            frames.AddCredit: self._add_credit,
-            frames.Pause: self._pause,
-            frames.Resume: self._resume,
-            frames.Unsubscribe: self._unsubscribe,
-            frames.Publish: self._publish,
-            frames.CheckResult: lambda _: come_later("/type", "deciding transactions"),
-        }
 
     def open(self) -> list[Effect]:
         """Return the welcome."""
@@ -141,7 +129,7 @@ class Session:
             return self._refuse_frame(problem_of(error.error), error.frame_id)
         self._refused_in_a_row = 0
         try:
-            return self._handlers[type(frame)](frame)
+            return self._HANDLERS[type(frame)](self, frame)
         except ProblemError as problem:
             if isinstance(frame, frames.Publish) and problem.outcome is None:
                 problem.outcome = NOT_STORED
@@ -387,3 +375,17 @@ class Session:
         if self._refused_in_a_row > self._limits.refused_frames_max:
             return self.close(PROTOCOL, f"{self._refused_in_a_row} frames in a row were wrong; the last: {problem}")
         return [self._answers.error(problem, frame_id=frame_id)]
+
+    # It belongs to the class: a table of bound methods would be a circle of references in each session.
+    _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], list[Effect]]]] = {
+        frames.Hello: _hello,
+        frames.Subscribe: _subscribe,
+        frames.Ack: _ack,
+        frames.Nack: lambda *_: come_later("/type", "giving messages back (nack)"),
+        frames.AddCredit: _add_credit,
+        frames.Pause: _pause,
+        frames.Resume: _resume,
+        frames.Unsubscribe: _unsubscribe,
+        frames.Publish: _publish,
+        frames.CheckResult: lambda *_: come_later("/type", "deciding transactions"),
+    }

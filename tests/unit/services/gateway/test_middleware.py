@@ -45,7 +45,7 @@ class Peer:
     """Makes requests of a Front."""
 
     def __init__(self, routes, *, limits=None, **settings):
-        keys = KeyRing()
+        self.keys = keys = KeyRing()
         keys.replace([KeyRecord("key-1", digest_of("gk_x"), "n", ALL_RIGHTS)])
         self.metrics = GatewayMetrics()
         self.is_stopping = False
@@ -70,12 +70,17 @@ class Peer:
         scope = {"method": method, "path": path, "raw_path": path.encode(), "query_string": b""}
         await self.front({"type": "http", "headers": [*headers, KEY], **scope}, never.wait, never.wait)
 
-    async def ask(self, method, path, *headers, body=(b"",), query=b"", key=True, address="192.0.2.1"):
+    async def ask(
+        self, method, path, *headers, body=(b"",), query=b"", key=True, address="192.0.2.1", last=lambda: None
+    ):
+        """Make a request; `last` is called before the last part of its body comes."""
         parts = [{"type": "http.request", "body": part, "more_body": True} for part in body]
         parts[-1]["more_body"] = False
         sent = []
 
         async def receive():
+            if len(parts) == 1:
+                last()
             return parts.pop(0) if parts else {"type": "http.disconnect"}
 
         async def send(message):
@@ -96,6 +101,12 @@ class Peer:
 
 async def echo(call):
     return json_answer({"query": dict(call.query), "body": len(await call.read_body())})
+
+
+async def look(call):
+    """Wait for something to read, as a long poll does; here it is the request's body that comes."""
+    await call._receive()
+    return json_answer({"messages": ["secret"]})
 
 
 async def broken(call):
@@ -119,6 +130,8 @@ async def wait_for_ever(call):
 
 ROUTES = [
     Route("POST", "/v1/echo", echo, frozenset({"limit"})),
+    Route("GET", "/v1/look", look),
+    Route("PUT", "/v1/look", look),
     Route("GET", "/v1/broken", broken),
     Route("GET", "/v1/slow", slow_broker),
     Route("GET", "/v1/ever", for_ever),
@@ -152,6 +165,32 @@ async def test_nobody_learns_paths_without_a_key(peer):
     assert (await peer.ask("GET", "/v1/nope")).status == 404
     assert (await peer.ask("PUT", "/v1/echo")).headers[b"allow"] == b"OPTIONS, POST"
     assert (await peer.ask("OPTIONS", "/v1/echo")).status == 204
+
+
+@pytest.mark.parametrize("body", [(b"x",), (b"x", b"y"), (b"x" * (64 << 10),)])
+async def test_a_key_that_is_revoked_while_the_body_comes_opens_nothing(peer, body):
+    def revoke():
+        peer.keys.remove("key-1")
+
+    answer = await peer.ask("POST", "/v1/send", body=body, last=revoke)
+    assert (answer.status, answer.headers[b"www-authenticate"]) == (401, b'Bearer realm="gantry"')
+    assert (answer.problem["outcome"], answer.problem["retryable"]) == ("not_stored", False)
+
+
+async def test_a_key_that_another_gateway_revoked_opens_nothing_either(peer):
+    answer = await peer.ask("POST", "/v1/echo", body=(b"x", b"y"), last=lambda: peer.keys.replace([]))
+    assert answer.status == 401
+    assert "outcome" not in answer.problem
+
+
+async def test_a_read_that_waited_shows_nothing_to_a_key_that_was_revoked_meanwhile(peer):
+    assert (await peer.ask("GET", "/v1/look")).status == 200
+    answer = await peer.ask("GET", "/v1/look", last=lambda: peer.keys.replace([]))
+    assert (answer.status, b"secret" in answer.content) == (401, False)
+
+
+async def test_what_was_done_is_told_though_the_key_was_revoked_meanwhile(peer):
+    assert (await peer.ask("PUT", "/v1/look", last=lambda: peer.keys.remove("key-1"))).status == 200
 
 
 async def test_queries_are_read_strictly(peer):
@@ -393,7 +432,7 @@ async def test_a_caller_sees_its_limits_and_what_it_has():
         "streams": {"max": 500, "used": 0, "all_max": 2_000},
         "waiting_queues": {"max": 8_192, "used": 0, "all_max": 32_768},
         "tickets": {"max": 500, "used": 0, "all_max": 10_000},
-        "unsent_bytes": {"max": 64 << 20, "used": 0, "all_max": 128 << 20},
+        "unsent_bytes": {"max": 32 << 20, "used": 0, "all_max": 64 << 20},
         "body_bytes": {"max": 16 << 20, "used": 0, "all_max": 64 << 20},
         "requests_per_s": {"max": None, "left": None},
     }

@@ -28,8 +28,16 @@ def wire_of(opcode: Opcode, data: bytes = b"", *, fin: bool = True) -> bytes:
 class Line:
     """A client of a whole stream endpoint: writes bytes, and reads frames out of what was written."""
 
-    def __init__(self, service: Service, *, key: str | None = KEY, query: str = "", behind_head: bytes = b"") -> None:
-        house = House(service.endpoint)
+    def __init__(
+        self,
+        service: Service,
+        *,
+        key: str | None = KEY,
+        query: str = "",
+        behind_head: bytes = b"",
+        house: House | None = None,
+    ) -> None:
+        house = house or House(service.endpoint)
         self.metrics: GatewayMetrics = house.metrics
         self.connection, self.wire = house.connect()
         self._client = Protocol(CLIENT)

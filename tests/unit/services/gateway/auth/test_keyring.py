@@ -50,12 +50,17 @@ def test_a_ring_that_was_never_filled_can_not_say_who_is_wrong():
 
 def test_a_revoked_key_opens_nothing():
     keys = ring(record("gk_a"), record("gk_b", "key-2"))
+    first = keys.authenticate(b"Bearer gk_a")
     keys.remove("key-1")
+    assert first.is_revoked
     assert keys.principal_of("key-1") is None
     with pytest.raises(ProblemError):
         keys.authenticate(b"Bearer gk_a")
+    held = keys.authenticate(b"Bearer gk_b")
     assert not keys.replace(keys.records())
+    assert not held.is_revoked
     assert keys.replace([])
+    assert held.is_revoked
     with pytest.raises(ProblemError):
         keys.authenticate(b"Bearer gk_b")
 

@@ -23,9 +23,12 @@ def run(**changed):
     return SimpleNamespace(**{**nothing, **facts, "trigger": "manual", "status": "queued", **changed})
 
 
+NOW_MS = int(datetime(2026, 11, 21, 10, tzinfo=UTC).timestamp() * 1_000)
+
+
 def test_a_window_is_two_moments_in_order():
     wanted = read_json(b'{"window":{"from":"2026-11-21T09:30:00.123Z","to":"2026-11-21T10:00:00Z"}}', DECODER)
-    start, end = read_window(wanted.window)
+    start, end = read_window(wanted.window, now_ms=NOW_MS)
     assert (start, end) == (AT, datetime(2026, 11, 21, 10, tzinfo=UTC))
     assert read_json(b"{}", DECODER).window is read_json(b'{"window":null}', DECODER).window is None
 
@@ -38,11 +41,13 @@ def test_a_window_is_two_moments_in_order():
         (b'{"window":{"from":"2026-11-21T09:30:00Z"}}', "/window/to"),
         (b'{"window":{"from":"2026-11-21T09:30:00Z","to":"2026-11-21T10:30:00Z","step":1}}', "/window/step"),
         (b'{"windows":null}', "/windows"),
+        # It would be done once, and what comes after that run be missing for good.
+        (b'{"window":{"from":"2026-11-21T09:30:00Z","to":"2026-11-21T10:00:00.001Z"}}', "/window/to"),
     ],
 )
 def test_what_is_no_window_is_named(body, field):
     with pytest.raises(InvalidValueError) as caught:
-        read_window(read_json(body, DECODER).window)
+        read_window(read_json(body, DECODER).window, now_ms=NOW_MS)
     assert caught.value.field == field
 
 

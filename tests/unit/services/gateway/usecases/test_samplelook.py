@@ -219,3 +219,16 @@ async def test_topics_by_themselves_are_left_out_first(broker, see, metrics, mon
 async def test_without_a_database_nothing_is_sampled(look, brokers, clock):
     sampler = Sampler(look, brokers, Metadata(None), GatewayMetrics(), clock=clock, interval_ms=15_000, keep_days=90)
     await sampler.run()
+
+
+async def test_numbers_have_the_moment_at_which_their_broker_gave_them(broker, look, see, cluster, transport, clock):
+    cluster.topic("T", "a", "slow")
+    other = Broker("slow", transport)
+    other.topic("T", 1, [7])
+    transport.latency_s.update({"a:10911": 0.1, "slow:10911": 2.0})
+    began_ms = clock.now_ms()
+    _, missing = await see()
+    assert missing == []
+    # Topics, then committed offsets, then how far queues reach; what is searched for behind that is no number.
+    assert look.read_at_ms["a"] - began_ms < 1_000
+    assert 6_000 <= look.read_at_ms["slow"] - began_ms < 7_000

@@ -1,7 +1,7 @@
 """A stream endpoint with everything behind it faked: a peer that speaks ASGI, a group, a publisher."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -85,11 +85,14 @@ class FakeConsumers:
 class FakePublisher:
     """Stores everything, slowly, but what goes to topic FULL."""
 
-    stored = 0
+    def __init__(self) -> None:
+        self.stored = 0
+        self.on_begin: Callable[[str], None] = lambda _: None
 
     async def publish(
         self, topic: str, messages: Sequence[msgspec.Raw], request_id: str, *, binary: bool
     ) -> Sequence[dict[str, Any]]:
+        self.on_begin(topic)
         await asyncio.sleep(0.05)
         if topic == "FULL":
             raise ProblemError(UNKNOWN_TOPIC, "topic: 'FULL' does not exist")
@@ -153,7 +156,9 @@ class Peer:
         subprotocols: Sequence[str] = ("gantry.v1.json",),
         headers: Sequence[tuple[bytes, bytes]] = (),
         address: str = "192.0.2.1",
+        on_frame: Callable[[int], None] = lambda _: None,
     ) -> None:
+        self._on_frame = on_frame
         all_headers = list(headers)
         if key is not None:
             all_headers.append((b"authorization", f"Bearer {key}".encode()))
@@ -223,4 +228,5 @@ class Peer:
 
     async def _receive(self, event: dict[str, Any]) -> None:
         await self.is_reading.wait()
+        self._on_frame(len(event.get("text") or event.get("bytes") or b""))
         self.events.put_nowait(event)

@@ -9,6 +9,7 @@ import pytest
 from services.gateway.auth.keyring import KeyRecord, digest_of
 from services.gateway.schemas.rights import Rights
 from services.gateway.settings import GatewaySettings
+from services.gateway.turns import TURN_BYTES
 from services.gateway.ws import outbox
 from services.gateway.ws.delivery import ALLOWANCE_BYTES, SLOW_BYTES
 from tests.unit.services.gateway.ws.peers import KEY, OTHER_KEY, THIRD_KEY, Peer, Service
@@ -535,3 +536,61 @@ async def test_stopping_does_not_wait_for_ever() -> None:
     await service.endpoint.stop(timeout_ms=500)
     assert asyncio.get_running_loop().time() < 1
     await peer.task
+
+
+class Bursts:
+    """Adds up what happens in one turn of the event loop, and keeps the most there was."""
+
+    def __init__(self) -> None:
+        self.most = 0
+        self._now = 0
+
+    def add(self, size: int) -> None:
+        if not self._now:
+            asyncio.get_running_loop().call_soon(self._end)
+        self._now += size
+        self.most = max(self.most, self._now)
+
+    def _end(self) -> None:
+        self._now = 0
+
+
+async def test_many_streams_with_much_to_take_share_each_turn_of_the_loop() -> None:
+    service = Service(messages=3_000)
+    written = Bursts()
+    peers = [await Peer(service, on_frame=written.add).welcomed() for _ in range(20)]
+    for number, peer in enumerate(peers):
+        peer.say(type="subscribe", group=f"G{number}", topic="T")
+    for peer in peers:
+        while (await peer.frame())["type"] != "state":
+            pass  # Until it has no credit any more.
+    # Two turns of the loop may look like one from here.
+    assert written.most <= 3 * TURN_BYTES
+    for peer in peers:
+        await peer.hang_up()
+
+
+async def test_many_publishes_share_each_turn_of_the_loop() -> None:
+    service = Service()
+    begun, topics = Bursts(), []
+
+    def begin(topic: str) -> None:
+        begun.add(1)
+        topics.append(topic)
+
+    service.publisher.on_begin = begin
+    peers = [await Peer(service).welcomed() for _ in range(20)]
+    neighbour = await Peer(service, key=THIRD_KEY).welcomed()
+    for peer in peers:
+        for _ in range(20):
+            peer.say(type="publish", topic="T", messages=[{"body": "x" * 100}] * 100)
+    await asyncio.sleep(0)
+    neighbour.say(type="publish", topic="NEIGHBOUR", messages=[{"body": "x"}])
+    assert (await neighbour.frame())["type"] == "published"
+    for peer in peers:
+        for _ in range(20):
+            assert (await peer.frame())["type"] == "published"
+    assert begun.most <= 16
+    assert topics.index("NEIGHBOUR") < 20
+    for peer in [*peers, neighbour]:
+        await peer.hang_up()

@@ -194,6 +194,7 @@ def test_a_long_ack_ends_with_its_queue_or_its_connection() -> None:
     stream.take(stream.session.assigned(subscription, (), [queue()]))
     answer = stream.take(stream.session.go_on())
     assert {frame["problem"]["status"] for frame in answer} == {410}
+    assert all("of another session" in frame["problem"]["detail"] for frame in answer)
     stream.session.close(1000, "done")
     assert stream.session.is_acking
     assert stream.session.go_on() == []
