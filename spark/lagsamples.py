@@ -10,10 +10,12 @@ a day of samples has millions.
 
 import io
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from psycopg import sql
 from pyarrow import csv
 from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +40,8 @@ _TYPES: Final = {
     "committed_offset": pa.int64(),
     "looked_at": pa.int64(),
 }
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _MOMENTS: Final = ("sampled_at", "looked_at")
 _CONVERT: Final = csv.ConvertOptions(
     column_types=_TYPES, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
@@ -45,10 +49,17 @@ _CONVERT: Final = csv.ConvertOptions(
 SCHEMA: Final = pa.schema(
     [(name, pa.timestamp("us", tz="UTC") if name in _MOMENTS else _TYPES[name]) for name in _TYPES]
 )
-_ROUNDS: Final = (
-    "SELECT sampled_at AS round_at, lag(sampled_at) OVER (ORDER BY sampled_at) AS before_at,"
-    " lag(missing) OVER (ORDER BY sampled_at) AS before_missing FROM lag_sample_rounds"
-)
+_ROUNDS: Final = "SELECT sampled_at, took_ms, missing FROM lag_sample_rounds WHERE {} ORDER BY sampled_at"
+_SLACK: Final = timedelta(seconds=1)
+"""By how much the length of a round, taken from another clock, may be off; far less than there is between two."""
+
+
+class Round(NamedTuple):
+    """A look of the sampler at all brokers: when it began, how long it took, and who did not answer."""
+
+    began_at: datetime
+    took_ms: int
+    missing: Sequence[str]
 
 
 def read_samples(
@@ -69,8 +80,8 @@ def read_samples(
         with_topics: Also those that are no group's, of topics by themselves; means nothing where groups are named.
 
     Returns:
-        A table of SCHEMA. `group` is null in a topic's own row. `looked_at` is the round before the row's, up to which
-        nothing had moved since the row before; null where that is not known: the broker did not answer then, or rows
+        A table of SCHEMA. `group` is null in a topic's own row. `looked_at` is when the round before the row's began,
+        up to which nothing had moved since the row before; null where that is not known: the broker did not answer then, or rows
         are left out since there are too many.
 
     Raises:
@@ -89,17 +100,12 @@ def read_samples(
         "SELECT DISTINCT ON (group_name, topic, broker, date_bin({step}, sampled_at, 'epoch')) * FROM lag_samples"
     ).format(step=sql.Literal(step or timedelta(microseconds=1)))
     query = sql.SQL(
-        "COPY (SELECT (extract(epoch FROM sampled_at) * 1000000)::bigint, group_name, topic, broker, queue.*, {looked}"
-        " FROM ({source} WHERE {wanted} {order}) AS sample"
-        " LEFT JOIN ({rounds} WHERE {stretch}) AS round ON round_at = sampled_at,"
+        "COPY (SELECT (extract(epoch FROM sampled_at) * 1000000)::bigint, group_name, topic, broker, queue.*, NULL"
+        " FROM ({source} WHERE {wanted} {order}) AS sample,"
         " unnest(queue_ids, min_offsets, max_offsets, committed_offsets) AS queue) TO STDOUT (FORMAT csv)"
     ).format(
-        # Of rows that are left out nobody can say that nothing moved in them.
-        looked=sql.SQL("NULL" if step else _LOOKED_AT),
         source=thinned if step else sql.SQL("SELECT * FROM lag_samples"),
-        rounds=sql.SQL(_ROUNDS),
         wanted=wanted,
-        stretch=stretch,
         order=sql.SQL("ORDER BY group_name, topic, broker, date_bin({}, sampled_at, 'epoch'), sampled_at DESC").format(
             sql.Literal(step)
         )
@@ -107,12 +113,39 @@ def read_samples(
         else sql.SQL(""),
     )
     with connection.cursor() as cursor, cursor.copy(query) as copy:
-        return parse_csv(copy)
+        table = parse_csv(copy)
+    if step is not None:
+        return table  # Of rows that are left out nobody can say that nothing moved in them.
+    rounds = connection.execute(sql.SQL(_ROUNDS).format(stretch)).fetchall()
+    return with_looks(table, [Round(*found) for found in rounds])
 
 
-_LOOKED_AT: Final = (
-    "CASE WHEN NOT broker = ANY(before_missing) THEN (extract(epoch FROM before_at) * 1000000)::bigint END"
-)
+def with_looks(table: pa.Table, rounds: Sequence[Round]) -> pa.Table:
+    """Fill in `looked_at`: when the round before a row's began, where the row's broker answered in that one.
+
+    Args:
+        table: Of SCHEMA.
+        rounds: By time. A row is of the last one that began before it, if it had not ended.
+    """
+    if not rounds or table.num_rows == 0:
+        return table
+    began = np.array([_micros(one.began_at) for one in rounds], dtype=np.int64)
+    until = began + np.array([one.took_ms * 1_000 for one in rounds], dtype=np.int64) + _SLACK // _MICROSECOND
+    at = table.column("sampled_at").cast(pa.int64()).to_numpy()
+    own = np.searchsorted(began, at, side="right") - 1
+    known = (own >= 1) & (at <= until[own])
+    for index, before in enumerate(rounds):
+        if before.missing:
+            away = pc.is_in(table.column("broker"), pa.array(before.missing, pa.string())).to_numpy()
+            known &= ~((own == index + 1) & away)
+    looked = pa.array(began[np.maximum(own - 1, 0)], mask=~known, type=pa.int64())
+    index = SCHEMA.get_field_index("looked_at")
+    field = SCHEMA.field(index)
+    return table.set_column(index, field, looked.cast(pa.timestamp("us")).cast(field.type))
+
+
+def _micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def _of(groups: Sequence[str] | None, *, with_topics: bool) -> sql.Composable:

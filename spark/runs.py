@@ -233,6 +233,15 @@ class Runs:
         end: datetime | None = row[0]
         return end
 
+    def last_began(self, job: str) -> datetime | None:
+        """Return when the last run of a job began that succeeded, None where there is none."""
+        row = self._connection.execute(
+            "SELECT max(started_at) FROM report_runs WHERE job = %s AND status = 'succeeded'", (job,)
+        ).fetchone()
+        assert row is not None
+        began: datetime | None = row[0]
+        return began
+
     def prune(self, *, older_than: timedelta) -> list[PrunedRun]:
         """Delete runs that ended long ago, except the last success of each job; return them, for their files."""
         rows = self._connection.execute(

@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 from gantry.runtime.environment import cpu_count, process_environment
 from gantry.runtime.errors import SettingsError
 from spark.java import find_java
+from spark.master import is_local_master
 from spark.shipping import as_py_file, pack_code
 
 LOOPBACK: Final = "127.0.0.1"
@@ -103,11 +104,6 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
             session.sparkContext.addPyFile(as_py_file(path, folder.name))
     _register_data_source(session)
     return session
-
-
-def is_local_master(master: str) -> bool:
-    """Say whether Spark runs in this machine's one JVM ("local-cluster[…]" has workers of its own)."""
-    return master == "local" or master.startswith("local[")
 
 
 def prepare_environment(environment: MutableMapping[str, str], *, is_local: bool, java_home: str) -> None:

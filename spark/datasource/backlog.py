@@ -7,8 +7,8 @@ is a row whose other columns are null, so that a count is right whatever happens
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +28,7 @@ from spark.datasource.options import Options, Position, Where
 from spark.datasource.partitions import Region, RegionsPartition, plan_regions, split
 from spark.datasource.places import Place, find_places
 from spark.datasource.pushdown import NarrowedReader, Pushed, Wanted
+from spark.datasource.survey import Survey
 
 log = logger("spark.backlog")
 
@@ -48,6 +49,28 @@ Units = npt.NDArray[Any]
 """Rows of UNIT."""
 
 
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What the look said of a group, topic and broker. Without one all is wanted, and the moment is not known."""
+
+    codes: tuple[int, ...] | None = None
+    """Hashes of the tags that the group's filter lets through; None: it lets everything through, or is not known."""
+    tags: tuple[str, ...] | None = None
+    read_at_ms: int | None = None
+
+
+Notes = Mapping[tuple[str, str, str], Note]
+"""By group, topic and broker."""
+NOTHING: Final = Note()
+
+
+@dataclass(frozen=True, repr=False)
+class BacklogPartition(RegionsPartition):
+    """Regions, with what is known of them already."""
+
+    notes: Notes
+
+
 class BacklogReader(NarrowedReader):
     """Reads kind `backlog`."""
 
@@ -59,21 +82,22 @@ class BacklogReader(NarrowedReader):
 
     def partitions(self) -> list[InputPartition]:
         """Look where the groups are. Raises SurveyError, ClientError, TimeoutError."""
-        found = live.run(
-            self._options, lambda engine: find_places(engine, self._options, self._pushed, instances=False)
-        )
+        found = live.run(self._options, lambda engine: find_places(engine, self._options, self._pushed))
         regions = [
             region for place in found.places if (region := region_of(place, self._options, self._pushed)) is not None
         ]
         # Groups that wait at the same message share what is read, where one task reads it.
-        return list(plan_regions(sorted(regions), self._options.max_rows_per_partition))
+        return [
+            BacklogPartition(planned.regions, notes_of(found.survey, planned.regions))
+            for planned in plan_regions(sorted(regions), self._options.max_rows_per_partition)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the units of a task's regions. Raises TimeoutError."""
-        if not isinstance(partition, RegionsPartition):
+        if not isinstance(partition, BacklogPartition):
             return
         for parts in live.stream(self._options, lambda engine: _read(engine, partition.regions)):
-            batch = units_batch(self._schema, parts, self._pushed)
+            batch = units_batch(self._schema, parts, self._pushed, partition.notes)
             if batch.num_rows:
                 yield batch
 
@@ -100,8 +124,25 @@ def region_of(place: Place, options: Options, pushed: Pushed) -> Region | None:
     return Region(place.topic, place.broker, place.queue_id, start, end, place.group)
 
 
-def units_batch(schema: StructType, parts: Sequence[tuple[Region, Units]], pushed: Pushed) -> pa.RecordBatch:
+def notes_of(survey: Survey, regions: Sequence[Region]) -> Notes:
+    """Return what a look says of regions, once for each group, topic and broker."""
+    notes: dict[tuple[str, str, str], Note] = {}
+    for region in regions:
+        key = region.group, region.topic, region.broker
+        if key not in notes:
+            known = survey.filter(region.group, region.topic)
+            # What is no filter by tags can't be applied to units: then everything counts.
+            is_known = known is not None and known.error is None and known.codes is not None
+            codes, tags = (known.codes, tuple(sorted(known.tags))) if known is not None and is_known else (None, None)
+            notes[key] = Note(codes, tags, survey.views[region.broker].read_at_ms)
+    return notes
+
+
+def units_batch(
+    schema: StructType, parts: Sequence[tuple[Region, Units]], pushed: Pushed, notes: Notes | None = None
+) -> pa.RecordBatch:
     """Make a batch of units, as many as a region has offsets; those that Spark does not ask for are left out."""
+    of_parts = [(notes or {}).get((region.group, region.topic, region.broker), NOTHING) for region, _ in parts]
     arrow = arrow_schema(schema)
     units = np.concatenate([units for _, units in parts])
     offsets = np.concatenate([np.arange(region.start, region.end, dtype=np.int64) for region, _ in parts])
@@ -120,6 +161,18 @@ def units_batch(schema: StructType, parts: Sequence[tuple[Region, Units]], pushe
             [pa.repeat(pa.scalar(getattr(region, name), pa.string()), len(u)) for region, u in parts]
         )
 
+    def repeated(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+        return pa.concat_arrays(
+            [pa.repeat(pa.scalar(value, kind), len(u)) for value, (_, u) in zip(values, parts, strict=True)]
+        )
+
+    wanted = np.concatenate(
+        [
+            np.ones(len(u), dtype=bool) if note.codes is None else np.isin(u["tags_code"].astype(np.int64), note.codes)
+            for note, (_, u) in zip(of_parts, parts, strict=True)
+        ]
+    )
+    read_at_us = [None if note.read_at_ms is None else note.read_at_ms * 1_000 for note in of_parts]
     queue_ids = np.concatenate([np.full(len(units), region.queue_id, dtype=np.int32) for region, units in parts])
     columns = {
         "group": texts("group"),
@@ -131,6 +184,9 @@ def units_batch(schema: StructType, parts: Sequence[tuple[Region, Units]], pushe
         "size": pa.array(units["size"].astype(np.int32), mask=~is_message),
         "tag_hash": pa.array(tags_codes, mask=~is_message),
         "stored_at": pa.array(stored_at_us, mask=~is_timed).cast(pa.timestamp("us", tz="UTC")),
+        "is_wanted": pa.array(wanted, mask=~is_message),
+        "wanted_tags": repeated([note.tags for note in of_parts], arrow.field("wanted_tags").type),
+        "read_at": repeated(read_at_us, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
     }
     batch = pa.RecordBatch.from_arrays([columns[name] for name in schema.fieldNames()], schema=arrow)
     return batch if kept.all() else batch.filter(pa.array(kept))

@@ -2,7 +2,7 @@
 
 Planning fixes `[start, end)` of each queue: what it holds at that moment, as far as it is asked for. Reading gives the
 messages of that region that are there and sound, in the order of their offsets; a task that is run again gives the
-same, unless retention has removed some meanwhile, which is said in the log.
+same, unless retention has removed some meanwhile. That is a loss, as is an explicit start that a queue no longer has.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
@@ -18,10 +18,11 @@ from gantry.model.javahash import java_hash
 from gantry.model.message import MessageQueue
 from spark.datasource import live
 from spark.datasource.batches import ROWS_PER_BATCH, arrow_schema
+from spark.datasource.dataloss import Loss, tell_losses
 from spark.datasource.options import Options, Position, Where
 from spark.datasource.partitions import Region, RegionsPartition, plan_regions
 from spark.datasource.pushdown import NarrowedReader, Pushed
-from spark.datasource.queuepull import Block, RegionPuller, log_losses
+from spark.datasource.queuepull import Block, RegionPuller, log_damage, removed_of
 from spark.datasource.recordbounds import RowFilter
 from spark.datasource.records import RecordDecoder
 from spark.datasource.topicqueues import CLOCK_SLACK_MS, Ends, MessagesError, TopicQueues, look, positions
@@ -62,7 +63,12 @@ def read_regions(
     wanted: RowFilter,
     subscription: SubscriptionData | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the messages of regions; say in the log what is missing of them. Raises ClientError, TimeoutError."""
+    """Yield the messages of regions.
+
+    Raises:
+        DataLossError: Some are gone, which is known at the end; with `failOnDataLoss=false` the log says so.
+        ClientError, TimeoutError: A broker does not answer.
+    """
     arrow = arrow_schema(schema)
     pullers: list[RegionPuller] = []
 
@@ -84,7 +90,8 @@ def read_regions(
 
     yield from merged(batches())
     for puller in pullers:
-        log_losses(puller.losses)
+        log_damage(puller.losses)
+        tell_losses(removed_of(puller.losses), is_failure=options.fail_on_data_loss)
 
 
 def merged(batches: Iterable[pa.RecordBatch], rows: int = ROWS_PER_BATCH // 2) -> Iterator[pa.RecordBatch]:
@@ -150,12 +157,36 @@ def refuse_unknown(found: TopicQueues) -> None:
         raise MessagesError(f"not all messages that were asked for can be read: {'; '.join(reasons[:8])}")
 
 
+def missing_starts(options: Options, ends: Mapping[MessageQueue, Ends]) -> list[Loss]:
+    """Return what is lost where `from` is an offset that queues had and no longer have.
+
+    One number is meant for all queues, so that a queue that ends before it has lost nothing.
+    """
+    if options.start is None or options.start.where is not Where.OFFSET:
+        return []
+    start = options.start.value
+    return [
+        Loss(queue, start, f"offset {held.first} as the first", held.first, "removed", held.first)
+        for queue, held in sorted(ends.items())
+        if start < held.first
+    ]
+
+
 async def starts_of(
     engine: ClientEngine, options: Options, pushed: Pushed
 ) -> tuple[TopicQueues, dict[MessageQueue, int]]:
-    """Return the queues that are asked for, and where each begins. Raises MessagesError, ClientError."""
+    """Return the queues that are asked for, and where each begins.
+
+    Raises:
+        DataLossError: A queue no longer has the offset at which it is to begin.
+        MessagesError, ClientError: Not all queues can be asked.
+    """
     found = await look(engine, options, pushed)
+    losses = missing_starts(options, found.ends)
+    for queue in [loss.queue for loss in losses if (loss.queue.topic, loss.queue.broker_name) in found.stand_ins]:
+        found.unknown[queue.topic, queue.broker_name] = f"broker {queue.broker_name}: only a slave answers for {queue}"
     refuse_unknown(found)
+    tell_losses(losses, is_failure=options.fail_on_data_loss)
     from_ms = row_filter(options, pushed).stored_from_ms
     starts = await _bounds(engine, found.ends, options.start, from_ms, -CLOCK_SLACK_MS)
     return found, {queue: starts.get(queue, held.first) for queue, held in found.ends.items()}

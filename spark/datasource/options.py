@@ -19,8 +19,9 @@ MAX_ROWS_PER_PARTITION: Final = 250_000
 """A task's share: some seconds of work, and 20 MB of units."""
 NUMBER_MAX: Final = 2**63 - 1
 
-OFFSETS, HEADS, GROUPS, BACKLOG, MESSAGES = "offsets", "heads", "groups", "backlog", "messages"
-assert set(BY_KIND) == {OFFSETS, HEADS, GROUPS, BACKLOG, MESSAGES}
+OFFSETS, HEADS, GROUPS, SURVEY = "offsets", "heads", "groups", "survey"
+BACKLOG, MESSAGES = "backlog", "messages"
+assert set(BY_KIND) == {OFFSETS, HEADS, GROUPS, SURVEY, BACKLOG, MESSAGES}
 
 
 class OptionError(InvalidValueError):
@@ -75,6 +76,8 @@ class Options:
     include_system: bool = False
     pushdown: bool = False
     """Whether what a query filters by decides what is read; see pushdown.py."""
+    fail_on_data_loss: bool = True
+    """Whether messages that should be read and are gone fail the query; see dataloss.py."""
 
 
 # Which options say something for which kind; those of the connection are common to all.
@@ -85,8 +88,9 @@ _BY_KIND: Final[Mapping[str, frozenset[str]]] = {
     OFFSETS: _COMMON | {"topics", "groups"},
     HEADS: _COMMON | {"topics", "groups"},
     GROUPS: _COMMON | {"groups"},
+    SURVEY: _COMMON | {"topics", "groups"},
     BACKLOG: _COMMON | {"topics", "groups", "from", "to"},
-    MESSAGES: _COMMON | {"topics", "from", "to", "maxMessagesPerTrigger"},
+    MESSAGES: _COMMON | {"topics", "from", "to", "maxMessagesPerTrigger", "failOnDataLoss"},
 }
 KNOWN: Final = tuple(sorted(frozenset[str]().union(*_BY_KIND.values()), key=str.lower))
 _BY_LOWER: Final = {name.lower(): name for name in KNOWN}
@@ -130,6 +134,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         max_messages_per_trigger=_number("maxMessagesPerTrigger", values.get("maxMessagesPerTrigger")),
         include_system=_truth("includeSystem", values.get("includeSystem")),
         pushdown=_truth("pushdown", values.get("pushdown")),
+        fail_on_data_loss=_truth("failOnDataLoss", values.get("failOnDataLoss"), otherwise=True),
     )
     _check_together(options, values)
     return options
@@ -240,9 +245,9 @@ def _number(name: str, text: str | None) -> int | None:
     return int(digits)
 
 
-def _truth(name: str, text: str | None) -> bool:
+def _truth(name: str, text: str | None, *, otherwise: bool = False) -> bool:
     if text is None:
-        return False
+        return otherwise
     if text.lower() not in ("true", "false"):
         _refuse(name, text, "is neither true nor false")
     return text.lower() == "true"

@@ -15,6 +15,8 @@ SMALL_ROWS: Final = 20_000
 REGIONS_MAX: Final = 2_048
 """Of one task."""
 
+PHYSICAL_END_MAX: Final = 2**63 - 1
+
 T = TypeVar("T")
 
 
@@ -31,6 +33,8 @@ class Region:
     start: int
     end: int
     group: str = ""
+    physical_end: int = PHYSICAL_END_MAX
+    """Records at this CommitLog offset or behind it are of another queue: one that was made anew under the name."""
 
     @property
     def rows(self) -> int:

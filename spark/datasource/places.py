@@ -8,7 +8,7 @@ from gantry.remoting.bodies.queuestates import QueueState
 from spark.datasource.options import Options
 from spark.datasource.partitions import Region
 from spark.datasource.pushdown import Pushed
-from spark.datasource.survey import BrokerView, Survey, ask_queues, look, pairs, routed_queues
+from spark.datasource.survey import BrokerView, Survey, look, pairs, read_numbers, routed_queues
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ async def find_places(engine: ClientEngine, options: Options, pushed: Pushed, *,
     for group, topics in consumed.items():
         for topic in topics:
             by_topic.setdefault(topic, []).append(group)
-    await ask_queues(engine, survey, by_topic, pushed)
+    await read_numbers(engine, survey, by_topic, pushed)
     found: list[Place] = []
     for view in survey.views.values():
         if not pushed.passes("broker", view.name):

@@ -4,7 +4,7 @@ How many messages an answer brings is the broker's choice (by bytes, mostly), so
 what one answer holds, each as often as it takes. The next chunks are under way while one is handed on.
 
 What can't be had is never made up: offsets that retention has removed since, records that are damaged, a queue that is
-gone are left out, and said in the log. A broker that does not answer fails the read.
+gone are left out, and noted. A broker that does not answer fails the read, and nothing follows from its silence.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from gantry.client.backlog import Backlog
 from gantry.client.consumer.pull import PullConsumer, PullResult, PullStatus
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, BrokerUnavailableError, NoAnswerError, NoRouteError
@@ -25,6 +26,7 @@ from gantry.model.route import MASTER_ID
 from gantry.remoting.codes import ResponseCode
 from gantry.runtime.telemetry import logger
 from spark.datasource.bytecolumns import Int64s, windows
+from spark.datasource.dataloss import NO_SUCH_TOPIC, Loss
 from spark.datasource.partitions import Region
 from spark.datasource.recordbounds import Bounds, Damage, bounds_of
 
@@ -43,6 +45,7 @@ BLOCK_ROWS: Final = 8_192
 BLOCK_BYTES: Final = 16 << 20
 """A block ends at either; an Arrow batch of it is what Spark's JVM has to hold at once."""
 _QUEUE_OFFSET_AT: Final = 20
+_PHYSICAL_OFFSET_AT: Final = 28
 _NO_TOPIC: Final = (ResponseCode.TOPIC_NOT_EXIST,)
 
 
@@ -135,13 +138,16 @@ class RegionPuller:
         while at < end:
             try:
                 result = await self._pull(queue, at, end - at)
-            except NoRouteError as error:
-                self._removed(region, at, end, str(error))
+            except NoRouteError:
+                # Name servers forget a broker that is away, and with it the topic.
+                if not await self._is_deleted(queue):
+                    raise
+                self._removed(region, at, end, NO_SUCH_TOPIC)
                 break
             except BrokerError as error:
                 if error.code not in _NO_TOPIC:
                     raise
-                self._removed(region, at, end, str(error))
+                self._removed(region, at, end, NO_SUCH_TOPIC)
                 break
             following = result.next_offset
             if result.status is PullStatus.FOUND:
@@ -159,7 +165,7 @@ class RegionPuller:
         """Keep a pull's records up to `end`; return the offset to go on at."""
         data = bytes(result.body)
         bounds, damage = bounds_of(data)
-        offsets = _queue_offsets(data, bounds)
+        offsets = _numbers(data, bounds, _QUEUE_OFFSET_AT)
         following = result.next_offset
         if damage is not None:
             # Nobody knows where the next record starts, so reading goes on behind this one with the next pull.
@@ -171,6 +177,12 @@ class RegionPuller:
         elif following >= end:
             self._chunk = min(CHUNK_MAX, self._chunk + CHUNK_MIN)
         within = offsets < end
+        is_other = within & (_numbers(data, bounds, _PHYSICAL_OFFSET_AT) >= region.physical_end)
+        if is_other.any():
+            first = int(offsets[is_other][0])
+            self._removed(region, first, end, "the queue was made again since reading was planned")
+            within &= offsets < first
+            following = end
         pieces.append(_Piece(data, bounds if within.all() else bounds.take(within)))
         return following
 
@@ -206,23 +218,45 @@ class RegionPuller:
             return MASTER_ID
         return min((number for number in data.broker_addrs if number != MASTER_ID), default=MASTER_ID)
 
+    async def _is_deleted(self, queue: MessageQueue) -> bool:
+        """Say whether the broker itself says that there is no such topic. Raises ClientError."""
+        data = (await self._engine.cluster_info()).broker_addr_table.get(queue.broker_name)
+        if data is None or data.master_address is None:
+            raise BrokerUnavailableError(queue.broker_name)
+        try:
+            await Backlog(self._engine).queue_states_at(data.master_address, queue.topic)
+        except BrokerError as error:
+            if error.code in _NO_TOPIC:
+                return True
+            raise
+        return False
+
     def _removed(self, region: Region, first: int, end: int, reason: str) -> None:
+        """Note what is gone. Raises BrokerUnavailableError where only slaves say so: they may be behind."""
+        data = self._engine.brokers().get(region.broker)
+        if data is not None and MASTER_ID not in data.broker_addrs:
+            raise BrokerUnavailableError(region.broker)
         losses = self.note(region)
         losses.removed.append((first, end))
         losses.reason = reason
 
 
-def log_losses(losses: dict[Region, Losses]) -> None:
-    """Say in the log what was not given: once for each region, however much it is."""
+def removed_of(losses: dict[Region, Losses]) -> list[Loss]:
+    """Return what is gone of regions since reading was planned: one range for each region."""
+    found = []
+    for region, lost in losses.items():
+        if lost.removed:
+            first, end = min(lost.removed)[0], max(end for _, end in lost.removed)
+            queue = MessageQueue(region.topic, region.broker, region.queue_id)
+            following = end if end < region.end else None
+            found.append(Loss(queue, first, lost.reason, end, "gone since reading was planned", following))
+    return found
+
+
+def log_damage(losses: dict[Region, Losses]) -> None:
+    """Say in the log which records are damaged: once for each region, however many they are."""
     for region, lost in losses.items():
         place = {"topic": region.topic, "broker": region.broker, "queue_id": region.queue_id}
-        if lost.removed:
-            count = sum(end - first for first, end in lost.removed)
-            first, end = min(lost.removed)[0], max(end for _, end in lost.removed)
-            log.warning(
-                "messages are gone since reading was planned",
-                **place, offsets=count, first=first, end=end, reason=lost.reason,
-            )  # fmt: skip
         if lost.damaged:
             reasons = Counter(damage.reason for damage in lost.damaged)
             log.warning(
@@ -234,8 +268,9 @@ def log_losses(losses: dict[Region, Losses]) -> None:
             )
 
 
-def _queue_offsets(data: bytes, bounds: Bounds) -> Int64s:
-    found = windows(np.frombuffer(data, np.uint8), 8, bounds.starts + _QUEUE_OFFSET_AT).view(">i8")
+def _numbers(data: bytes, bounds: Bounds, at: int) -> Int64s:
+    """Return a field of 8 bytes of each record."""
+    found = windows(np.frombuffer(data, np.uint8), 8, bounds.starts + at).view(">i8")
     return found.astype(np.int64).reshape(-1)
 
 

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 
 def _column(name: str, kind: DataType, *, nullable: bool = False) -> StructField:
@@ -59,11 +59,16 @@ BACKLOG: Final = StructType(
         _column("size", IntegerType(), nullable=True),
         _column("tag_hash", LongType(), nullable=True),
         _column("stored_at", TimestampType(), nullable=True),
+        _column("is_wanted", BooleanType(), nullable=True),
+        _column("wanted_tags", ArrayType(StringType(), containsNull=False), nullable=True),
+        _column("read_at", TimestampType(), nullable=True),
     ]
 )
 """A row for each ConsumeQueue unit that a group has not consumed, whether its filter lets it through or not.
 
-Null where the unit stands for no message, and `stored_at` where its record can't be read.
+Null where the unit stands for no message, and `stored_at` where its record can't be read. `is_wanted` says whether the
+group's filter lets it through, and `wanted_tags` which tags that are; null: all, which is also where the filter is not known.
+`read_at` is when the broker said where its queue ends, by the reader's clock.
 """
 
 MESSAGES: Final = StructType(
@@ -125,4 +130,29 @@ GROUPS: Final = StructType(
 )
 """A row for each group and broker. `clients` are connected now; `ever_seen` is null where nobody can say (no database)."""
 
-BY_KIND: Final = {"offsets": OFFSETS, "backlog": BACKLOG, "messages": MESSAGES, "heads": HEADS, "groups": GROUPS}
+SURVEY: Final = StructType(
+    [
+        *OFFSETS.fields[:7],
+        _column("offsets_error", StringType(), nullable=True),
+        _column("read_at", TimestampType(), nullable=True),
+        _column("clock_skew_ms", LongType(), nullable=True),
+        *[field for field in HEADS.fields[4:-1] if field.name not in ("first_physical_offset", "broker_now")],
+        _column("head_error", StringType(), nullable=True),
+        *GROUPS.fields[2:-1],
+        _column("group_error", StringType(), nullable=True),
+    ]
+)
+"""A row for each row of `offsets`, with what `heads` and `groups` say of it: all of one look.
+
+`read_at` is when the row's broker gave its numbers, by the reader's clock; null where it did not. `clock_skew_ms` is by
+how much the broker's clock is ahead of the reader's, at least; null where the broker did not say its time.
+"""
+
+BY_KIND: Final = {
+    "offsets": OFFSETS,
+    "backlog": BACKLOG,
+    "messages": MESSAGES,
+    "heads": HEADS,
+    "groups": GROUPS,
+    "survey": SURVEY,
+}

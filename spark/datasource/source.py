@@ -18,11 +18,22 @@ from spark.datasource.groups import GroupsReader
 from spark.datasource.heads import HeadsReader
 from spark.datasource.messages import MessagesReader
 from spark.datasource.offsets import OffsetsReader
-from spark.datasource.options import BACKLOG, GROUPS, HEADS, MESSAGES, OFFSETS, OptionError, Options, read_options
+from spark.datasource.options import (
+    BACKLOG,
+    GROUPS,
+    HEADS,
+    MESSAGES,
+    OFFSETS,
+    SURVEY,
+    OptionError,
+    Options,
+    read_options,
+)
 from spark.datasource.pushdown import NarrowedReader, PushedReader
 from spark.datasource.schema import BY_KIND
 from spark.datasource.storedir import StoreDirReader
 from spark.datasource.streamreader import MessageStreamReader
+from spark.datasource.surveyrows import SurveyReader
 
 NAME: Final = "gantry"
 
@@ -30,6 +41,7 @@ _READERS: Final[Mapping[str, Callable[[Options, StructType], NarrowedReader]]] =
     OFFSETS: OffsetsReader,
     HEADS: HeadsReader,
     GROUPS: GroupsReader,
+    SURVEY: SurveyReader,
     BACKLOG: BacklogReader,
     MESSAGES: MessagesReader,
 }

@@ -16,13 +16,15 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from gantry.model.javahash import java_hash
+from gantry.model.message import MessageQueue
 from gantry.model.names import SCHEDULE_TOPIC, is_system_group, is_system_topic
 from gantry.runtime.telemetry import logger
 from gantry.storeformat.scan import StoreReader
 from spark.datasource import backlog, offsets
 from spark.datasource.backlog import region_of, units_batch
 from spark.datasource.batches import ROWS_PER_BATCH, arrow_schema, plan_rows, unpack_rows
-from spark.datasource.messages import EXACT, NARROWING, merged, offset_bounds, row_filter
+from spark.datasource.dataloss import Loss, tell_losses
+from spark.datasource.messages import EXACT, NARROWING, merged, missing_starts, offset_bounds, row_filter
 from spark.datasource.offsets import offsets_row
 from spark.datasource.options import BACKLOG, MESSAGES, OFFSETS, OptionError, Options, Position, Where
 from spark.datasource.partitions import Region, RegionsPartition, RowsPartition, plan_regions
@@ -42,7 +44,7 @@ from spark.datasource.storequeues import (
     read_units,
     topic_queues,
 )
-from spark.datasource.topicqueues import CLOCK_SLACK_MS
+from spark.datasource.topicqueues import CLOCK_SLACK_MS, Ends
 
 log = logger("spark.store")
 
@@ -80,7 +82,7 @@ class StoreDirReader(NarrowedReader):
             self._pushed = _asked_by_options(options)
 
     def partitions(self) -> list[InputPartition]:
-        """Look at the store. Raises StoreFileError, OptionError."""
+        """Look at the store. Raises StoreFileError, OptionError, DataLossError."""
         with open_store(self._path) as reader:
             queues = StoreQueues(reader)
             if self._kind == MESSAGES:
@@ -127,18 +129,24 @@ class StoreDirReader(NarrowedReader):
             if topic not in known:
                 raise OptionError("topics", topic, f"is no topic of the store {self._path}")
         first, end = offset_bounds(self._pushed)
-        regions = []
+        regions: list[Region] = []
+        losses: list[Loss] = []
         for topic, queue_id in queues.places:
             if not self._is_wanted_topic(topic, broker) or not self._pushed.passes("queue_id", queue_id):
                 continue
             if not self._pushed.passes("broker", broker):
                 continue
             queue = queues.queue(topic, queue_id)
+            losses += missing_starts(
+                self._options,
+                {MessageQueue(topic, broker, queue_id): Ends(queue.min_offset, queue.max_offset)},
+            )
             start, stop = self._bounds(reader, queue)
             start = start if first is None else max(start, first)
             stop = stop if end is None else min(stop, end)
             if start < stop:
                 regions.append(Region(topic, broker, queue_id, start, stop))
+        tell_losses(losses, is_failure=self._options.fail_on_data_loss)
         return regions
 
     def _bounds(self, reader: StoreReader, queue: StoreQueue) -> tuple[int, int]:

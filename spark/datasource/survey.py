@@ -1,8 +1,10 @@
 """A look at all brokers at once: which groups consume which queues, how far they are, and who is there.
 
-Bulk requests only: of each broker all committed offsets (43), topics (21) and groups (201), one request a group for
-its instances (203), one a topic for its queues (900000, elsewhere 202). Committed offsets are read before the queues'
-ends, so that no commit of the meantime looks as if it lay beyond the end.
+Bulk requests only, in two steps. *Names first*: of each broker all committed offsets (43), topics (21) and groups (201),
+and one request a group for its instances (203). *Numbers last*, of all brokers at once: the committed offsets again, and
+right behind them one request a topic for its queues (900000, elsewhere 202). So a broker's numbers are of one moment,
+`read_at_ms`, however long the names took. Committed offsets are read before the queues' ends, so that no commit of the
+meantime looks as if it lay beyond the end.
 
 What can't be read becomes an error that is told where its numbers are missing: of a broker, of a topic on it, of a
 group on it. Only where no broker at all answers there is nothing to tell it with, and the whole look fails.
@@ -14,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from gantry.client.answers import read_body
-from gantry.client.backlog import Backlog
+from gantry.client.backlog import Backlog, HeadQuery
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, ClientError, NoAnswerError
 from gantry.model.group import SubscriptionData, SubscriptionGroup
@@ -34,6 +36,8 @@ REQUESTS_MAX: Final = 64
 """Under way to one broker at a time: enough to keep it busy, and far below what it takes from a client."""
 
 NOBODY: Final = ConsumerConnection()
+# Nothing is at or beyond it, so that a broker has nothing to look for, and says what time it is.
+_BEYOND: Final = 2**62
 _NO_INSTANCES = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
 K = TypeVar("K")
@@ -61,6 +65,11 @@ class BrokerView:
     """Group → who is connected, or why that is not known. Groups nobody asked about are missing."""
     states: dict[str, list[QueueState] | str] = field(default_factory=dict)
     """Topic → its queues, or why they are not known."""
+    read_at_ms: int | None = None
+    """When the last of its numbers came, by the reader's clock in wall ms; None: they did not come."""
+    clock_skew_ms: int | None = None
+    """By how much its clock is ahead of the reader's (below 0: behind), at least; 0 where the time that its answer took
+    explains the difference; None: it did not say its time."""
 
     def why_not(self, topic: str) -> str | None:
         """Return why nothing is known of a topic here, or None."""
@@ -169,18 +178,44 @@ def pairs(survey: Survey, options: Options, pushed: Pushed) -> dict[str, set[str
     return found
 
 
-async def ask_queues(engine: ClientEngine, survey: Survey, topics: Iterable[str], pushed: Pushed) -> None:
-    """Fill in `states` of the topics on all brokers that Spark wants to hear of."""
+async def read_numbers(engine: ClientEngine, survey: Survey, topics: Iterable[str], pushed: Pushed) -> None:
+    """Read committed offsets and the ends of topics' queues on all brokers that Spark wants to hear of, all at once.
+
+    Fills in `committed`, `states`, `read_at_ms` and `clock_skew_ms`.
+    """
     backlog = Backlog(engine)
     wanted = sorted(set(topics))
 
     async def ask(view: BrokerView) -> None:
         here = [topic for topic in wanted if topic in view.topics]
         address = view.address
-        if view.error is None and address is not None and pushed.passes("broker", view.name):
-            view.states.update(await _each(view, here, lambda topic: backlog.queue_states_at(address, topic)))
+        if view.error is not None or address is None or not pushed.passes("broker", view.name):
+            return
+        try:
+            view.committed = await backlog.committed_offsets(view.name)
+        except ClientError as error:
+            view.error = f"broker {view.name}: {error}"
+            return
+        view.states.update(await _each(view, here, lambda topic: backlog.queue_states_at(address, topic)))
+        if view.error is None:
+            view.read_at_ms = engine.clock.now_ms()
+            if here:
+                view.clock_skew_ms = await _ask_clock(engine, backlog, view.name, here[0])
 
     await asyncio.gather(*(ask(view) for view in survey.views.values()))
+
+
+def skew_of(broker_ms: int, *, asked_ms: int, answered_ms: int) -> int:
+    """Return by how much a broker's clock is ahead, at least: a slow answer is no skew.
+
+    Args:
+        broker_ms: Its time, of some moment between the other two.
+        asked_ms: When it was asked, by the reader's clock.
+        answered_ms: When its answer came.
+    """
+    if broker_ms > answered_ms:
+        return broker_ms - answered_ms
+    return min(0, broker_ms - asked_ms)
 
 
 async def routed_queues(engine: ClientEngine, survey: Survey, broker: str, topic: str) -> int:
@@ -217,6 +252,16 @@ async def _ask_all(engine: ClientEngine, backlog: Backlog, view: BrokerView) -> 
         view.groups = read_body(SubscriptionGroupWrapper.decode, groups, view.address).subscription_group_table
     except ClientError as error:
         view.error = f"broker {view.name}: {error}"
+
+
+async def _ask_clock(engine: ClientEngine, backlog: Backlog, broker: str, topic: str) -> int | None:
+    """Return a broker's skew, or None: it does not know the request, or is lost meanwhile, which costs no number."""
+    asked_ms = engine.clock.now_ms()
+    try:
+        (head,) = await backlog.heads(broker, [HeadQuery(topic, 0, _BEYOND)])
+    except ClientError:
+        return None
+    return skew_of(head.now_ms, asked_ms=asked_ms, answered_ms=engine.clock.now_ms())
 
 
 async def _ask_instances(engine: ClientEngine, view: BrokerView, groups: Iterable[str]) -> None:

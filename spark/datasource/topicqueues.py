@@ -54,6 +54,24 @@ class TopicQueues:
     """Where nobody answered, and what was said instead."""
     gone: set[Place] = field(default_factory=set)
     """Where a broker itself says that there is no such topic."""
+    stand_ins: set[Place] = field(default_factory=set)
+    """Where a slave answered, as the master is away: it may be behind, and may keep less."""
+    readable: dict[Place, frozenset[int]] = field(default_factory=dict)
+    """The queues that a master says can be read."""
+
+    def lose(self, broker: str, reason: str) -> None:
+        """Take back what a broker said: it does not answer any more."""
+        for queue in [queue for queue in self.ends if queue.broker_name == broker]:
+            del self.ends[queue]
+            self.unknown[queue.topic, broker] = reason
+        for place in [place for place in self.readable if place[1] == broker]:
+            del self.readable[place]
+            self.unknown[place] = reason
+
+
+def place_of(queue: MessageQueue) -> Place:
+    """Return the topic and the broker of a queue."""
+    return queue.topic, queue.broker_name
 
 
 async def look(engine: ClientEngine, options: Options, pushed: Pushed, also: Iterable[Place] = ()) -> TopicQueues:
@@ -88,10 +106,11 @@ async def look(engine: ClientEngine, options: Options, pushed: Pushed, also: Ite
     async def ask_queues(topic: str, broker: str, read_queues: int | None) -> None:
         async with at_once:
             try:
-                address = _address(registered, broker)
+                address, is_master = _address(registered, broker)
                 states = await Backlog(engine).queue_states_at(address, topic)
             except BrokerError as error:
-                if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                # A slave that has just been started knows no topics yet.
+                if error.code == ResponseCode.TOPIC_NOT_EXIST and is_master:
                     found.gone.add((topic, broker))
                 else:
                     found.unknown[topic, broker] = str(error)
@@ -99,6 +118,10 @@ async def look(engine: ClientEngine, options: Options, pushed: Pushed, also: Ite
             except (ClientError, MessagesError) as error:
                 found.unknown[topic, broker] = str(error)
                 return
+        if is_master:
+            found.readable[topic, broker] = frozenset(state.queue_id for state in states if state.readable)
+        else:
+            found.stand_ins.add((topic, broker))
         for state in states:
             is_read = state.readable and (read_queues is None or state.queue_id < read_queues)
             if is_read and pushed.passes("queue_id", state.queue_id):
@@ -149,9 +172,11 @@ async def _topics(
     ]
 
 
-def _address(registered: Mapping[str, BrokerData], broker: str) -> str:
-    """Return the master's address, or while it is away a slave's."""
+def _address(registered: Mapping[str, BrokerData], broker: str) -> tuple[str, bool]:
+    """Return the master's address, or while it is away a slave's; and whether it is the master's."""
     data = registered.get(broker)
     if data is None or not data.broker_addrs:
         raise MessagesError(f"broker {broker}: is not registered with any name server just now")
-    return data.master_address or data.broker_addrs[min(data.broker_addrs)]
+    if data.master_address is not None:
+        return data.master_address, True
+    return data.broker_addrs[min(data.broker_addrs)], False

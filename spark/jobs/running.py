@@ -21,18 +21,19 @@ from gantry.runtime.environment import give_way, process_environment
 from gantry.runtime.errors import StartupError
 from gantry.runtime.telemetry import configure_logging
 from spark.datasource.options import MESSAGES
-from spark.jobs.arguments import Arguments, make_parser, read_arguments
+from spark.jobs.arguments import Arguments, Window, make_parser, read_arguments
 from spark.jobs.failures import FAILED, failure_of
 from spark.jobs.ledger import DoneAlreadyError, Ledger, NoLedger, RunLedger, utc_of
 from spark.laghistory import read_history
 from spark.lagsamples import SCHEMA, read_samples, samples_frame
+from spark.master import is_local_master
 from spark.page import render
 from spark.parquet import write_parquet
 from spark.postgres import connect
 from spark.reportfiles import page_file, parquet_folder, remove_run, write_page
 from spark.results import TABLES, Row
-from spark.runs import Run
-from spark.session import SessionSettings, is_local_master, open_session
+from spark.runs import Run, Runs
+from spark.session import SessionSettings, open_session
 
 REPORT_NICENESS: Final = 10
 """Spark takes every core there is; those who send on the same machine are in more of a hurry."""
@@ -64,6 +65,13 @@ class Work:
             reader = reader.option("groups", ",".join(self.arguments.groups))
         return reader.options(**options).load()
 
+    def before(self) -> datetime | None:
+        """Return when the job's last run before this one began that succeeded; None where nobody knows of one."""
+        if self.arguments.database is None:
+            return None
+        with connect(self.arguments.database, application="gantry-samples") as connection:
+            return Runs(connection).last_began(self.run.job)
+
     def samples(self, since: datetime, until: datetime, *, with_topics: bool = False) -> DataFrame:
         """Return the samples of a stretch of time; none where there is no database. See read_samples."""
         if self.arguments.database is None:
@@ -93,8 +101,17 @@ class Done:
     files: Mapping[str, str]
 
 
-def main(job: Job, given: Sequence[str] | None = None, *, clock: Clock | None = None) -> int:
-    """Run a job's command line; return the exit code."""
+def main(
+    job: Job, given: Sequence[str] | None = None, *, clock: Clock | None = None, keeps_session: bool = False
+) -> int:
+    """Run a job's command line; return the exit code.
+
+    Args:
+        job: Which one.
+        given: The arguments; None: those of this process.
+        clock: The machine's by default.
+        keeps_session: Leave the Spark session open for the next run of this process.
+    """
     configure_logging(service=job.name)
     clock = clock or SystemClock()
     try:
@@ -106,7 +123,7 @@ def main(job: Job, given: Sequence[str] | None = None, *, clock: Clock | None = 
     except Exception as error:  # noqa: BLE001 # boundary: a job ends with one line whatever happens.
         return _say(job, error)
     try:
-        done = run_job(job, arguments, ledger, clock)
+        done = run_job(job, arguments, ledger, clock, keeps_session=keeps_session)
     except KeyboardInterrupt:
         ledger.fail("interrupted")
         return 130
@@ -120,22 +137,26 @@ def main(job: Job, given: Sequence[str] | None = None, *, clock: Clock | None = 
     return 0
 
 
-def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock) -> Done:
+def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, keeps_session: bool) -> Done:
     """Compute, write the files, and make it all the latest report in one step.
 
     Raises whatever goes wrong; then there is nothing of it but lines in a log.
     """
     run = ledger.run
-    ledger.step(5, "starting Spark")
-    if is_local_master(arguments.master):
-        give_way(REPORT_NICENESS)
+    if SparkSession.getActiveSession() is None:
+        ledger.step(5, "starting Spark")
+        if is_local_master(arguments.master):
+            give_way(REPORT_NICENESS)
     spark = open_session(f"gantry {job.name}", master=arguments.master, settings=SessionSettings(is_brief=True))
     try:
         now = _now(clock)
         ledger.step(20, "reading")
         table = job.compute(Work(spark, arguments, run, now, ledger.step)).toArrow()
     finally:
-        spark.stop()
+        if not keeps_session:
+            spark.stop()
+    if keeps_session:
+        spark.catalog.clearCache()
     ledger.step(80, "writing results")
     rows = to_rows(job.name, table)
     history = _history(job, arguments, rows, now)
@@ -186,9 +207,16 @@ def run_view(run: Run, ended: datetime) -> dict[str, Any]:
     }
 
 
+def refuse_future(window: Window | None, now: datetime) -> None:
+    """Raise StartupError for a window that ends in the future: it is done once, and the rest would be missing for good."""
+    if window is not None and window.end > now:
+        raise StartupError(f"--to: {utc_of(window.end)} lies in the future: it is {utc_of(now)}")
+
+
 def _begin(job: Job, arguments: Arguments, now: datetime) -> Ledger:
     if job.needs_database and arguments.database is None:
         raise StartupError(f"{job.name} is made from samples in Postgres: say where with --database URL or --data DIR")
+    refuse_future(arguments.window, now)
     # A report on some groups would be taken for the cluster's, if it were the latest one.
     if arguments.database is None or arguments.groups:
         return NoLedger(job.name, arguments, now)
@@ -204,8 +232,10 @@ def _history(job: Job, arguments: Arguments, rows: Sequence[Row], now: datetime)
         reverse=True,
     )
     pairs = [(row["group"], row["topic"]) for row in behind[:HISTORY_PAIRS_MAX]]
+    # Up to what the report itself has read, which is the last point of a line.
+    until = max((row["as_of"] for row in rows), default=now)
     with connect(arguments.database, application="gantry-history") as connection:
-        return list(read_history(connection, since=now - HISTORY, until=now, pairs=pairs))
+        return list(read_history(connection, since=until - HISTORY, until=until, pairs=pairs))
 
 
 def _say(job: Job, error: Exception) -> int:

@@ -12,7 +12,9 @@ from pyspark.sql import functions as fn
 
 from spark.jobs.arguments import Window
 from spark.jobs.running import Job, Work, main
-from spark.transforms.throughput_rollup import GAP_MAX_S, throughput_rollup
+from spark.lagsamples import WRITTEN_EVERY
+from spark.transforms.rates import GAP_MAX_S
+from spark.transforms.throughput_rollup import throughput_rollup
 
 WINDOW_DEFAULT = timedelta(hours=1)
 
@@ -20,7 +22,9 @@ WINDOW_DEFAULT = timedelta(hours=1)
 def compute(work: Work) -> DataFrame:
     """Return a row for each bucket and topic, and one for each of its groups."""
     window = window_of(work)
-    hour, day = hour_of(window.start), day_of(window.start)
+    # What came behind the last sample before the window is known only now, and lies in the bucket before it.
+    start = window.start - WRITTEN_EVERY
+    hour, day = hour_of(start), day_of(start)
     minutes_and_hours = _rollup(work, hour, window.end).where(fn.col("unit") != "day")
     # By itself: a day of a large cluster has more samples than fit, and needs fewer of them.
     return minutes_and_hours.unionByName(_rollup(work, day, window.end).where(fn.col("unit") == "day"))

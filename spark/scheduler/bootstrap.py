@@ -3,26 +3,29 @@
 import os
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.errors import StartupError
 from gantry.runtime.lifecycle import Lifecycle
 from spark.access import read_access_file
-from spark.runs import Run
-from spark.scheduler.children import Children, Command
+from spark.scheduler.children import Children
 from spark.scheduler.duty import Duty
 from spark.scheduler.service import Scheduler
 from spark.scheduler.settings import JOBS, SchedulerSettings
 from spark.scheduler.turns import Turns
 
+# -P: a folder called `spark` where the scheduler was started must not be taken for ours.
+WORKER: Final = (sys.executable, "-P", "-m", "spark.jobs.worker")
 
-async def run(settings: SchedulerSettings, lifecycle: Lifecycle, *, command: Command | None = None) -> None:
+
+async def run(settings: SchedulerSettings, lifecycle: Lifecycle, *, command: Sequence[str] = WORKER) -> None:
     """Run a scheduler until it is told to stop.
 
     Args:
         settings: Where everything is.
         lifecycle: The process's.
-        command: What runs a job; by default `python -m spark.jobs.NAME`.
+        command: Starts a worker.
 
     Raises:
         StartupError: A setting is missing, or there are no credentials in the file that is said to hold them.
@@ -35,22 +38,8 @@ async def run(settings: SchedulerSettings, lifecycle: Lifecycle, *, command: Com
     duty = Duty(settings.database_url)
     # Where `ps` does not show it.
     environment = {**os.environ, "GANTRY_DATABASE_URL": settings.database_url}
-    children = Children(settings, command=command or (lambda run: job_command(settings, run)), environment=environment)
+    children = Children(settings, command=command, environment=environment)
     scheduler = Scheduler(settings, lifecycle, duty=duty, turns=Turns(settings, duty, SystemClock()), children=children)
     # Before the first turn: Postgres may be away, and that is no reason for anybody to wait.
     lifecycle.ready({"jobs": {job: settings.cron_of(job) for job in JOBS}})
     await scheduler.run()
-
-
-def job_command(settings: SchedulerSettings, run: Run) -> Sequence[str]:
-    """Return the command line of a run's process."""
-    return (
-        # -P: a folder called `spark` where the scheduler was started must not be taken for ours.
-        *(sys.executable, "-P", "-m", f"spark.jobs.{run.job}"),
-        *("--run", str(run.id)),
-        *("--attempt", str(run.attempt)),
-        *("--namesrv", ";".join(settings.namesrv)),
-        *("--master", settings.master),
-        *("--output", settings.output),
-        *(() if settings.access_file is None else ("--access-file", settings.access_file)),
-    )

@@ -1,121 +1,165 @@
-"""Jobs as child processes: started, watched, ended with everything they have started.
+"""The runs that a scheduler has claimed, each done by a worker: started, watched, and ended when it takes too long.
 
-A child is a session of its own and gets SIGKILL from the kernel when the scheduler dies; the JVM below it ends when
-its standard input does. What it says goes to `OUTPUT/JOB/RUN.log`.
+A worker that has done a run without an error is kept for the next one for `worker_idle_ms`, since its Spark session is
+what takes the longest to start. Each other ending of a run ends its worker, too.
 """
 
 import asyncio
-import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
-from gantry.cli.processes import die_with_parent, family, is_alive, kill_all, signal_all, signal_group
 from gantry.cli.supervisor import how_it_ended
 from gantry.runtime.telemetry import logger
+from spark.master import is_local_master
 from spark.reportfiles import log_file
 from spark.runs import Run
 from spark.scheduler.decide import Ended, Ending, ending_of
 from spark.scheduler.settings import SchedulerSettings
+from spark.scheduler.workers import Worker, start_worker
 
 log = logger("scheduler")
 
-TERM_TIMEOUT_S = 3.0
-"""From SIGTERM to SIGKILL."""
-POLL_S = 0.05
-LOG_TAIL_BYTES = 8_192
-
-Command = Callable[[Run], Sequence[str]]
+IDLE_MAX: Final = 1
+"""Workers that are kept while they have nothing to do: each is a JVM of some hundred MiB."""
+RUNS_MAX: Final = 100
+"""Of one worker, so that nothing grows for ever."""
+LOG_TAIL_BYTES: Final = 8_192
 
 
 class Children:
-    """The processes of the runs that this scheduler has claimed.
+    """The workers of this scheduler.
 
     Concurrency: used from the event loop's thread, which must be the process's main thread (gantry.cli.processes).
     """
 
-    def __init__(self, settings: SchedulerSettings, *, command: Command, environment: Mapping[str, str]) -> None:
+    def __init__(self, settings: SchedulerSettings, *, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Make it.
+
+        Args:
+            settings: Of the scheduler.
+            command: Starts a worker; see start_worker.
+            environment: Of workers.
+        """
         self._settings = settings
         self._command = command
         self._environment = environment
+        # On a cluster a session holds executors, which others could use.
+        self._idle_s = settings.worker_idle_ms / 1_000 if is_local_master(settings.master) else 0.0
+        self._idle: dict[Worker, asyncio.TimerHandle] = {}
+        self._ending: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Let what runs go on for stop_timeout_ms more, then end it."""
+        """Let what runs go on for stop_timeout_ms more, then end it; end what is idle now."""
         self._stopping.set()
+        for worker in list(self._idle):
+            self._drop(worker)
+
+    async def close(self) -> None:
+        """Wait until all workers have ended."""
+        while self._ending:
+            await asyncio.wait(self._ending)
 
     async def run(self, run: Run) -> Ended:
-        """Run a job's process to its end, whichever it is; never raises."""
+        """Have a run done; return how it ended, whichever way; never raises."""
         path = log_file(self._settings.output, run.job, run.id)
         try:
-            process = await self._spawn(run, path)
+            worker = self._take() or await start_worker(self._command, self._environment)
         except OSError as error:
             return Ended(run, Ending.FAILED, f"can't be started: {error.filename or path}: {error.strerror or error}")
-        log.info("started", job=run.job, run=str(run.id), attempt=run.attempt, pid=process.pid, log=str(path))
+        log.info("started", job=run.job, run=str(run.id), attempt=run.attempt, pid=worker.pid, log=str(path))
+        ended: Ended | None = None
         try:
-            ending = await self._wait(process, self._settings.timeout_ms_of(run.job) / 1_000)
+            ended = await self._watch(worker, run, path)
         finally:
-            # With whatever it has left behind, also where this task is cancelled.
-            if process.returncode is None:
-                kill_all(family(process.pid))
-        ended = self._judge(run, process, ending, path)
-        log.info("ended", job=run.job, run=str(run.id), ending=ended.ending.value, code=process.returncode)
+            if ended is None:
+                # This task is cancelled: nothing that the worker has started may go on.
+                worker.kill()
+        if ended.ending is Ending.DONE:
+            self._keep(worker)
+        else:
+            await worker.end()
+        log.info("ended", job=run.job, run=str(run.id), ending=ended.ending.value)
         return ended
 
-    def _judge(self, run: Run, process: asyncio.subprocess.Process, ending: Ending | None, path: Path) -> Ended:
-        if ending is Ending.TIMED_OUT:
-            return Ended(run, ending, f"not done after {self._settings.timeout_ms_of(run.job) / 1_000:g} s, and killed")
-        if ending is Ending.STOPPED:
-            return Ended(run, ending, "the scheduler was stopped")
-        assert process.returncode is not None
-        return Ended(run, ending_of(process.returncode), last_said(path) or how_it_ended(process.returncode))
-
-    async def _spawn(self, run: Run, path: Path) -> asyncio.subprocess.Process:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as said:
-            return await asyncio.create_subprocess_exec(
-                *self._command(run),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                env=self._environment,
-                start_new_session=True,
-                preexec_fn=die_with_parent(signal.SIGKILL),
-            )
-
-    async def _wait(self, process: asyncio.subprocess.Process, timeout_s: float) -> Ending | None:
-        """Wait for a process's end, or end it; return why, None where it ended by itself."""
-        ended = asyncio.ensure_future(process.wait())
+    async def _watch(self, worker: Worker, run: Run, path: Path) -> Ended:
+        """Wait until a worker has done its run, or end it."""
+        timeout_s = self._settings.timeout_ms_of(run.job) / 1_000
+        doing = asyncio.ensure_future(worker.do(run.job, job_arguments(self._settings, run), path))
         stopped = asyncio.ensure_future(self._stopping.wait())
         try:
-            await asyncio.wait({ended, stopped}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({doing, stopped}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
             ending = Ending.STOPPED if stopped.done() else Ending.TIMED_OUT
             if ending is Ending.STOPPED:
-                await asyncio.wait({ended}, timeout=self._settings.stop_timeout_ms / 1_000)
-            if ended.done():
-                # The JVM goes by itself; should it not, it is not to stay for ever.
-                signal_group(process.pid, signal.SIGTERM)
-                return None
-            await end(process)
-            return ending
+                await asyncio.wait({doing}, timeout=self._settings.stop_timeout_ms / 1_000)
+            if doing.done():
+                return await _judge(worker, run, path, doing)
+            reason = (
+                "the scheduler was stopped"
+                if ending is Ending.STOPPED
+                else f"not done after {timeout_s:g} s, and killed"
+            )
+            return Ended(run, ending, reason)
         finally:
-            ended.cancel()
+            doing.cancel()
             stopped.cancel()
 
+    def _take(self) -> Worker | None:
+        """Return a worker that is idle."""
+        while self._idle:
+            worker, timer = self._idle.popitem()
+            timer.cancel()
+            if worker.is_ready:
+                return worker
+            self._end(worker)
+        return None
 
-async def end(process: asyncio.subprocess.Process) -> None:
-    """End a process and everything it has started: SIGTERM, and SIGKILL for what is left after TERM_TIMEOUT_S."""
-    # Who belongs to it can be seen only while it lives.
-    members = family(process.pid)
-    signal_group(process.pid, signal.SIGTERM)
-    signal_all(members, signal.SIGTERM)
-    for _ in range(int(TERM_TIMEOUT_S / POLL_S)):
-        if not any(map(is_alive, members)):
-            break
-        await asyncio.sleep(POLL_S)
-    signal_group(process.pid, signal.SIGKILL)
-    kill_all(member for member in members if is_alive(member))
-    await process.wait()
+    def _keep(self, worker: Worker) -> None:
+        may_stay = worker.is_ready and worker.runs < RUNS_MAX and len(self._idle) < IDLE_MAX
+        if not may_stay or not self._idle_s or self._stopping.is_set():
+            self._end(worker)
+            return
+        self._idle[worker] = asyncio.get_running_loop().call_later(self._idle_s, self._drop, worker)
+
+    def _drop(self, worker: Worker) -> None:
+        """End a worker that is idle."""
+        self._idle.pop(worker).cancel()
+        log.info("ended a worker that was idle", pid=worker.pid)
+        self._end(worker)
+
+    def _end(self, worker: Worker) -> None:
+        task = asyncio.ensure_future(worker.end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+
+async def _judge(worker: Worker, run: Run, path: Path, doing: "asyncio.Future[int | None]") -> Ended:
+    """Say how a run ended that its worker has done, or left."""
+    try:
+        code = doing.result()
+    except OSError as error:
+        return Ended(run, Ending.FAILED, f"its log can't be written: {error.filename}: {error.strerror or error}")
+    if code is None:
+        code = await worker.wait()
+        # One that ends between two runs with the code 0 has not done this one.
+        said = last_said(path)
+        reason = f"its process {how_it_ended(code)}" + (f"; the last that it said: {said}" if said else "")
+        return Ended(run, ending_of(code or 1), reason)
+    return Ended(run, ending_of(code), last_said(path))
+
+
+def job_arguments(settings: SchedulerSettings, run: Run) -> Sequence[str]:
+    """Return the command line of a run."""
+    return (
+        *("--run", str(run.id)),
+        *("--attempt", str(run.attempt)),
+        *("--namesrv", ";".join(settings.namesrv)),
+        *("--master", settings.master),
+        *("--output", settings.output),
+        *(() if settings.access_file is None else ("--access-file", settings.access_file)),
+    )
 
 
 def last_said(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The scheduler's loop: a turn in Postgres, a process for each run it claimed, and again.
+"""The scheduler's loop: a turn in Postgres, a worker for each run it claimed, and again.
 
 What can go wrong with a job, with Java or with Postgres goes wrong in a process or a turn, and the loop goes on.
 """
@@ -69,6 +69,7 @@ class Scheduler:
                 await asyncio.wait(self._tending)
             if self._ended:
                 await self._turn(LAST_TURN_TIMEOUT_S)
+            await self._children.close()
             self._duty.drop()
 
     async def _turn_until_stopped(self) -> None:

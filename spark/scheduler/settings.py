@@ -18,7 +18,7 @@ class SchedulerSettings:
     output: str = ".gantry/reports"
     """Pages, Parquet files and the logs of runs."""
     master: str = "local[*]"
-    """Spark's: `local[*]` runs inside the job's own process, `spark://HOST:7077` on a cluster."""
+    """Spark's: `local[*]` runs inside the worker's own process, `spark://HOST:7077` on a cluster."""
     access_file: str | None = None
     """Holds the credentials for brokers that ask for them, `ACCESS_KEY:SECRET_KEY[:SECURITY_TOKEN]`. Each job reads it
     anew, so that they can be changed."""
@@ -40,6 +40,9 @@ class SchedulerSettings:
     retry_pause_ms_max: int = 600_000
     runs_max: int = 2
     """Jobs at once, one of a kind at most; each is a JVM of a gigabyte or more."""
+    worker_idle_ms: int = 300_000
+    """How long a process with a Spark session waits for its next run; 0: each run has its own. A session on a cluster never
+    waits: it would keep executors from others."""
     poll_interval_ms: int = 500
     """How often runs that were asked for are looked for."""
     stale_after_ms: int = 60_000
@@ -61,8 +64,9 @@ class SchedulerSettings:
         for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
-        if self.stop_timeout_ms < 0:
-            raise ValueError(f"stop_timeout_ms: {self.stop_timeout_ms} is below 0")
+        for name in ("stop_timeout_ms", "worker_idle_ms"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name}: {getattr(self, name)} is below 0")
         # Heart-beats come every 5 s, and one may wait for a slow server.
         if self.stale_after_ms < _STALE_MS_MIN:
             raise ValueError(f"stale_after_ms: {self.stale_after_ms} is below {_STALE_MS_MIN}")

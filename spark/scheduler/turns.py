@@ -23,8 +23,11 @@ log = logger("scheduler")
 
 # Jobs whose runs belong to a stretch of time; the others say how things are when they run.
 WINDOWED = frozenset({"throughput_rollup"})
-WINDOW_MAX = timedelta(days=7)
-"""How far back a window may begin after a long absence; samples would allow 90 days, but not in one go."""
+WINDOW_MAX = timedelta(days=90)
+"""How far back a window may begin after a long absence: as long as samples are kept."""
+PIECE_MAX = timedelta(hours=6)
+"""How long a window is at most. What is missing beyond is done in runs of that length, one behind the other: a run reads
+the samples of its window into memory, and leaves some of them out where there are too many."""
 PRUNE_EVERY_MS = 3_600_000
 COMMAND_LINE = "command line"
 """`requested_by` of runs that a person started by hand: nobody tries them again."""
@@ -57,6 +60,10 @@ class Turns:
             if text is not None:
                 self._crons[job], self._texts[job] = parse_cron(text, settings.timezone), text
         self._next_at: dict[str, datetime | None] = {}
+        self._behind: dict[str, datetime] = {}
+        """Job → up to when its windows are to be made up, piece by piece."""
+        self._reached: dict[str, datetime] = {}
+        """Job → where the piece ends that was queued last."""
         self._led_since_ms: int | None = None
         self._pruned_at_ms: int | None = None
 
@@ -94,6 +101,7 @@ class Turns:
         if not may_claim:
             return result
         self._fire(runs)
+        self._catch_up(runs)
         self._recover(runs, own)
         result.pruned = self._prune(runs)
         result.claimed = self._claim(runs, own)
@@ -112,6 +120,11 @@ class Turns:
                 self._next_at[job] = known.next_run_at
             else:
                 self._next_at[job] = next_after(cron, now)
+            self._reached.pop(job, None)
+            done = runs.covered_until(job) if job in WINDOWED else None
+            due = None if done is None else last_before(cron, now)
+            if done is not None and due is not None and done < due:
+                self._behind[job] = due
         self._write_schedules(runs)
         self._led_since_ms = self._clock.monotonic_ms()
         log.info("this is the scheduler now", schedules={job: str(at) for job, at in self._next_at.items()})
@@ -131,17 +144,39 @@ class Turns:
     def _queue(self, runs: Runs, job: str, cron: Cron, fire_at: datetime) -> None:
         if runs.is_waiting(job):
             log.info("not queued: its last run has not ended", job=job, due_at=str(fire_at))
+            # What it leaves is made up behind it.
+            if job in WINDOWED:
+                self._behind[job] = fire_at
             return
-        start = self._window_start(runs, job, cron, fire_at) if job in WINDOWED else None
-        run, is_new = runs.request(job, window_start=start, window_end=fire_at, trigger="schedule")
-        if is_new:
+        start, end = self._piece(runs, job, cron, fire_at) if job in WINDOWED else (None, fire_at)
+        run, is_new = runs.request(job, window_start=start, window_end=end, trigger="schedule")
+        # A piece that failed for good is asked for under the same name.
+        if is_new or (job in WINDOWED and runs.ask_again(run.id)):
             log.info("queued", job=job, run=str(run.id), due_at=str(fire_at))
+        self._behind.pop(job, None)
+        self._reached[job] = end
+        if end < fire_at:
+            self._behind[job] = fire_at
 
-    def _window_start(self, runs: Runs, job: str, cron: Cron, fire_at: datetime) -> datetime:
+    def _piece(self, runs: Runs, job: str, cron: Cron, fire_at: datetime) -> tuple[datetime, datetime]:
         # From where the last success ended, so that a window that failed is in the next one.
         done = runs.covered_until(job)
         start = done if done is not None and done < fire_at else last_before(cron, fire_at)
-        return max(start or fire_at - timedelta(days=1), fire_at - WINDOW_MAX)
+        start = max(start or fire_at - timedelta(days=1), fire_at - WINDOW_MAX)
+        return start, min(fire_at, start + PIECE_MAX)
+
+    def _catch_up(self, runs: Runs) -> None:
+        """Queue the next piece of what a job is behind with, once the one before has succeeded."""
+        for job, until in list(self._behind.items()):
+            if runs.is_waiting(job):
+                continue
+            done = runs.covered_until(job)
+            reached = self._reached.get(job)
+            if done is None or done >= until or (reached is not None and done < reached):
+                # It is over, or a piece has failed: the next time of the schedule tries it again.
+                del self._behind[job]
+                continue
+            self._queue(runs, job, self._crons[job], until)
 
     def _recover(self, runs: Runs, own: Mapping[UUID, Run]) -> None:
         # While Postgres was away nobody could say that it lives: first listen for as long as that takes.

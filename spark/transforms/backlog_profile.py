@@ -1,6 +1,6 @@
 """What a backlog is made of: how old, of which tags and keys, how large, in which queues.
 
-Every message that a group has not consumed is counted once in each of the sections `age`, `tag`, `size` and `queue`, and
+Every message that a group has not consumed, and that its filter lets through, is counted once in each of the sections `age`, `tag`, `size` and `queue`, and
 once in `key` for each of its keys. So each section but `key` adds up to the backlog. What can't be known is counted, too,
 in the bucket UNKNOWN: the age of a message that can't be read, tag and size of one that was gone before it was read.
 """
@@ -44,22 +44,24 @@ def backlog_extent(backlog: DataFrame, *, as_of: datetime) -> DataFrame:
     """Count what groups have not consumed, and say where it lies: the part of a profile that needs no message.
 
     Args:
-        backlog: Kind `backlog`; units that stand for no message are left out.
-        as_of: The moment ages are counted to, with a zone.
+        backlog: Kind `backlog`; units that stand for no message, or for one that the group does not want, are left out.
+        as_of: The moment ages are counted to where the broker's (`read_at`) is not known; with a zone.
 
     Returns:
         group, topic, broker, queue_id, age (int?: which of AGE_BOUNDS_S; null: not known), units, first_offset,
-        last_offset (long), first_stored_at (timestamp?). As small as the backlog is large: persist it, it is read twice.
+        last_offset (long), first_stored_at, read_at (timestamp?), wanted_tags. As small as the backlog is large: persist it, it is read twice.
 
     Raises:
         ValueError: `as_of` has no zone.
     """
-    units = backlog.where(fn.col("size").isNotNull())
+    units = backlog.where(fn.col("size").isNotNull() & fn.col("is_wanted"))
     return units.groupBy("group", *_QUEUE, _age_index(as_of).alias("age")).agg(
         fn.count(fn.lit(1)).alias("units"),
         fn.min("queue_offset").alias("first_offset"),
         fn.max("queue_offset").alias("last_offset"),
         fn.min("stored_at").alias("first_stored_at"),
+        fn.max("read_at").alias("read_at"),
+        fn.first("wanted_tags").alias("wanted_tags"),
     )
 
 
@@ -70,14 +72,14 @@ def backlog_profile(extent: DataFrame, messages: DataFrame | None = None, *, as_
         extent: Of the backlog, of the same moment.
         messages: Kind `messages`, of at least the backlog's region; more is ignored. None: only ages and queues are
             profiled.
-        as_of: The moment ages are counted to, with a zone.
+        as_of: As of the extent.
 
     Returns:
         group, topic, section, bucket, lower_bound, upper_bound (doubles; seconds for `age`, bytes for `size`, else
         null; upper_bound is left out, and null for the last age), messages (long), bytes (long: of the bodies as their
         producers gave them; null in a bucket of which no body was read).
 
-        Buckets: `age` AGE_BOUNDS_S (a message that was stored after as_of is under 1 min old); `tag` the tag or NO_TAG;
+        Buckets: `age` AGE_BOUNDS_S (a message that was stored after that moment is under 1 min old); `tag` the tag or NO_TAG;
         `key` the KEYS_MAX most frequent keys (by name where they are equally frequent); `size` powers of two, "0" for
         an empty body, else "1024-2047"; `queue` broker/queue id. Buckets without messages are absent.
 
@@ -113,10 +115,15 @@ def backlog_profile(extent: DataFrame, messages: DataFrame | None = None, *, as_
 
 
 def _of_groups(extent: DataFrame, messages: DataFrame, as_of: datetime) -> DataFrame:
-    """Return each message once for each group that has not consumed it."""
+    """Return each message once for each group that has not consumed it and wants it."""
     regions = (
         extent.groupBy("group", *_QUEUE)
-        .agg(fn.min("first_offset").alias("first"), fn.max("last_offset").alias("last"))
+        .agg(
+            fn.min("first_offset").alias("first"),
+            fn.max("last_offset").alias("last"),
+            fn.max("read_at").alias("read_at"),
+            fn.first("wanted_tags").alias("wanted_tags"),
+        )
         .withColumnsRenamed({name: f"of_{name}" for name in _QUEUE})
     )
     read = messages.select(
@@ -124,11 +131,15 @@ def _of_groups(extent: DataFrame, messages: DataFrame, as_of: datetime) -> DataF
         "queue_offset",
         "tag",
         "keys",
-        _age_index(as_of).alias("age"),
+        "stored_at",
         fn.length("body").cast("long").alias("body_size"),
     )
     is_in = [fn.col(name) == fn.col(f"of_{name}") for name in _QUEUE]
-    return read.join(fn.broadcast(regions), [*is_in, fn.col("queue_offset").between(fn.col("first"), fn.col("last"))])
+    is_in.append(fn.col("queue_offset").between(fn.col("first"), fn.col("last")))
+    wanted = fn.col("wanted_tags").isNull() | fn.coalesce(
+        fn.array_contains("wanted_tags", fn.col("tag")), fn.lit(False)
+    )
+    return read.join(fn.broadcast(regions), is_in).where(wanted).withColumn("age", _age_index(as_of))
 
 
 def _cells(messages: DataFrame) -> DataFrame:
@@ -197,7 +208,7 @@ def _age_index(as_of: datetime) -> Column:
     """Return which of AGE_BOUNDS_S a message is in; null where its age is not known."""
     if as_of.tzinfo is None:
         raise ValueError(f"as_of: {as_of} has no zone")
-    age_s = (fn.lit(round(as_of.timestamp() * 1_000_000)) - fn.unix_micros("stored_at")) / 1_000_000
+    age_s = (fn.unix_micros(fn.coalesce("read_at", fn.lit(as_of))) - fn.unix_micros("stored_at")) / 1_000_000
     chosen = fn.when(fn.col("stored_at").isNull(), fn.lit(None))
     for index, (_, _, upper) in enumerate(AGE_BOUNDS_S):
         chosen = chosen.otherwise(fn.lit(index)) if upper is None else chosen.when(age_s < upper, fn.lit(index))

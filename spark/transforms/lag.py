@@ -52,27 +52,27 @@ LAG_REPORT_COLUMNS: Final = (
 
 
 def lag_report(
-    offsets: DataFrame,
-    heads: DataFrame,
-    groups: DataFrame,
+    survey: DataFrame,
     samples: DataFrame,
     *,
     as_of: datetime,
+    since: datetime | None = None,
     settings: LagSettings | None = None,
 ) -> DataFrame:
-    """Return a row for each (group, topic, queue) of `offsets` and one for each (group, topic).
+    """Return a row for each (group, topic, queue) of `survey` and one for each (group, topic).
 
     Args:
-        offsets: Kind `offsets` of the data source. Read twice (numbers, and as the last reading for rates): persist it.
-        heads: Kind `heads`.
-        groups: Kind `groups`.
-        samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?; what lies outside
-            of the window, or is no group's, is left out.
-        as_of: The moment of the report, with a zone.
+        survey: Kind `survey` of the data source. Read twice (numbers, and as the last reading for rates): persist it.
+        samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?,
+            looked_at?; what is no group's, or too old to matter, is left out.
+        as_of: When the report was begun, with a zone. The moment of a row is `read_at` of its broker, and this only
+            where the broker gave no numbers.
+        since: From when on it matters what happened to offsets, with a zone: the report before. `events_s` back at
+            least.
         settings: Thresholds; defaults where None.
 
     Returns:
-        LAG_REPORT_COLUMNS. `broker` and `queue_id` are null at level "topic"; times are timestamps, lengths of time
+        LAG_REPORT_COLUMNS. `as_of` of a topic is the last of its brokers', but for those that are late. `broker` and `queue_id` are null at level "topic"; times are timestamps, lengths of time
         seconds, rates messages a second (doubles); `lag_messages` is long, `clients` int, `top_tags` an
         array<struct<tag, messages>>, `evidence` a JSON object. What is not known is null.
 
@@ -83,8 +83,8 @@ def lag_report(
     settings.check()
     if as_of.tzinfo is None:
         raise ValueError(f"as_of: {as_of} has no zone")
-    rates = queue_rates(samples, offsets, as_of=as_of, settings=settings)
-    queues = queue_lag(offsets, heads, groups, rates, as_of=as_of, settings=settings)
+    rates = queue_rates(samples, survey, as_of=as_of, since=since, settings=settings)
+    queues = queue_lag(survey, rates, as_of=as_of, settings=settings)
     judged = (
         _drain(_levels(queues, settings))
         .withColumn("flags", flags(settings))
@@ -97,7 +97,7 @@ def lag_report(
         "topic",
         "broker",
         "queue_id",
-        fn.lit(as_of).alias("as_of"),
+        "as_of",
         "lag_messages",
         "lag_seconds",
         "oldest_unconsumed_at",
@@ -121,13 +121,19 @@ def _levels(queues: DataFrame, settings: LagSettings) -> DataFrame:
     """Sum each queue's row for itself and for its topic. What needs all rows to be known is null where one is not."""
     is_queue = fn.col("level") == QUEUE_LEVEL
     both = (
-        queues.withColumn("place", fn.struct("broker", "queue_id"))
-        .withColumn("level", fn.explode(fn.array(fn.lit(QUEUE_LEVEL), fn.lit(TOPIC_LEVEL))))
+        _without_late(
+            queues.withColumn("place", fn.struct("broker", "queue_id")).withColumn(
+                "level", fn.explode(fn.array(fn.lit(QUEUE_LEVEL), fn.lit(TOPIC_LEVEL)))
+            )
+        )
         .withColumn("broker", fn.when(is_queue, fn.col("broker")))
         .withColumn("queue_id", fn.when(is_queue, fn.col("queue_id")))
     )
     return both.groupBy("level", "group", "topic", "broker", "queue_id").agg(
         fn.count(fn.lit(1)).alias("queues"),
+        fn.coalesce(fn.max(fn.when(~fn.col("is_late"), fn.col("as_of"))), fn.max("as_of")).alias("as_of"),
+        fn.max(fn.when(fn.col("is_late"), fn.col("late_s"))).alias("late_s"),
+        fn.sort_array(fn.collect_set(fn.when(fn.col("is_late"), fn.col("place.broker")))).alias("late_brokers"),
         *_sums(settings),
         *_counts(),
         *_maxima(),
@@ -151,6 +157,25 @@ def _levels(queues: DataFrame, settings: LagSettings) -> DataFrame:
     )
 
 
+def _without_late(both: DataFrame) -> DataFrame:
+    """Take the numbers of brokers that answered late out of their topics' rows: they are of another moment."""
+    late = (fn.col("level") == TOPIC_LEVEL) & fn.col("is_late")
+    why = fn.concat(
+        fn.lit("broker "),
+        fn.col("place.broker"),
+        fn.lit(" answered "),
+        fn.format_number(fn.floor("late_s"), 0),
+        fn.lit(" s after the first one, so its numbers are not added to the others'"),
+    )
+    names = ("lag_messages", "lag_seconds", "in_rate", "out_rate", "net_rates", "retention_left_s")
+    return both.withColumns(
+        {
+            **{name: fn.when(~late, fn.col(name)) for name in names},
+            "unknown": fn.when(late, why).otherwise(fn.col("unknown")),
+        }
+    )
+
+
 def _sums(settings: LagSettings) -> list[Column]:
     return [
         *[_whole(name, fn.sum(name)).alias(name) for name in ("lag_messages", "in_rate", "out_rate")],
@@ -164,6 +189,7 @@ def _sums(settings: LagSettings) -> list[Column]:
         fn.sum("lag_messages").alias("known_lag_messages"),
         fn.sum("trimmed").alias("trimmed"),
         fn.coalesce(fn.sum("back_messages"), fn.lit(0)).alias("back_messages"),
+        fn.coalesce(fn.sum("moved_messages"), fn.lit(0)).alias("moved_messages"),
         fn.sum("tags_examined").alias("tags_examined"),
     ]
 

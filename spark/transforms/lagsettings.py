@@ -10,15 +10,22 @@ class LagSettings:
     window_s: float = 600.0
     """How far back rates look. Forty samples: long enough that commits in steps of 5 s don't show, short enough that a
     change shows within the time in which somebody is looking."""
+    events_s: float = 900.0
+    """How far back it matters what happened to offsets, at least: as long as there is between two scheduled reports, so
+    that no rewind lies in between unseen."""
     pieces: int = 5
     """Into how many equal pieces the window is cut for the interval of the drain ETA. Two minutes each: the fastest and
     the slowest are then about load, not about when a client happened to commit."""
     reading_gap_min_s: float = 10.0
-    """The report's own reading of the offsets counts for rates if the last sample is at least that old. It is made some
-    time after `as_of`: over a shorter interval that delay would be a large part of the rate."""
-    clock_skew_max_s: float = 60.0
-    """By how much a broker's clock may differ from `as_of` before ages are taken from the broker's. Looking at
-    thousands of queues takes up to a minute, and that is no skew."""
+    """The report's own reading of the offsets counts for rates if the last sample is at least that old. A broker with
+    thousands of queues gives its numbers within some seconds: over a shorter interval that is a large part of the rate."""
+    clock_skew_max_s: float = 1.0
+    """By how much a broker's clock may differ from the reader's before ages are taken from the broker's. The time that
+    an answer takes is no skew and already taken off, so this is only what NTP leaves."""
+    late_s: float = 10.0
+    """How long after a topic's first broker another one may give its numbers before they are not added up any more.
+    Less than the interval of samples, so that a sum is of one moment as far as a chart can show; more than an unequal
+    number of topics makes of it."""
     stall_min_s: float = 120.0
     """How long commits have to stand still, with something to consume all the time, before a group counts as stalled.
     Clients commit every 5 s; two minutes outlast a rebalance and a consumer's pause for garbage."""
@@ -40,6 +47,11 @@ class LagSettings:
     """One message in five of those consumed fails: that is no longer the messages, that is the consumer."""
     rewind_messages_min: int = 32
     """A smaller step back is what a consumer repeats that takes over a queue: one pull of RocketMQ's default size."""
+    jump_messages_min: int = 1_000
+    """A commit that goes forward by less at once is taken for consumed: a client holds up to 1,000 messages of a queue."""
+    jump_rate_min: float = 50_000.0
+    """Messages a second of one queue that nobody consumes and commits: a commit that went faster was set. A consumer of one
+    thread gets through some thousands."""
     retention_soon_s: float = 21_600.0
     """Messages that nobody consumes and that are deleted within six hours: time to wake somebody before the hour of
     deletion, four in the morning. Only where more than half of their time has passed: with a retention of an hour
@@ -49,16 +61,25 @@ class LagSettings:
 
     def check(self) -> None:
         """Raise ValueError with "field: reason" where a value can't be meant."""
-        for name in ("window_s", "pieces", "top_tags_max", "lagging_s", "stall_min_s", "moving_s", "retention_soon_s"):
+        for name in (
+            "window_s",
+            "pieces",
+            "top_tags_max",
+            "lagging_s",
+            "stall_min_s",
+            "moving_s",
+            "retention_soon_s",
+            "events_s",
+        ):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
         for name in ("hot_share_min", "retry_share_min"):
             if not 0 < getattr(self, name) <= 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is no share, those lie between 0 and 1")
-        for name in ("reading_gap_min_s", "clock_skew_max_s", "growing_messages_min", "hot_messages_min"):
+        for name in ("reading_gap_min_s", "clock_skew_max_s", "late_s", "growing_messages_min", "hot_messages_min"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 0")
-        for name in ("retry_messages_min", "rewind_messages_min"):
+        for name in ("retry_messages_min", "rewind_messages_min", "jump_messages_min", "jump_rate_min"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}: {getattr(self, name)} is not at least 1")
         if self.stall_min_s > self.window_s:

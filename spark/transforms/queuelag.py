@@ -17,60 +17,19 @@ from spark.transforms.rates import QUEUE_KEYS, SECOND_US
 NEVER_COMMITTED: Final = "the group has never committed an offset here, so where it would begin is not known"
 
 
-def queue_lag(
-    offsets: DataFrame, heads: DataFrame, groups: DataFrame, rates: DataFrame, *, as_of: datetime, settings: LagSettings
-) -> DataFrame:
-    """Return a row for each row of `offsets`.
+def queue_lag(survey: DataFrame, rates: DataFrame, *, as_of: datetime, settings: LagSettings) -> DataFrame:
+    """Return a row for each row of `survey`.
 
     Args:
-        offsets: Kind `offsets`.
-        heads: Kind `heads`; a queue that is missing there counts as not looked at.
-        groups: Kind `groups`.
+        survey: Kind `survey`.
         rates: What `queue_rates` returns.
-        as_of: With a zone.
+        as_of: With a zone: the moment of rows whose broker gave no numbers.
         settings: Thresholds.
     """
-    joined = (
-        offsets.select(
-            *QUEUE_KEYS, "min_offset", "max_offset", "committed_offset", fn.col("error").alias("offsets_error")
-        )
-        .join(_heads(heads), on=list(QUEUE_KEYS), how="left")
-        .join(rates, on=list(QUEUE_KEYS), how="left")
-        .join(_groups(groups), on=["group", "broker"], how="left")
+    joined = survey.withColumn("as_of", fn.coalesce("read_at", fn.lit(as_of))).join(
+        rates, on=list(QUEUE_KEYS), how="left"
     )
-    return _flags(_surroundings(_ages(_numbers(joined), as_of, settings)), settings)
-
-
-def _heads(heads: DataFrame) -> DataFrame:
-    return heads.select(
-        *QUEUE_KEYS,
-        "filter",
-        "first_offset",
-        "first_stored_at",
-        "expires_at",
-        "expires_at_is_earliest",
-        "broker_now",
-        "tags",
-        "tags_examined",
-        fn.col("error").alias("head_error"),
-        fn.lit(True).alias("is_looked_at"),
-    )
-
-
-def _groups(groups: DataFrame) -> DataFrame:
-    """Return clients and switches per broker; whether there ever was a consumer is the same on all of them."""
-    whole = Window.partitionBy("group").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    rows = fn.count(fn.lit(1)).over(whole)
-    no = fn.count(fn.when(~fn.col("ever_seen"), 1)).over(whole)
-    ever = fn.when(fn.max("ever_seen").over(whole), fn.lit(True)).when(no == rows, fn.lit(False))
-    return groups.select(
-        "group",
-        "broker",
-        "clients",
-        "consume_enabled",
-        ever.alias("ever_seen"),
-        fn.col("error").alias("group_error"),
-    )
+    return _flags(_surroundings(_ages(_numbers(joined), settings), settings), settings)
 
 
 def _numbers(joined: DataFrame) -> DataFrame:
@@ -86,7 +45,7 @@ def _numbers(joined: DataFrame) -> DataFrame:
     )
     head = (
         fn.when(fn.col("lag_messages") == 0, fn.lit(False))
-        .when(fn.col("lag_messages").isNull() | fn.col("is_looked_at").isNull(), fn.lit(None))
+        .when(fn.col("lag_messages").isNull(), fn.lit(None))
         .when(fn.col("head_error").isNull(), fn.col("first_offset").isNotNull())
     )
     never = low.isNotNull() & high.isNotNull() & committed.isNull() & ~is_empty
@@ -99,14 +58,18 @@ def _numbers(joined: DataFrame) -> DataFrame:
     ).withColumn("has_head", head)
 
 
-def _ages(queues: DataFrame, as_of: datetime, settings: LagSettings) -> DataFrame:
-    """Add lag_seconds, retention_left_s, is_broker_clock and unknown."""
-    as_of_us = fn.lit(round(as_of.timestamp() * SECOND_US))
-    broker_us, stored_us = fn.unix_micros("broker_now"), fn.unix_micros("first_stored_at")
-    is_off = fn.abs(broker_us - as_of_us) > settings.clock_skew_max_s * SECOND_US
-    is_broker_clock = fn.coalesce(is_off | ((stored_us > as_of_us) & broker_us.isNotNull()), fn.lit(False))
+def _ages(queues: DataFrame, settings: LagSettings) -> DataFrame:
+    """Add lag_seconds, retention_left_s, is_broker_clock, broker_now and unknown.
+
+    Store times are the broker's, `as_of` is the reader's: they are compared by the broker's clock where that differs.
+    """
+    as_of_us, stored_us = fn.unix_micros("as_of"), fn.unix_micros("first_stored_at")
+    skew_us = fn.col("clock_skew_ms") * 1_000
+    is_off = fn.abs(skew_us) > settings.clock_skew_max_s * SECOND_US
+    is_broker_clock = fn.coalesce(is_off | ((stored_us > as_of_us) & skew_us.isNotNull()), fn.lit(False))
+    broker_us = as_of_us + skew_us
     now_us = fn.when(fn.col("is_broker_clock"), broker_us).otherwise(as_of_us)
-    # Stored while the report was made, or on a broker that can't say its time.
+    # By the broker's clock nothing is stored later, but for the ms that its answer was on the way.
     age_us = fn.when(stored_us <= now_us, now_us - stored_us).when(
         fn.col("is_broker_clock") & (stored_us > now_us), fn.lit(0)
     )
@@ -115,6 +78,7 @@ def _ages(queues: DataFrame, as_of: datetime, settings: LagSettings) -> DataFram
     left = fn.when(left_us < 0, fn.lit(0.0)).otherwise(left_us / SECOND_US)
     return (
         queues.withColumn("is_broker_clock", fn.col("has_head") & is_broker_clock)
+        .withColumn("broker_now", fn.timestamp_micros(broker_us))
         .withColumns(
             {
                 "lag_seconds": lag_seconds,
@@ -154,13 +118,18 @@ def _unknown() -> Column:
     )
 
 
-def _surroundings(queues: DataFrame) -> DataFrame:
-    """Add what the topic's other queues and the group's other topics say."""
+def _surroundings(queues: DataFrame, settings: LagSettings) -> DataFrame:
+    """Add what the topic's other queues and the group's other topics say.
+
+    `late_s` is how long after the topic's first broker this one gave its numbers, and `is_late` says that this is too long
+    for them to be added up with the others'.
+    """
     of_group = Window.partitionBy("group").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     of_topic = Window.partitionBy("group", "topic").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     is_retry = fn.col("is_retry")
     rows = fn.count(fn.lit(1)).over(of_topic)
-    is_whole = fn.count("lag_messages").over(of_topic) == rows
+    late_s = (fn.unix_micros("read_at") - fn.min(fn.unix_micros("read_at")).over(of_topic)) / SECOND_US
+    is_whole = (fn.count("lag_messages").over(of_topic) == rows) & ~fn.max("is_late").over(of_topic)
     # A commit of 0 may be anybody's who made the group; one beyond is of somebody who consumed.
     was_consumed = (
         fn.when(fn.col("ever_seen") | fn.col("has_consumed"), fn.lit(True))
@@ -168,7 +137,9 @@ def _surroundings(queues: DataFrame) -> DataFrame:
         .when(fn.col("has_committed"), fn.lit(True))
     )
     return (
-        queues.withColumn("is_retry", fn.col("topic") == fn.concat(fn.lit(RETRY_PREFIX), fn.col("group")))
+        queues.withColumn("late_s", late_s)
+        .withColumn("is_late", _certainly(fn.col("late_s") > settings.late_s))
+        .withColumn("is_retry", fn.col("topic") == fn.concat(fn.lit(RETRY_PREFIX), fn.col("group")))
         .withColumns(
             {
                 "has_committed": fn.max(fn.col("committed_offset").isNotNull()).over(of_group),

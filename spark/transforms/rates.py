@@ -1,57 +1,69 @@
 """How fast queues fill and groups consume, from samples of their offsets.
 
 A *reading* is what was known of a group in a queue at one moment: a sample, or the report's own look at the offsets
-(at `as_of`). Between two readings that follow each other lies an *interval*. An interval counts unless the queue was
+(at `read_at` of the broker, up to which samples count). Between two readings that follow each other lies an *interval*. An interval counts unless the queue was
 made anew in it (its max or min went back: the numbers before and after are of two queues) or the commit went back in it
-(a rewind: what was consumed is not what the difference says). So no rate is ever negative.
+(a rewind: what was consumed is not what the difference says). So no rate is ever negative. Nor is it consumed what a
+commit passes over after retention has removed it, or by being set: that is moved (`moved_messages`).
 
     in_rate  = growth of max over the intervals that count ÷ their length       messages/s
-    out_rate = growth of the commit over those of them whose commits are known ÷ their length
+    out_rate = what was consumed in those of them whose commits are known ÷ their length
 
-For the spread, the time from the first reading of (group, topic) to `as_of` is cut into `pieces` equal pieces; an
+For the spread, the time from the first reading of (group, topic) to the last one is cut into `pieces` equal pieces; an
 interval that lies in several gives each its share by time. `net_rates` are out - in of the pieces of which at least half
 is covered by intervals.
 
 Offsets move in steps, and a reading may come just before or just after one. What the largest interval brought, over the
 whole length of those that count, is the `step_rate`: by so much a net rate may be off.
 
-Samples are written when something changed, and every five minutes: a row that is missing means "as before", which is
-what the difference over a longer interval says.
+Samples are written when something changed, and every five minutes: a row that is missing means "as before". The last one
+before the window is its starting point. Where it is known up to when nothing moved in an interval (`looked_at`), all that
+did lies behind it.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as fn
 
 from spark.transforms.lagsettings import LagSettings
 
 QUEUE_KEYS: Final = ("group", "topic", "broker", "queue_id")
 SECOND_US: Final = 1_000_000
+GAP_MAX_S: Final = 330.0
+"""The five minutes after which a sample is written at the latest, and two rounds of slack: in a longer gap nobody looked."""
 
 
-def queue_rates(samples: DataFrame, offsets: DataFrame, *, as_of: datetime, settings: LagSettings) -> DataFrame:
+def queue_rates(
+    samples: DataFrame, survey: DataFrame, *, as_of: datetime, since: datetime | None = None, settings: LagSettings
+) -> DataFrame:
     """Return a row for each group and queue of which there is a reading.
 
     Args:
-        samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?; any time. Those
-            without a group are a topic's own, and left out.
-        offsets: Kind `offsets`; its rows with numbers are readings at `as_of`.
-        as_of: With a zone.
+        samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?, looked_at?; any
+            time. Those without a group are a topic's own, and left out.
+        survey: Kind `survey`; its rows with numbers are readings at their `read_at`.
+        as_of: With a zone: up to when samples count of a broker that gave no numbers.
+        since: With a zone: from when on it matters what happened to offsets, where that is before `events_s`.
         settings: Thresholds.
 
     Returns:
-        The keys; readings; covered_s (from the first reading to as_of); in_rate, out_rate, in_messages (null below two
+        The keys; readings; covered_s (from the first reading to the broker's `read_at`); in_rate, out_rate, in_messages (null below two
         readings); net_rates (an array, pieces that are not known are null); step_rate (see above; null as out_rate is); stood_s (how long the commit is as it is,
         at least; null below two readings); advanced_s (how long ago it was last seen to go forward); back_messages (by how much commits went back), back_from (from where);
-        recreated.
+        moved_messages (by how much commits went forward over what nobody consumed); recreated.
     """
-    intervals = _intervals(_readings(samples, offsets, as_of, settings), as_of, settings)
+    intervals = _intervals(_readings(samples, survey, as_of, since, settings), settings)
     pieces = range(settings.pieces)
     summed = intervals.groupBy(*QUEUE_KEYS).agg(
-        fn.count(fn.lit(1)).alias("readings"),
-        fn.min("at_us").alias("first_us"),
+        # The last one before the window is the first one of it.
+        fn.count(fn.when((fn.col("at_us") >= fn.col("begin_us")) | (fn.col("next_us") > fn.col("begin_us")), 1)).alias(
+            "readings"
+        ),
+        fn.coalesce(fn.min("first_us"), fn.max("at_us")).alias("first_us"),
+        fn.min("at_us").alias("seen_us"),
+        fn.max("end_us").alias("end_us"),
         fn.sum("in_messages").alias("in_messages"),
         fn.sum(fn.when(fn.col("in_messages").isNotNull(), fn.col("length_us"))).alias("in_us"),
         fn.sum("out_messages").alias("out_messages"),
@@ -62,6 +74,7 @@ def queue_rates(samples: DataFrame, offsets: DataFrame, *, as_of: datetime, sett
         fn.max(fn.when(fn.col("is_advanced"), fn.col("at_us"))).alias("advanced_us"),
         fn.sum("back_messages").alias("back_messages"),
         fn.max("back_from").alias("back_from"),
+        fn.sum("moved_messages").alias("moved_messages"),
         fn.max("is_recreated").alias("recreated"),
         *[fn.sum(_net_within(piece)).alias(f"net_{piece}") for piece in pieces],
         *[
@@ -70,47 +83,66 @@ def queue_rates(samples: DataFrame, offsets: DataFrame, *, as_of: datetime, sett
         ],
     )
     has_two = fn.col("readings") >= 2
-    as_of_us = _micros(as_of)
     return summed.select(
         *QUEUE_KEYS,
         "readings",
-        ((as_of_us - fn.col("first_us")) / SECOND_US).alias("covered_s"),
+        ((fn.col("end_us") - fn.col("first_us")) / SECOND_US).alias("covered_s"),
         _rate("in_messages", "in_us").alias("in_rate"),
         _rate("out_messages", "out_us").alias("out_rate"),
         "in_messages",
         _rate("step_messages", "out_us").alias("step_rate"),
         fn.array(*[_net_rate(piece) for piece in pieces]).alias("net_rates"),
-        fn.when(has_two, (as_of_us - fn.coalesce("changed_us", "first_us")) / SECOND_US).alias("stood_s"),
-        ((as_of_us - fn.col("advanced_us")) / SECOND_US).alias("advanced_s"),
+        fn.when(has_two, (fn.col("end_us") - fn.coalesce("changed_us", "seen_us")) / SECOND_US).alias("stood_s"),
+        ((fn.col("end_us") - fn.col("advanced_us")) / SECOND_US).alias("advanced_s"),
         fn.coalesce("back_messages", fn.lit(0)).alias("back_messages"),
         "back_from",
+        fn.coalesce("moved_messages", fn.lit(0)).alias("moved_messages"),
         fn.coalesce("recreated", fn.lit(False)).alias("recreated"),
     )
 
 
-def _readings(samples: DataFrame, offsets: DataFrame, as_of: datetime, settings: LagSettings) -> DataFrame:
-    start = as_of - timedelta(seconds=settings.window_s)
-    sampled = samples.where(
-        fn.col("sampled_at").between(fn.lit(start), fn.lit(as_of))
-        & fn.col("group").isNotNull()
-        & fn.col("max_offset").isNotNull()
-    ).select(
+def _readings(
+    samples: DataFrame, survey: DataFrame, as_of: datetime, since: datetime | None, settings: LagSettings
+) -> DataFrame:
+    """Return samples and own readings, with where their queue's windows begin and end.
+
+    `end_us` is when the queue was read, `begin_us` is where the window of rates begins. Older readings (of
+    `events_s`, or from `since` on) only say what happened to offsets. The last one before is there as well: it says how things were at the beginning.
+    """
+    sampled = samples.where(fn.col("group").isNotNull() & fn.col("max_offset").isNotNull()).select(
         *QUEUE_KEYS,
         fn.unix_micros("sampled_at").alias("at_us"),
+        fn.unix_micros("looked_at").alias("looked_us"),
         "min_offset",
         "max_offset",
         _committed(),
         fn.lit(False).alias("is_own"),
+        fn.lit(None).cast("int").alias("clients"),
     )
-    own = offsets.where(fn.col("max_offset").isNotNull()).select(
+    own = survey.where(fn.col("max_offset").isNotNull() & fn.col("read_at").isNotNull()).select(
         *QUEUE_KEYS,
-        fn.lit(_micros(as_of)).alias("at_us"),
+        fn.unix_micros("read_at").alias("at_us"),
+        fn.lit(None).cast("long").alias("looked_us"),
         "min_offset",
         "max_offset",
         _committed(),
         fn.lit(True).alias("is_own"),
+        "clients",
     )
-    return sampled.unionByName(own)
+    following = Window.partitionBy(*QUEUE_KEYS).orderBy("at_us", "is_own").rowsBetween(1, 1)
+    read_us = fn.max(fn.when(fn.col("is_own"), fn.col("at_us"))).over(_of_queue())
+    begin_us = fn.col("end_us") - round(settings.window_s * SECOND_US)
+    first_us = fn.col("end_us") - round(max(settings.events_s, settings.window_s) * SECOND_US)
+    if since is not None:
+        first_us = fn.least(first_us, fn.lit(_micros(since)))
+    is_within = (fn.col("at_us") >= first_us) | (fn.col("next_us") > first_us)
+    return (
+        sampled.unionByName(own)
+        .withColumn("end_us", fn.coalesce(read_us, fn.lit(_micros(as_of))))
+        .where(fn.col("at_us") <= fn.col("end_us"))
+        .withColumns({"begin_us": begin_us, "next_us": fn.lead("at_us").over(following)})
+        .where(is_within)
+    )
 
 
 def _committed() -> Column:
@@ -119,13 +151,17 @@ def _committed() -> Column:
     return fn.coalesce("committed_offset", at_end).alias("committed_offset")
 
 
-def _intervals(readings: DataFrame, as_of: datetime, settings: LagSettings) -> DataFrame:
-    """Return each reading with what lies between it and the one before (null where there is none, or it doesn't count)."""
+def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
+    """Return each reading with what lies between it and the one before (null where there is none, or it doesn't count).
+
+    The interval is [from_us, at_us]; up to still_us nothing moved in it, for a look between the readings found nothing new.
+    """
     whole = Window.partitionBy("group", "topic").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     before = Window.partitionBy(*QUEUE_KEYS).orderBy("at_us", "is_own").rowsBetween(-1, -1)
     last = fn.lag(fn.struct("at_us", "min_offset", "max_offset", "committed_offset")).over(before)
-    at, last_at = fn.col("at_us"), fn.col("last.at_us")
+    at, last_at, looked = fn.col("at_us"), fn.col("last.at_us"), fn.col("looked_us")
     committed, last_committed = fn.col("committed_offset"), fn.col("last.committed_offset")
+    has_stood = (looked > last_at) & (looked < at) & (looked - last_at <= GAP_MAX_S * SECOND_US)
     is_recreated = (fn.col("max_offset") < fn.col("last.max_offset")) | (
         fn.col("min_offset") < fn.col("last.min_offset")
     )
@@ -133,24 +169,35 @@ def _intervals(readings: DataFrame, as_of: datetime, settings: LagSettings) -> D
     is_long_enough = fn.when(fn.col("is_own"), fn.col("length_us") >= settings.reading_gap_min_s * SECOND_US).otherwise(
         fn.col("length_us") > 0
     )
-    counts = fn.col("last").isNotNull() & ~fn.col("is_recreated") & ~fn.col("is_back")
+    is_sound = fn.col("last").isNotNull() & ~fn.col("is_recreated") & ~fn.col("is_back")
+    counts = is_sound & is_long_enough & (at > fn.col("begin_us"))
     return (
-        readings.withColumns({"start_us": fn.min("at_us").over(whole), "last": last})
+        readings.withColumn("last", last)
+        .withColumn("still_us", fn.when(has_stood, looked).otherwise(last_at))
+        # What is known to have stood still before the window is none of it.
+        .withColumn("from_us", fn.when(last_at.isNotNull(), fn.greatest(last_at, fn.least("begin_us", "still_us"))))
         .withColumns(
             {
-                "piece_us": (_micros(as_of) - fn.col("start_us")) / settings.pieces,
-                "length_us": at - last_at,
+                "still_us": fn.greatest("still_us", "from_us"),
+                "length_us": at - fn.col("from_us"),
+                "first_us": fn.when(at > fn.col("begin_us"), fn.coalesce("from_us", at)),
                 "is_recreated": fn.coalesce(is_recreated, fn.lit(False)),
                 "is_advanced": committed > last_committed,
                 "is_changed": fn.col("last").isNotNull() & ~committed.eqNullSafe(last_committed),
             }
         )
+        .withColumns({"start_us": fn.min("first_us").over(whole), "until_us": fn.max("end_us").over(whole)})
+        .withColumn("piece_us", (fn.col("until_us") - fn.col("start_us")) / settings.pieces)
         .withColumn("is_back", fn.coalesce(is_back, fn.lit(False)))
-        .withColumn("counts", counts & is_long_enough)
+        .withColumns({"counts": counts, "grown": fn.when(is_sound, committed - last_committed)})
+        .withColumn("consumed", _consumed())
+        .withColumn("is_jump", _is_jump(settings))
+        .withColumn("consumed", fn.when(fn.col("is_jump"), fn.lit(0).cast("long")).otherwise(fn.col("consumed")))
         .withColumns(
             {
                 "in_messages": fn.when(fn.col("counts"), fn.col("max_offset") - fn.col("last.max_offset")),
-                "out_messages": fn.when(fn.col("counts"), committed - last_committed),
+                "out_messages": fn.when(fn.col("counts"), fn.col("consumed")),
+                "moved_messages": fn.col("grown") - fn.col("consumed"),
                 "back_messages": fn.when(fn.col("is_back"), last_committed - committed),
                 "back_from": fn.when(fn.col("is_back"), last_committed),
             }
@@ -158,17 +205,41 @@ def _intervals(readings: DataFrame, as_of: datetime, settings: LagSettings) -> D
     )
 
 
-def _overlap_us(piece: int) -> Column:
-    """Return how much of an interval lies in a piece."""
+def _of_queue() -> WindowSpec:
+    return Window.partitionBy(*QUEUE_KEYS).rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+
+
+def _consumed() -> Column:
+    """Return by how much the commit grew over messages that were there: what retention removed nobody consumed any more."""
+    there = fn.col("committed_offset") - fn.greatest("last.committed_offset", "min_offset")
+    return fn.when(fn.col("grown").isNotNull(), fn.greatest(fn.lit(0).cast("long"), fn.least("grown", there)))
+
+
+def _is_jump(settings: LagSettings) -> Column:
+    """Say whether the commit was set, and nothing was consumed: a reset, or messages that were skipped.
+
+    Either it went faster than anybody consumes; or nobody is connected, and it went forward once and far.
+    """
+    consumed, moving_us = fn.col("consumed"), fn.col("at_us") - fn.col("still_us")
+    is_too_fast = consumed * SECOND_US > moving_us * settings.jump_rate_min
+    steps = fn.count(fn.when(consumed > 0, 1)).over(_of_queue())
+    is_alone = (fn.max("clients").over(_of_queue()) == 0) & (steps == 1)
+    return fn.coalesce((consumed >= settings.jump_messages_min) & (is_too_fast | is_alone), fn.lit(False))
+
+
+def _overlap_us(piece: int, begin: str = "from_us") -> Column:
+    """Return how much of an interval, or of its part from `begin` on, lies in a piece."""
     start = fn.col("start_us") + piece * fn.col("piece_us")
     end = fn.col("start_us") + (piece + 1) * fn.col("piece_us")
-    overlap = fn.least(fn.col("at_us").cast("double"), end) - fn.greatest(fn.col("last.at_us").cast("double"), start)
+    overlap = fn.least(fn.col("at_us").cast("double"), end) - fn.greatest(fn.col(begin).cast("double"), start)
     return fn.greatest(fn.lit(0.0), overlap)
 
 
 def _net_within(piece: int) -> Column:
+    """Return what an interval gives to a piece: growth lies where something moved, not where all stood still."""
     net = fn.col("out_messages") - fn.col("in_messages")
-    return fn.when(fn.col("out_messages").isNotNull(), net * _overlap_us(piece) / fn.col("length_us"))
+    moving_us = fn.col("at_us") - fn.col("still_us")
+    return fn.when(fn.col("out_messages").isNotNull(), net * _overlap_us(piece, "still_us") / moving_us)
 
 
 def _net_rate(piece: int) -> Column:

@@ -5,7 +5,8 @@ down to a whole message, and what a bucket saw is the number at its end less the
 exactly, minutes to hours to days, and nothing is counted twice at a border.
 
 An interval between two samples counts unless the queue was made anew in it or the offset went back (a rewind): no number
-is negative. Samples are written when something changed and every five minutes, so an interval up to `gap_max_s` is known
+is negative. What a commit passes over after retention has removed it, or because it was set, is not consumed (rates.py).
+Samples are written when something changed and every five minutes, so an interval up to `gap_max_s` is known
 in between, and where it is known when the broker was looked at last before a sample (`looked_at`), nothing moved up to
 then and all of the growth lies behind it. In a longer one nobody looked, and buckets that lie wholly inside it are absent.
 `covered_s` says how much of a bucket is known: a bucket with less than its whole length has at least that many messages.
@@ -22,8 +23,9 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
-GAP_MAX_S: Final = 330.0
-"""The five minutes after which a sample is written at the latest, and two rounds of slack."""
+from spark.transforms.lagsettings import LagSettings
+from spark.transforms.rates import GAP_MAX_S
+
 UNITS: Final = ("minute", "hour", "day")
 _MS: Final = 1_000
 _BUCKET: Final = ("unit", "bucket_at", "topic", "group")
@@ -114,6 +116,16 @@ def _intervals(readings: DataFrame, gap_max_s: float) -> DataFrame:
     looked_ms = fn.unix_millis("looked_at")
     # After a longer time a sample is not left out: then this queue was not looked at.
     has_stood = (looked_ms > from_ms) & (looked_ms < to_ms) & (looked_ms - from_ms <= gap_max_s * _MS)
+    # A group's commit goes over what retention has removed, and somebody may set it: neither is consumed.
+    there = fn.greatest("last.offset", fn.least("offset", "min_offset"))
+    moving_ms = to_ms - fn.when(has_stood, looked_ms).otherwise(from_ms)
+    settings = LagSettings()
+    is_jump = (fn.col("offset") - there >= settings.jump_messages_min) & (
+        (fn.col("offset") - there) * _MS > moving_ms * settings.jump_rate_min
+    )
+    begins_at = (
+        fn.when(fn.col("group").isNull(), fn.col("last.offset")).when(is_jump, fn.col("offset")).otherwise(there)
+    )
     return (
         readings.withColumn("last", last)
         .where(is_sound)
@@ -128,7 +140,7 @@ def _intervals(readings: DataFrame, gap_max_s: float) -> DataFrame:
             fn.col("last.sampled_at").alias("from_at"),
             # An interval that ends on a border has nothing in the bucket behind it.
             (fn.col("sampled_at") - fn.expr("INTERVAL 1 MICROSECOND")).alias("to_at"),
-            fn.col("last.offset").alias("from_offset"),
+            begins_at.alias("from_offset"),
             fn.col("offset").alias("to_offset"),
             "lag",
         )

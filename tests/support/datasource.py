@@ -1,12 +1,14 @@
 """Reading the data source without Spark: what its planning and its tasks give, as rows."""
 
 import asyncio
+import json
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from gantry.model.group import SubscriptionGroup
 from gantry.model.message import encode_properties
@@ -20,6 +22,7 @@ from spark.datasource.offsets import OffsetsReader
 from spark.datasource.options import read_options
 from spark.datasource.pushdown import NarrowedReader
 from spark.datasource.schema import BY_KIND
+from spark.datasource.streamreader import MessageStreamReader
 from tests.support.brokerprocess import BrokerProcess, NamesrvProcess, Peer, peer_of
 
 READERS: dict[str, Any] = {
@@ -55,20 +58,67 @@ def rows(kind: str, filters: Sequence[Filter] = (), **options: Any) -> list[dict
     return read(reader(kind, **options), filters)
 
 
+class Stream:
+    """A query over `readStream` without Spark: reader, offsets and tasks cross processes as texts and pickles.
+
+    Attributes:
+        batches: The end of each batch, as the checkpoint has it.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self.options = options
+        self.batches: list[str] = []
+
+    def reader(self) -> MessageStreamReader:
+        """Return a reader, as Spark makes one with each start of a query."""
+        texts = {"from" if name == "start" else name: str(value) for name, value in self.options.items()}
+        return MessageStreamReader(read_options({"kind": "messages", **texts}), BY_KIND["messages"])
+
+    def plan(self, made: MessageStreamReader) -> bool:
+        """Write down where the next batch ends; say whether there is one."""
+        start = self.batches[-1] if self.batches else json.dumps(made.initialOffset())
+        end = json.dumps(made.latestOffset(json.loads(start), ReadAllAvailable()))
+        if end != start:
+            self.batches.append(end)
+        return end != start
+
+    def read_last(self, made: MessageStreamReader) -> list[dict[str, Any]]:
+        """Read the last batch that was planned, as often as this is called."""
+        start = self.batches[-2] if len(self.batches) > 1 else json.dumps(made.initialOffset())
+        tasks = pickle.loads(pickle.dumps(made.partitions(json.loads(start), json.loads(self.batches[-1]))))
+        return [
+            row for task in tasks for batch in pickle.loads(pickle.dumps(made)).read(task) for row in batch.to_pylist()
+        ]
+
+    def run(self, **options: Any) -> list[dict[str, Any]]:
+        """Start the query, read what is there, and end it; options replace those of before for this run."""
+        before, self.options = self.options, {**self.options, **options}
+        made = self.reader()
+        self.options = before
+        found: list[dict[str, Any]] = []
+        made.prepareForTriggerAvailableNow()
+        while self.plan(made):
+            found += self.read_last(made)
+        return found
+
+
 class LiveCluster:
     """A name server and brokers, each a process, with what a test puts into them."""
 
-    def __init__(self, folder: Path, *names: str) -> None:
+    def __init__(self, folder: Path, *names: str, environment: dict[str, str] | None = None) -> None:
         self.namesrv = NamesrvProcess(folder / "namesrv")
         self.folder = folder
         self.names = names
+        self.environment = environment
         self.brokers: dict[str, BrokerProcess] = {}
 
     def start(self) -> None:
         """Start all."""
         self.namesrv.start()
         for name in self.names:
-            broker = BrokerProcess(self.folder / name, namesrv=self.namesrv.address, name=name)
+            broker = BrokerProcess(
+                self.folder / name, namesrv=self.namesrv.address, name=name, environment=self.environment
+            )
             self.brokers[name] = broker
             broker.start()
 
@@ -112,4 +162,4 @@ async def commit(peer: Peer, group: str, topic: str, queue_id: int, offset: int)
     assert answer.code == ResponseCode.SUCCESS, answer.remark
 
 
-__all__ = ["LiveCluster", "commit", "make_group", "peer_of", "read", "read_task", "reader", "rows", "send"]
+__all__ = ["LiveCluster", "Stream", "commit", "make_group", "peer_of", "read", "read_task", "reader", "rows", "send"]

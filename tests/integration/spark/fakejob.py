@@ -1,30 +1,41 @@
-"""A job of a second, for tests of the scheduler: does what the file `OUTPUT/orders.json` says of the attempt.
+"""A worker whose jobs take no time, for tests of the scheduler: does what `OUTPUT/orders.json` says of the attempt.
 
     {"1": "fail", "2": "succeed"}
 
 succeed: publishes one page; fail: exits 1 with a reason; hopeless: writes the reason itself and exits 3; hang: waits, with
-a child of its own, until it is killed; silent: exits 0 without a result.
+a child of its own, until it is killed; silent: exits 0 without a result; die: ends the worker.
+
+Each run prints the worker's process id.
 """
 
+import functools
 import json
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
+from spark.jobs.worker import serve
 from spark.postgres import connect
 from spark.results import publish
 from spark.runs import Runs
 
 
-def main(url: str, output: str, job: str, run_text: str, attempt_text: str) -> int:
-    run_id, attempt = UUID(run_text), int(attempt_text)
+def main(url: str, output: str, job: str, arguments: Sequence[str]) -> int:
+    given = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    attempt_text = given["--attempt"]
+    run_id, attempt = UUID(given["--run"]), int(attempt_text)
+    print(f"worker {os.getpid()}")
     orders = json.loads((Path(output) / "orders.json").read_text())
     order = orders.get(attempt_text, "succeed")
     if order == "fail":
         print(f"{job}: no broker answers in attempt {attempt}", file=sys.stderr)
         return 1
+    if order == "die":
+        os._exit(0)
     if order == "hopeless":
         with connect(url, application="fake-job") as connection:
             Runs(connection).fail(run_id, attempt, "there is no Java")
@@ -49,4 +60,5 @@ def main(url: str, output: str, job: str, run_text: str, attempt_text: str) -> i
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    database, folder, descriptor = sys.argv[1:]
+    serve(int(descriptor), functools.partial(main, database, folder))

@@ -6,7 +6,6 @@ from pathlib import Path
 from gantry.runtime.lifecycle import run_service
 from gantry.runtime.settings import load_settings
 from gantry.runtime.telemetry import configure_logging
-from spark.runs import Run
 from spark.scheduler.bootstrap import run
 from spark.scheduler.settings import SchedulerSettings
 
@@ -35,11 +34,8 @@ def main(url: str, output: str, ready_file: str, *changes: str) -> int:
         overrides={"database_url": url, "output": output},
     )
 
-    def command(claimed: Run) -> list[str]:
-        told = [url, output, claimed.job, str(claimed.id), str(claimed.attempt)]
-        return [sys.executable, str(FAKE_JOB), *told]
-
-    return run_service("scheduler", lambda lifecycle: run(settings, lifecycle, command=command), ready_file=ready_file)
+    worker = (sys.executable, str(FAKE_JOB), url, output)
+    return run_service("scheduler", lambda lifecycle: run(settings, lifecycle, command=worker), ready_file=ready_file)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ def connection(postgres: PostgresServer) -> Iterator[Connection]:
 
 def sample(
     connection: Connection,
-    seconds: int,
+    seconds: float,
     committed: list[int | None],
     *,
     group: str | None = "G",
@@ -94,9 +94,10 @@ def test_a_row_says_when_its_broker_was_looked_at_before(
         connection.execute(
             "INSERT INTO lag_sample_rounds VALUES (%s, 5, %s)", (NOON + timedelta(seconds=seconds), missing)
         )
-    for broker in ("broker-a", "broker-b"):
-        sample(connection, 0, [1], broker=broker)
-        sample(connection, 45, [2], broker=broker)
+    for broker, late_s in (("broker-a", 0), ("broker-b", 0.004)):
+        # A row has the moment of its broker's answer, somewhere within the round.
+        sample(connection, late_s, [1], broker=broker)
+        sample(connection, 45 + late_s, [2], broker=broker)
     # Of a round that did not end nobody knows which one was before it.
     sample(connection, 60, [3])
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThanOrEqual, In, LessThan
+from structlog.testing import capture_logs
 
 from gantry.client.errors import ClientError
 from gantry.model.batch import encode_batch
@@ -18,6 +19,7 @@ from gantry.model.compression import Compression, compress
 from gantry.model.message import encode_properties
 from gantry.remoting.codes import RequestCode, ResponseCode
 from spark.datasource import live, queuepull
+from spark.datasource.dataloss import DataLossError
 from spark.datasource.messages import MessagesReader
 from spark.datasource.options import read_options
 from spark.datasource.schema import MESSAGES
@@ -184,10 +186,9 @@ def test_an_end_that_was_planned_stays(own: LiveCluster) -> None:
     assert [row for task in tasks for row in read_task(made, task)] == first
 
 
-def test_a_topic_that_is_deleted_meanwhile_is_said_to_be_gone(
-    own: LiveCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_topic_that_is_deleted_meanwhile_is_a_loss(own: LiveCluster) -> None:
     made = reader(namesrv=own.namesrv.address, topics="Orders")
+    lenient = reader(namesrv=own.namesrv.address, topics="Orders", failOnDataLoss="false")
     tasks = made.partitions()
 
     async def delete(peers: dict[str, Peer]) -> None:
@@ -195,10 +196,13 @@ def test_a_topic_that_is_deleted_meanwhile_is_said_to_be_gone(
         assert answer.code == ResponseCode.SUCCESS, answer.remark
 
     own.put(delete)
-    assert places([row for task in tasks for row in read_task(made, task)]) == ALL[:4]
-    said = capsys.readouterr().out
-    assert "messages are gone since reading was planned" in said
-    assert "broker-b" in said
+    with pytest.raises(
+        DataLossError, match=r"topic Orders, broker broker-b, queue 0: expected offset 0.*failOnDataLoss"
+    ):
+        [row for task in tasks for row in read_task(made, task)]
+    with capture_logs() as lines:
+        assert places([row for task in tasks for row in read_task(lenient, task)]) == ALL[:4]
+    assert {line["broker"] for line in lines if "data is lost" in line["event"]} == {"broker-b"}
 
 
 def test_a_broker_that_does_not_answer_fails_the_read_instead_of_shortening_it(own: LiveCluster) -> None:

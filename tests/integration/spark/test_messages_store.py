@@ -15,6 +15,7 @@ from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.storeformat import layout
 from gantry.storeformat.errors import NotAStoreError, StoreFileError, StoreInUseError
 from gantry.storeformat.mark import GantryMark
+from spark.datasource.dataloss import DataLossError
 from spark.datasource.options import OptionError, read_options
 from spark.datasource.schema import BY_KIND
 from spark.datasource.storedir import StoreDirReader
@@ -193,6 +194,10 @@ def test_what_retention_removed_is_not_there(tmp_path: Path) -> None:
     assert gone
     rows = rows_of(built(tmp_path / "store", builder))
     assert bodies(rows) == ALL[len(gone) :]
+    # An explicit start that is gone is a loss, as with brokers.
+    with pytest.raises(DataLossError, match=r"queue 0: expected offset 0, found offset .*failOnDataLoss"):
+        rows_of(tmp_path / "store", **{"from": "0"})
+    assert bodies(rows_of(tmp_path / "store", **{"from": "0", "failOnDataLoss": "false"})) == ALL[len(gone) :]
     offsets = rows_of(tmp_path / "store", "offsets")
     assert [(row["group"], row["error"]) for row in offsets][:1] == [("g", offsets[0]["error"])]
     assert offsets[0]["min_offset"] == min(

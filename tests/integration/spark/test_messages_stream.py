@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from gantry.model.batch import encode_batch
@@ -153,3 +154,36 @@ def test_what_is_there_is_read_in_batches_and_the_next_run_goes_on_behind_it(
     cluster.put(more)
     second = run_to_the_end(spark, namesrv, tmp_path)
     assert second == [list(range(100, 121))]
+
+
+def test_a_topic_made_again_fails_the_query_until_it_is_told_to_go_on(
+    spark: SparkSession, cluster: LiveCluster, tmp_path: Path
+) -> None:
+    namesrv = cluster.namesrv.address
+    cluster.put(lambda peers: send_numbers(peers["broker-a"], 0, 60))
+    assert run_to_the_end(spark, namesrv, tmp_path) == [list(range(60))]
+
+    async def make_again(peers: dict[str, Peer]) -> None:
+        peer = peers["broker-a"]
+        answer = await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": "Stream"})
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        await peer.make_topic("Stream", QUEUES)
+        # Queues 0 and 2 grow beyond what was read of them, queue 1 stays below.
+        for start in (60, 120, 180):
+            await send_numbers(peer, start, start + BATCH)
+        for start in (100, 160):
+            await send_numbers(peer, start, start + BATCH)
+
+    cluster.put(make_again)
+    with pytest.raises(StreamingQueryException) as caught:
+        run_to_the_end(spark, namesrv, tmp_path)
+    said = str(caught.value)
+    for part in ("DataLossError", "topic Stream, broker broker-a, queue 0: expected offset 20", "queue 1", "queue 2"):
+        assert part in said
+    assert "made again" in said
+    assert "set the option failOnDataLoss to false" in said
+    after = run_to_the_end(spark, namesrv, tmp_path, failOnDataLoss="false", maxMessagesPerTrigger="45")
+    assert sorted(n for batch in after for n in batch) == sorted(
+        n for start in (60, 120, 180, 100, 160) for n in range(start, start + BATCH)
+    )
+    assert run_to_the_end(spark, namesrv, tmp_path) == []

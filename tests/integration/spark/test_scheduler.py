@@ -202,6 +202,77 @@ def test_a_stop_ends_jobs_and_the_next_start_runs_them_again(
         assert ends(connection, run, "succeeded", process)["attempt"] == 1
 
 
+def worker_of(process: SchedulerProcess, run: Run) -> int:
+    """Return the process that did a run, as the run's log says."""
+    first, *_ = (process.output / run.job / f"{run.id}.log").read_text().splitlines()
+    return int(first.removeprefix("worker "))
+
+
+def test_a_worker_is_kept_for_the_next_run_whatever_its_job(
+    postgres: PostgresServer, connection: Connection, tmp_path: Path
+) -> None:
+    with scheduler(postgres, tmp_path) as process:
+        runs = [
+            ask(connection, job, minutes=minute) for minute in range(3) for job in ("lag_report", "backlog_profile")
+        ]
+        workers = set()
+        for run in runs:
+            ends(connection, run, "succeeded", process)
+            workers.add(worker_of(process, run))
+        # Two runs may be under way at once; only one worker stays.
+        assert len(workers) < len(runs)
+        process.send(signal.SIGTERM)
+        assert process.wait() == 0
+        assert not any(map(is_alive, workers))
+
+
+def test_a_worker_does_no_run_after_one_that_failed(
+    postgres: PostgresServer, connection: Connection, tmp_path: Path
+) -> None:
+    with scheduler(postgres, tmp_path, second="fail") as process:
+        good = ask(connection)
+        ends(connection, good, "succeeded", process)
+        give(tmp_path, first="fail")
+        bad = ask(connection, minutes=1)
+        wait_for(lambda: row(connection, bad)["attempt"] == 1, "the first attempt", process)
+        give(tmp_path)
+        done = ends(connection, bad, "succeeded", process)
+        assert done["attempt"] == 2
+        assert worker_of(process, good) != worker_of(process, bad)
+        wait_for(lambda: not is_alive(worker_of(process, good)), "the worker of the run that failed to end", process)
+
+
+def test_a_worker_that_ends_without_a_word_has_not_done_its_run(
+    postgres: PostgresServer, connection: Connection, tmp_path: Path
+) -> None:
+    with scheduler(postgres, tmp_path, "attempts_max=1", first="die") as process:
+        failed = ends(connection, ask(connection), "failed", process)
+        assert failed["error"].startswith("its process ended with code 0; the last that it said: worker ")
+        give(tmp_path)
+        ends(connection, ask(connection, minutes=1), "succeeded", process)
+
+
+def test_an_idle_worker_that_was_killed_costs_no_attempt(
+    postgres: PostgresServer, connection: Connection, tmp_path: Path
+) -> None:
+    with scheduler(postgres, tmp_path) as process:
+        first = ask(connection)
+        ends(connection, first, "succeeded", process)
+        os.kill(worker_of(process, first), signal.SIGKILL)
+        wait_for(lambda: not is_alive(worker_of(process, first)), "the worker to die", process)
+        assert ends(connection, ask(connection, minutes=1), "succeeded", process)["attempt"] == 1
+
+
+@pytest.mark.parametrize("change", ["worker_idle_ms=0", "worker_idle_ms=200", "master=spark://127.0.0.1:1"])
+def test_an_idle_worker_ends_after_a_while_and_at_once_where_it_would_hold_a_cluster(
+    change: str, postgres: PostgresServer, connection: Connection, tmp_path: Path
+) -> None:
+    with scheduler(postgres, tmp_path, change) as process:
+        run = ask(connection)
+        ends(connection, run, "succeeded", process)
+        wait_for(lambda: not is_alive(worker_of(process, run)), "the worker to end", process)
+
+
 def test_one_scheduler_works_at_a_time_and_the_other_takes_over(
     postgres: PostgresServer, connection: Connection, tmp_path: Path
 ) -> None:

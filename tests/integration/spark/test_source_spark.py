@@ -35,7 +35,7 @@ def load(spark: SparkSession, cluster: LiveCluster, kind: str, **options: str) -
     return spark.read.format("gantry").options(kind=kind, namesrv=cluster.namesrv.address, **options).load()
 
 
-@pytest.mark.parametrize("kind", ["offsets", "heads", "groups", "backlog"])
+@pytest.mark.parametrize("kind", ["offsets", "heads", "groups", "survey", "backlog"])
 def test_every_kind_has_its_schema_and_rows(spark: SparkSession, cluster: LiveCluster, kind: str):
     frame = load(spark, cluster, kind)
     assert [(field.name, field.dataType) for field in frame.schema] == [

@@ -13,7 +13,7 @@ from spark.runs import Run, Runs, Schedule
 from spark.scheduler.decide import Ended, Ending
 from spark.scheduler.duty import DUTY, Duty
 from spark.scheduler.settings import SchedulerSettings
-from spark.scheduler.turns import WINDOW_MAX, TurnResult, Turns
+from spark.scheduler.turns import PIECE_MAX, WINDOW_MAX, TurnResult, Turns
 from tests.support.postgres import PostgresServer, until_free
 from tests.support.reports import report_tables
 from tests.support.virtualtime import FakeClock
@@ -105,15 +105,56 @@ def test_a_rollup_begins_where_the_last_success_ended(make: Any, connection: Con
     ]
 
 
-def test_a_long_absence_is_not_made_up_in_one_go(make: Any, runs: Runs, connection: Connection) -> None:
-    long_ago = NOON - timedelta(days=40)
-    run, _ = runs.request("throughput_rollup", window_start=long_ago - HOUR, window_end=long_ago, trigger="schedule")
+def rolled_up_until(runs: Runs, connection: Connection, until: datetime) -> None:
+    """Have a rollup that has done its work up to a moment, and was due an hour later."""
+    run, _ = runs.request("throughput_rollup", window_start=until - HOUR, window_end=until, trigger="schedule")
     claimed = runs.claim(run.id)
     assert claimed is not None
     succeed(connection, claimed)
-    runs.write_schedules([Schedule("throughput_rollup", HOURLY, long_ago + HOUR)])
-    (made_up,) = make(throughput_rollup_cron=HOURLY).turn().claimed
-    assert (made_up.window_start, made_up.window_end) == (NOON - WINDOW_MAX, NOON)
+    runs.write_schedules([Schedule("throughput_rollup", HOURLY, until + HOUR)])
+
+
+def test_a_long_absence_is_made_up_in_pieces(make: Any, runs: Runs, connection: Connection) -> None:
+    begin = NOON - 2 * PIECE_MAX - HOUR
+    rolled_up_until(runs, connection, begin)
+    scheduler = make(throughput_rollup_cron=HOURLY)
+    made, ends = [], []
+    for _ in range(3):
+        (run,) = scheduler.turn(*ends).claimed
+        made.append((run.window_start, run.window_end))
+        ends = [succeed(connection, run)]
+    assert scheduler.turn(*ends).claimed == []
+    assert made == [
+        (begin, begin + PIECE_MAX),
+        (begin + PIECE_MAX, begin + 2 * PIECE_MAX),
+        (begin + 2 * PIECE_MAX, NOON),
+    ]
+
+
+def test_a_piece_that_fails_is_tried_again_at_the_next_time(make: Any, runs: Runs, connection: Connection) -> None:
+    begin = NOON - PIECE_MAX - HOUR
+    rolled_up_until(runs, connection, begin)
+    scheduler = make(throughput_rollup_cron=HOURLY, attempts_max=1)
+    (first,) = scheduler.turn().claimed
+    assert scheduler.turn(Ended(first, Ending.FAILED, "no")).claimed == []
+    scheduler.clock.advance(3_600_000)
+    (again,) = scheduler.turn().claimed
+    assert (again.id, again.window_end) == (first.id, begin + PIECE_MAX)
+    (rest,) = scheduler.turn(succeed(connection, again)).claimed
+    assert (rest.window_start, rest.window_end) == (begin + PIECE_MAX, NOON + HOUR)
+
+
+def test_who_takes_over_goes_on_with_what_is_missing(make: Any, runs: Runs, connection: Connection) -> None:
+    rolled_up_until(runs, connection, NOON - 2 * HOUR)
+    runs.write_schedules([Schedule("throughput_rollup", HOURLY, NOON + HOUR)])
+    (run,) = make(throughput_rollup_cron=HOURLY).turn().claimed
+    assert (run.window_start, run.window_end) == (NOON - 2 * HOUR, NOON - HOUR)
+
+
+def test_nothing_is_made_up_of_which_there_are_no_samples(make: Any, runs: Runs, connection: Connection) -> None:
+    rolled_up_until(runs, connection, NOON - WINDOW_MAX - timedelta(days=10))
+    (run,) = make(throughput_rollup_cron=HOURLY).turn().claimed
+    assert run.window_start == NOON - WINDOW_MAX
 
 
 def test_a_schedule_that_was_changed_makes_nothing_up(make: Any, runs: Runs) -> None:

@@ -7,7 +7,8 @@ import pyspark
 import pytest
 
 from gantry.runtime.errors import SettingsError
-from spark.session import BRIEF_JVM, SessionSettings, is_local_master, open_session, prepare_environment, spark_settings
+from spark.master import is_local_master
+from spark.session import BRIEF_JVM, SessionSettings, open_session, prepare_environment, spark_settings
 
 
 @pytest.mark.parametrize(

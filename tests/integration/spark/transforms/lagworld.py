@@ -7,15 +7,16 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from spark.datasource.schema import GROUPS, HEADS, OFFSETS
+from spark.datasource.schema import SURVEY
 from spark.transforms.lag import lag_report
 from spark.transforms.lagsettings import LagSettings
 
 AS_OF = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 SAMPLES = (
     "sampled_at timestamp, group string, topic string, broker string, queue_id int,"
-    " min_offset long, max_offset long, committed_offset long"
+    " min_offset long, max_offset long, committed_offset long, looked_at timestamp"
 )
+NOT_LOOKED_UP = "the first message that is not consumed was not looked up"
 HOUR = 3_600.0
 DAY = 24 * HOUR
 
@@ -29,18 +30,20 @@ def ago(seconds: float) -> datetime:
 
 
 class World:
-    """The four frames, row by row."""
+    """The survey and the samples, row by row."""
 
     def __init__(self) -> None:
-        self.offsets: list[tuple[Any, ...]] = []
-        self.heads: list[tuple[Any, ...]] = []
-        self.groups: list[tuple[Any, ...]] = []
+        self.offsets: dict[tuple[str, str, str, int], tuple[Any, ...]] = {}
+        self.heads: dict[tuple[str, str, str, int], tuple[Any, ...]] = {}
+        self.groups: dict[tuple[str, str], tuple[Any, ...]] = {}
+        self.read_after: dict[str, float] = {}
+        """Broker → how many seconds after the report was begun it gave its numbers."""
         self.samples: list[tuple[Any, ...]] = []
 
     def topic(self, topic: str, samples: Iterable[Sample], *, broker: str = "b0", queue_id: int = 0) -> "World":
         """Add samples of a topic's own, which are no group's."""
         for at, top, _, *bottom in samples:
-            self.samples.append((ago(at), None, topic, broker, queue_id, bottom[0] if bottom else 0, top, None))
+            self.samples.append((ago(at), None, topic, broker, queue_id, bottom[0] if bottom else 0, top, None, None))
         return self
 
     def queue(
@@ -56,16 +59,19 @@ class World:
         error: str | None = None,
         head: Mapping[str, Any] | None = None,
         samples: Iterable[Sample] = (),
+        looked: Mapping[float, float] | None = None,
     ) -> "World":
-        """Add a queue of a group. `head` None: it has no row in `heads`; an empty mapping: nothing is unconsumed."""
+        """Add a queue of a group. `head` None: it was not looked up; an empty mapping: nothing is unconsumed.
+
+        `looked`: of a sample, by how long ago it was, how long ago the look before it was.
+        """
         key = (group, topic, broker, queue_id)
-        is_known = None not in (low, high, committed)
-        lag = high - max(committed, low) if is_known else None
-        self.offsets.append((*key, low, high, committed, lag, error))
-        if head is not None:
-            self.heads.append((*key, *head_columns(head)))
+        self.offsets[key] = (low, high, committed, error)
+        self.heads[key] = head_columns({"error": NOT_LOOKED_UP} if head is None else head)
         for at, top, consumed, *bottom in samples:
-            self.samples.append((ago(at), *key, bottom[0] if bottom else 0, top, consumed))
+            look = (looked or {}).get(at)
+            looked_at = None if look is None else ago(look)
+            self.samples.append((ago(at), *key, bottom[0] if bottom else 0, top, consumed, looked_at))
         return self
 
     def group(
@@ -79,20 +85,32 @@ class World:
         error: str | None = None,
     ) -> "World":
         """Say what a broker knows of a group."""
-        self.groups.append((group, broker, clients, enabled, seen, error))
+        self.groups[group, broker] = (clients, enabled, seen, error)
         return self
 
-    def report(self, spark: SparkSession, settings: LagSettings | None = None) -> "Report":
+    def report(
+        self, spark: SparkSession, settings: LagSettings | None = None, *, since: datetime | None = None
+    ) -> "Report":
         """Compute the report."""
         frame = lag_report(
-            spark.createDataFrame(self.offsets, OFFSETS),
-            spark.createDataFrame(self.heads, HEADS),
-            spark.createDataFrame(self.groups, GROUPS),
+            spark.createDataFrame(self._survey(), SURVEY),
             spark.createDataFrame(self.samples, SAMPLES),
             as_of=AS_OF,
+            since=since,
             settings=settings,
         )
         return Report(frame.toArrow().to_pylist(), frame.columns)
+
+    def _survey(self) -> list[tuple[Any, ...]]:
+        rows = []
+        for key, offsets in self.offsets.items():
+            (group, _, broker, _), (skew_ms, *head) = key, self.heads[key]
+            answered = None not in offsets[:2]
+            read_at = ago(-self.read_after.get(broker, 0.0)) if answered else None
+            rows.append(
+                (*key, *offsets, read_at, skew_ms, *head, *self.groups.get((group, broker), (None, None, None, None)))
+            )
+        return rows
 
 
 class Report:
@@ -117,7 +135,7 @@ class Report:
 
 
 def head_columns(head: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the columns of `heads` behind the keys.
+    """Return how far the broker's clock is ahead in ms, and what a survey says of a first message.
 
     Args:
         head: age (s, of the first message), offset, left (s until it expires), earliest, clock (by how much the broker's
@@ -126,14 +144,14 @@ def head_columns(head: Mapping[str, Any]) -> tuple[Any, ...]:
     found = "age" in head
     left = head.get("left", 3 * DAY)
     tags = head.get("tags")
+    skew_s = head.get("clock", 0)
     return (
+        None if skew_s is None else round(skew_s * 1_000),
         head.get("filter"),
         head.get("offset", 0) if found else None,
-        1_000 if found else None,
         ago(head["age"]) if found and head["age"] is not None else None,
         None if not found or left is None else AS_OF + timedelta(seconds=left),
         head.get("earliest", False) if found else None,
-        None if head.get("clock", 0) is None else AS_OF + timedelta(seconds=head.get("clock", 0)),
         None if tags is None else [{"tag": tag, "messages": count} for tag, count in tags.items()],
         None if tags is None else sum(tags.values()),
         head.get("error"),

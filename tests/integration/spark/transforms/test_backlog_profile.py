@@ -14,10 +14,11 @@ COLUMNS = ["group", "topic", "section", "bucket", "lower_bound", "upper_bound", 
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 
 
-def unit(group, offset, *, age=30.0, size=100, topic="t", broker="b0", queue_id=0):
+def unit(group, offset, *, age=30.0, size=100, topic="t", broker="b0", queue_id=0, passes=True, tags=None, read=None):
     stored_at = None if age is None else AS_OF - timedelta(seconds=age)
     physical = None if size is None else offset * 1_000
-    return (group, topic, broker, queue_id, offset, physical, size, None if size is None else 7, stored_at)
+    wanted = (None if size is None else passes, tags, None if read is None else AS_OF + timedelta(seconds=read))
+    return (group, topic, broker, queue_id, offset, physical, size, None if size is None else 7, stored_at, *wanted)
 
 
 def message(offset, body=b"x", *, age=30.0, tag=None, keys=(), topic="t", broker="b0", queue_id=0):
@@ -102,6 +103,28 @@ def test_each_group_has_its_own_part_of_a_queue(spark):
     assert {row[:4] + row[6:] for row in rows if row[2] == "tag"} == {
         ("near", "t", "tag", "a", 1, 1), ("far", "t", "tag", "a", 2, 2), ("far", "t", "tag", "b", 1, 1),
     }  # fmt: skip
+
+
+def test_what_a_groups_filter_leaves_out_does_not_wait_for_it(spark):
+    units = [unit("a", offset, passes=offset % 2 == 0, tags=["a"]) for offset in range(5)]
+    units += [unit("none", offset, passes=False, tags=["z"]) for offset in range(5)]
+    units += [unit("all", offset) for offset in range(5)]
+    # The third can't be read any more. Without a tag, a message passes no filter.
+    messages = [message(offset, tag="ab"[offset % 2], keys=["k"]) for offset in (0, 1, 2)] + [message(3)]
+    rows = {row[:4] + row[6:] for row in rows_of(spark, units, messages) if row[2] in ("tag", "key", "queue")}
+    assert {row for row in rows if row[0] != "all"} == {
+        ("a", "t", "queue", "b0/0", 3, 2),
+        ("a", "t", "tag", "a", 2, 2),
+        ("a", "t", "tag", "(unknown)", 1, None),
+        ("a", "t", "key", "k", 2, 2),
+    }
+    assert ("all", "t", "queue", "b0/0", 5, 4) in rows
+
+
+def test_ages_are_counted_to_the_moment_of_the_brokers_answer(spark):
+    # Begun at as_of; the broker said 45 s later where its queue ends.
+    rows = rows_of(spark, [unit("g", 0, age=30.0, read=45.0)], [message(0, b"xy", age=30.0)])
+    assert ("g", "t", "age", "1-5 min", 60.0, 300.0, 1, 2) in rows
 
 
 def test_nothing_gives_nothing(spark):

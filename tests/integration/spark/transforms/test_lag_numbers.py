@@ -57,7 +57,8 @@ def flow(world):
         ("two", (0.5, 0.2, None, None, None)),
         # The last sample is so fresh that the report's own reading says nothing of a rate.
         ("fresh", (None, None, None, None, None)),
-        ("old", (None, None, None, None, None)),
+        # The last sample before the window says how things were at its beginning.
+        ("old", (50 / 601, 20 / 601, None, None, None)),
         # The interval with the rewind counts for neither: 40 + 10 in 300 s came in, 20 + 20 were consumed.
         ("rewind", (50 / 300, 40 / 300, None, None, None)),
         ("anew", (120 / 200, 110 / 200, None, None, None)),
@@ -208,12 +209,13 @@ def test_who_is_connected_may_be_unknown_if_commits_move(report):
 def many(world):
     world.group("sum", clients=1).group("sum", broker="b1", clients=3)
     tags = {"a": 5, None: 5, "b": 4, "c": 3, "d": 2, "e": 1}
-    half = steady(high=500, committed=300, rate_in=1, rate_out=2)
-    world.queue("sum", 0, high=500, committed=300, head={"age": 30, "left": DAY, "tags": tags}, samples=half)
-    world.queue("sum", 1, head={"tags": {}}, samples=steady(high=100, committed=100, rate_in=0.5, rate_out=0.5))
-    third = steady(high=500, committed=400, rate_in=1, rate_out=1)
+    half = steady(high=2_500, committed=2_300, rate_in=1, rate_out=2)
+    world.queue("sum", 0, high=2_500, committed=2_300, head={"age": 30, "left": DAY, "tags": tags}, samples=half)
+    even = steady(high=1_100, committed=1_100, rate_in=0.5, rate_out=0.5)
+    world.queue("sum", 1, high=1_100, committed=1_100, head={"tags": {}}, samples=even)
+    third = steady(high=1_500, committed=1_400, rate_in=1, rate_out=1)
     late = {"age": 50, "left": 2 * DAY, "tags": {"e": 9}}
-    world.queue("sum", 0, broker="b1", high=500, committed=400, head=late, samples=third)
+    world.queue("sum", 0, broker="b1", high=1_500, committed=1_400, head=late, samples=third)
 
 
 def test_a_topic_adds_up_its_queues(report):
@@ -246,10 +248,128 @@ def test_a_topics_own_samples_are_no_groups(report):
     assert report.topic("even")["evidence"]["readings"] == 11
 
 
+def moments(world):
+    """Broker b7 gave its numbers 8 s after the report was begun, b30 30 s after it; b0 at once."""
+    world.read_after = {"b7": 8, "b30": 30}
+    late = [(40, 1_000, 500), (25, 1_030, 560), (-5, 1_090, 620)]
+    behind = {"high": 1_120, "committed": 650}
+    world.group("read", broker="b30").queue("read", broker="b30", **behind, head={"age": -20}, samples=late)
+    world.group("near").group("near", broker="b7")
+    world.queue("near", **behind, head={"age": 60}).queue("near", broker="b7", **behind, head={"age": 5})
+    world.group("apart").group("apart", broker="b30")
+    world.queue("apart", high=100, committed=40, head={"age": 90})
+    world.queue("apart", broker="b30", **behind, head={"age": 60}, samples=late)
+    # 20 s after its answer the first message was 10 s old, whatever the look at others took; the clock is right.
+    world.group("slow", broker="b30").queue("slow", broker="b30", **behind, head={"age": 30, "clock": 0})
+
+
+def test_numbers_are_of_the_moment_at_which_the_broker_gave_them(report):
+    row = report.queue("read", broker="b30")
+    assert (row["as_of"], report.topic("read")["as_of"]) == (ago(-30), ago(-30))
+    # Stored 20 s after the report was begun, read 10 s later.
+    assert (row["lag_messages"], row["lag_seconds"]) == (470, 10.0)
+    # 120 messages came within 70 s, 150 were consumed: the sample that was taken meanwhile counts, too.
+    assert some(row, ("in_rate", "out_rate")) == pytest.approx((120 / 70, 150 / 70))
+    assert (row["evidence"]["readings"], row["evidence"]["covered_s"]) == (4, 70.0)
+    slow = report.queue("slow", broker="b30")
+    assert (slow["lag_seconds"], "clock" in slow["evidence"]) == (60.0, False)
+
+
+def test_a_topic_is_of_the_moment_of_its_last_broker(report):
+    row = report.topic("near")
+    assert (row["as_of"], row["lag_messages"], row["lag_seconds"]) == (ago(-8), 940, 60.0)
+    assert report.queue("near")["as_of"] == AS_OF
+
+
+def test_a_broker_that_answers_late_is_named_and_not_added_up(report):
+    row = report.topic("apart")
+    assert (row["as_of"], row["verdict"]) == (AS_OF, "UNKNOWN")
+    assert some(row, (*NUMBERS, "in_rate", "out_rate")) == (None,) * 7
+    assert row["cause"].endswith(
+        "broker b30 answered 30 s after the first one, so its numbers are not added to the others'."
+    )
+    evidence = row["evidence"]
+    assert (evidence["late_brokers"], evidence["late_s"], evidence["known_lag_messages"]) == (["b30"], 30.0, 60)
+    queue = report.queue("apart", broker="b30")
+    assert (queue["as_of"], queue["lag_messages"], queue["evidence"]["late_s"]) == (ago(-30), 470, 30.0)
+    assert queue["verdict"] == "OK"
+
+
+def beginnings(world):
+    # Nothing moved from 700 s ago to 475 s ago: in the window are 600 s, of which the first 125 were quiet.
+    quiet = [(700, 1_000, 1_000), (460, 1_240, 1_000)]
+    world.group("quiet").queue("quiet", high=1_240, committed=1_000, head={"age": 60}, samples=quiet, looked={460: 475})
+    world.group("unlooked").queue("unlooked", high=1_240, committed=1_000, head={"age": 60}, samples=quiet)
+    gone = {"high": 500, "committed": 100, "head": {"age": 900}}
+    for name, rewind in (("before-window", (600.96, 500, 100)), ("at-window", (599.04, 500, 100))):
+        world.group(name, clients=0).queue(name, **gone, samples=[(620, 500, 500), rewind])
+    long_ago = [(1_500, 500, 500), (1_400, 500, 100), (1_160, 500, 100), (920, 500, 100), (680, 500, 100)]
+    world.group("long-ago", clients=0).queue("long-ago", **gone, samples=long_ago)
+    # 600 messages are consumed at once at the end of four quiet minutes.
+    burst = [(600, 1_000, 0), (300, 1_000, 0), (60, 1_000, 600)]
+    world.group("burst").queue("burst", high=1_000, committed=600, head={"age": 60}, samples=burst, looked={60: 75})
+
+
+def test_a_window_begins_with_the_state_before_it(report):
+    quiet, unlooked = report.queue("quiet"), report.queue("unlooked")
+    assert (quiet["in_rate"], quiet["evidence"]["covered_s"]) == pytest.approx((240 / 600, 600.0))
+    assert quiet["evidence"]["readings"] == 3
+    # Where nobody knows when it came, it came some time within the interval.
+    assert (unlooked["in_rate"], unlooked["evidence"]["covered_s"]) == pytest.approx((240 / 700, 700.0))
+
+
+@pytest.mark.parametrize(
+    ("group", "verdict"), [("before-window", "REWOUND"), ("at-window", "REWOUND"), ("long-ago", "STOPPED")]
+)
+def test_a_rewind_is_seen_between_two_reports(report, group, verdict):
+    assert report.topic(group)["verdict"] == verdict
+
+
+def test_what_went_at_once_is_not_spread_over_the_quiet_time_before(report):
+    row = report.queue("burst")
+    assert row["evidence"]["net_rates"] == pytest.approx([0, 0, 0, 0, 5])
+    assert row["out_rate"] == pytest.approx(1.0)
+
+
+def moves(world):
+    # 90 were consumed, then retention took the rest away, and the consumer went on at the new beginning.
+    trim = [(300, 1_000_000, 90), (240, 1_000_000, 1_000_000, 1_000_000)]
+    end = {"low": 1_000_000, "high": 1_000_060, "committed": 1_000_060, "head": {}}
+    world.group("trim").queue("trim", **end, samples=trim)
+    # A topic was filled and trimmed; the group never committed.
+    filled = [(300, 0, None), (150, 78_600, None, 78_600)]
+    world.group("no-commit", clients=0, seen=False)
+    world.queue("no-commit", low=78_600, high=78_600, committed=None, head={}, samples=filled)
+    # A reset to the end, of a group that never connected.
+    reset = [(600, 78_600, 0), (300, 78_600, 0), (60, 78_600, 78_600)]
+    world.group("reset", clients=0, seen=False).queue("reset", high=78_600, committed=78_600, head={}, samples=reset)
+    # Who consumes over HTTP is not connected, and commits more than once.
+    steps = [(600, 9_000, 0), (400, 9_000, 3_000), (200, 9_000, 6_000)]
+    world.group("http", clients=0, seen=False).queue("http", high=9_000, committed=9_000, head={}, samples=steps)
+    skip = [(600, 3_000_100, 0), (300, 3_000_100, 100), (60, 3_000_100, 3_000_100)]
+    world.group("skip").queue("skip", high=3_000_100, committed=3_000_100, head={}, samples=skip, looked={60: 75})
+
+
+@pytest.mark.parametrize(
+    ("group", "out_rate", "moved"),
+    [
+        ("trim", 60 / 300, 999_910),
+        ("no-commit", 0.0, 78_600),
+        ("reset", 0.0, 78_600),
+        ("http", 15.0, None),
+        ("skip", 100 / 600, 3_000_000),
+    ],
+)
+def test_what_moved_was_not_consumed(report, group, out_rate, moved):
+    for row in (report.queue(group), report.topic(group)):
+        assert row["out_rate"] == pytest.approx(out_rate)
+        assert row["evidence"].get("moved_messages") == moved
+
+
 @pytest.fixture(scope="module")
 def report(spark):
     world = World()
-    for add in (flow, ages, unknowns, many, by_themselves):
+    for add in (flow, ages, unknowns, many, by_themselves, moments, beginnings, moves):
         add(world)
     return world.report(spark)
 
@@ -265,6 +385,6 @@ def test_settings_are_thresholds(spark):
 
 def test_a_moment_without_zone_and_settings_that_can_not_be_meant_are_refused():
     with pytest.raises(ValueError, match="has no zone"):
-        lag_report(None, None, None, None, as_of=datetime(2026, 11, 21))  # noqa: DTZ001
+        lag_report(None, None, as_of=datetime(2026, 11, 21))  # noqa: DTZ001
     with pytest.raises(ValueError, match="stall_min_s: 700"):
-        lag_report(None, None, None, None, as_of=AS_OF + timedelta(1), settings=LagSettings(stall_min_s=700))
+        lag_report(None, None, as_of=AS_OF + timedelta(1), settings=LagSettings(stall_min_s=700))

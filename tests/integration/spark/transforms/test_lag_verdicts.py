@@ -63,12 +63,12 @@ def broken(world):
     world.queue("hot", 1, high=5_000, committed=4_900, head={"age": 1}).queue("hot", 2, head={})
     lose = {"age": 5 * HOUR, "left": 2 * HOUR}
     world.group("lost", clients=0).queue("lost", **behind, head=lose)
-    slow = steady(high=60_000, committed=0, rate_in=0, rate_out=2)
-    world.group("too-slow").queue("too-slow", high=60_000, committed=0, head=lose, samples=slow)
+    slow = steady(high=70_000, committed=10_000, rate_in=0, rate_out=2)
+    world.group("too-slow").queue("too-slow", high=70_000, committed=10_000, head=lose, samples=slow)
     world.group("overdue", clients=0).queue("overdue", **behind, head={"age": 4 * DAY, "left": -5})
-    failing = steady(high=100, committed=90, rate_in=4, rate_out=4)
+    failing = steady(high=9_100, committed=9_090, rate_in=4, rate_out=4)
     again = steady(high=3_000, committed=3_000, rate_in=2, rate_out=2)
-    world.group("failing").queue("failing", committed=90, head={"age": 2}, samples=failing)
+    world.group("failing").queue("failing", high=9_100, committed=9_090, head={"age": 2}, samples=failing)
     world.queue("failing", topic="%RETRY%failing", high=3_000, committed=3_000, head={}, samples=again)
 
 

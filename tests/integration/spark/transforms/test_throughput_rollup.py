@@ -65,6 +65,10 @@ def cases():
     # Two brokers whose samples lie apart: 1/s and 2/s overlap in one quarter of a minute of three.
     samples.add("two", [(0, 0, 0), (30, 30, 0), (45, 30, 0)])
     samples.add("two", [(0, 0, 0), (15, 0, 0), (45, 60, 0)], broker="b1")
+    # 90 are consumed, all others are trimmed, and the consumer goes on behind them.
+    samples.add("trim", [(0, 1_000_000, 0), (15, 1_000_000, 90), (30, 1_000_010, 1_000_005, 1_000_000)])
+    # A commit that was set three million on, and then consumed of.
+    samples.add("skip", [(0, 3_000_100, 0), (15, 3_000_100, 3_000_000), (30, 3_000_100, 3_000_100)])
     return samples
 
 
@@ -117,6 +121,13 @@ def test_what_went_back_is_left_out(rollup):
     assert rollup["rewind", "g", "minute"] == {at(0): (30, 50, 15.0, 1)}
     assert rollup["anew", None, "minute"] == {at(0): (7, None, 15.0, 1)}
     assert rollup["anew", "g", "minute"] == {at(0): (2, 8, 15.0, 1)}
+
+
+def test_what_moved_was_not_consumed(rollup, peaks):
+    assert rollup["trim", "g", "minute"] == {at(0): (95, 5, 30.0, 1)}
+    assert rollup["trim", None, "minute"] == {at(0): (10, None, 30.0, 1)}
+    assert rollup["skip", "g", "minute"] == {at(0): (100, 0, 30.0, 1)}
+    assert (peaks["trim", "g", "hour"], peaks["skip", "g", "hour"]) == ({at(0): 6.0}, {at(0): round(100 / 15, 6)})
 
 
 def test_a_topic_of_two_groups_counts_once(rollup):

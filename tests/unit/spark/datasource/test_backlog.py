@@ -1,6 +1,7 @@
 """Backlog: a row for every offset of a region, whatever happened to its message."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan
@@ -8,11 +9,14 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan
 from gantry.client.backlog import UNIT_ROW
 from gantry.remoting.codes import RequestCode, ResponseCode
 from spark.datasource import backlog
+from spark.datasource.filters import TagFilter
 from spark.datasource.options import Options, Position, Where
 from spark.datasource.partitions import Region
 from spark.datasource.places import Place
 from spark.datasource.pushdown import Pushed, push_down
+from spark.datasource.remembered import Remembered
 from spark.datasource.schema import BACKLOG
+from spark.datasource.survey import BrokerView, Survey
 from tests.support.scriptedpeer import in_turn, ok, refuse
 
 REGION = Region("T", "a", 0, 4, 10, "g")
@@ -133,3 +137,25 @@ def test_a_region_is_what_is_asked_of_what_is_not_consumed(start, end, filters, 
 def test_a_region_begins_at_what_is_not_consumed_and_still_there(committed, region):
     found = backlog.region_of(Place("g", "T", "a", 0, 2, 10, committed), OPTIONS, Pushed())
     assert (None if found is None else (found.start, found.end)) == region
+
+
+async def test_a_unit_says_whether_its_group_wants_it_and_when_its_broker_was_asked(engine, answer):
+    answer(units(4, *map(unit, (4, 5)), (0, -1, 0, -1), *map(unit, (7, 8, 9))))
+    everything = replace(REGION, group="all")
+    view = BrokerView("a", "a:10911", "", read_at_ms=5_000)
+    filters = {
+        "g": {"T": TagFilter("odd", codes=(1,), tags=frozenset({"odd"}))},
+        "sql": {"T": TagFilter("x", error="no")},
+    }
+    survey = Survey({"a": view}, Remembered(has_database=True, filters=filters), [])
+    notes = backlog.notes_of(survey, [REGION, everything, replace(REGION, group="sql")])
+    assert notes["g", "T", "a"] == backlog.Note((1,), ("odd",), 5_000)
+    assert notes["all", "T", "a"] == notes["sql", "T", "a"] == backlog.Note(None, None, 5_000)
+    (parts,) = [parts async for parts in backlog._read(engine, [REGION])]
+    rows = backlog.units_batch(BACKLOG, [*parts, (everything, parts[0][1])], Pushed(), notes).to_pylist()
+    assert [row["is_wanted"] for row in rows] == [
+        False, True, None, True, False, True,
+        True, True, None, True, True, True,
+    ]  # fmt: skip
+    assert [rows[0]["wanted_tags"], rows[6]["wanted_tags"]] == [["odd"], None]
+    assert {row["read_at"].timestamp() for row in rows} == {5.0}

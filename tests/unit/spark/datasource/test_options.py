@@ -53,6 +53,12 @@ def test_what_is_not_given_has_a_default():
     options = read_options({"kind": "offsets", **LIVE})
     assert (options.topics, options.groups, options.start, options.access) == (None, None, None, None)
     assert (options.max_rows_per_partition, options.include_system) == (MAX_ROWS_PER_PARTITION, False)
+    assert options.fail_on_data_loss
+
+
+@pytest.mark.parametrize(("text", "fails"), [("false", False), ("FALSE", False), ("true", True), ("True", True)])
+def test_whether_losses_fail_the_query(text: str, fails: bool) -> None:
+    assert read_options({"kind": "messages", **LIVE, "failondataloss": text}).fail_on_data_loss is fails
 
 
 def test_a_store_directory_needs_no_name_server():
@@ -84,6 +90,9 @@ def test_a_store_directory_needs_no_name_server():
         ({"kind": "backlog", "maxRowsPerPartition": "0", **LIVE}, "is not a whole number above 0"),
         ({"kind": "backlog", "maxRowsPerPartition": "1e3", **LIVE}, "is not a whole number above 0"),
         ({"kind": "backlog", "includeSystem": "yes", **LIVE}, "is neither true nor false"),
+        ({"kind": "messages", "failOnDataLoss": "no", **LIVE}, "failOnDataLoss: 'no' is neither true nor false"),
+        ({"kind": "messages", "failOnDataLoss": "", **LIVE}, "failOnDataLoss: '' is neither true nor false"),
+        ({"kind": "heads", "failOnDataLoss": "true", **LIVE}, "failOnDataLoss: 'true' means nothing for kind heads"),
     ],
 )
 def test_what_can_not_be_is_refused_by_name(given, message):

@@ -8,6 +8,7 @@ from pyspark.sql.datasource import EqualTo
 from gantry.model.group import SubscriptionGroup, parse_tag_expression
 from gantry.model.message import MessageQueue
 from gantry.remoting.bodies import ClientConnection, ConsumerConnection, TopicOffset, TopicStatsTable
+from gantry.remoting.bodies.backlog import HeadQueries, QueueHead, QueueHeads
 from gantry.remoting.codes import RequestCode, ResponseCode
 from spark.datasource import survey as surveys
 from spark.datasource.filters import TagFilter
@@ -16,7 +17,7 @@ from spark.datasource.options import Options
 from spark.datasource.places import Place, find_places
 from spark.datasource.pushdown import Pushed, push_down
 from spark.datasource.remembered import Remembered
-from spark.datasource.survey import SurveyError, look
+from spark.datasource.survey import SurveyError, look, skew_of
 from tests.support.scriptedpeer import in_turn, ok, refuse
 from tests.support.surveyed import SurveyedBroker
 
@@ -70,6 +71,54 @@ def test_a_commit_outside_of_the_queue_is_told(committed, lag, reason):
     place = Place("g", "T", "a", 0, 2, 10, committed)
     assert place.lag == lag
     assert place.remark == reason or (reason and place.remark.endswith(reason))
+
+
+async def test_numbers_are_of_one_moment_however_long_the_names_took(engine, a, b, transport):
+    """g commits while its connections are asked for: what counts is where it is when queues' ends are read."""
+    transport.latency_s.update({a.address: 0.5, b.address: 4.0})
+
+    def connected(request):
+        a.commit("g", "T", 0, 9)
+        return refuse(ResponseCode.CONSUMER_NOT_ONLINE)(request)
+
+    a.does({RequestCode.GET_CONSUMER_CONNECTION_LIST: connected})
+    began_ms = engine.clock.now_ms()
+    found = await find_places(engine, OPTIONS, Pushed())
+    assert offsets_row(found.places[0])[6:8] == (9, 1)
+    views = found.survey.views
+    # The names took four requests of the slow one; then each gave its numbers in two of its own.
+    asked_ms = views["a"].read_at_ms - 2 * 500
+    assert 16_000 <= asked_ms - began_ms < 16_100
+    assert views["b"].read_at_ms == asked_ms + 2 * 4_000
+
+
+async def test_a_slow_answer_is_no_skew(engine, a, b, transport):
+    for broker, ahead_ms in ((a, 0), (b, 7_000)):
+        broker.does({RequestCode.GANTRY_HEADS: heads_at(lambda ahead_ms=ahead_ms: engine.clock.now_ms() + ahead_ms)})
+    transport.latency_s.update({a.address: 4.0, b.address: 4.0})
+    views = (await find_places(engine, OPTIONS, Pushed())).survey.views
+    assert (views["a"].clock_skew_ms, views["b"].clock_skew_ms) == (0, 7_000)
+    assert skew_of(500, asked_ms=1_000, answered_ms=5_000) == -500
+
+
+async def test_a_broker_that_gives_no_numbers_has_no_moment(engine, a, b):
+    a.does({RequestCode.GANTRY_QUEUE_STATES: lambda request: None})
+    views = (await find_places(engine, OPTIONS, Pushed())).survey.views
+    assert views["a"].read_at_ms is None
+    assert views["b"].read_at_ms is not None
+    assert views["b"].clock_skew_ms is None, "it does not know the request"
+
+
+def heads_at(now):
+    """Answer nothing but what time it is."""
+
+    def answer(request):
+        heads = [
+            QueueHead(min_offset=0, max_offset=0, scanned_to=0) for _ in HeadQueries.decode(request.body_bytes).queries
+        ]
+        return ok(request, body=QueueHeads(broker_name="", heads=heads, now_ms=now()).encode())
+
+    return answer
 
 
 async def test_a_broker_that_is_away_costs_only_its_own_numbers(engine, a, b, transport):

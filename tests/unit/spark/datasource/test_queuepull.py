@@ -2,28 +2,31 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gantry.client.consumer.pull import PullResult, PullStatus
-from gantry.client.errors import BrokerError, ConnectionFailedError, NoRouteError
+from gantry.client.errors import BrokerError, BrokerUnavailableError, ConnectionFailedError, NoRouteError
 from gantry.model.address import Address, pack_host
 from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue
 from gantry.model.record import encode_record
 from gantry.model.route import BrokerData
+from gantry.remoting.bodies import ClusterInfo
 from gantry.remoting.codes import ResponseCode
 from spark.datasource import queuepull
 from spark.datasource.batches import arrow_schema
 from spark.datasource.partitions import Region
-from spark.datasource.queuepull import Losses, RegionPuller
+from spark.datasource.queuepull import Losses, RegionPuller, removed_of
 from spark.datasource.records import RecordDecoder
 from spark.datasource.schema import MESSAGES
 
 HOST = pack_host(Address("10.0.0.5", 10911))
 SCHEMA = arrow_schema(MESSAGES)
 REGION = Region("T", "broker-a", 0, 0, 100)
+PHYSICAL_OF_60 = 60_000
 
 Answer = Callable[[int, int, int], PullResult]
 
@@ -49,12 +52,20 @@ class Brokers:
         self.answer = answer
         self.members = members or {0: "master"}
         self.asked: list[tuple[int, int, int]] = []
+        self.registered = self.brokers()
+        self.code = ResponseCode.TOPIC_NOT_EXIST
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return asyncio.ensure_future(work)
 
     def brokers(self) -> dict[str, BrokerData]:
         return {"broker-a": BrokerData("C", "broker-a", self.members)}
+
+    async def cluster_info(self) -> ClusterInfo:
+        return ClusterInfo(self.registered, {})
+
+    async def call(self, address: str, *_: Any, **__: Any) -> Any:
+        raise BrokerError(self.code, "says the broker", address)
 
     async def pull(
         self, queue: MessageQueue, offset: int, *, broker_id: int, wide_messages: int, **_: Any
@@ -131,6 +142,43 @@ async def test_a_topic_that_is_gone_ends_the_region(error: Exception) -> None:
     found, losses = await offsets_of(Brokers(answer))
     assert found == []
     assert losses[REGION].removed == [(0, 100)]
+
+
+async def test_a_topic_without_a_route_is_no_loss_while_its_broker_is_away_or_busy() -> None:
+    def answer(offset: int, count: int, _: int) -> PullResult:
+        raise NoRouteError("T")
+
+    brokers = Brokers(answer)
+    brokers.registered = {}
+    with pytest.raises(BrokerUnavailableError):
+        await offsets_of(brokers)
+    busy = Brokers(answer)
+    busy.code = ResponseCode.SYSTEM_BUSY
+    with pytest.raises(BrokerError, match="says the broker"):
+        await offsets_of(busy)
+
+
+async def test_a_slave_that_ends_earlier_is_no_loss_while_its_master_is_away() -> None:
+    def answer(offset: int, count: int, _: int) -> PullResult:
+        if offset < 30:
+            return result(PullStatus.FOUND, 30, range(offset, 30))
+        return result(PullStatus.NO_NEW_MSG, 30)
+
+    with pytest.raises(BrokerUnavailableError):
+        await offsets_of(Brokers(answer, {1: "slave"}))
+
+
+async def test_messages_of_a_queue_made_again_are_not_those_that_were_planned() -> None:
+    def answer(offset: int, count: int, _: int) -> PullResult:
+        end = min(offset + 20, 100)
+        return result(PullStatus.FOUND, end, range(offset, end))
+
+    region = replace(REGION, physical_end=PHYSICAL_OF_60)
+    found, losses = await offsets_of(Brokers(answer), region)
+    assert found == list(range(60))
+    (loss,) = removed_of(losses)
+    assert (loss.expected, loss.end, loss.next) == (60, 100, None)
+    assert "made again" in loss.found
 
 
 async def test_damage_in_an_answer_costs_one_message() -> None:

@@ -14,6 +14,7 @@ from spark.datasource.schema import BY_KIND, GROUPS
 from spark.datasource.source import GantryDataSource
 from spark.datasource.storedir import StoreDirReader
 from spark.datasource.streamreader import MessageStreamReader
+from spark.datasource.surveyrows import SurveyReader
 
 
 def source(kind: str, **options: str) -> GantryDataSource:
@@ -27,6 +28,7 @@ def source(kind: str, **options: str) -> GantryDataSource:
         ("offsets", OffsetsReader),
         ("heads", HeadsReader),
         ("groups", GroupsReader),
+        ("survey", SurveyReader),
         ("backlog", BacklogReader),
         ("messages", MessagesReader),
     ],

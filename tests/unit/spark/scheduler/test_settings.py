@@ -9,7 +9,7 @@ import pytest
 from gantry.runtime.errors import SettingsError, StartupError
 from gantry.runtime.settings import load_settings
 from spark.scheduler import bootstrap
-from spark.scheduler.bootstrap import job_command
+from spark.scheduler.children import job_arguments
 from spark.scheduler.settings import JOBS, SchedulerSettings
 from tests.unit.spark.scheduler.test_decide import run
 
@@ -49,6 +49,7 @@ def test_an_empty_cron_is_on_demand_only() -> None:
         ("runs_max", "-1"),
         ("stale_after_ms", "19999"),
         ("stop_timeout_ms", "-1"),
+        ("worker_idle_ms", "-1"),
         ("timezone", "Mars/Base"),
         ("namesrv", ","),
         ("keep_days", "some"),
@@ -65,9 +66,9 @@ def test_a_setting_nobody_knows_is_refused() -> None:
 
 
 def test_a_job_is_told_where_credentials_lie() -> None:
-    told = job_command(load(access_file="/run/secrets/access"), run(5, "lag_report"))
+    told = job_arguments(load(access_file="/run/secrets/access"), run(5, "lag_report"))
     assert told[-2:] == ("--access-file", "/run/secrets/access")
-    assert "--access-file" not in job_command(load(), run(5, "lag_report"))
+    assert "--access-file" not in job_arguments(load(), run(5, "lag_report"))
 
 
 async def test_a_scheduler_does_not_start_with_credentials_that_are_none(tmp_path: Path) -> None:
@@ -86,9 +87,9 @@ def test_a_job_is_told_where_everything_is_but_no_secret() -> None:
     settings = SchedulerSettings(
         namesrv=("a:1", "b:2"), database_url="postgresql://u:secret@db/g", output="/out", master="spark://m:7077"
     )
-    command = job_command(settings, run(5, "backlog_profile", attempt=2))
-    assert command[1:] == (
-        *("-P", "-m", "spark.jobs.backlog_profile", "--run", str(UUID(int=5)), "--attempt", "2"),
+    command = job_arguments(settings, run(5, "backlog_profile", attempt=2))
+    assert command == (
+        *("--run", str(UUID(int=5)), "--attempt", "2"),
         *("--namesrv", "a:1;b:2", "--master", "spark://m:7077", "--output", "/out"),
     )
     assert "secret" not in " ".join(command)

@@ -1,0 +1,82 @@
+"""Messages that a query should have read and can't: told in one error, or with `failOnDataLoss=false` in the log.
+
+A broker that does not answer is no loss: only what a broker itself says of its queues counts.
+
+Source: Spark's Kafka source, option `failOnDataLoss`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gantry.model.message import MessageQueue
+from gantry.runtime.telemetry import logger
+
+log = logger("spark.dataloss")
+
+NO_SUCH_TOPIC: Final = "no such topic on this broker"
+"""Stands for the offset that is found of a deleted topic."""
+SHOWN_MAX: Final = 8
+"""Queues in one error."""
+LOGGED_MAX: Final = 256
+"""Queues in the log, each time."""
+
+
+class DataLossError(Exception):
+    """Messages are lost, and the query must not go on as if they had never been."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """The messages of one queue that are lost.
+
+    Attributes:
+        queue: The queue.
+        expected: The queue offset at which reading was to go on.
+        found: The offset or message that stands there instead, in words.
+        end: The lost messages are `[expected, end)`; None where nobody knows how many they were.
+        reason: Why they are lost.
+        next: The queue offset at which reading can go on; None: nowhere.
+    """
+
+    queue: MessageQueue
+    expected: int
+    found: str
+    end: int | None
+    reason: str
+    next: int | None = None
+
+    @property
+    def range(self) -> str:
+        """The lost messages in words."""
+        if self.end is None:
+            return f"messages from offset {self.expected} on, how many is not known"
+        return f"messages [{self.expected}, {self.end}), {self.end - self.expected} of them"
+
+    def __str__(self) -> str:
+        queue = self.queue
+        following = "nothing is left to read" if self.next is None else f"the next to read is at offset {self.next}"
+        return (
+            f"topic {queue.topic}, broker {queue.broker_name}, queue {queue.queue_id}: expected offset {self.expected},"
+            f" found {self.found}; {self.reason}; lost: {self.range}; {following}"
+        )
+
+
+def tell_losses(losses: Sequence[Loss], *, is_failure: bool) -> None:
+    """Raise DataLossError if there are losses and they are a failure, else log a warning for each queue."""
+    if not losses:
+        return
+    if is_failure:
+        shown = "; and ".join(str(loss) for loss in losses[:SHOWN_MAX])
+        more = f"; and {len(losses) - SHOWN_MAX} more queues" if len(losses) > SHOWN_MAX else ""
+        raise DataLossError(
+            f"data is lost: {shown}{more}. To go on with what is left, set the option failOnDataLoss to false"
+        )
+    for loss in losses[:LOGGED_MAX]:
+        log.warning(
+            "data is lost, reading goes on with what is left",
+            topic=loss.queue.topic, broker=loss.queue.broker_name, queue_id=loss.queue.queue_id,
+            expected=loss.expected, found=loss.found, lost=loss.range, reason=loss.reason, next=loss.next,
+        )  # fmt: skip
+    if len(losses) > LOGGED_MAX:
+        log.warning("data is lost of more queues", queues=len(losses) - LOGGED_MAX)

@@ -1,0 +1,125 @@
+"""The offsets of a stream, as Spark keeps them in a checkpoint.
+
+Format (docs/formats/spark.md), version 2, with sorted keys, since Spark compares offsets as texts:
+
+    {"version": 2, "topics": {topic: {broker: {queue id: {"next": 7, "first": 3, "last": [621, 1700000000000]}}}}}
+
+`next` is the next queue offset to read. `first` is where the batch that ends here begins; a queue without it has
+nothing to read in that batch. So the end of a batch alone says what it reads, also where the batch before ended in a
+queue that is gone by now. `last` is the message before `next`, as the CommitLog offset of its record and its store time
+in ms: no other message of this broker ever has both, so it tells a queue from one that was made anew under its name.
+`gone` is true where the queue left its topic.
+
+Version 1 had the next queue offset alone.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from gantry.model.message import MessageQueue
+from spark.datasource.partitions import Region
+
+VERSION: Final = 2
+FIRST: Final = 0
+"""Where a new queue begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One message of a broker: its record's offset in the CommitLog (bytes) and its store time (wall ms).
+
+    `stored_at_ms` is None where the record can't be read.
+    """
+
+    physical_offset: int
+    stored_at_ms: int | None = None
+
+    def is_same(self, other: "Mark") -> bool:
+        """Say whether both are one message, as far as is known."""
+        times = (self.stored_at_ms, other.stored_at_ms)
+        return self.physical_offset == other.physical_offset and (None in times or times[0] == times[1])
+
+    def __str__(self) -> str:
+        return f"the message stored at {self.stored_at_ms} ms at CommitLog offset {self.physical_offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAt:
+    """How far a stream is in a queue; see the module."""
+
+    next: int
+    first: int | None = None
+    last: Mark | None = None
+    is_gone: bool = False
+
+
+StreamOffsets = dict[MessageQueue, QueueAt]
+
+
+def encode_offset(offsets: Mapping[MessageQueue, QueueAt]) -> dict[str, Any]:
+    """Return offsets as Spark writes them down."""
+    topics: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
+    for queue in sorted(offsets):
+        brokers = topics.setdefault(queue.topic, {})
+        brokers.setdefault(queue.broker_name, {})[str(queue.queue_id)] = _encode_place(offsets[queue])
+    return {"version": VERSION, "topics": topics}
+
+
+def decode_offset(offset: Mapping[str, Any]) -> StreamOffsets:
+    """Read what `encode_offset` of this release or of an earlier one wrote.
+
+    Raises:
+        ValueError: A later release wrote it, or another program.
+    """
+    version = offset.get("version")
+    if version not in (1, VERSION) or not isinstance(offset.get("topics"), dict):
+        raise ValueError(f"checkpoint: version {version!r} of the offsets is not 1 or {VERSION}")
+    return {
+        MessageQueue(topic, broker, int(queue_id)): QueueAt(int(at)) if version == 1 else _decode_place(at)
+        for topic, brokers in offset["topics"].items()
+        for broker, queues in brokers.items()
+        for queue_id, at in queues.items()
+    }
+
+
+def without_batch(offsets: Mapping[MessageQueue, QueueAt]) -> StreamOffsets:
+    """Return offsets as the start of a batch: where the batch before began means nothing for it."""
+    return {queue: replace(at, first=None) for queue, at in offsets.items()}
+
+
+def planned_regions(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Region]:
+    """Return what the batch between two offsets reads of each queue. Raises ValueError as `decode_offset`."""
+    if start == end:
+        return []
+    ends = decode_offset(end)
+    if end.get("version") == 1:
+        starts = decode_offset(start)
+        ends = {queue: replace(at, first=starts.get(queue, QueueAt(FIRST)).next) for queue, at in ends.items()}
+    regions = []
+    for queue, at in sorted(ends.items(), key=lambda item: item[0]):
+        if at.first is not None and at.first < at.next:
+            region = Region(queue.topic, queue.broker_name, queue.queue_id, at.first, at.next)
+            # A record behind the last one that was planned is of a queue that was made since.
+            regions.append(region if at.last is None else replace(region, physical_end=at.last.physical_offset + 1))
+    return regions
+
+
+def _encode_place(at: QueueAt) -> dict[str, Any]:
+    place: dict[str, Any] = {"next": at.next}
+    if at.first is not None:
+        place["first"] = at.first
+    if at.last is not None:
+        place["last"] = [at.last.physical_offset, at.last.stored_at_ms]
+    if at.is_gone:
+        place["gone"] = True
+    return place
+
+
+def _decode_place(place: Mapping[str, Any]) -> QueueAt:
+    try:
+        first, last = place.get("first"), place.get("last")
+        mark = None if last is None else Mark(int(last[0]), None if last[1] is None else int(last[1]))
+        return QueueAt(int(place["next"]), None if first is None else int(first), mark, place.get("gone") is True)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"checkpoint: {place!r} is no place in a queue") from error

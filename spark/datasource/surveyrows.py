@@ -1,0 +1,105 @@
+"""Kind `survey`: offsets, heads and groups of one look, a row for each group and queue.
+
+Reading the three kinds one after the other asks brokers three times, and gives numbers of three moments. Here offsets,
+queue ends and groups are read while planning, once (survey.py); tasks only look up the first messages behind the offsets
+that were found then, as kind `heads` does.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from spark.datasource import live
+from spark.datasource.batches import plan_rows, record_batch, rows_to_columns, unpack_rows
+from spark.datasource.groups import groups_row
+from spark.datasource.heads import EXACT, HEADS_PER_TASK, Question, ask, sort_places
+from spark.datasource.partitions import RowsPartition, chunks
+from spark.datasource.places import Place, Places, find_places
+from spark.datasource.pushdown import NarrowedReader
+from spark.datasource.schema import GROUPS, HEADS, SURVEY
+
+_HEAD_NAMES: Final = tuple("head_error" if name == "error" else name for name in HEADS.fieldNames())
+_GROUP_NAMES: Final = tuple("group_error" if name == "error" else name for name in GROUPS.fieldNames())
+
+Key = tuple[str, str, str, int]
+"""Group, topic, broker and queue id."""
+Facts = dict[str, Any]
+"""A row's columns by name, as far as they are known."""
+
+
+@dataclass(frozen=True, repr=False)
+class SurveyPartition(InputPartition):
+    """What one task asks one broker, and what is known already of each question's place."""
+
+    broker: str
+    questions: tuple[Question, ...]
+    known: tuple[Facts, ...]
+
+
+class SurveyReader(NarrowedReader):
+    """Reads kind `survey`."""
+
+    exact = EXACT
+
+    def partitions(self) -> list[InputPartition]:
+        """Look at the brokers. Raises SurveyError, ClientError, TimeoutError."""
+        found = live.run(self._options, lambda engine: find_places(engine, self._options, self._pushed))
+        known = facts_of(found)
+        rows, questions = sort_places(found)
+        partitions = plan_rows(
+            self._schema, [survey_row(known[row[:4]], row) for row in rows], self._options.max_rows_per_partition
+        )
+        size = min(HEADS_PER_TASK, self._options.max_rows_per_partition)
+        for broker, asked in questions.items():
+            # Groups that wait at the same message are asked about once, if one task asks.
+            asked.sort(key=lambda question: question.place.region)
+            partitions += [
+                SurveyPartition(broker, tuple(part), tuple(known[key_of(question.place)] for question in part))
+                for part in chunks(asked, size)
+            ]
+        return partitions
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Look up first messages, and yield the rows. Raises TimeoutError."""
+        if isinstance(partition, RowsPartition):
+            yield from unpack_rows(partition.data)
+        elif isinstance(partition, SurveyPartition):
+            broker, questions = partition.broker, partition.questions
+            heads = live.run(self._options, lambda engine: ask(engine, broker, questions))
+            rows = [survey_row(facts, head) for facts, head in zip(partition.known, heads, strict=True)]
+            yield record_batch(self._schema, rows_to_columns(self._schema, rows))
+
+
+def key_of(place: Place) -> Key:
+    """Return what names a place."""
+    return place.group, place.topic, place.broker, place.queue_id
+
+
+def facts_of(found: Places) -> Mapping[Key, Facts]:
+    """Return what the look says of each place: everything but the first message."""
+    groups: dict[tuple[str, str], Facts] = {}
+    known: dict[Key, Facts] = {}
+    for place in found.places:
+        view = found.survey.views[place.broker]
+        if (of_group := groups.get((place.group, place.broker))) is None:
+            row = groups_row(found.survey, view, place.group)
+            of_group = groups[place.group, place.broker] = dict(zip(_GROUP_NAMES, row, strict=True))
+        known[key_of(place)] = {
+            **of_group,
+            "min_offset": place.min_offset,
+            "max_offset": place.max_offset,
+            "committed_offset": place.committed,
+            "offsets_error": place.remark,
+            "read_at": view.read_at_ms if place.error is None else None,
+            "clock_skew_ms": view.clock_skew_ms,
+        }
+    return known
+
+
+def survey_row(facts: Facts, head: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a row in the order of the schema; `head` is one of kind `heads`."""
+    whole = {**facts, **dict(zip(_HEAD_NAMES, head, strict=True))}
+    return tuple(whole[name] for name in SURVEY.fieldNames())

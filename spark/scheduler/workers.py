@@ -1,0 +1,174 @@
+"""Processes that do runs for the scheduler, one after the other (spark/jobs/worker.py).
+
+A worker is a session of its own and gets SIGKILL from the kernel when the scheduler dies; the JVM below it ends when its
+standard input does. All that it, Spark and the jobs print comes through one socket, and goes to the log of the run that it
+does at that time.
+"""
+
+import asyncio
+import json
+import signal
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from gantry.cli.processes import (
+    die_with_parent,
+    family,
+    is_alive,
+    is_group_alive,
+    kill_all,
+    signal_all,
+    signal_group,
+)
+
+TERM_TIMEOUT_S: Final = 3.0
+"""From SIGTERM to SIGKILL."""
+POLL_S: Final = 0.05
+COPIED_AT_ONCE_BYTES: Final = 64 * 1024
+
+
+class Worker:
+    """One process.
+
+    Attributes:
+        pid: Of the process.
+        runs: How many it has been given.
+
+    Concurrency: used from the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        control: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        output: socket.socket,
+    ) -> None:
+        self.pid = process.pid
+        self.runs = 0
+        self._process = process
+        self._answers, self._requests = control
+        self._output = output
+        self._log: BinaryIO | None = None
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(output, self._copy)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The process's, None while it lives."""
+        return self._process.returncode
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it can be given a run: it lives and has not hung up."""
+        return self._process.returncode is None and not self._answers.at_eof()
+
+    async def do(self, job: str, arguments: Sequence[str], log: Path) -> int | None:
+        """Have a run done.
+
+        Args:
+            job: The job's name.
+            arguments: Of its command line.
+            log: The file that takes what is printed meanwhile.
+
+        Returns:
+            The exit code that the worker told, None where it ended without a word.
+
+        Raises:
+            OSError: The file can't be written.
+        """
+        self.runs += 1
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as said:
+            self._log = said
+            try:
+                self._requests.write(json.dumps({"job": job, "arguments": list(arguments)}).encode() + b"\n")
+                answer = await self._answers.readline()
+                # What was printed before the answer is in the socket already.
+                for _ in iter(self._copy, False):
+                    await asyncio.sleep(0)
+            except ConnectionError:
+                answer = b""
+            finally:
+                self._log = None
+        if not answer:
+            return None
+        code: int = json.loads(answer)["code"]
+        return code
+
+    async def wait(self) -> int:
+        """Wait for the process's end; return its exit code."""
+        return await self._process.wait()
+
+    async def end(self) -> None:
+        """End the process and everything it has started: SIGTERM, and SIGKILL for what is left after TERM_TIMEOUT_S."""
+        # Who belongs to it can be seen only while it lives; those who changed their group, too.
+        members = family(self.pid) if self._process.returncode is None else []
+        self._requests.close()
+        signal_group(self.pid, signal.SIGTERM)
+        signal_all(members, signal.SIGTERM)
+        for _ in range(int(TERM_TIMEOUT_S / POLL_S)):
+            if not any(map(is_alive, members)) and not is_group_alive(self.pid):
+                break
+            await asyncio.sleep(POLL_S)
+        self.kill()
+        kill_all(member for member in members if is_alive(member))
+        await self._process.wait()
+
+    def kill(self) -> None:
+        """Kill the process and everything it has started, and let go of its output."""
+        if self._process.returncode is None:
+            kill_all(family(self.pid))
+        signal_group(self.pid, signal.SIGKILL)
+        self._close_output()
+
+    def _copy(self) -> bool:
+        """Copy something of what was printed to the log; return whether there may be more."""
+        if self._output.fileno() < 0:
+            return False
+        try:
+            printed = self._output.recv(COPIED_AT_ONCE_BYTES)
+        except BlockingIOError:
+            return False
+        if not printed:
+            self._close_output()
+            return False
+        if self._log is not None:
+            self._log.write(printed)
+            self._log.flush()
+        return True
+
+    def _close_output(self) -> None:
+        if self._output.fileno() >= 0:
+            self._loop.remove_reader(self._output)
+            self._output.close()
+
+
+async def start_worker(command: Sequence[str], environment: Mapping[str, str]) -> Worker:
+    """Start a worker; its command line gets the descriptor of its socket as the last argument.
+
+    Raises:
+        OSError: It can't be started.
+    """
+    ours, theirs = socket.socketpair()
+    output, printed = socket.socketpair()
+    output.setblocking(False)
+    with theirs, printed:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                str(theirs.fileno()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=printed.fileno(),
+                stderr=printed.fileno(),
+                env=environment,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                preexec_fn=die_with_parent(signal.SIGKILL),
+            )
+        except OSError:
+            output.close()
+            ours.close()
+            raise
+    return Worker(process, await asyncio.open_connection(sock=ours), output)

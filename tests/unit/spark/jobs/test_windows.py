@@ -1,0 +1,34 @@
+"""Which time a job is about: nothing of the future, and nothing unseen between two runs."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gantry.runtime.errors import StartupError
+from spark.jobs.arguments import Window
+from spark.jobs.lag_report import SINCE_MAX, since_of
+from spark.jobs.running import refuse_future
+from spark.transforms.lagsettings import LagSettings
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("before", "since"),
+    [
+        (None, timedelta(minutes=15)),
+        (NOW - timedelta(minutes=1), timedelta(minutes=15)),
+        (NOW - timedelta(minutes=31), timedelta(minutes=31)),
+        (NOW - timedelta(days=3), SINCE_MAX),
+    ],
+)
+def test_a_report_looks_back_to_the_one_before(before: datetime | None, since: timedelta) -> None:
+    assert NOW - since_of(before, NOW, LagSettings()) == since
+
+
+def test_a_window_that_ends_in_the_future_is_refused() -> None:
+    refuse_future(None, NOW)
+    refuse_future(Window(NOW - timedelta(hours=1), NOW), NOW)
+    said = "--to: 2026-11-21T12:00:01.000Z lies in the future: it is 2026-11-21T12:00:00.000Z"
+    with pytest.raises(StartupError, match=said):
+        refuse_future(Window(NOW - timedelta(hours=1), NOW + timedelta(seconds=1)), NOW)
