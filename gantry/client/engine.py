@@ -6,6 +6,7 @@ Concurrency: the event loop's thread. Every call may be cancelled; what others w
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+from gantry.client.bulk import is_bulk
 from gantry.client.errors import BrokerError, BrokerUnavailableError, NoRouteError, NotStartedError, no_answer
 from gantry.client.heartbeats import Heartbeats
 from gantry.client.nameservers import NameServers
@@ -323,6 +324,7 @@ class ClientEngine:
             tls=self.settings.tls,
             handlers=handlers,
             on_channel_closed=lambda address, _: lost(address),
+            is_bulk=is_bulk,
         )
 
     def _call_namesrv(self, address: str, code: int, header: Any, body: bytes | None) -> Awaitable[RemotingCommand]:

@@ -27,6 +27,7 @@ from gantry.remoting.errors import FrameTooLargeError, LocalProtocolError, Remot
 _WORDS = struct.Struct(">II")
 _WORD = struct.Struct(">I")
 _LENGTH_BYTES = 4
+_LARGE_BYTES = 64 * 1024
 _OPAQUE_MAX = 2**31 - 1
 
 
@@ -70,10 +71,13 @@ class Connection:
             buffer += data
             if len(buffer) < self._needed_bytes:
                 return []
-            data = bytes(buffer)
             self._buffer = bytearray()
         commands: list[RemotingCommand] = []
         try:
+            if buffer:
+                if self._needed_bytes > _LARGE_BYTES:
+                    commands.append(self._take_large(buffer))
+                data = bytes(buffer)
             at = self._decode_all(data, commands)
         except RemoteProtocolError as error:
             self.error = error
@@ -118,6 +122,18 @@ class Connection:
         if len(frame) > self._frame_bytes_max:
             raise LocalProtocolError(f"frame of {len(frame)} bytes, at most {self._frame_bytes_max} are allowed")
         return frame
+
+    def _take_large(self, buffer: bytearray) -> RemotingCommand:
+        """Decode the first frame of a buffer and drop it; its body, which may have megabytes, is copied once only."""
+        stop = self._needed_bytes
+        _, header_word = _WORDS.unpack_from(buffer)
+        body_at = 8 + (header_word & 0xFFFFFF)
+        command = decode_frame_at(bytes(buffer[:body_at]), 8, body_at, header_word, self._typed)
+        if body_at < stop:
+            with memoryview(buffer) as view:
+                command.body = bytes(view[body_at:stop])
+        del buffer[:stop]
+        return command
 
     def _decode_all(self, data: bytes, commands: list[RemotingCommand]) -> int:
         """Decode all whole frames into `commands`, set how many bytes the next one needs, return where it starts."""

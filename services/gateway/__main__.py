@@ -65,7 +65,9 @@ async def serve(settings: GatewaySettings, lifecycle: Lifecycle) -> None:
         await dependencies.start()
         for name, work in dependencies.background().items():
             lifecycle.scope.spawn(name, work)
-        server = make_server(create_app(dependencies), settings, dependencies.limits, dependencies.metrics)
+        server = make_server(
+            create_app(dependencies), settings, dependencies.limits, dependencies.metrics, dependencies.keys
+        )
         sweeper = Sweeper(server, settings, dependencies.metrics)
         serving = lifecycle.scope.spawn("http", server.serve(sockets=[listener]))
         lifecycle.scope.spawn("sweeper", sweeper.run())

@@ -12,10 +12,12 @@ from typing import Final, NamedTuple, Protocol
 
 from services.gateway.asgi.answer import Headers, last_answer
 from services.gateway.asgi.cors import Cors
+from services.gateway.auth.keyring import KeyRing
 from services.gateway.errors import NOT_STORED, OVERLOADED, ProblemError
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.requestids import RequestIds
+from services.gateway.requestturns import RequestTurns
 
 # A look at ten thousand connections takes some milliseconds, so one list of spare connections serves for a second. This
 # also gives every new connection a second in which its request can come.
@@ -55,18 +57,22 @@ class Admission:
         metrics: Counters of the gateway.
         cors: The origins whose pages may read refusals; None where there are none.
         bodies: Bytes of requests in memory.
+        requests: Begins requests, in turn where many come at once.
         request_ids: Source of ids for answers that the application does not give.
         is_draining: Whether the gateway is about to stop, so that every answer ends its connection.
 
     Concurrency: the event loop's thread.
     """
 
-    def __init__(self, limits: Limits, metrics: GatewayMetrics, cors_origins: Sequence[str] = ()) -> None:
+    def __init__(
+        self, limits: Limits, metrics: GatewayMetrics, keys: KeyRing, cors_origins: Sequence[str] = ()
+    ) -> None:
         self.metrics = metrics
         self.cors = Cors(cors_origins) if cors_origins else None
         self.request_ids = RequestIds()
         self.is_draining = False
         self.bodies = limits.bodies
+        self.requests = RequestTurns(limits.turns, keys)
         self._quota = limits.connections
         # In the order in which they came.
         self._open: dict[Guest, None] = {}

@@ -56,18 +56,18 @@ class Exchange:
         "_more_body",
         "_parts",
         "_problem",
-        "_scope",
         "_start",
         "_unread_bytes",
         "_waiter",
         "disconnected",
         "keep_alive",
         "response_complete",
+        "scope",
     )
 
     def __init__(self, connection: Connection, scope: Scope, *, keep_alive: bool, expects_continue: bool) -> None:
         self._connection = connection
-        self._scope = scope
+        self.scope = scope
         self._expects_continue = expects_continue
         self._parts: list[bytes] = []
         self._unread_bytes = 0
@@ -119,7 +119,7 @@ class Exchange:
     async def run(self, app: Any) -> None:
         """Have the application answer."""
         try:
-            await app(self._scope, self.receive, self.send)
+            await app(self.scope, self.receive, self.send)
         except Exception:  # boundary: of a request; the application has dealt with what it knows of.
             log.exception("the application failed")
             if not self.response_complete and not self.disconnected:
@@ -197,7 +197,7 @@ class Exchange:
         head = b"".join(lines)
         # A line end within a header would let whoever put it there write an answer of his own.
         assert head.count(b"\n") == head.count(b"\r") == len(lines), "a header holds a line end"
-        has_body = self._scope["method"] != "HEAD" and status not in _NO_BODY_STATUSES
+        has_body = self.scope["method"] != "HEAD" and status not in _NO_BODY_STATUSES
         self.response_complete = True
         if rest and has_body:
             connection.transport.writelines([b"%b\r\n%b" % (head, body), *rest])

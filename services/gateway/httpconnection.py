@@ -210,7 +210,7 @@ class GuardedProtocol(HttpToolsProtocol):
             expects_continue=self.expect_100_continue,
         )
         if before is None or before.response_complete:
-            self._start(exchange)
+            self._admission.requests.begin(exchange, self.address, self._start)
         else:
             self.flow.pause_reading()
             self._waiting.append(exchange)
@@ -248,7 +248,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._end()
         elif self._waiting:
             # Nothing more is read before all of them had their turn: each read may bring a thousand.
-            self._start(self._waiting.take())
+            self._admission.requests.begin(self._waiting.take(), self.address, self._start)
         elif self._refusal is not None:
             self._answer_refusal(self._refusal)
         else:

@@ -39,7 +39,7 @@ class Limits:
             key by address, in `address_unsent_bytes`. The answer to a batch counts before the batch is sent.
         bodies: Bytes of requests in memory, by key, and by address where no key is known yet (bodies.py).
         body_bytes: The quota by key among them. Whatever else a key sends counts there, too.
-        turns: Shares out the turns of the event loop among large pieces of work.
+        turns: Shares out the turns of the event loop among requests and large pieces of work.
         rates: How many requests a second a key or an address may make; none unless settings say so.
     """
 
@@ -185,6 +185,10 @@ class Slot:
     def require_room(self) -> None:
         """Raise ProblemError (429, 503) where the holder has taken too little of its answers for another one."""
         self._limits.unsent_bytes.require_room(self._holder)
+
+    async def take_turn(self, size: int = 0) -> None:
+        """Wait until a piece of work of about so many bytes may be done (turns.py)."""
+        await self._limits.turns.take(self._holder, size)
 
     def leave(self) -> None:
         """Give the place back."""

@@ -14,6 +14,7 @@ from gantry.runtime.environment import raise_descriptor_limit
 from gantry.runtime.errors import StartupError
 from gantry.runtime.telemetry import logger
 from services.gateway.admission import TURNED_AWAY_MAX, Admission
+from services.gateway.auth.keyring import KeyRing
 from services.gateway.errors import SLOW_REQUEST, ProblemError
 from services.gateway.httpconnection import GuardedProtocol
 from services.gateway.limits import Limits
@@ -135,9 +136,11 @@ def _copies(listener: socket.socket) -> list[socket.socket]:
     return [listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))]
 
 
-def make_server(app: Any, settings: GatewaySettings, limits: Limits, metrics: GatewayMetrics) -> GatewayServer:
+def make_server(
+    app: Any, settings: GatewaySettings, limits: Limits, metrics: GatewayMetrics, keys: KeyRing
+) -> GatewayServer:
     """Return a server for an application; `serve(sockets=[…])` runs it."""
-    admission = Admission(limits, metrics, settings.cors_origins)
+    admission = Admission(limits, metrics, keys, settings.cors_origins)
     config = uvicorn.Config(
         app,
         http=functools.partial(GuardedProtocol, admission=admission),  # type: ignore[arg-type]

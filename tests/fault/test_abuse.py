@@ -18,21 +18,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.abuse.attacks import ATTACKS, GROUP, TOPIC, Target
+from tests.fault.abuse.attack import GROUP, TOPIC, Target
+from tests.fault.abuse.attacks import ATTACKS, HEAVY_USE
 from tests.fault.abuse.neighbour import TOPIC as NEIGHBOUR_TOPIC
 from tests.fault.abuse.neighbour import Notes, send_for
 from tests.support.stack import Stack
 
 SECONDS = float(os.environ.get("GANTRY_ABUSE_SECONDS", "60"))
 IS_LONG = SECONDS > 120
-EACH_S = SECONDS / (2 * len(ATTACKS) + 6)  # Starting and ending an attack takes as long as the attack.
+EACH_S = SECONDS / (
+    2 * (len(ATTACKS) + len(HEAVY_USE)) + 6
+)  # Starting and ending an attack takes as long as the attack.
 MEMORY_MIB_MAX = 300
 BACK_TO_NORMAL_S = 60.0
 # Caches that have filled stay, and small objects that live on keep some pages of the heap.
 NORMAL_RATIO_MAX = 2.0
 # The aim is 3 times; a run of seconds beside other tests only shows what stands still.
-P99_RATIO_MAX = 3.0 if IS_LONG else 100.0
+P99_RATIO_MAX = 3.0 if IS_LONG else 30.0
 P99_MS_MIN = 30.0
+# Somebody who may do what he does has a fair share of both cores, and two processes of the stack do all the work.
+P99_RATIO_OF_HEAVY_USE_MAX = 30.0 if IS_LONG else 100.0
 
 
 class Attacked:
@@ -44,7 +49,7 @@ class Attacked:
             for topic in (TOPIC, NEIGHBOUR_TOPIC):
                 assert http.put(f"/v1/topics/{topic}", json={"read_queues": 4, "write_queues": 4}).status_code == 201
             assert http.put(f"/v1/groups/{GROUP}", json={}).status_code == 201
-            mine = {"publish": [TOPIC], "consume": {"topics": [TOPIC], "groups": [GROUP]}}
+            mine = {"publish": [TOPIC], "consume": {"topics": [TOPIC], "groups": [GROUP, f"{GROUP}-*"]}}
             self.attacker = http.post("/v1/keys", json={"name": "attacker", "rights": mine}).json()["key"]
             theirs = {"publish": [NEIGHBOUR_TOPIC]}
             self.neighbour = http.post("/v1/keys", json={"name": "neighbour", "rights": theirs}).json()["key"]
@@ -83,8 +88,11 @@ class Attacked:
 
 @contextlib.contextmanager
 def _attacker(name: str) -> "Iterator[subprocess.Popen[bytes]]":
-    """Start an attacker, which waits for its facts; it does not outlive the test."""
-    command = [sys.executable, "-m", "tests.fault.abuse.attacks", name]
+    """Start an attacker, which waits for its facts; it does not outlive the test.
+
+    It stands for another machine, so it only has the time that nobody else wants of this one.
+    """
+    command = ["nice", "-n", "19", sys.executable, "-m", "tests.fault.abuse.attacks", name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as attacker:
         try:
             yield attacker
@@ -108,12 +116,12 @@ def attacked() -> Iterator[Attacked]:
         yield Attacked(stack)
 
 
-def notices_nothing(attacked: Attacked, notes: Notes) -> None:
+def notices_nothing(attacked: Attacked, notes: Notes, *, ratio_max: float = P99_RATIO_MAX) -> None:
     idle_ms, ms = attacked.idle.percentile_ms(99), notes.percentile_ms(99)
     print(f"p99 {ms:.1f} ms, idle {idle_ms:.1f} ms; the gateway has {attacked.resident_mib():.0f} MiB")
     assert not notes.failures
     assert notes.not_alive == 0
-    assert ms <= P99_RATIO_MAX * max(idle_ms, P99_MS_MIN if not IS_LONG else idle_ms)
+    assert ms <= ratio_max * max(idle_ms, P99_MS_MIN if not IS_LONG else idle_ms)
     assert attacked.resident_mib() <= MEMORY_MIB_MAX
 
 
@@ -122,6 +130,13 @@ def test_a_neighbour_notices_nothing(attacked, name):
     notes, answers = attacked.attack(name, seconds=EACH_S)
     print(f"{name}: {answers[name]}")
     notices_nothing(attacked, notes)
+
+
+@pytest.mark.parametrize("name", HEAVY_USE)
+def test_a_heavy_user_leaves_others_their_share(attacked, name):
+    notes, answers = attacked.attack(name, seconds=EACH_S)
+    print(f"{name}: {answers[name]}")
+    notices_nothing(attacked, notes, ratio_max=P99_RATIO_OF_HEAVY_USE_MAX)
 
 
 def test_all_attacks_together_leave_memory_bounded(attacked):
@@ -136,7 +151,4 @@ def test_all_attacks_together_leave_memory_bounded(attacked):
             time.sleep(1)
         assert attacked.resident_mib() <= NORMAL_RATIO_MAX * attacked.memory_mib
     print(f"{attacked.resident_mib():.0f} MiB afterwards, {attacked.memory_mib:.0f} MiB before")
-    deadline = time.monotonic() + BACK_TO_NORMAL_S
-    while (failures := attacked.send(EACH_S).failures) and time.monotonic() < deadline:
-        print(f"not back to normal yet: {dict(failures)}")
-    assert not failures
+    assert not attacked.send(EACH_S).failures

@@ -7,6 +7,7 @@ from typing import Any
 
 import uvloop
 
+from services.gateway.auth.keyring import KeyRing
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.server import bind, make_server
@@ -27,7 +28,7 @@ async def turns_until_all_are_accepted() -> int:
     with contextlib.ExitStack() as waiting:
         for _ in range(WAITING):
             waiting.enter_context(socket.create_connection(listener.getsockname()))
-        server = make_server(nobody, settings, Limits(settings), GatewayMetrics())
+        server = make_server(nobody, settings, Limits(settings), GatewayMetrics(), KeyRing())
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         await server.is_up.wait()
         turns = 0
@@ -52,7 +53,7 @@ def test_a_server_that_has_stopped_accepts_nobody() -> None:
         settings = GatewaySettings()
         listener = bind("127.0.0.1", 0)
         address: tuple[str, int] = listener.getsockname()
-        server = make_server(nobody, settings, Limits(settings), GatewayMetrics())
+        server = make_server(nobody, settings, Limits(settings), GatewayMetrics(), KeyRing())
         serving = asyncio.ensure_future(server.serve(sockets=[listener]))
         await server.is_up.wait()
         server.stop()

@@ -7,8 +7,9 @@ at every time, all of them, of which a server may have thousands, about once a s
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Final, Protocol
 
+from gantry.model.address import Address
 from gantry.remoting.aio.limits import ChannelLimits, Counters
 from gantry.runtime.clock import Clock
 from gantry.runtime.tasks import TaskBag
@@ -116,3 +117,15 @@ class Endpoint:
     def _task_failed(self, error: BaseException) -> None:
         self.counters.handler_errors += 1
         log.error("a request's task failed", endpoint=self.name, exc_info=error)
+
+
+NOWHERE: Final = Address("", 0)
+
+
+def socket_address(name: Any) -> Address:
+    """Return what a transport calls its own or its peer's name as an address; NOWHERE for what is none."""
+    if not isinstance(name, tuple) or len(name) < 2:
+        return NOWHERE
+    ip = str(name[0])
+    # An IPv4 peer on a socket that listens on IPv6 too.
+    return Address(ip[7:] if ip.startswith("::ffff:") and "." in ip else ip, int(name[1]))

@@ -210,6 +210,11 @@ class Call:
         assert self.slot is not None, "probes and public routes wait for nothing"
         return self.slot.waiting()
 
+    async def take_turn(self, size: int = 0) -> None:
+        """Wait until a piece of work of about so many bytes may be done: many are often ready at the same moment."""
+        assert self.slot is not None, "probes and public routes do no such work"
+        await self.slot.take_turn(size)
+
     def require_room(self) -> None:
         """Raise ProblemError (429, 503) where its key takes too little of its answers; before work on a large one."""
         assert self.slot is not None, "probes and public routes give no large answers"

@@ -69,6 +69,11 @@ class KeyRing:
         self._used.add(principal.key_id)
         return principal
 
+    def key_id_of(self, header: bytes) -> str | None:
+        """Return the id of the key in an `Authorization` header; None where it opens nothing."""
+        principal = self._by_digest.get(hashlib.sha256(header.partition(b" ")[2].strip()).digest())
+        return None if principal is None else principal.key_id
+
     def principal_of(self, key_id: str) -> Principal | None:
         """Return what a key's id opens now; None once it is revoked."""
         record = self._by_id.get(key_id)

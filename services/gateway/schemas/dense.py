@@ -16,7 +16,7 @@ import asyncio
 import re
 from binascii import Error as Base64Error
 from binascii import a2b_base64
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -90,7 +90,7 @@ def is_dense(data: bytes) -> bool:
     """Say whether a JSON text may hold so many values or escapes that reading it at once would take too long."""
     if len(data) < DENSE_BYTES_MIN:
         return False
-    return _has_more_than(VALUES_AT_ONCE_MAX, data, _VALUE_MARKS + _ESCAPE_MARK)
+    return any(found > VALUES_AT_ONCE_MAX for found in _counts(data, _VALUE_MARKS + _ESCAPE_MARK))
 
 
 async def in_slices(slices: Slices[T]) -> T:
@@ -108,8 +108,7 @@ def read_json_batch(data: bytes) -> Slices[Sequence[Item]]:
     """Return the items of a JSON batch. Raises InvalidValueError as read_batch does."""
     if len(data) < LARGE_BYTES_MIN and not is_dense(data):
         return read_batch(data)
-    _check_values(data, "/messages")
-    yield
+    yield from _check_values(data, "/messages")
     raws = split_batch(data)
     yield
     return (yield from read_each(raws, read_json_message))
@@ -164,10 +163,10 @@ def read_json_message(data: bytes, at: str = "") -> Slices[Sendable]:
 def _read_parts(data: bytes, at: str, *, dense: bool) -> Slices[Sendable]:
     """Return one message whose fields are read one by one. Raises InvalidValueError as read_json_message."""
     if dense:
-        _check_values(data, at or "/")
+        yield from _check_values(data, at or "/")
         # A body is longer in JSON than decoded only by its escapes, or in base64.
         longer_bytes = len(data) - BODY_BYTES_MAX * 4 // 3 - 2 * FIELDS_BYTES_MAX
-        if longer_bytes > 0 and not _has_more_than(longer_bytes // _ESCAPE_BYTES_MAX, data, _ESCAPE_MARK):
+        if longer_bytes > 0 and not (yield from _has_more_than(longer_bytes // _ESCAPE_BYTES_MAX, data, _ESCAPE_MARK)):
             raise _too_large_for_one(data, at)
     try:
         parts = _split.decode(data)
@@ -308,19 +307,26 @@ def refuse_duplicates_in_slices(data: bytes, at: str) -> Slices[None]:
             position = other.end()
 
 
-def _has_more_than(limit: int, data: bytes, marks: tuple[bytes, ...]) -> bool:
-    """Say whether certain bytes occur more than `limit` times, and count no further than that takes."""
+def _counts(data: bytes, marks: tuple[bytes, ...]) -> Iterator[int]:
+    """Yield how often certain bytes occur, after each `_COUNTED_BYTES`."""
     found = 0
     for start in range(0, len(data), _COUNTED_BYTES):
         for mark in marks:
             found += data.count(mark, start, start + _COUNTED_BYTES)
+        yield found
+
+
+def _has_more_than(limit: int, data: bytes, marks: tuple[bytes, ...]) -> Slices[bool]:
+    """Return whether certain bytes occur more than `limit` times, and count no further than that takes."""
+    for found in _counts(data, marks):
         if found > limit:
             return True
+        yield
     return False
 
 
-def _check_values(data: bytes, at: str) -> None:
-    if _has_more_than(VALUES_MAX, data, _VALUE_MARKS):
+def _check_values(data: bytes, at: str) -> Slices[None]:
+    if (yield from _has_more_than(VALUES_MAX, data, _VALUE_MARKS)):
         reason = f"bytes hold more than {VALUES_MAX} values or commas; send large data as text or bytes"
         raise TooLargeError(at, len(data), reason)
 

@@ -1,5 +1,6 @@
 """Finding messages: by where they are stored, by the id their producer gave them, and by key."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -25,7 +26,10 @@ from services.gateway.usecases.read import Caller, QueueReader
 
 # Answers of brokers to look-ups that may be on their way or in memory at once. A broker drops a connection that leaves
 # 64 MiB of its answers unread, and readers of queues and streams read from the same one.
-_FETCHED_BYTES_MAX: Final = 32 * 1024 * 1024
+_FETCHED_BYTES_MAX: Final = 16 * 1024 * 1024
+
+# About 1 ms of checksums and copies.
+_DECODED_BYTES_AT_ONCE: Final = 1024 * 1024
 
 # All of time: an index has no order that a narrower one would make use of.
 _BEGIN_MS: Final = 0
@@ -170,7 +174,7 @@ class Lookup:
                 raise _unknown(stored_id) from None
             raise
         try:
-            message = decode_record(response.body_bytes)
+            message = decode_record(memoryview(response.body_bytes))
         except RecordError as error:
             detail = f"id: {stored_id} on {broker.broker_name} is damaged: {error.reason}"
             raise ProblemError(CORRUPT_RECORD, detail, field="id") from None
@@ -197,17 +201,22 @@ class Lookup:
                 if error.code == ResponseCode.QUERY_NOT_FOUND:
                     return []
                 raise
-            return self._sound(response.body_bytes)
+            return await self._sound(response.body_bytes)
 
         return await self._brokers.ask(ask, sets)
 
-    def _sound(self, body: bytes) -> list[StoredMessage]:
+    async def _sound(self, body: bytes) -> list[StoredMessage]:
         messages: list[StoredMessage] = []
-        at = 0
+        at, decoded_bytes = 0, 0
+        records = memoryview(body)
         try:
             while at < len(body):
-                message = decode_record(body, at)
+                message = decode_record(records, at)
                 at += message.size_bytes
+                decoded_bytes += message.size_bytes
+                if decoded_bytes >= _DECODED_BYTES_AT_ONCE:
+                    decoded_bytes = 0
+                    await asyncio.sleep(0)
                 if message.crc.is_good:
                     messages.append(message)
                 else:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from services.gateway.schemas.outgoing import read_items
+from services.gateway.turns import MESSAGE_BYTES, Turn
 from services.gateway.usecases.send import SendMessages
 
 
@@ -16,7 +17,7 @@ class StreamPublisher:
         self._sending = sending
 
     async def publish(
-        self, topic: str, messages: Sequence[msgspec.Raw], request_id: str, *, binary: bool
+        self, topic: str, messages: Sequence[msgspec.Raw], request_id: str, *, turn: Turn, binary: bool
     ) -> Sequence[dict[str, Any]]:
         """Return a result for each message, in their order.
 
@@ -24,11 +25,13 @@ class StreamPublisher:
             topic: Where to.
             messages: As the frame has them, each by itself.
             request_id: Stands in the problems.
+            turn: Of the loop; a frame takes several.
             binary: They are MessagePack, and so will the answer be.
 
         Raises:
             ProblemError, InvalidValueError: None was stored.
         """
         self._sending.check_topic(topic)
+        await turn(len(messages) * MESSAGE_BYTES)
         items = read_items(messages, packed=binary)
-        return await self._sending.send_many(topic, items, request_id, binary=binary)
+        return await self._sending.send_many(topic, items, request_id, turn=turn, binary=binary)

@@ -60,6 +60,10 @@ class Caller(Protocol):
         """Return a block in which the request waits. Entering raises ProblemError (429, 503): too many wait already."""
         ...
 
+    async def take_turn(self) -> None:
+        """Wait until the answer may be written."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class AwayQueues:
@@ -150,6 +154,7 @@ class QueueReader:
                 with caller.waiting():
                     has_news = await self._wait(queue, offset, subscription, deadline_ms)
                 if not has_news:
+                    await caller.take_turn()  # Thousands that began together end together.
                     return await write(self._view(queue, offset, result, binary=binary, system=system))
 
     async def _wait(self, queue: MessageQueue, offset: int, subscription: SubscriptionData, deadline_ms: int) -> bool:

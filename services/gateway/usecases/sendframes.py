@@ -1,6 +1,5 @@
 """The messages of one call on their way: what is sent of them in one request, and what became of each."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -15,13 +14,12 @@ from gantry.model.message import MessageQueue
 from gantry.remoting.codes import RequestCode, ResponseCode
 from services.gateway.errors import BROKER_UNAVAILABLE, NOT_STORED, STORED, UNKNOWN, ProblemError
 from services.gateway.schemas.outgoing import Item
+from services.gateway.turns import Turn
 from services.gateway.usecases.preparing import Prepared, prepare
 
 # Half of what a broker takes by default: there is room for its own default to be lowered, and a frame of this size is
 # already so large that nothing is gained by a larger one. A larger message goes alone, in a request of its own.
 FRAME_BYTES_MAX: Final = 2 * 1024 * 1024
-# To make frames of so many bytes and hand them to the socket takes a few ms; then others have a turn.
-_MADE_BYTES_AT_ONCE_MAX: Final = 1024 * 1024
 
 Result = dict[str, Any]
 
@@ -32,11 +30,12 @@ class BatchCall:
     Attributes:
         prepared: By their place in the call; those that were refused are missing.
         size_bytes: What all that are prepared take in a request.
+        turn: Of the loop, for each piece of work.
     """
 
-    __slots__ = ("_made_bytes", "_turn", "binary", "items", "prepared", "request_id", "results", "size_bytes", "topic")
+    __slots__ = ("binary", "items", "prepared", "request_id", "results", "size_bytes", "topic", "turn")
 
-    def __init__(self, topic: str, items: Sequence[Item], request_id: str, *, binary: bool) -> None:
+    def __init__(self, topic: str, items: Sequence[Item], request_id: str, *, turn: Turn, binary: bool) -> None:
         self.topic = topic
         self.items = items
         self.request_id = request_id
@@ -44,16 +43,7 @@ class BatchCall:
         self.prepared: dict[int, Prepared] = {}
         self.results: list[Result] = [{}] * len(items)
         self.size_bytes = 0
-        self._turn = asyncio.Lock()
-        self._made_bytes = 0
-
-    async def take_turn(self, size: int) -> None:
-        """Wait until a frame of so many bytes may be made: large ones are not all made in one turn of the loop."""
-        async with self._turn:
-            if self._made_bytes + size > _MADE_BYTES_AT_ONCE_MAX:
-                self._made_bytes = 0
-                await asyncio.sleep(0)
-            self._made_bytes += size
+        self.turn = turn
 
     def add(self, index: int, prepared: Prepared) -> None:
         """Take note of a message that can be sent."""

@@ -23,6 +23,7 @@ from gantry.runtime.telemetry import logger
 from services.gateway.errors import ProblemError, problem_of
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.quotas import Quota
+from services.gateway.turns import Turn
 from services.gateway.ws.effects import (
     IDENTITY,
     INTERNAL_ERROR,
@@ -82,7 +83,7 @@ class StreamConnection:
         waiting: Quota,
         unsent: Quota,
         charge: Charge,
-        turn: Callable[[int], Awaitable[None]],
+        turn: Turn,
         reading: Reading,
         taken: Callable[[], Awaitable[None]],
         key_id: str,
@@ -130,6 +131,7 @@ class StreamConnection:
             unsent=unsent,
             key_id=key_id,
             charge=charge,
+            turn=turn,
             limits=limits,
             is_text=is_text,
         )

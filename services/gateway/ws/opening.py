@@ -1,6 +1,6 @@
 """The handshake of a stream: what its request says, and how it is refused."""
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any, Final
 
 from services.gateway.addresses import address_group
@@ -8,6 +8,7 @@ from services.gateway.asgi.answer import problem_answer
 from services.gateway.asgi.call import Receive, Scope, Send
 from services.gateway.asgi.query import parse_query
 from services.gateway.errors import DUPLICATE, INVALID_FIELD, ProblemError
+from services.gateway.turns import Turn
 from services.gateway.ws.answers import Answers
 from services.gateway.ws.effects import IDENTITY, LIMIT, RIGHT
 from services.gateway.ws.frames import CODECS, Codec
@@ -93,7 +94,7 @@ def start_reading(receive: Receive, charge: Charge, limits: StreamLimits) -> Rea
     return reading
 
 
-def in_turn(receive: Receive, send: Send, turn: Callable[[int], Awaitable[None]]) -> tuple[Receive, Send]:
+def in_turn(receive: Receive, send: Send, turn: Turn) -> tuple[Receive, Send]:
     """Return the two, with a turn of the loop taken for each frame: reading it, and what it asks for, take a while."""
 
     async def receive_in_turn() -> MutableMapping[str, Any]:

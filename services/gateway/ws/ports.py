@@ -9,6 +9,7 @@ import msgspec
 from gantry.model.group import ConsumeFromWhere, SubscriptionData
 from gantry.model.message import MessageQueue
 from services.gateway.auth.principal import Principal
+from services.gateway.turns import Turn
 
 
 class OnChange(Protocol):
@@ -88,7 +89,7 @@ class Publisher(Protocol):
     """Sends what streams publish."""
 
     async def publish(
-        self, topic: str, messages: Sequence[msgspec.Raw], request_id: str, *, binary: bool
+        self, topic: str, messages: Sequence[msgspec.Raw], request_id: str, *, turn: Turn, binary: bool
     ) -> Sequence[dict[str, Any]]:
         """Return a result for each message. Raises ProblemError, InvalidValueError."""
         ...

@@ -15,6 +15,7 @@ from gantry.runtime.tasks import TaskBag
 from services.gateway.errors import NOT_STORED, ProblemError, problem_of
 from services.gateway.limits import RESULT_BYTES
 from services.gateway.quotas import Quota
+from services.gateway.turns import MESSAGE_BYTES, Turn
 from services.gateway.ws.effects import Effect, Publish
 from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
@@ -41,6 +42,7 @@ class Publishing:
         unsent: Quota,
         key_id: str,
         charge: Charge,
+        turn: Turn,
         limits: StreamLimits,
         is_text: bool,
     ) -> None:
@@ -51,6 +53,7 @@ class Publishing:
         self._unsent = unsent
         self._key_id = key_id
         self._charge = charge
+        self._turn = turn
         self._limits = limits
         self._is_text = is_text
         self._frame_bytes = 0
@@ -103,11 +106,12 @@ class Publishing:
         publishes = self._session.publishes
         try:
             results = await self._publisher.publish(
-                publish.topic, publish.messages, self._session.name, binary=not self._is_text
+                publish.topic, publish.messages, self._session.name, turn=self._turn, binary=not self._is_text
             )
         except (ClientError, ProblemError, InvalidValueError) as error:
             self._apply(publishes.failed(publish.frame_id, problem_of(error, outcome=NOT_STORED)))
             return
+        await self._turn(len(results) * MESSAGE_BYTES)
         counts = {"stored": 0, "not_stored": 0, "unknown": 0}
         for result in results:
             counts[result["outcome"]] += 1

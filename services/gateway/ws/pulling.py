@@ -16,6 +16,7 @@ from gantry.runtime.tasks import TaskBag
 from gantry.runtime.telemetry import logger
 from services.gateway.errors import ProblemError, problem_of
 from services.gateway.quotas import Quota
+from services.gateway.turns import Turn
 from services.gateway.ws.delivery import DELIVERED_BYTES_MAX
 from services.gateway.ws.effects import Effect, Wake, WakeFeed
 from services.gateway.ws.feed import Feed, PullOrder
@@ -45,7 +46,7 @@ class Pulling:
         apply: Callable[[Iterable[Effect]], None],
         membership_of: Callable[[Subscription], Awaitable[Membership]],
         waiting: Quota,
-        turn: Callable[[int], Awaitable[None]],
+        turn: Turn,
         key_id: str,
         clock: Clock,
         rng: Rng,

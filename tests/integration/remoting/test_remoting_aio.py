@@ -59,8 +59,9 @@ async def client_of(
     handlers: Mapping[int, Handler] | None = None,
     limits: ClientLimits | None = None,
     tls: ClientTlsSettings | None = None,
+    is_bulk: Callable[[RemotingCommand], bool] | None = None,
 ) -> AsyncIterator[RemotingClient]:
-    client = RemotingClient(clock=SystemClock(), handlers=handlers, limits=limits, tls=tls)
+    client = RemotingClient(clock=SystemClock(), handlers=handlers, limits=limits, tls=tls, is_bulk=is_bulk)
     try:
         yield client
     finally:
@@ -172,6 +173,43 @@ async def test_the_client_dials_again_when_its_connection_was_lost():
 
         assert (await client.invoke(address, request(b"again"), timeout_ms=TIMEOUT_MS)).body == b"again"
         assert server.counters.connections_opened == 2
+
+
+async def test_bulk_requests_have_a_connection_of_their_own():
+    came_over: dict[bytes | None, set[Channel]] = {}
+
+    def take(channel: Channel, asked: RemotingCommand) -> Reply:
+        came_over.setdefault(asked.body, set()).add(channel)
+        return echo(channel, asked)
+
+    async with serving({ECHO: take}) as (server, address), client_of(is_bulk=lambda one: one.body == b"bulk") as client:
+        for body in (b"bulk", None) * 3:
+            await client.invoke(address, request(body), timeout_ms=TIMEOUT_MS)
+        await client.invoke_one_way(address, request(b"bulk"))
+        await client.invoke(address, request(b"bulk"), timeout_ms=TIMEOUT_MS)
+
+        assert {body: len(channels) for body, channels in came_over.items()} == {b"bulk": 1, None: 1}
+        assert not came_over[b"bulk"] & came_over[None]
+        assert server.counters.connections_opened == 2
+
+
+async def test_a_bulk_connection_is_dialled_again_and_only_the_other_ones_loss_is_told():
+    async with serving() as (server, address), client_of(is_bulk=lambda one: one.body == b"bulk") as client:
+        lost: asyncio.Queue[tuple[str, Channel]] = asyncio.Queue()
+        client._on_channel_closed = lambda *what: lost.put_nowait(what)
+        await client.invoke(address, request(b"bulk"), timeout_ms=TIMEOUT_MS)
+        server.channels[0].abort("test")
+        await until(lambda: not client._bulk.channels)
+        assert (await client.invoke(address, request(b"bulk"), timeout_ms=TIMEOUT_MS)).body == b"bulk"
+        await client.invoke(address, request(), timeout_ms=TIMEOUT_MS)
+        main = client.connected(address)
+        for channel in server.channels:
+            channel.abort("test")
+
+        assert await lost.get() == (address, main)
+        await until(lambda: not client._bulk.channels)
+        assert lost.empty()
+        assert server.counters.connections_opened == 3
 
 
 async def test_one_way_requests_of_the_client_arrive():

@@ -32,6 +32,36 @@ def test_any_cut_gives_the_same_commands(cuts: list[int]):
     assert got == wanted
 
 
+@given(
+    st.lists(st.sampled_from([0, 1, 1_000, 65_000, 66_000, 200_000]), min_size=1, max_size=6),
+    st.lists(st.integers(1, 150_000), max_size=12),
+)
+def test_large_frames_among_small_ones_are_taken_however_they_are_cut(sizes: list[int], cuts: list[int]):
+    wanted = [RemotingCommand(code=10, opaque=number, body=b"x" * size or None) for number, size in enumerate(sizes)]
+    stream = stream_of(wanted)
+    connection = Connection()
+    got: list[RemotingCommand] = []
+
+    for size in [*cuts, len(stream)]:
+        got += connection.receive_data(stream[:size])
+        stream = stream[size:]
+    connection.receive_eof()
+
+    assert got == wanted
+    assert {type(command.body) for command in got} <= {bytes, type(None)}
+
+
+def test_a_large_frame_before_a_bad_one_is_returned_first():
+    large = RemotingCommand(code=10, body=bytes(100_000))
+    stream = stream_of([large]) + b"\0\0\0\x04\0\0\0\x01"
+    connection = Connection()
+
+    assert connection.receive_data(stream[:1_000]) == []
+    assert connection.receive_data(stream[1_000:]) == [large]
+    with pytest.raises(RemoteProtocolError, match="header of 1 bytes in a frame of 4"):
+        connection.receive_data(b"")
+
+
 def test_byte_by_byte_is_the_same_as_whole():
     wanted = commands(6)
     connection = Connection()

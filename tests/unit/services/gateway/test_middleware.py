@@ -333,7 +333,7 @@ class RecordingSender:
         self.messages.append(message)
         return {"outcome": "stored", "message_id": "ID"}
 
-    async def send_many(self, topic, items, request_id):
+    async def send_many(self, topic, items, request_id, *, turn):
         return [{"outcome": "stored"} for _ in items]
 
 

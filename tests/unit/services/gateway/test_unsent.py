@@ -32,7 +32,7 @@ class Sending:
     def check_topic(self, topic):
         pass
 
-    async def send_many(self, topic, items, request_id):
+    async def send_many(self, topic, items, request_id, *, turn):
         self.stored += len(items)
         return [RESULT for _ in items]
 

@@ -8,6 +8,7 @@ from typing import Any
 import uvicorn
 
 from services.gateway.admission import Admission
+from services.gateway.auth.keyring import KeyRing
 from services.gateway.httpconnection import GuardedProtocol
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
@@ -93,7 +94,8 @@ class House:
         self.metrics = GatewayMetrics()
         self.settings = GatewaySettings(**settings)
         self.limits = Limits(self.settings)
-        self.admission = Admission(self.limits, self.metrics, self.settings.cors_origins)
+        self.keys = KeyRing()
+        self.admission = Admission(self.limits, self.metrics, self.keys, self.settings.cors_origins)
         stream = functools.partial(StreamProtocol, admission=self.admission)
         config = uvicorn.Config(app, ws=stream, lifespan="off", log_config=None)  # type: ignore[arg-type]
         config.load()

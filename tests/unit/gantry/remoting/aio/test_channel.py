@@ -6,7 +6,7 @@ import pytest
 
 from gantry.model.address import Address
 from gantry.remoting.aio import Channel, ChannelLimits, RemotingServer, Reply, ServerLimits
-from gantry.remoting.aio.channel import _address
+from gantry.remoting.aio.endpoint import socket_address
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand, encode_frame
 from gantry.remoting.errors import BackpressureError, RequestTimeoutError
@@ -24,8 +24,8 @@ def echo(channel: Channel, request: RemotingCommand) -> Reply:
 class Fixture:
     """A server whose LATER requests pile up, and what its owner saw."""
 
-    def __init__(self, limits: ServerLimits | None = None) -> None:
-        self.clock = VirtualClock()
+    def __init__(self, limits: ServerLimits | None = None, clock: VirtualClock | None = None) -> None:
+        self.clock = clock or VirtualClock()
         self.waiting: list[tuple[Channel, RemotingCommand]] = []
         self.opened: list[Channel] = []
         self.closed: list[Channel] = []
@@ -258,6 +258,60 @@ async def test_a_peer_that_does_not_read_is_not_read_from():
     assert (await more).body == b"last"
 
 
+class BusyClock(VirtualClock):
+    """A clock that also goes on while a handler works."""
+
+    worked_ms = 0
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + self.worked_ms
+
+
+async def test_requests_that_take_long_let_other_channels_have_their_turn():
+    clock = BusyClock()
+    fixture = Fixture(clock=clock)
+    done: list[bytes] = []
+
+    def work(channel: Channel, asked: RemotingCommand) -> Reply:
+        clock.worked_ms += 2
+        done.append(asked.body_bytes[:1])
+        return echo(channel, asked)
+
+    fixture.server._owner.handlers = {ECHO: work}
+    slow, other = fixture.pair(), fixture.pair()
+    slow.server_transport.pause_reading()
+    answers = [asyncio.ensure_future(slow.client.request(request(body=b"s" * 9_000), SECOND_MS)) for _ in range(20)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    slow.server_transport.resume_reading()  # All 20 come in one read,
+    await asyncio.sleep(0)
+    answers.append(asyncio.ensure_future(other.client.request(request(body=b"o"), SECOND_MS)))  # and then this one.
+    await asyncio.gather(*answers)
+
+    assert done.count(b"s") == 20
+    assert done.index(b"o") <= 10
+
+
+async def test_a_channel_that_closes_between_its_turns_does_no_more():
+    clock = BusyClock()
+    fixture = Fixture(clock=clock)
+    done: list[RemotingCommand] = []
+
+    def work(channel: Channel, asked: RemotingCommand) -> Reply:
+        clock.worked_ms += 10
+        done.append(asked)
+        return None
+
+    fixture.server._owner.handlers = {LATER: work}
+    pair = fixture.pair()
+    pair.server.data_received(b"".join(encode_frame(request(LATER, bytes(9_000))) for _ in range(9)))
+    assert (len(done), len(pair.server._held)) == (1, 8)
+    pair.server.abort("test")
+    await asyncio.sleep(0.01)
+
+    assert len(done) == 1
+
+
 async def test_a_peer_that_never_reads_is_given_up():
     fixture = Fixture(ServerLimits(write_buffer_high_bytes=1000, write_buffer_bytes_max=100_000))
     pair = fixture.pair()
@@ -386,7 +440,7 @@ async def test_nothing_is_sent_on_a_closed_channel():
     ],
 )
 def test_peers_have_the_address_records_can_hold(name: object, address: Address):
-    assert _address(name) == address
+    assert socket_address(name) == address
 
 
 async def test_a_coroutine_may_answer_with_a_frame_and_later_frames_may_too():

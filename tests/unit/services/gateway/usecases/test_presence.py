@@ -1,6 +1,7 @@
 """A name without a route may exist all the same: the decision, and all calls that make it."""
 
 import asyncio
+import functools
 from contextlib import nullcontext
 
 import pytest
@@ -11,6 +12,7 @@ from gantry.remoting.codes import RequestCode, ResponseCode
 from services.gateway import errors
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.outgoing import read_items, read_message
+from services.gateway.turns import Turns
 from services.gateway.usecases.lookup import Lookup
 from services.gateway.usecases.presence import Absence, Evidence, Row, judge
 from tests.support.scriptedpeer import ok, refuse
@@ -63,6 +65,9 @@ class Reader:
     def waiting(self):
         return nullcontext()
 
+    async def take_turn(self):
+        pass
+
 
 @pytest.fixture
 def seen(cluster, transport):
@@ -94,7 +99,9 @@ async def test_a_send_while_all_brokers_are_away_is_503(sending, engine, brokers
     message.one_way = one_way
     problem = await problem_of(sending.send_one("T", message))
     assert (problem.kind.name, problem.outcome, problem.retryable) == ("broker-unavailable", "not_stored", True)
-    [result] = await sending.send_many("T", read_items([body.encode()], packed=False), "r")
+    [result] = await sending.send_many(
+        "T", read_items([body.encode()], packed=False), "r", turn=functools.partial(Turns().take, "key-1")
+    )
     assert (result["outcome"], result["problem"]["status"], result["problem"]["retryable"]) == ("not_stored", 503, True)
 
 

@@ -61,6 +61,7 @@ class Caller:
     def __init__(self, waits_max=9):
         self.waits_max = waits_max
         self.waits = 0
+        self.turns = 0
         self.is_waiting = False
 
     def require_presence(self):
@@ -79,6 +80,9 @@ class Caller:
         self.is_waiting = True
         yield
         self.is_waiting = False
+
+    async def take_turn(self):
+        self.turns += 1
 
 
 async def shown(answer):
@@ -172,6 +176,7 @@ async def test_a_wait_ends_with_its_time(reader, answers, transport, clock):
     assert (await read(reader, wait_ms=6_000, caller=caller))["status"] == "NO_NEW_MSG"
     assert 6_000 <= clock.monotonic_ms() - started <= 12_000
     assert (caller.waits, caller.is_waiting) == (1, False)
+    assert caller.turns == 1, "thousands that began together end together"
 
 
 async def test_a_reader_waits_only_where_there_is_nothing_and_it_may(reader, answers):

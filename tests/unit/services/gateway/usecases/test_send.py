@@ -1,6 +1,7 @@
 """Sending: one outcome a message, whatever happens to the others."""
 
 import asyncio
+import functools
 import json
 
 import pytest
@@ -14,6 +15,7 @@ from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.outgoing import read_items, read_message
+from services.gateway.turns import Turns
 from tests.support.scriptedpeer import Deed, Script, ok, refuse
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
@@ -43,6 +45,12 @@ def outcomes(results):
     return [result["outcome"] for result in results]
 
 
+async def send_many(sending, *call, **options):
+    """Send a batch whose caller has the loop for itself."""
+    turns = Turns()
+    return await sending.send_many(*call, turn=functools.partial(turns.take, "key-1"), **options)
+
+
 async def test_a_stored_message_says_where_it_is(sending, two_brokers, metrics):
     two_brokers()
     result = await sending.send_one("T", read_message(b'{"body": "b", "queue": {"broker": "b", "id": 1}}'))
@@ -63,7 +71,7 @@ async def test_an_unknown_topic_names_the_call_that_makes_it(sending, cluster, t
     transport.at("a:10911", {RequestCode.GET_TOPIC_CONFIG: refuse(ResponseCode.TOPIC_NOT_EXIST)})
     for sends in (
         sending.send_one("NOPE", read_message(b'{"body": "b"}')),
-        sending.send_many("NOPE", items("{}"), "r"),
+        send_many(sending, "NOPE", items("{}"), "r"),
     ):
         with pytest.raises(ProblemError) as caught:
             await sends
@@ -146,7 +154,7 @@ async def test_a_batch_is_one_request_and_bad_items_cost_it_nothing(sending, two
     batch = items(
         '{"body": "one"}', '{"bdy": 1}', '{"body": ""}', '{"body": "two", "delay": "1s"}', '{"body": "three"}'
     )
-    results = await sending.send_many("T", batch, "req-1")
+    results = await send_many(sending, "T", batch, "req-1")
     assert outcomes(results) == ["stored", "not_stored", "not_stored", "not_stored", "stored"]
     problems = [result["problem"] for result in results if "problem" in result]
     assert [problem["field"] for problem in problems] == ["/messages/1/bdy", "/messages/2/body", "/messages/3/delay"]
@@ -159,7 +167,7 @@ async def test_a_batch_is_one_request_and_bad_items_cost_it_nothing(sending, two
 async def test_one_ordering_key_is_one_queue_in_order(sending, two_brokers, transport, engine):
     two_brokers()
     batch = items(*(f'{{"body": "{number}", "ordering_key": "k{number % 3}"}}' for number in range(12)))
-    results = await sending.send_many("T", batch, "r", binary=True)
+    results = await send_many(sending, "T", batch, "r", binary=True)
     info = engine.cached_publish_info("T")
     for number, result in enumerate(results):
         queue = info.queue_for_key(f"k{number % 3}")
@@ -175,7 +183,7 @@ async def test_a_key_whose_broker_is_down_goes_nowhere_else(sending, two_brokers
     await engine.publish_info("T")
     transport.down("a:10911")
     batch = items(*(f'{{"body": "x", "ordering_key": "k{number}"}}' for number in range(12)))
-    results = await sending.send_many("T", batch, "r")
+    results = await send_many(sending, "T", batch, "r")
     info = engine.cached_publish_info("T")
     for number, result in enumerate(results):
         is_up = info.queue_for_key(f"k{number}").broker_name == "b"
@@ -188,7 +196,7 @@ async def test_a_key_whose_broker_is_down_goes_nowhere_else(sending, two_brokers
 async def test_what_follows_an_unsure_frame_of_a_queue_is_held_back(sending, two_brokers):
     two_brokers(refuse(ResponseCode.SYSTEM_BUSY))
     large = '{"body": "%s", "queue": {"broker": "a", "id": 0}}' % ("x" * 1_500_000)
-    results = await sending.send_many("T", items(large, large, large), "r")
+    results = await send_many(sending, "T", items(large, large, large), "r")
     assert outcomes(results) == ["not_stored"] * 3
     assert "earlier message" in results[2]["problem"]["detail"]
 
@@ -200,14 +208,14 @@ async def test_a_frame_refused_for_one_message_is_sent_one_by_one(sending, two_b
         return store(request)
 
     two_brokers(picky, picky)
-    results = await sending.send_many("T", items('{"body": "a"}', '{"body": "bad"}', '{"body": "c"}'), "r")
+    results = await send_many(sending, "T", items('{"body": "a"}', '{"body": "bad"}', '{"body": "c"}'), "r")
     assert outcomes(results) == ["stored", "not_stored", "stored"]
     assert len(transport.sent(SEND)) == 3
 
 
 async def test_a_large_batch_goes_in_several_requests(sending, two_brokers, transport):
     two_brokers()
-    results = await sending.send_many("T", items(*['{"body": "%s"}' % ("x" * 900_000)] * 5), "r")
+    results = await send_many(sending, "T", items(*['{"body": "%s"}' % ("x" * 900_000)] * 5), "r")
     assert outcomes(results) == ["stored"] * 5
     assert [len(decode_batch(request.body_bytes)) for request in transport.sent(BATCH)] == [2, 2]
     assert len(transport.sent(SEND)) == 1
@@ -226,7 +234,7 @@ async def test_an_unknown_queue_is_refused_after_a_second_look(sending, two_brok
 async def test_idempotency_keys_are_message_ids_on_the_wire(sending, two_brokers, transport):
     two_brokers()
     key = "0123456789ABCDEF0123456789ABCDEF"
-    [result] = await sending.send_many("T", items(f'{{"body": "b", "idempotency_key": "{key}"}}'), "r")
+    [result] = await send_many(sending, "T", items(f'{{"body": "b", "idempotency_key": "{key}"}}'), "r")
     [request] = transport.sent(SEND)
     assert result["message_id"] == key
     assert decode_properties(request.ext_fields["i"].encode())["UNIQ_KEY"] == key
@@ -252,7 +260,7 @@ async def test_large_frames_are_not_all_made_in_one_turn_of_the_loop(sending, tw
 
     transport.invoke = noted
     counting = asyncio.create_task(count_turns())
-    sent = asyncio.create_task(sending.send_many("T", items(*[json.dumps({"body": "x" * 8_000})] * 1_000), "id"))
+    sent = asyncio.create_task(send_many(sending, "T", items(*[json.dumps({"body": "x" * 8_000})] * 1_000), "id"))
     await all_made.wait()
     counting.cancel()
     assert outcomes(await sent) == ["stored"] * 1_000

@@ -16,6 +16,7 @@ from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.rights import ALL_RIGHTS, Rights
 from services.gateway.settings import GatewaySettings
+from services.gateway.turns import Turn
 from services.gateway.ws.endpoint import StreamEndpoint
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.ports import OnChange, Pulled
@@ -90,7 +91,7 @@ class FakePublisher:
         self.on_begin: Callable[[str], None] = lambda _: None
 
     async def publish(
-        self, topic: str, messages: Sequence[msgspec.Raw], request_id: str, *, binary: bool
+        self, topic: str, messages: Sequence[msgspec.Raw], request_id: str, *, turn: Turn, binary: bool
     ) -> Sequence[dict[str, Any]]:
         self.on_begin(topic)
         await asyncio.sleep(0.05)
