@@ -5,12 +5,11 @@ reader, and it keeps a head of any size. `GuardedProtocol` notes when each of th
 looks at all connections once a second, which is cheaper than a timer for each request.
 
 Answers keep the order of requests, refusals included: a refusal waits for the answers that are due before it. If the
-body of a request is at fault, that request's own answer says so. A connection that ends while the caller may still be
-sending is closed in two steps: closing with bytes unread would reset it, and the answer could be lost. So first only the
-gateway's side ends, and what still comes is dropped for a while (`_linger`).
+body of a request is at fault, that request's own answer says so. To close with bytes unread would reset the connection,
+and the answer could be lost. So while the caller may still be sending, first only the gateway's side ends (`_linger`).
 
-The parser stops at every upgrade, even an unknown one, and takes the body for another protocol. An upgrade to anything
-but a WebSocket is ignored as RFC 9110 demands: the same head goes through a new parser without its `Upgrade`.
+The parser stops at every upgrade and takes the body for another protocol. An upgrade to anything but a WebSocket is ignored
+as RFC 9110 demands: the same head goes through a new parser without its `Upgrade`.
 
 Each message pays for these callbacks, so they do what uvicorn's do in fewer steps. exchange.py has requests and answers.
 """
@@ -25,7 +24,7 @@ from uvicorn.protocols.utils import get_remote_addr
 from services.gateway.addresses import address_group
 from services.gateway.admission import Admission, Spare
 from services.gateway.asgi.call import CONNECTION
-from services.gateway.errors import CONFLICT, UNKNOWN, ProblemError
+from services.gateway.errors import CONFLICT, NOT_STORED, UNKNOWN, ProblemError
 from services.gateway.exchange import Exchange
 from services.gateway.handshake import check_handshake
 from services.gateway.limits import UNSENT_BYTES_FREE
@@ -47,6 +46,7 @@ from services.gateway.timedflow import TimedFlow
 # Bytes of one body on the wire, with all that frames it: a body of 8 MiB in chunks of one byte takes 48 MiB. A body that
 # nobody reads any more is dropped up to here, so that the caller gets to see the answer.
 BODY_WIRE_BYTES_MAX: Final = 64 * 1024 * 1024
+LAST_READ_S: Final = 0.1  # When the server stops, a request may have come that was not read yet.
 _WATCHED: Final = frozenset({b"host", b"transfer-encoding", b"expect"})
 
 
@@ -81,6 +81,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_bytes = 0
         self._hosts_count = 0
         self._is_deaf = False
+        self._is_pipelining = False
         self._refusal: bytes | None = None
         self._waiting = Pipeline(admission.bodies)
         self._extensions: dict[str, Any] = {CONNECTION: self}
@@ -99,11 +100,10 @@ class GuardedProtocol(HttpToolsProtocol):
         remote = get_remote_addr(transport)
         self.address = address_group(remote[0]) if remote else ""
         problem = self._admission.admit(self, now)
-        if problem is not None:
-            if self._admission.is_crowded:
-                transport.abort()
-            else:
-                self._refuse(problem)
+        if problem is not None and self._admission.is_crowded:
+            transport.abort()
+        elif problem is not None:
+            self._refuse(problem)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the request that is under way."""
@@ -212,6 +212,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if before is None or before.response_complete:
             self._admission.requests.begin(exchange, self.address, self._start)
         else:
+            self._is_pipelining = True
             self.flow.pause_reading()
             self._waiting.append(exchange)
 
@@ -250,7 +251,8 @@ class GuardedProtocol(HttpToolsProtocol):
             # Nothing more is read before all of them had their turn: each read may bring a thousand.
             self._admission.requests.begin(self._waiting.take(), self.address, self._start)
         elif self._refusal is not None:
-            self._answer_refusal(self._refusal)
+            self.transport.write(self._refusal)
+            self._linger()
         else:
             self.flow.resume_reading()
             if self.body_since is None and self.head_since is None:
@@ -262,10 +264,13 @@ class GuardedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def shutdown(self) -> None:
-        """Close, once the request under way is answered; called when the server stops."""
+        """Close, once the request under way or one that comes just now is answered; called when the server stops."""
+        self.drain()
+        self.loop.call_later(LAST_READ_S, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()
-        self.drain()
 
     def refuse(self, problem: ProblemError, reason: str) -> None:
         """Count the reason, take no more requests, and close after the answers that are due and this one."""
@@ -296,13 +301,9 @@ class GuardedProtocol(HttpToolsProtocol):
             except httptools.HttpParserUpgrade as upgrade:
                 head_end = upgrade.args[0]
             except httptools.HttpParserError as error:
-                self._refuse_unreadable(error)
+                self.refuse(*why_unreadable(error))
             if head_end is not None:
                 rest = self._upgrade(memoryview(chunk)[head_end:])
-
-    def _refuse_unreadable(self, error: httptools.HttpParserError) -> None:
-        refused = why_unreadable(error)
-        self.refuse(refused.problem, refused.reason)
 
     def _upgrade(self, rest: memoryview) -> memoryview | None:
         """Return what the parser is to be fed next, or None where no HTTP follows."""
@@ -319,7 +320,7 @@ class GuardedProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(head)
         except httptools.HttpParserError as error:
-            self._refuse_unreadable(error)
+            self.refuse(*why_unreadable(error))
             return None
         return rest
 
@@ -342,7 +343,7 @@ class GuardedProtocol(HttpToolsProtocol):
         protocol.data_received(head + rest)
 
     def _check_open_head(self) -> None:
-        """Refuse a head that is too large already, though it has not ended."""
+        """Refuse a head that is too large and has not ended."""
         if self._head_slack_bytes is None:
             # How much of the read before the head belongs to other requests is unknown, but for its finished lines.
             self._head_slack_bytes = self._head_bytes - measure_head(self.url, self.headers)
@@ -363,6 +364,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _refuse(self, problem: ProblemError) -> None:
         self._is_deaf = True
+        if problem.outcome is None and self.parser.get_method() == b"POST":
+            problem.outcome = NOT_STORED
         exchange = self.cycle
         if exchange is not None and self.body_since is not None:
             # The fault is in a body. An answer that was given before the body was whole is not followed by another.
@@ -372,20 +375,18 @@ class GuardedProtocol(HttpToolsProtocol):
             else:
                 exchange.fail(problem)
             return
-        if exchange is None or exchange.response_complete:
-            self._answer_refusal(self._admission.refusal(problem, self.headers or (), self.default_headers))
-        else:
+        is_due = exchange is None or exchange.response_complete
+        if not is_due:
             # A caller may take this for the answer to the request under way, and must not believe that it is not stored.
             problem.outcome = UNKNOWN
-            self._refusal = self._admission.refusal(problem, self.headers or (), self.default_headers)
-
-    def _answer_refusal(self, refusal: bytes) -> None:
-        self.transport.write(refusal)
-        self._linger()
+        self._refusal = self._admission.refusal(problem, self.headers or (), self.default_headers)
+        if is_due:
+            self.transport.write(self._refusal)
+            self._linger()
 
     def _end(self) -> None:
-        """Close; but while a body is still coming, let the caller read the answer first."""
-        if self.body_since is None and not self._is_deaf:
+        """Close; but while the caller may still be sending, let it read the answer first."""
+        if self.body_since is None and not self._is_deaf and not self._is_pipelining:
             self.transport.close()
         else:
             self._linger()

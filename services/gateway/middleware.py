@@ -152,6 +152,8 @@ class Front:
                 call.outcome = NOT_STORED
         except ProblemError as error:
             problem = error
+            if method == "POST":
+                call.outcome = NOT_STORED  # It may have been meant as a send.
         has_rates = bool(self._limits.rates) and (problem is not None or not route.is_probe)
         if has_rates and ADDRESS in self._limits.rates:
             self._count(call, ADDRESS, call.address)

@@ -40,13 +40,13 @@ class RefusedError(Exception):
         self.reason = reason
 
 
-def why_unreadable(error: httptools.HttpParserError) -> RefusedError:
+def why_unreadable(error: httptools.HttpParserError) -> tuple[ProblemError, str]:
     """Return why the parser could not go on: a callback refused, or it is no HTTP."""
     cause = error.__context__
     if isinstance(cause, RefusedError):
-        return cause
+        return cause.problem, cause.reason
     detail = f"request: is not HTTP/1.1 as it should be: {cause or error}"
-    return RefusedError(ProblemError(MALFORMED_BODY, detail), "malformed")
+    return ProblemError(MALFORMED_BODY, detail), "malformed"
 
 
 def check_head(version: str, hosts_count: int, target: bytes, headers: HeaderLines) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from services.gateway.httpconnection import LAST_READ_S
 from services.gateway.requesthead import split_target
 from tests.unit.services.gateway.wires import GET, House, connect, echo, settle
 
@@ -185,6 +186,35 @@ async def test_a_stop_waits_for_the_answer_and_then_closes():
     await settle()
     assert b"connection: close" in wire.writes[0]
     assert wire.is_closing()
+
+
+async def test_a_stop_answers_what_has_come_and_was_not_read_yet():
+    house = House(echo)
+    idle, kept_alive, silent = house.connect(), house.connect(), house.connect()
+    kept_alive[0].data_received(GET)
+    await settle()
+    house.server.drain()
+    for connection, _ in (idle, kept_alive, silent):
+        connection.shutdown()
+    for connection, _ in (idle, kept_alive):
+        connection.data_received(GET)
+    await settle()
+    for _, wire in (idle, kept_alive):
+        assert wire.writes[-1].startswith(b"HTTP/1.1 200")
+        assert b"connection: close" in wire.writes[-1]
+        assert wire.is_closing()
+    assert not silent[1].is_closing()
+    await asyncio.sleep(LAST_READ_S)
+    assert silent[1].is_closing()
+
+
+async def test_who_sent_more_requests_than_are_answered_can_read_the_answers():
+    """A close with bytes unread resets the connection, and the answer before it could be lost."""
+    connection, wire = connect(echo)
+    connection.data_received(GET + GET.replace(b"host: x", b"host: x\r\nconnection: close") + GET * 3)
+    await settle()
+    assert [b"connection: close" in answer for answer in wire.writes] == [False, True]
+    assert (wire.is_ended, wire.is_closing()) == (True, False)
 
 
 @pytest.mark.parametrize(

@@ -167,6 +167,12 @@ async def test_nobody_learns_paths_without_a_key(peer):
     assert (await peer.ask("OPTIONS", "/v1/echo")).status == 204
 
 
+@pytest.mark.parametrize("path", ["/v1/nope", "/v1/%ff"])
+async def test_what_may_have_been_meant_as_a_send_says_that_it_was_not_stored(peer, path):
+    assert (await peer.ask("POST", path)).problem["outcome"] == "not_stored"
+    assert "outcome" not in (await peer.ask("GET", path)).problem
+
+
 @pytest.mark.parametrize("body", [(b"x",), (b"x", b"y"), (b"x" * (64 << 10),)])
 async def test_a_key_that_is_revoked_while_the_body_comes_opens_nothing(peer, body):
     def revoke():

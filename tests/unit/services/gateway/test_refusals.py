@@ -372,6 +372,24 @@ async def test_a_draining_server_ends_each_connection_with_its_next_answer():
         assert wire.is_closing()
 
 
+@pytest.mark.parametrize(
+    ("sent", "outcome"),
+    [
+        (b"POST /v1/topics/T/messages HTTP/1.1\r\ncontent-length: 5\r\n\r\n", "not_stored"),
+        (b"POST /v1/topics/T/messages HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 70_000, "not_stored"),
+        (b"POST /v1/topics/T/messages HTTP/1.1\r\nhost: x\r\n\0: y\r\n\r\n", "not_stored"),
+        (b"GET /v1/topics/T HTTP/1.1\r\n\r\n", None),
+        (b"GET /v1/topics HTTP/1.1\r\nhost: x\r\nx: " + b"y" * 70_000, None),
+    ],
+    ids=["no host", "too large", "no header", "a read without a host", "a read that is too large"],
+)
+async def test_what_is_refused_before_it_is_read_says_that_a_send_was_not_stored(sent, outcome):
+    connection, wire = connect(echo)
+    connection.data_received(sent)
+    await settle()
+    assert json.loads(wire.writes[0].partition(b"\r\n\r\n")[2]).get("outcome") == outcome
+
+
 CONSOLE, OTHER = "https://console.example", "https://other.example"
 LONG_HEAD = b"GET /a HTTP/1.1\r\nhost: x\r\n%b\r\nx-long: " + b"y" * 70_000
 
