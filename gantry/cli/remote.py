@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from gantry.cli.outcome import fail
-from gantry.http.calls import JSON, Call
+from gantry.http.call import JSON, Call
 from gantry.http.client import GantryClient
 from gantry.http.errors import GantryError, GantryProblem, NoStackError, Problem
 from gantry.http.stack import read_stack

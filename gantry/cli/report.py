@@ -1,7 +1,7 @@
 """`gantry report`: backlog and lag reports: jobs, runs, rows, pages."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -12,18 +12,30 @@ from gantry.cli.outcome import fail
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, Remote, UrlOption, connect, segment
 from gantry.cli.reportwait import wait_for_run
 from gantry.cli.shown import cell, print_facts, print_json, print_table
-from gantry.http.calls import get_report_page
+from gantry.http.reportcalls import get_report_page
 from gantry.model.lag import brief_duration, severity
 
 app = typer.Typer(name="report", help="Backlog and lag reports.", no_args_is_help=True)
 
 LAG_REPORT: Final = "lag_report"
+BACKLOG_PROFILE: Final = "backlog_profile"
+THROUGHPUT_ROLLUP: Final = "throughput_rollup"
 LATEST: Final = "latest"
 WAIT_MAX_S: Final = 3_600
 REASONS_MAX: Final = 10
 """Causes and next steps under the table: of the worst."""
 FINE_MAX: Final = 20
 """Rows that are OK: the late ones should not scroll away."""
+_TABLES: Final = {
+    BACKLOG_PROFILE: (
+        ("group", "topic", "section", "bucket", "messages", "bytes"),
+        "no group had a backlog",
+    ),
+    THROUGHPUT_ROLLUP: (
+        ("bucket_at", "topic", "group", "messages", "rate_max", "lag_messages", "covered_s"),
+        "there are no buckets in this time",
+    ),
+}
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="lag_report, backlog_profile or throughput_rollup.")]
 RunOption = Annotated[str, typer.Option("--run", metavar="ID", help="A run; default: the latest that succeeded.")]
@@ -112,7 +124,7 @@ def run(
     ended = wait_for_run(remote, started, timeout_s=timeout)
     if ended["status"] != "succeeded":
         fail(f"run {ended['id']} of {job}: {ended['status']}: {ended['error'] or 'no reason was given'}")
-    rows = list(_rows(remote, ended["id"])) if job == LAG_REPORT else []
+    rows = list(_rows(remote, job, {"run": ended["id"]})) if job == LAG_REPORT else []
     if as_json:
         print_json(rows if job == LAG_REPORT else ended)
         return
@@ -164,20 +176,57 @@ def show(
     group: Annotated[str | None, typer.Option(metavar="GROUP", help="Only this group.")] = None,
     topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Only this topic.")] = None,
     level: Annotated[
-        Level | None, typer.Option(help="Only such rows; a table has those of topics where this is not said.")
+        Level | None,
+        typer.Option(help="lag_report: only such rows; a table has those of topics where this is not said."),
+    ] = None,
+    section: Annotated[
+        str | None,
+        typer.Option(metavar="SECTION", help="backlog_profile: only this section: age, key, queue, size or tag."),
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(metavar="UNIT", help="throughput_rollup: by minute, hour (default) or day.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="throughput_rollup: the first bucket begins then or later."),
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="throughput_rollup: the last bucket begins before it.")
+    ] = None,
+    time_zone: Annotated[
+        str | None,
+        typer.Option(metavar="ZONE", help="throughput_rollup: whose days, such as Europe/Berlin; default: UTC."),
     ] = None,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a lag report says: who is behind, since when, why, and what to do; the worst first."""
-    wanted = level if level is not None or as_json else Level.TOPIC
-    rows = list(_rows(connect(data, url, key), run_id, job=job, group=group, topic=topic, level=wanted))
+    """Show what a report found: who is behind and why (the worst first), what a backlog is made of, or how much came in."""
+    own: dict[str, dict[str, str | None]] = {
+        LAG_REPORT: {"level": level},
+        BACKLOG_PROFILE: {"section": section},
+        THROUGHPUT_ROLLUP: {"unit": unit, "from": since, "to": until, "time_zone": time_zone},
+    }
+    for other, options in own.items():
+        for name, value in options.items():
+            if other != job and value is not None:
+                raise typer.BadParameter(f"--{name.replace('_', '-')} is for {other}, not for {job}")
+    wanted: dict[str, str | None] = {"group": group, "topic": topic, **own.get(job, {})}
+    if job != THROUGHPUT_ROLLUP:
+        wanted["run"] = run_id
+    elif run_id != LATEST:
+        raise typer.BadParameter(f"--run is not for {job}, whose buckets are of no run: give --from and --to")
+    if job == LAG_REPORT and not as_json:
+        wanted["level"] = level or Level.TOPIC
+    rows = list(_rows(connect(data, url, key), job, wanted))
     if as_json:
         print_json(rows)
-        return
-    _print_lag(rows)
+    elif job == LAG_REPORT:
+        _print_lag(rows)
+    else:
+        columns, empty = _TABLES[job]
+        print_table(columns, [[row[name] for name in columns] for row in rows], empty=empty)
 
 
 @app.command()
@@ -212,16 +261,15 @@ def page(
 app.command("open", hidden=True)(page)
 
 
-def _rows(remote: Remote, run_id: str, *, job: str = LAG_REPORT, **wanted: str | None) -> Sequence[dict[str, Any]]:
-    """Return all rows of one run: `latest` may be another one by the second page."""
+def _rows(remote: Remote, job: str, wanted: Mapping[str, str | None]) -> Sequence[dict[str, Any]]:
+    """Return all rows: of one run, or of one stretch of time, although `latest` and now may be others by the second page."""
     path = f"/v1/reports/{segment(job)}/rows"
-    first = remote.call("GET", path, query={"run": run_id, "limit": 1_000, **wanted})
-    rows: list[dict[str, Any]] = first["items"]
-    cursor = first["next_cursor"]
-    while cursor is not None:
-        more = remote.call("GET", path, query={"run": first["run"], "limit": 1_000, "cursor": cursor, **wanted})
-        rows += more["items"]
-        cursor = more["next_cursor"]
+    page = remote.call("GET", path, query={"limit": 1_000, **wanted})
+    fixed = {**wanted, **{name: page[name] for name in ("run", "from", "to") if name in page}}
+    rows: list[dict[str, Any]] = page["items"]
+    while page["next_cursor"] is not None:
+        page = remote.call("GET", path, query={"limit": 1_000, **fixed, "cursor": page["next_cursor"]})
+        rows += page["items"]
     return rows
 
 

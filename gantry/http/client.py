@@ -1,5 +1,6 @@
 """The REST client: every call of the API as a method that waits for its answer."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -7,11 +8,11 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from gantry.http import calls
-from gantry.http.calls import Call, Page
+from gantry.http import calls, reportcalls
+from gantry.http.call import Call, Page, Paged, read_answer
 from gantry.http.errors import NOT_STORED, UNKNOWN, GantryConnectionError
 from gantry.http.proxies import follows_proxies
-from gantry.http.reportresults import LagRows, Report, ReportRun
+from gantry.http.reportresults import BacklogRows, LagRows, Report, ReportRun, Throughput
 from gantry.http.results import (
     AuditEntry,
     BatchResult,
@@ -102,7 +103,7 @@ class GantryClient:
         except httpx.TransportError as error:
             detail = f"{call.method} {call.path}: no whole answer: {type(error).__name__} {error}".rstrip()
             raise GantryConnectionError(detail, outcome=UNKNOWN) from error
-        return calls.read_answer(call, answer.status_code, answer.headers, answer.content)
+        return read_answer(call, answer.status_code, answer.headers, answer.content)
 
     def list_topics(self, *, system: bool = False) -> list[Topic]:
         """Return all topics that the key may see, by name; with `system` also the system's own."""
@@ -228,41 +229,71 @@ class GantryClient:
 
     def list_reports(self) -> list[Report]:
         """Return the report jobs with their schedules and last runs."""
-        return self.run(calls.list_reports()).items
+        return self.run(reportcalls.list_reports()).items
 
     def start_report_run(self, job: str, *, since: str | None = None, until: str | None = None) -> ReportRun:
         """Have a report job run, now or on a window of time; return the run, which may have been there already."""
-        return self.run(calls.start_report_run(job, since=since, until=until))
+        return self.run(reportcalls.start_report_run(job, since=since, until=until))
 
     def list_report_runs(self, job: str, *, limit: int = 100) -> list[ReportRun]:
         """Return a job's runs, the newest first."""
-        return self.run(calls.list_report_runs(job, limit=limit)).items
+        return self.run(reportcalls.list_report_runs(job, limit=limit)).items
 
     def get_report_run(self, job: str, run: str = "latest") -> ReportRun:
         """Return a run by its id, or the latest that succeeded."""
-        return self.run(calls.get_report_run(job, run))
+        return self.run(reportcalls.get_report_run(job, run))
 
     def get_report_page(self, job: str, run: str = "latest") -> str:
         """Return a run's page, one HTML file."""
-        return self.run(calls.get_report_page(job, run))
+        return self.run(reportcalls.get_report_page(job, run))
 
     def read_lag_rows(
         self, run: str = "latest", *, group: str | None = None, topic: str | None = None, level: str | None = None
     ) -> LagRows:
         """Return the rows of a lag report, all of one run; `level` is `topic` or `queue`, both where it is None."""
-        page = self.run(calls.read_lag_rows(run, group=group, topic=topic, level=level, cursor=None))
-        items, cursor = page.items, page.next_cursor
-        while cursor is not None:
+        page = self.run(reportcalls.read_lag_rows(run, group=group, topic=topic, level=level, cursor=None))
+        self._add_pages(
+            page,
             # By its id: `latest` may be another one by now.
-            more = self.run(calls.read_lag_rows(page.run, group=group, topic=topic, level=level, cursor=cursor))
-            items.extend(more.items)
-            cursor = more.next_cursor
-        return LagRows(page.run, page.as_of, items)
+            lambda cursor: reportcalls.read_lag_rows(page.run, group=group, topic=topic, level=level, cursor=cursor),
+        )
+        return LagRows(page.run, page.as_of, page.items)
+
+    def read_backlog_rows(
+        self, run: str = "latest", *, group: str | None = None, topic: str | None = None, section: str | None = None
+    ) -> BacklogRows:
+        """Return the rows of a backlog profile, all of one run; all sections where `section` is None."""
+        call = functools.partial(reportcalls.read_backlog_rows, group=group, topic=topic, section=section)
+        page = self.run(call(run, cursor=None))
+        self._add_pages(page, lambda cursor: call(page.run, cursor=cursor))
+        return BacklogRows(page.run, page.as_of, page.items)
+
+    def read_throughput(
+        self,
+        unit: str = "hour",
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        time_zone: str | None = None,
+        group: str | None = None,
+        topic: str | None = None,
+    ) -> Throughput:
+        """Return the throughput by `minute`, `hour` or `day`; `time_zone` says whose days."""
+        call = functools.partial(reportcalls.read_throughput, unit, time_zone=time_zone, group=group, topic=topic)
+        page = self.run(call(since=since, until=until, cursor=None))
+        # With the times that were answered: by now it may be later.
+        self._add_pages(page, lambda cursor: call(since=page.since, until=page.until, cursor=cursor))
+        return Throughput(page.unit, page.since, page.until, page.time_zone, page.items)
 
     def _all_pages(self, page_at: Callable[[str | None], Call[Page[T]]]) -> list[T]:
         page = self.run(page_at(None))
-        items = page.items
-        while page.next_cursor is not None:
-            page = self.run(page_at(page.next_cursor))
-            items.extend(page.items)
-        return items
+        self._add_pages(page, page_at)
+        return page.items
+
+    def _add_pages(self, first: Paged, page_at: Callable[[str], Call[Paged]]) -> None:
+        """Add the items of the pages behind the first one to its own."""
+        cursor = first.next_cursor
+        while cursor is not None:
+            page = self.run(page_at(cursor))
+            first.items.extend(page.items)
+            cursor = page.next_cursor

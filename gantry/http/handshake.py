@@ -15,7 +15,7 @@ from websockets.exceptions import (
 )
 from websockets.typing import Subprotocol
 
-from gantry.http.calls import read_problem
+from gantry.http.call import read_problem
 from gantry.http.errors import (
     NOT_STORED,
     GantryConnectionError,

@@ -1,4 +1,4 @@
-"""What the calls of reports return: jobs, runs, and the rows of the lag report."""
+"""What the calls of reports return: jobs, runs, and their rows."""
 
 from typing import Any
 
@@ -95,6 +95,57 @@ class LagRow(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None
     next_step: str | None
     evidence: dict[str, Any] | None
+
+
+class BacklogRow(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a group's backlog on a topic is in one bucket of a section: `age`, `key`, `queue`, `size` or `tag`.
+
+    Bounds are seconds of an age and bytes of a size, else None. `bytes` is of bodies, None where none was read.
+    """
+
+    group: str
+    topic: str
+    section: str
+    bucket: str
+    lower_bound: float | None
+    upper_bound: float | None
+    messages: int | None
+    bytes: int | None
+
+
+class BacklogRows(msgspec.Struct, frozen=True):
+    """Rows of one run of the backlog profile."""
+
+    run: str
+    as_of: str
+    items: list[BacklogRow]
+    next_cursor: str | None = None
+
+
+class ThroughputBucket(msgspec.Struct, frozen=True, kw_only=True):
+    """What came into a topic (`group` is None), or what a group consumed of it, from `bucket_at` on.
+
+    `rate_max` is in messages a second. `covered_s` says how much of the bucket is known.
+    """
+
+    bucket_at: str
+    topic: str
+    group: str | None
+    messages: int | None
+    rate_max: float | None
+    lag_messages: int | None
+    covered_s: float | None
+
+
+class Throughput(msgspec.Struct, frozen=True, rename={"since": "from", "until": "to"}):
+    """Buckets of a stretch of time: `minute`, `hour` or `day` of a zone."""
+
+    unit: str
+    since: str
+    until: str
+    time_zone: str
+    items: list[ThroughputBucket]
+    next_cursor: str | None = None
 
 
 class LagRows(msgspec.Struct, frozen=True):

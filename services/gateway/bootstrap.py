@@ -42,6 +42,7 @@ from services.gateway.usecases.presence import Presence
 from services.gateway.usecases.publish import StreamPublisher
 from services.gateway.usecases.read import QueueReader
 from services.gateway.usecases.reconcile import KindReconciler, Reconciler
+from services.gateway.usecases.reportrows import ReportRows
 from services.gateway.usecases.reports import Reports
 from services.gateway.usecases.samplelook import SampleLook
 from services.gateway.usecases.samples import Sampler
@@ -84,6 +85,7 @@ class Dependencies:
     audit: Audit
     audit_tidy: AuditTidy
     reports: Reports
+    report_rows: ReportRows
     reconciler: Reconciler
     mirror: Mirror
     sampler: Sampler
@@ -133,8 +135,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
     metrics.limits = limits
     engine = ClientEngine(_client_settings(settings), clock=clock, rng=rng)
     producer = Producer(engine, PRODUCER_GROUP)
-    metadata = Metadata(_database(settings, clock))
-    keys = KeyRing()
+    metadata, keys = Metadata(_database(settings, clock)), KeyRing()
     key_store = _key_store(settings, keys, metadata, clock)
     tickets = Tickets(keys, limits.tickets, clock=clock)
     brokers = Brokers(engine, clock=clock)
@@ -177,6 +178,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         audit=Audit(metadata),
         audit_tidy=AuditTidy(metadata, metrics, clock=clock, keep_days=settings.audit_keep_days),
         reports=Reports(metadata, clock=clock),
+        report_rows=ReportRows(metadata, clock=clock),
         reconciler=Reconciler(reconcilers, metadata, metrics, interval_ms=settings.reconcile_interval_ms),
         mirror=Mirror(consumers, group_kind, brokers, metadata, metrics, interval_ms=settings.mirror_interval_ms),
         sampler=_sampler(settings, engine, brokers, metadata, metrics=metrics, clock=clock),

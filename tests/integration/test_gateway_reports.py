@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 
 import httpx
 import pytest
@@ -12,7 +13,14 @@ from gantry.runtime.clock import SystemClock
 from services.gateway.asgi.router import Router
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.db.engine import Database
-from services.gateway.db.reporttables import REPORT_LAG_ROWS, REPORT_PAGES, REPORT_RUNS, REPORT_SCHEDULES
+from services.gateway.db.reporttables import (
+    REPORT_BACKLOG_ROWS,
+    REPORT_LAG_ROWS,
+    REPORT_PAGES,
+    REPORT_RUNS,
+    REPORT_SCHEDULES,
+    REPORT_THROUGHPUT,
+)
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import Front
@@ -22,12 +30,15 @@ from services.gateway.schemas.rights import Rights
 from services.gateway.settings import GatewaySettings
 from services.gateway.usecases.audit import Audit
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.reportrows import ReportRows
 from services.gateway.usecases.reports import Reports
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 WINDOW = {"from": "2026-11-21T11:00:00.000Z", "to": "2026-11-21T12:00:00.000Z"}
 RUNS = "/v1/reports/lag_report/runs"
 ROWS = "/v1/reports/lag_report/rows"
+BACKLOG = "/v1/reports/backlog_profile/rows"
+THROUGHPUT = "/v1/reports/throughput_rollup/rows"
 RIGHTS = {"admin": Rights(admin=True), "metrics": Rights(metrics=True), "none": Rights(publish=("*",))}
 
 
@@ -35,8 +46,9 @@ def client(database: Database | None) -> httpx.AsyncClient:
     keys = KeyRing()
     keys.replace([KeyRecord(name, digest_of(f"gk_{name}"), name, rights) for name, rights in RIGHTS.items()])
     metadata = Metadata(database)
+    reports, rows = Reports(metadata, clock=SystemClock()), ReportRows(metadata, clock=SystemClock())
     front = Front(
-        Router([*report_routes(Reports(metadata, clock=SystemClock())), *audit_routes(Audit(metadata))]),
+        Router([*report_routes(reports, rows), *audit_routes(Audit(metadata))]),
         keys,
         GatewayMetrics(),
         clock=SystemClock(),
@@ -164,7 +176,18 @@ async def test_rights(http):
     ("path", "status", "problem", "detail"),
     [
         ("/v1/reports/unknown/runs", 404, "unknown-report", "'unknown' is not one of backlog_profile"),
-        ("/v1/reports/backlog_profile/rows", 404, "unknown-report", "lag_report has"),
+        ("/v1/reports/unknown/rows", 404, "not-found", "there is nothing at"),
+        (BACKLOG, 404, "unknown-run", "no run of backlog_profile has succeeded yet"),
+        (f"{BACKLOG}?section=colour", 400, "invalid-field", "age, key, queue, size, tag"),
+        (f"{BACKLOG}?level=topic", 400, "unknown-parameter", "level"),
+        (f"{ROWS}?unit=hour", 400, "unknown-parameter", "unit"),
+        (f"{THROUGHPUT}?run=latest", 400, "unknown-parameter", "run"),
+        (f"{THROUGHPUT}?unit=week", 400, "invalid-field", "minute, hour, day"),
+        (f"{THROUGHPUT}?unit=day&time_zone=Mars/Olympus", 400, "invalid-field", "is not the name of a time zone"),
+        (f"{THROUGHPUT}?unit=day&time_zone=../../etc/passwd", 400, "invalid-field", "is not the name of a time zone"),
+        (f"{THROUGHPUT}?from=yesterday", 400, "invalid-field", "from"),
+        (f"{THROUGHPUT}?from=2026-11-21T12:00:00Z&to=2026-11-21T12:00:00Z", 400, "invalid-field", "is not before `to`"),
+        (f"{THROUGHPUT}?cursor=x", 400, "invalid-field", "cursor"),
         (f"{RUNS}/{uuid.UUID(int=7)}", 404, "unknown-run", "there is no run"),
         (f"{RUNS}/latest/html", 404, "unknown-run", "has succeeded yet"),
         (ROWS, 404, "unknown-run", "has succeeded yet"),
@@ -209,3 +232,105 @@ async def test_without_a_database_it_is_503():
             assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (503, "metadata-unavailable")
             assert answer.headers["retry-after"] == "1"
         assert (await http.post(RUNS)).status_code == 503
+
+
+async def all_pages(http, path, **query):
+    """Return the items of all pages of two, and the last answer."""
+    items, cursor = [], None
+    while True:
+        answer = await http.get(path, params={"limit": 2, **query, **({"cursor": cursor} if cursor else {})})
+        assert answer.status_code == 200, answer.text
+        items += answer.json()["items"]
+        cursor = answer.json()["next_cursor"]
+        if cursor is None:
+            return items, answer.json()
+
+
+async def test_rows_of_a_backlog_profile_are_paged_whatever_their_buckets_are_called(http, database):
+    run = (await http.post("/v1/reports/backlog_profile/runs")).json()["id"]
+    buckets = [
+        ("age", "under 1 min", 0.0, 60.0),
+        ("age", "1-5 min", 60.0, 300.0),
+        ("key", 'a/b"\\é:[', None, None),
+        ("key", "b", None, None),
+        ("tag", "(none)", None, None),
+    ]
+    rows = [
+        {"run_id": run, "group_name": group, "topic": "T", "section": section, "bucket": bucket, "messages": 1,
+         "lower_bound": low, "upper_bound": high, "bytes": None}
+        for group in "GH" for section, bucket, low, high in buckets
+    ]  # fmt: skip
+    async with database.transaction() as session:
+        await session.execute(insert(REPORT_BACKLOG_ROWS), rows[::-1])
+    assert (await http.get(BACKLOG, params={"run": run})).status_code == 409
+    await finish(database, run)
+    items, last = await all_pages(http, BACKLOG)
+    assert [(item["group"], item["section"], item["bucket"]) for item in items] == [
+        (group, section, bucket) for group in "GH" for section, bucket, _, _ in buckets
+    ]
+    assert (last["run"], items[0]) == (
+        run,
+        {"group": "G", "topic": "T", "section": "age", "bucket": "under 1 min", "lower_bound": 0.0,
+         "upper_bound": 60.0, "messages": 1, "bytes": None},
+    )  # fmt: skip
+    items, _ = await all_pages(http, BACKLOG, group="H", section="key")
+    assert [(item["group"], item["bucket"]) for item in items] == [("H", 'a/b"\\é:['), ("H", "b")]
+
+
+def bucket(unit, at, group=None, messages=1, **more):
+    return {"unit": unit, "bucket_at": at, "topic": "T", "group_name": group, "messages": messages, **more}
+
+
+async def put_buckets(database, *rows):
+    empty = dict.fromkeys(("rate_max", "lag_messages", "covered_s"))
+    async with database.transaction() as session:
+        await session.execute(insert(REPORT_THROUGHPUT), [empty | row for row in rows])
+
+
+async def test_buckets_of_the_throughput_come_by_time_topic_and_group(http, database):
+    hours = [NOON + number * timedelta(hours=1) for number in range(3)]
+    await put_buckets(
+        database,
+        *(bucket("hour", at, group) for at in hours for group in ("H", None, "G")),
+        bucket("minute", NOON), bucket("hour", hours[0] - timedelta(hours=1)), bucket("hour", hours[2] + timedelta(hours=1)),
+    )  # fmt: skip
+    times = {"from": "2026-11-21T12:00:00Z", "to": "2026-11-21T15:00:00Z"}
+    items, last = await all_pages(http, THROUGHPUT, **times)
+    assert [(item["bucket_at"][11:13], item["group"]) for item in items] == [
+        (hour, group) for hour in ("12", "13", "14") for group in (None, "G", "H")
+    ]
+    assert (last["unit"], last["from"], last["time_zone"]) == ("hour", "2026-11-21T12:00:00.000Z", "UTC")
+    items, _ = await all_pages(http, THROUGHPUT, group="G", topic="T", **times)
+    assert [item["group"] for item in items] == ["G"] * 3
+    assert (await http.get(THROUGHPUT, params={"topic": "U", **times})).json()["items"] == []
+    everywhere, _ = await all_pages(http, THROUGHPUT, time_zone="Asia/Kolkata", **times)
+    assert len(everywhere) == 9
+    assert (await http.get(THROUGHPUT)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("zone", "unit", "at", "days"),
+    [
+        # The night in which summer time ends: this day has 25 hours.
+        ("Europe/Berlin", "hour", datetime(2026, 10, 24, 22, tzinfo=UTC), {"2026-10-24T22": 25, "2026-10-25T23": 24}),
+        # Half an hour off: made of minutes.
+        ("Asia/Kolkata", "minute", datetime(2026, 10, 24, 18, 30, tzinfo=UTC), {"2026-10-24T18": 1_440, "2026-10-25T18": 1_440}),
+    ],
+)  # fmt: skip
+async def test_days_are_those_of_a_time_zone(http, database, zone, unit, at, days):
+    step = timedelta(hours=1) if unit == "hour" else timedelta(minutes=1)
+    count = sum(days.values())
+    await put_buckets(
+        database,
+        *(
+            bucket(unit, at + number * step, "G", 2, rate_max=float(number), lag_messages=number, covered_s=60.0)
+            for number in range(count)
+        ),
+    )
+    query = {"unit": "day", "time_zone": zone, "from": (at + step).isoformat(), "to": (at + count * step).isoformat()}
+    items, last = await all_pages(http, THROUGHPUT, **query)
+    assert {item["bucket_at"][:13]: item["messages"] // 2 for item in items} == days
+    assert [(item["lag_messages"], item["rate_max"], item["covered_s"]) for item in items] == [
+        (end - 1, float(end - 1), 60.0 * own) for end, own in zip(accumulate(days.values()), days.values(), strict=True)
+    ]
+    assert (last["unit"], last["time_zone"], last["from"]) == ("day", zone, items[0]["bucket_at"])

@@ -11,7 +11,8 @@ from sqlalchemy import func, insert, select, text, update
 from gantry.runtime.clock import SystemClock
 from services.gateway.db import migrate
 from services.gateway.db.engine import Database
-from services.gateway.db.reports import LagPlace, ReportRepository, Window
+from services.gateway.db.reportrows import LagPlace, ReportRowRepository
+from services.gateway.db.reports import ReportRepository, Window
 from services.gateway.db.reporttables import (
     LAG_SAMPLE_ROUNDS,
     LAG_SAMPLES,
@@ -167,21 +168,22 @@ async def test_rows_come_by_group_topic_and_queue(database: Database) -> None:
     async with database.transaction() as session:
         reports = ReportRepository(session)
         run = (await reports.start("lag_report", HOUR, actor=ALICE)).run
-        assert await reports.as_of(run.id) is None
+        rows = ReportRowRepository(session)
+        assert await rows.lag_as_of(run.id) is None
         await session.execute(insert(REPORT_LAG_ROWS), [lag_row(run.id, *place) for place in reversed(places)])
-        assert await reports.as_of(run.id) == NOON
+        assert await rows.lag_as_of(run.id) == NOON
         seen, after = [], None
-        while page := await reports.lag_rows(run.id, after=after, limit=2):
+        while page := await rows.lag_rows(run.id, after=after, limit=2):
             seen += [(row.group_name, row.topic, row.broker, row.queue_id) for row in page]
             last = page[-1]
             after = LagPlace(last.group_name, last.topic, last.level == "queue", last.broker or "", last.queue_id or 0)
             if last.level == "topic":
                 after = LagPlace(last.group_name, last.topic, is_queue=False)
         assert seen == places
-        assert len(await reports.lag_rows(run.id, group="G")) == 5
-        assert len(await reports.lag_rows(run.id, group="G", topic="A", level="queue")) == 3
+        assert len(await rows.lag_rows(run.id, group="G")) == 5
+        assert len(await rows.lag_rows(run.id, group="G", topic="A", level="queue")) == 3
         await session.execute(text("DELETE FROM report_runs"))
-        assert await reports.lag_rows(run.id) == []
+        assert await rows.lag_rows(run.id) == []
 
 
 # Samples

@@ -116,22 +116,11 @@ class Router:
         return found
 
     def _walk(self, raw_path: bytes) -> Found:
-        node = self._root
-        parameters: dict[str, str] = {}
         if not raw_path.startswith(b"/"):
             raise ProblemError(NOT_FOUND, f"path: {_shown(raw_path)} does not start with /", field="path")
-        for raw in raw_path[1:].split(b"/"):
-            segment = decode_escapes(raw, "path")
-            child = node.names.get(segment)
-            if child is None:
-                child = node.child
-                if child is None or not segment:
-                    break
-                parameters[node.parameter] = segment
-            node = child
-        else:
-            if node.routes:
-                return Found(node.routes, parameters)
+        found = _find(self._root, raw_path[1:].split(b"/"), 0, {})
+        if found is not None:
+            return found
         raise ProblemError(NOT_FOUND, f"path: there is nothing at {raw_path.decode('latin-1')[:200]}", field="path")
 
     def _add(self, route: Route) -> None:
@@ -147,6 +136,18 @@ class Router:
                 node = node.names.setdefault(segment, _Node())
         assert route.method not in node.routes, f"{route.method} {route.path} stands twice"
         node.routes[route.method] = route
+
+
+def _find(node: _Node, raws: Sequence[bytes], at: int, parameters: Mapping[str, str]) -> Found | None:
+    """Return what is at the rest of a path; a name goes before a parameter, where both lead somewhere."""
+    if at == len(raws):
+        return Found(node.routes, parameters) if node.routes else None
+    segment = decode_escapes(raws[at], "path")
+    named = node.names.get(segment)
+    found = None if named is None else _find(named, raws, at + 1, parameters)
+    if found is None and node.child is not None and segment:
+        found = _find(node.child, raws, at + 1, {**parameters, node.parameter: segment})
+    return found
 
 
 def decode_escapes(raw: bytes, where: str) -> str:

@@ -1,4 +1,4 @@
-"""Reports: runs that are wanted and what they found. Jobs write the results; here runs are made and all is read."""
+"""Reports: runs that are wanted, and their pages. Jobs write the results; reportrows.py reads the rows of them."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Row, Select, and_, func, select, tuple_, update
+from sqlalchemy import Row, and_, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from services.gateway.db.leadership import lock_key
-from services.gateway.db.reporttables import REPORT_LAG_ROWS, REPORT_PAGES, REPORT_RUNS, REPORT_SCHEDULES
+from services.gateway.db.reporttables import REPORT_PAGES, REPORT_RUNS, REPORT_SCHEDULES
 from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, AuditRepository
 
 QUEUED: Final = "queued"
@@ -20,15 +20,6 @@ FAILED: Final = ("failed", "timed_out")
 MANUAL: Final = "manual"
 
 _RUN: Final = REPORT_RUNS.c
-_LAG: Final = REPORT_LAG_ROWS.c
-# The topic's own row stands before those of its queues; nulls have a place, too.
-_PLACE: Final = (
-    _LAG.group_name,
-    _LAG.topic,
-    _LAG.level == "queue",
-    func.coalesce(_LAG.broker, ""),
-    func.coalesce(_LAG.queue_id, -1),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,19 +38,8 @@ class Started:
     is_queued: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LagPlace:
-    """Where a row of a lag report stands among the others."""
-
-    group: str
-    topic: str
-    is_queue: bool
-    broker: str = ""
-    queue_id: int = -1
-
-
 class ReportRepository:
-    """Runs, rows, pages and schedules."""
+    """Runs, pages and schedules."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
@@ -127,34 +107,6 @@ class ReportRepository:
     async def schedules(self) -> Mapping[str, Row[Any]]:
         """Return what the scheduler says, by job."""
         return {row.job: row for row in await self._session.execute(select(REPORT_SCHEDULES))}
-
-    async def lag_rows(
-        self,
-        run_id: uuid.UUID,
-        *,
-        group: str | None = None,
-        topic: str | None = None,
-        level: str | None = None,
-        after: LagPlace | None = None,
-        limit: int = 100,
-    ) -> Sequence[Row[Any]]:
-        """Return rows of a lag report by group, topic, level, broker and queue, starting behind `after`."""
-        assert 1 <= limit <= LIST_LIMIT_MAX, f"a page of {limit}"
-        query: Select[Any] = select(REPORT_LAG_ROWS).where(_LAG.run_id == run_id)
-        for column, value in ((_LAG.group_name, group), (_LAG.topic, topic), (_LAG.level, level)):
-            if value is not None:
-                query = query.where(column == value)
-        if after is not None:
-            place = (after.group, after.topic, after.is_queue, after.broker, after.queue_id)
-            query = query.where(tuple_(*_PLACE) > place)
-        rows: Sequence[Row[Any]] = (await self._session.execute(query.order_by(*_PLACE).limit(limit))).all()
-        return rows
-
-    async def as_of(self, run_id: uuid.UUID) -> datetime | None:
-        """Return the last moment at which a broker gave a lag report its numbers, None where it has no rows."""
-        query = select(func.max(_LAG.as_of)).where(_LAG.run_id == run_id)
-        moment: datetime | None = (await self._session.execute(query)).scalar_one_or_none()
-        return moment
 
     async def html(self, run_id: uuid.UUID) -> str | None:
         """Return a run's page, None where it has none."""

@@ -1,6 +1,7 @@
 """`/v1/reports`: report jobs, their runs and what they found."""
 
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
@@ -13,9 +14,12 @@ from services.gateway.db.repositories import Actor
 from services.gateway.errors import invalid
 from services.gateway.schemas.reading import read_json
 from services.gateway.schemas.reports import LATEST, NewRun
-from services.gateway.usecases.reports import Reports
+from services.gateway.schemas.times import parse_time_ms
+from services.gateway.usecases.reportrows import SECTIONS, SPANS, ReportRows
+from services.gateway.usecases.reports import BACKLOG_PROFILE, LAG_REPORT, THROUGHPUT_ROLLUP, Reports
 
 LEVELS: Final = ("queue", "topic")
+_ALL_ROWS: Final = frozenset({"cursor", "group", "limit", "topic"})
 
 # A page is all in one file. Whatever a name or key of a message in it says, nothing runs and nothing is fetched.
 _PAGE_POLICY: Final = (
@@ -33,7 +37,7 @@ _PAGE_HEADERS: Final = (
 _new_run = msgspec.json.Decoder(NewRun)
 
 
-def report_routes(reports: Reports) -> list[Route]:
+def report_routes(reports: Reports, rows: ReportRows) -> list[Route]:
     """Return the routes of reports."""
 
     async def show_all(call: Call) -> Answer:
@@ -65,24 +69,23 @@ def report_routes(reports: Reports) -> list[Route]:
         headers: Headers = list(_PAGE_HEADERS)
         return Answer(200, html.encode(), headers)
 
-    async def rows(call: Call) -> Answer:
+    async def lag_rows(call: Call) -> Answer:
+        _require_reading(call)
+        run, level = call.query.get("run", LATEST), _one_of(call.query, "level", LEVELS)
+        return json_answer(await rows.lag(run=run, level=level, **_wanted_rows(call.query)))
+
+    async def backlog_rows(call: Call) -> Answer:
+        _require_reading(call)
+        run, section = call.query.get("run", LATEST), _one_of(call.query, "section", SECTIONS)
+        return json_answer(await rows.backlog(run=run, section=section, **_wanted_rows(call.query)))
+
+    async def throughput(call: Call) -> Answer:
         _require_reading(call)
         query = call.query
-        group, topic, level = query.get("group"), query.get("topic"), query.get("level")
-        if group is not None:
-            check_group(group)
-        if topic is not None:
-            check_topic(topic, length_max=RETRY_TOPIC_LENGTH_MAX)
-        if level is not None and level not in LEVELS:
-            raise invalid("level", level, f"is not one of {', '.join(LEVELS)}")
-        found = await reports.lag_rows(
-            call.parameters["job"],
-            run=query.get("run", LATEST),
-            group=group,
-            topic=topic,
-            level=level,
-            cursor=query.get("cursor"),
-            limit=limit_of(query),
+        unit = _one_of(query, "unit", tuple(SPANS)) or "hour"
+        start_ms, end_ms = (parse_time_ms(query[name], name) if name in query else None for name in ("from", "to"))
+        found = await rows.throughput(
+            unit=unit, start_ms=start_ms, end_ms=end_ms, zone=query.get("time_zone"), **_wanted_rows(query)
         )
         return json_answer(found)
 
@@ -92,7 +95,11 @@ def report_routes(reports: Reports) -> list[Route]:
         Route("POST", "/v1/reports/{job}/runs", start),
         Route("GET", "/v1/reports/{job}/runs/{run}", show),
         Route("GET", "/v1/reports/{job}/runs/{run}/html", show_page),
-        Route("GET", "/v1/reports/{job}/rows", rows, frozenset({"cursor", "group", "level", "limit", "run", "topic"})),
+        Route("GET", f"/v1/reports/{LAG_REPORT}/rows", lag_rows, _ALL_ROWS | {"level", "run"}),
+        Route("GET", f"/v1/reports/{BACKLOG_PROFILE}/rows", backlog_rows, _ALL_ROWS | {"run", "section"}),
+        Route(
+            "GET", f"/v1/reports/{THROUGHPUT_ROLLUP}/rows", throughput, _ALL_ROWS | {"from", "time_zone", "to", "unit"}
+        ),
     ]
 
 
@@ -104,6 +111,23 @@ async def _read_wanted(call: Call) -> NewRun:
             return NewRun()
     call.require_json()
     return read_json(await call.read_body(), _new_run)
+
+
+def _wanted_rows(query: Mapping[str, str]) -> dict[str, Any]:
+    """Return which rows of a report are wanted. Raises InvalidValueError."""
+    group, topic = query.get("group"), query.get("topic")
+    if group is not None:
+        check_group(group)
+    if topic is not None:
+        check_topic(topic, length_max=RETRY_TOPIC_LENGTH_MAX)
+    return {"group": group, "topic": topic, "cursor": query.get("cursor"), "limit": limit_of(query)}
+
+
+def _one_of(query: Mapping[str, str], name: str, values: Sequence[str]) -> str | None:
+    value = query.get(name)
+    if value is not None and value not in values:
+        raise invalid(name, value, f"is not one of {', '.join(values)}")
+    return value
 
 
 def _require_reading(call: Call) -> None:

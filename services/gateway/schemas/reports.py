@@ -48,7 +48,7 @@ def read_window(window: WantedWindow, *, now_ms: int) -> tuple[datetime, datetim
         raise InvalidValueError("/window/to", window.end, f"is not after /window/from, {window.start}")
     if end_ms > now_ms:
         raise InvalidValueError("/window/to", window.end, "lies in the future: a report can't know yet what will come")
-    return _moment(start_ms), _moment(end_ms)
+    return moment_of(start_ms), moment_of(end_ms)
 
 
 def read_run_id(text: str, field: str) -> uuid.UUID | None:
@@ -109,10 +109,38 @@ def lag_row_view(row: Any) -> dict[str, Any]:
     }
 
 
+def backlog_row_view(row: Any) -> dict[str, Any]:
+    """Return a row of a backlog profile as answers show it."""
+    return {
+        "group": row.group_name,
+        "topic": row.topic,
+        "section": row.section,
+        "bucket": row.bucket,
+        "lower_bound": row.lower_bound,
+        "upper_bound": row.upper_bound,
+        "messages": row.messages,
+        "bytes": row.bytes,
+    }
+
+
+def bucket_view(row: Any) -> dict[str, Any]:
+    """Return a bucket of the throughput as answers show it."""
+    return {
+        "bucket_at": format_moment(row.bucket_at),
+        "topic": row.topic,
+        "group": row.group_name,
+        "messages": row.messages,
+        "rate_max": row.rate_max,
+        "lag_messages": row.lag_messages,
+        "covered_s": row.covered_s,
+    }
+
+
 def _shown(moment: datetime | None) -> str | None:
     return None if moment is None else format_moment(moment)
 
 
-def _moment(at_ms: int) -> datetime:
+def moment_of(at_ms: int) -> datetime:
+    """Return a time in ms as a moment."""
     second, ms = divmod(at_ms, 1_000)
     return datetime.fromtimestamp(second, UTC).replace(microsecond=ms * 1_000)

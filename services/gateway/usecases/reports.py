@@ -1,4 +1,4 @@
-"""Reports: which jobs there are, their runs, and what they found.
+"""Reports: which jobs there are, and their runs; reportrows.py shows what they found.
 
 The gateway only wants runs and shows them. The scheduler takes what is queued, and the jobs write their results into
 Postgres in one transaction at their end, so that there is either a whole report or the one before it.
@@ -13,26 +13,24 @@ from sqlalchemy import Row
 
 from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import Clock
-from services.gateway.db.reports import SUCCEEDED, LagPlace, ReportRepository, Window
-from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor
-from services.gateway.errors import CONFLICT, UNKNOWN_REPORT, UNKNOWN_RUN, ProblemError
+from services.gateway.db.reports import ReportRepository, Window
+from services.gateway.db.repositories import Actor
+from services.gateway.errors import UNKNOWN_REPORT, UNKNOWN_RUN, ProblemError
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
-from services.gateway.schemas.reports import LATEST, NewRun, lag_row_view, read_run_id, read_window, run_view
+from services.gateway.schemas.reports import LATEST, NewRun, read_run_id, read_window, run_view
 from services.gateway.schemas.times import format_moment
 from services.gateway.usecases.metadata import Metadata
 
 LAG_REPORT: Final = "lag_report"
-JOBS: Final = ("backlog_profile", LAG_REPORT, "throughput_rollup")
+BACKLOG_PROFILE: Final = "backlog_profile"
+THROUGHPUT_ROLLUP: Final = "throughput_rollup"
+JOBS: Final = (BACKLOG_PROFILE, LAG_REPORT, THROUGHPUT_ROLLUP)
 
 RUNS_LISTING: Final = "report-runs"
-ROWS_LISTING: Final = "lag-rows"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _RUN_PLACE: Final = re.compile(r"([0-9]{1,17})/([0-9a-f-]{36})", re.ASCII)
-# No name of a group, topic or broker has a slash in it.
-_ROW_PLACE: Final = re.compile(r"([^/]+)/([^/]+)/(?:topic|queue/([^/]*)/(-1|[0-9]{1,10}))", re.ASCII)
-_QUEUE_ID_MAX: Final = 2**31 - 1
 
 
 class Reports:
@@ -98,53 +96,12 @@ class Reports:
             raise ProblemError(UNKNOWN_RUN, f"run: {row.id} is {row.status} and has no page", field="run")
         return page
 
-    async def lag_rows(
-        self,
-        job: str,
-        *,
-        run: str,
-        group: str | None,
-        topic: str | None,
-        level: str | None,
-        cursor: str | None,
-        limit: int,
-    ) -> dict[str, Any]:
-        """Return rows of a lag report.
-
-        Raises:
-            InvalidValueError: The run's id or the cursor is none.
-            ProblemError: 404: there is no such run; 409: it has not succeeded; 503: Postgres is away.
-        """
-        if job != LAG_REPORT:
-            raise ProblemError(UNKNOWN_REPORT, f"job: {job!r} has no rows to read; {LAG_REPORT} has", field="job")
-        run_id = read_run_id(run, "run")
-        after = None if cursor is None else _row_place(cursor)
-        async with self._metadata.transaction() as session:
-            repository = ReportRepository(session)
-            found = await _require(repository, job, run_id)
-            if found.status != SUCCEEDED:
-                raise ProblemError(
-                    CONFLICT, f"run: {found.id} is {found.status}; only one that succeeded has rows", field="run"
-                )
-            as_of = await repository.as_of(found.id)
-            rows = await repository.lag_rows(
-                found.id, group=group, topic=topic, level=level, after=after, limit=min(limit + 1, LIST_LIMIT_MAX)
-            )
-        more = len(rows) > limit or limit == LIST_LIMIT_MAX == len(rows)
-        rows = rows[:limit]
-        return {
-            "run": str(found.id),
-            "as_of": format_moment(as_of or found.window_end),
-            "items": [lag_row_view(row) for row in rows],
-            "next_cursor": _row_cursor(rows[-1]) if more else None,
-        }
-
     async def _find(self, job: str, run: str, *, html: bool) -> tuple[Row[Any], str | None]:
         check_job(job)
         run_id = read_run_id(run, "run")
         async with self._metadata.transaction() as session:
             repository = ReportRepository(session)
-            found = await _require(repository, job, run_id)
+            found = await require_run(repository, job, run_id)
             return found, await repository.html(found.id) if html else None
 
 
@@ -154,7 +111,8 @@ def check_job(job: str) -> None:
         raise ProblemError(UNKNOWN_REPORT, f"job: {job!r} is not one of {', '.join(JOBS)}", field="job")
 
 
-async def _require(repository: ReportRepository, job: str, run_id: uuid.UUID | None) -> Row[Any]:
+async def require_run(repository: ReportRepository, job: str, run_id: uuid.UUID | None) -> Row[Any]:
+    """Return a run, the latest that succeeded where no id is given. Raises ProblemError (404)."""
     found = await (repository.latest(job) if run_id is None else repository.get(job, run_id))
     if found is None:
         there = (
@@ -176,18 +134,3 @@ def _run_place(cursor: str) -> tuple[datetime, uuid.UUID]:
     except (ValueError, OverflowError):
         pass
     raise InvalidValueError("cursor", cursor, "is not a cursor of this list")
-
-
-def _row_cursor(row: Row[Any]) -> str:
-    queue_id = -1 if row.queue_id is None else row.queue_id
-    end = "topic" if row.level == "topic" else f"queue/{row.broker or ''}/{queue_id}"
-    return encode_cursor(ROWS_LISTING, f"{row.group_name}/{row.topic}/{end}")
-
-
-def _row_place(cursor: str) -> LagPlace:
-    place = _ROW_PLACE.fullmatch(decode_cursor(cursor, ROWS_LISTING))
-    if place is None or int(place[4] or 0) > _QUEUE_ID_MAX:
-        raise InvalidValueError("cursor", cursor, "is not a cursor of this list")
-    if place[4] is None:
-        return LagPlace(place[1], place[2], is_queue=False)
-    return LagPlace(place[1], place[2], is_queue=True, broker=place[3], queue_id=int(place[4]))

@@ -194,6 +194,43 @@ def test_rows_are_shown_as_they_are_asked_for(answers: Answers, gantry: Gantry) 
     assert gantry("report", "show", "lag_report", "--level", "broker").exit_code == 2
 
 
+def test_rows_of_the_other_reports_are_tables_too(answers: Answers, gantry: Gantry) -> None:
+    bucket = {"group": "G", "topic": "T", "section": "age", "bucket": "1-5 min", "lower_bound": 60.0, "upper_bound": 300.0,
+              "messages": 1_234, "bytes": None}  # fmt: skip
+    answers.by_call["GET /v1/reports/backlog_profile/rows"] = {"run": "r-1", "items": [bucket], "next_cursor": None}
+    shown = gantry("report", "show", "backlog_profile", "--section", "age").stdout
+    assert dict(answers.asked[-1].url.params) == {"run": "latest", "limit": "1000", "section": "age"}
+    assert [line.split() for line in shown.splitlines()][1][:5] == ["G", "T", "age", "1-5", "min"]
+
+    hour = {"bucket_at": "2026-11-21T12:00:00.000Z", "topic": "T", "group": None, "messages": 5, "rate_max": 1.5,
+            "lag_messages": None, "covered_s": 3_600.0}  # fmt: skip
+    answer = {"unit": "day", "from": "A", "to": "B", "time_zone": "UTC", "items": [hour], "next_cursor": None}
+    answers.by_call["GET /v1/reports/throughput_rollup/rows"] = in_turn({**answer, "next_cursor": "2"}, answer)
+    done = gantry("report", "show", "throughput_rollup", "--unit", "day", "--time-zone", "Asia/Kolkata", "--json")
+    assert json.loads(done.stdout) == [hour, hour]
+    first, second = (dict(request.url.params) for request in answers.asked[-2:])
+    assert first == {"limit": "1000", "unit": "day", "time_zone": "Asia/Kolkata"}
+    assert second == {**first, "from": "A", "to": "B", "cursor": "2"}
+
+
+@pytest.mark.parametrize(
+    ("job", "option"),
+    [
+        ("backlog_profile", ("--level", "topic")),
+        ("lag_report", ("--unit", "day")),
+        ("throughput_rollup", ("--run", "r-1")),
+        ("lag_report", ("--from", "2026-11-21T12:00:00Z")),
+    ],
+)
+def test_an_option_of_another_report_is_refused(
+    answers: Answers, gantry: Gantry, job: str, option: tuple[str, str]
+) -> None:
+    done = gantry("report", "show", job, *option)
+    assert done.exit_code == 2
+    assert option[0] in done.output
+    assert not answers.asked
+
+
 def test_hundreds_of_groups_that_are_ok_do_not_scroll_the_late_ones_away(answers: Answers, gantry: Gantry) -> None:
     rows = [*LAG[:4], *(row(f"fine-{number}", "OK") for number in range(300))]
     answers.by_call[ROWS] = {"run": "r-1", "as_of": "", "items": rows, "next_cursor": None}

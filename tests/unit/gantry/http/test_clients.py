@@ -41,6 +41,24 @@ LAG_ROW = {
     "evidence": {"unknown": "why"},
 }  # fmt: skip
 LAG_ROWS = {"run": "r-1", "as_of": "", "items": [LAG_ROW], "next_cursor": None}
+BACKLOG_ROWS = {"run": "r-1", "as_of": "", "items": [], "next_cursor": None}
+BUCKET = {
+    "bucket_at": "",
+    "topic": "T",
+    "group": None,
+    "messages": 3,
+    "rate_max": 1.5,
+    "lag_messages": None,
+    "covered_s": 60.0,
+}
+THROUGHPUT = {
+    "unit": "day",
+    "from": "x",
+    "to": "y",
+    "time_zone": "Asia/Kolkata",
+    "items": [BUCKET],
+    "next_cursor": None,
+}
 FOUND = {"items": [MESSAGE], "scanned": 1, "truncated": False, "next_cursor": None}
 READ = {"status": "FOUND", "messages": [MESSAGE], "next_offset": 6, "min_offset": 0, "max_offset": 6}
 
@@ -88,6 +106,10 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("get_report_page", ("lag_report",), {}, "GET /v1/reports/lag_report/runs/latest/html", "<html>"),
     ("read_lag_rows", (), {"group": "G", "level": "topic"},
      "GET /v1/reports/lag_report/rows?limit=1000&run=latest&group=G&level=topic", LAG_ROWS),
+    ("read_backlog_rows", ("r-1",), {"group": "G", "section": "age"},
+     "GET /v1/reports/backlog_profile/rows?limit=1000&run=r-1&group=G&section=age", BACKLOG_ROWS),
+    ("read_throughput", ("day",), {"since": "a", "time_zone": "Asia/Kolkata", "topic": "T"},
+     "GET /v1/reports/throughput_rollup/rows?limit=1000&unit=day&from=a&time_zone=Asia%2FKolkata&topic=T", THROUGHPUT),
     ("list_audit", (), {"kind": "key"}, "GET /v1/audit?limit=1000&kind=key", page()),
 ]  # fmt: skip
 
@@ -283,6 +305,19 @@ def test_a_report_is_started_on_a_window_or_on_now() -> None:
     assert not run.is_over
     assert run.progress is not None
     assert run.progress.percent == 40
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+async def test_all_buckets_are_of_the_time_that_the_first_page_says(kind: str) -> None:
+    asked: list[tuple[str | None, ...]] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append(tuple(request.url.params.get(name) for name in ("from", "to", "cursor")))
+        return answer(request, THROUGHPUT | {"next_cursor": "2" if len(asked) == 1 else None})
+
+    found = await run(kind, handler, "read_throughput", "day")
+    assert asked == [(None, None, None), ("x", "y", "2")]
+    assert [(bucket.messages, bucket.rate_max) for bucket in found.items] == [(3, 1.5)] * 2
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

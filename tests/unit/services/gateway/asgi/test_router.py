@@ -40,6 +40,22 @@ def test_a_path_is_found_with_its_parameters(path, parameters):
         assert ROUTER.find(path).parameters == parameters
 
 
+def test_a_name_goes_before_a_parameter_where_both_lead_somewhere():
+    router = Router(
+        [Route("GET", path, endpoint) for path in ("/jobs/{job}/runs", "/jobs/lag/rows", "/jobs/{job}/rows/{row}")]
+    )
+    for path, parameters in (
+        (b"/jobs/lag/rows", {}),
+        (b"/jobs/lag/runs", {"job": "lag"}),
+        (b"/jobs/lag/rows/7", {"job": "lag", "row": "7"}),
+        (b"/jobs/other/runs", {"job": "other"}),
+    ):
+        assert router.find(path).parameters == parameters
+    for path in (b"/jobs/other/rows", b"/jobs/lag", b"/jobs/lag/rows/"):
+        with pytest.raises(ProblemError, match="there is nothing at"):
+            router.find(path)
+
+
 @pytest.mark.parametrize(
     "path",
     [

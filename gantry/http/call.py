@@ -1,0 +1,127 @@
+"""A call of the REST API as a value, and what calls are made of."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from urllib.parse import quote
+
+import msgspec
+
+from gantry.http.errors import GantryProblem, GantryProtocolError, Problem
+
+T = TypeVar("T")
+
+JSON: Final = "application/json"
+PAGE_ITEMS: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """A request, and how its answer reads.
+
+    Attributes:
+        sends: It sends messages, so that an answer that never came leaves an outcome.
+        wait_ms: How long the server may take on purpose, besides the client's time-out.
+    """
+
+    method: str
+    path: str
+    read: Callable[[bytes, Mapping[str, str]], T]
+    params: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    sends: bool = False
+    wait_ms: int = 0
+
+
+class Page(msgspec.Struct, Generic[T], frozen=True):
+    """One page of a list."""
+
+    items: list[T]
+    next_cursor: str | None = None
+
+
+class PageOf(Protocol):
+    """A page of anything, whatever else it says."""
+
+    @property
+    def items(self) -> list[Any]:
+        """Return what is on it."""
+        ...
+
+    @property
+    def next_cursor(self) -> str | None:
+        """Return where the next one starts, None on the last one."""
+        ...
+
+
+Paged = TypeVar("Paged", bound=PageOf)
+
+
+def read_answer(call: Call[T], status: int, headers: Mapping[str, str], content: bytes) -> T:
+    """Return what the answer says.
+
+    Raises:
+        GantryProblem: The gateway refused or could not serve.
+        GantryProtocolError: The answer is not what the contract says.
+    """
+    if not 200 <= status < 300:
+        raise read_problem(status, headers, content)
+    try:
+        return call.read(content, headers)
+    except msgspec.DecodeError as error:
+        raise GantryProtocolError(
+            f"{call.method} {call.path}: {status} with a body that can't be read: {error}"
+        ) from None
+
+
+def read_problem(status: int, headers: Mapping[str, str], content: bytes) -> GantryProblem:
+    """Return the problem of an answer, made up where something else than a gateway answered."""
+    try:
+        problem = msgspec.json.decode(content, type=Problem)
+    except msgspec.DecodeError:
+        shown = content[:200].decode("utf-8", "replace").strip()
+        problem = Problem(
+            "about:blank", "No problem body", status, shown or f"HTTP {status}", retryable=status in (502, 503)
+        )
+    seconds = headers.get("retry-after", "")
+    return GantryProblem(problem, retry_after_ms=int(seconds) * 1_000 if seconds.isdecimal() else None)
+
+
+@cache
+def json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Return the decoder of a type; it takes longer to make than most answers take to read."""
+    return msgspec.json.Decoder(kind, strict=False)
+
+
+@cache
+def _msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(kind)
+
+
+def json_of(kind: type[T]) -> Callable[[bytes, Mapping[str, str]], T]:
+    """Return what reads a JSON answer."""
+    decode: Callable[[bytes], T] = json_decoder(cast("Any", kind)).decode
+    return lambda content, _: decode(content)
+
+
+def msgpack_of(kind: type[T]) -> Callable[[bytes, Mapping[str, str]], T]:
+    """Return what reads a MessagePack answer."""
+    decode: Callable[[bytes], T] = _msgpack_decoder(cast("Any", kind)).decode
+    return lambda content, _: decode(content)
+
+
+def path_of(*parts: str) -> str:
+    """Return the path of these segments."""
+    return "/v1/" + "/".join(quote(part, safe="") for part in parts)
+
+
+def params_of(**params: str | None) -> dict[str, str]:
+    """Return the parameters that are given."""
+    return {name: value for name, value in params.items() if value is not None}
+
+
+def page_of(cursor: str | None, **params: str | None) -> dict[str, str]:
+    """Return the parameters of a page of a list."""
+    return params_of(limit=str(PAGE_ITEMS), cursor=cursor, **params)

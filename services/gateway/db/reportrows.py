@@ -1,0 +1,179 @@
+"""What reports found, row by row, in an order that pages can go on in. Jobs write the rows."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import BigInteger, Row, Select, and_, cast, func, select, tuple_
+from sqlalchemy.dialects.postgresql import aggregate_order_by
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from services.gateway.db.reporttables import REPORT_BACKLOG_ROWS, REPORT_LAG_ROWS, REPORT_THROUGHPUT
+from services.gateway.db.repositories import LIST_LIMIT_MAX
+
+_LAG: Final = REPORT_LAG_ROWS.c
+# The topic's own row stands before those of its queues; nulls have a place, too.
+_LAG_PLACE: Final = (
+    _LAG.group_name,
+    _LAG.topic,
+    _LAG.level == "queue",
+    func.coalesce(_LAG.broker, ""),
+    func.coalesce(_LAG.queue_id, -1),
+)
+_BACKLOG: Final = REPORT_BACKLOG_ROWS.c
+# Ages and sizes by where they begin; what has no bounds by its name.
+_BACKLOG_PLACE: Final = (
+    _BACKLOG.group_name,
+    _BACKLOG.topic,
+    _BACKLOG.section,
+    func.coalesce(_BACKLOG.lower_bound, -1.0),
+    _BACKLOG.bucket,
+)
+_FLOW: Final = REPORT_THROUGHPUT.c
+
+
+@dataclass(frozen=True, slots=True)
+class LagPlace:
+    """Where a row of a lag report stands among the others."""
+
+    group: str
+    topic: str
+    is_queue: bool
+    broker: str = ""
+    queue_id: int = -1
+
+
+class BacklogPlace(NamedTuple):
+    """Where a row of a backlog profile stands among the others; `lower_bound` is -1 where there is none."""
+
+    group: str
+    topic: str
+    section: str
+    lower_bound: float
+    bucket: str
+
+
+class FlowPlace(NamedTuple):
+    """Where a bucket of the throughput stands among the others; `group` is empty in a topic's own."""
+
+    bucket_at: datetime
+    topic: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """Which buckets of the throughput are wanted.
+
+    Attributes:
+        unit: `minute`, `hour` or `day`: of which they are made.
+        start: The first one begins here or later.
+        end: The last one begins before it.
+        zone: Name of a time zone by whose days they are added up; None: they are as they are.
+    """
+
+    unit: str
+    start: datetime
+    end: datetime
+    zone: str | None = None
+
+
+class ReportRowRepository:
+    """Rows of reports."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def lag_rows(
+        self,
+        run_id: uuid.UUID,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        level: str | None = None,
+        after: LagPlace | None = None,
+        limit: int = 100,
+    ) -> Sequence[Row[Any]]:
+        """Return rows of a lag report by group, topic, level, broker and queue, starting behind `after`."""
+        query = select(REPORT_LAG_ROWS).where(_LAG.run_id == run_id)
+        query = _where(query, (_LAG.group_name, group), (_LAG.topic, topic), (_LAG.level, level))
+        if after is not None:
+            place = (after.group, after.topic, after.is_queue, after.broker, after.queue_id)
+            query = query.where(tuple_(*_LAG_PLACE) > place)
+        return await self._page(query.order_by(*_LAG_PLACE), limit)
+
+    async def lag_as_of(self, run_id: uuid.UUID) -> datetime | None:
+        """Return the last moment at which a broker gave a lag report its numbers, None where it has no rows."""
+        query = select(func.max(_LAG.as_of)).where(_LAG.run_id == run_id)
+        moment: datetime | None = (await self._session.execute(query)).scalar_one_or_none()
+        return moment
+
+    async def backlog_rows(
+        self,
+        run_id: uuid.UUID,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        section: str | None = None,
+        after: BacklogPlace | None = None,
+        limit: int = 100,
+    ) -> Sequence[Row[Any]]:
+        """Return rows of a backlog profile by group, topic, section, lower bound and bucket, starting behind `after`."""
+        query = select(REPORT_BACKLOG_ROWS).where(_BACKLOG.run_id == run_id)
+        query = _where(query, (_BACKLOG.group_name, group), (_BACKLOG.topic, topic), (_BACKLOG.section, section))
+        if after is not None:
+            query = query.where(tuple_(*_BACKLOG_PLACE) > tuple(after))
+        return await self._page(query.order_by(*_BACKLOG_PLACE), limit)
+
+    async def throughput(
+        self,
+        wanted: Buckets,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        after: FlowPlace | None = None,
+        limit: int = 100,
+    ) -> Sequence[Row[Any]]:
+        """Return buckets of the throughput by time, topic and group, starting behind `after`; a topic's own stands first."""
+        buckets = and_(_FLOW.unit == wanted.unit, _FLOW.bucket_at >= wanted.start, _FLOW.bucket_at < wanted.end)
+        query: Select[Any]
+        source: Any = _FLOW
+        if wanted.zone is None:
+            query = select(REPORT_THROUGHPUT).where(buckets)
+            query = _where(query, (_FLOW.group_name, group), (_FLOW.topic, topic))
+        else:
+            days = _where(_days(wanted.zone).where(buckets), (_FLOW.group_name, group), (_FLOW.topic, topic)).subquery()
+            query, source = select(days), days.c
+        place = (source.bucket_at, source.topic, func.coalesce(source.group_name, ""))
+        if after is not None:
+            query = query.where(tuple_(*place) > tuple(after))
+        return await self._page(query.order_by(*place), limit)
+
+    async def _page(self, query: Select[Any], limit: int) -> Sequence[Row[Any]]:
+        assert 1 <= limit <= LIST_LIMIT_MAX, f"a page of {limit}"
+        rows: Sequence[Row[Any]] = (await self._session.execute(query.limit(limit))).all()
+        return rows
+
+
+def _where(query: Select[Any], *wanted: tuple[Any, str | None]) -> Select[Any]:
+    for column, value in wanted:
+        if value is not None:
+            query = query.where(column == value)
+    return query
+
+
+def _days(zone: str) -> Select[Any]:
+    """Return the days of a time zone, added up from smaller buckets; the lag of a day is that of its last bucket."""
+    day = func.date_trunc("day", _FLOW.bucket_at, zone)
+    lags = func.array_agg(aggregate_order_by(_FLOW.lag_messages, _FLOW.bucket_at.desc()))
+    return select(
+        day.label("bucket_at"),
+        _FLOW.topic,
+        _FLOW.group_name,
+        cast(func.sum(_FLOW.messages), BigInteger).label("messages"),
+        func.max(_FLOW.rate_max).label("rate_max"),
+        lags[1].label("lag_messages"),
+        func.sum(_FLOW.covered_s).label("covered_s"),
+    ).group_by(day, _FLOW.topic, _FLOW.group_name)
