@@ -4,12 +4,15 @@ A sample is written where something moved, and every five minutes; brokers are s
 last seen of each broker, and there is one for each step, whether something moved in it or not.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
 from typing import Any, Final, NamedTuple
 
-from spark.lagsamples import WRITTEN_EVERY
+import numpy as np
+
+from gantry.model.sampleblock import Kind, Pair
+from spark.lagblocks import UNKNOWN, Looked
+from spark.lagsamples import WRITTEN_EVERY, read_looks
 from spark.postgres import Connection
 
 POINTS_MAX: Final = 288
@@ -18,36 +21,42 @@ STEPS: Final = tuple(timedelta(seconds=seconds) for seconds in (15, 30, 60, 120,
 HELD_FOR: Final = WRITTEN_EVERY + timedelta(minutes=1)
 """After so long without a sample nobody looked."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-_FIRST: Final = (
-    "SELECT min(sampled_at) FROM lag_samples WHERE sampled_at BETWEEN %(since)s AND %(until)s"
-    " AND (group_name, topic) IN (SELECT * FROM unnest(%(groups)s::text[], %(topics)s::text[]))"
-)
-_LAST_OF_STEPS: Final = (
-    "SELECT DISTINCT ON (group_name, topic, step, broker) group_name, topic, sampled_at, broker,"
-    "  CASE WHEN known THEN lag END, date_bin(%(step)s, sampled_at, 'epoch') AS step"
-    " FROM lag_samples, LATERAL ("
-    "  SELECT bool_and(committed IS NOT NULL OR low = high) AS known,"
-    "    sum(CASE WHEN committed IS NULL THEN 0 ELSE greatest(0, high - greatest(committed, low)) END)::bigint AS lag"
-    "  FROM unnest(min_offsets, max_offsets, committed_offsets) AS queue(low, high, committed)) AS queues"
-    " WHERE sampled_at BETWEEN %(since)s AND %(until)s"
-    " AND (group_name, topic) IN (SELECT * FROM unnest(%(groups)s::text[], %(topics)s::text[]))"
-    " ORDER BY group_name, topic, step, broker, sampled_at DESC"
-)
+_EVERY_MOVE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of blocks that are read for points in steps below five minutes; beyond, a picture is not worth it."""
+_BYTES: Final = "SELECT coalesce(sum(octet_length(data)), 0) FROM lag_sample_blocks WHERE sampled_at BETWEEN %s AND %s"
 
 
 class Seen(NamedTuple):
-    """What a sample says of a group and topic on one broker; the lag is None where it was not known of a queue."""
+    """What a sample says of a group and topic on one broker.
+
+    Attributes:
+        sampled_at: When the broker gave the numbers.
+        broker: Which one.
+        lag: None where it was not known of a queue.
+        first_at: When the oldest unconsumed message was stored; None where there is none, or it is not known.
+    """
 
     sampled_at: datetime
     broker: str
     lag: int | None
+    first_at: datetime | None = None
+
+
+class LagPoint(NamedTuple):
+    """What all brokers together had: messages, and for how many seconds the oldest had waited.
+
+    Both are None where they are not known; behind_s is 0 where nothing is unconsumed.
+    """
+
+    at: datetime
+    lag: int | None
+    behind_s: float | None
 
 
 def read_history(
     connection: Connection, *, since: datetime, until: datetime, pairs: Sequence[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield how the lag of some groups on topics went: sampled_at, group, topic, lag; at most POINTS_MAX + 1 of each.
+    """Yield how the lag of some groups on topics went: sampled_at, group, topic, lag, behind_s; at most POINTS_MAX + 1 of each.
 
     Args:
         connection: To the gateway's database.
@@ -56,26 +65,58 @@ def read_history(
         pairs: Groups and topics.
 
     Yields:
-        `lag` is None where it was not known for a queue that holds messages; where nobody looked there is no point.
+        `lag` is None where it was not known for a queue that holds messages; `behind_s` is how long the oldest unconsumed message
+        had waited, 0 where there was none and None where that is not known. Where nobody looked there is no point.
 
     Raises:
         psycopg.Error: The database is away, or its tables are not there.
     """
-    given = {
-        "since": since,
-        "until": until,
-        "groups": [group for group, _ in pairs],
-        "topics": [topic for _, topic in pairs],
-    }
-    row = connection.execute(_FIRST, given).fetchone()
-    if row is None or row[0] is None:
+    wanted = frozenset(pairs)
+    if not wanted:
         return
-    step = choose_step(until - row[0])
-    rows = connection.execute(_LAST_OF_STEPS, {**given, "step": step})
-    for (group, topic), found in groupby(rows, key=lambda row: (row[0], row[1])):
-        seen = (Seen(sampled_at.astimezone(UTC), broker, lag) for _, _, sampled_at, broker, lag, _ in found)
-        for at, lag in add_up(seen, step=step, until=until):
-            yield {"sampled_at": at, "group": group, "topic": topic, "lag": lag}
+    # In most pasts points are as far apart as looks at all groups are, and the many blocks in between need not be read.
+    seen = _read(connection, since, until, Kind.STATE, wanted)
+    first = min((found[0].sampled_at for found in seen.values()), default=until - WRITTEN_EVERY)
+    step = choose_step(until - first)
+    if step < WRITTEN_EVERY and _are_few(connection, first, until):
+        seen = _read(connection, first, until, Kind.CHANGES, wanted)
+    for group, topic in sorted(seen):
+        for point in add_up(seen[group, topic], step=step, until=until):
+            yield {"sampled_at": point.at, "group": group, "topic": topic, "lag": point.lag, "behind_s": point.behind_s}
+
+
+def _are_few(connection: Connection, since: datetime, until: datetime) -> bool:
+    row = connection.execute(_BYTES, (since, until)).fetchone()
+    assert row is not None
+    return int(row[0]) <= _EVERY_MOVE_BYTES_MAX
+
+
+def _read(
+    connection: Connection, since: datetime, until: datetime, kind: Kind, wanted: Container[Pair]
+) -> dict[tuple[str, str], list[Seen]]:
+    """Return what blocks of a kind and above say of each pair, by time."""
+    seen: dict[tuple[str, str], list[Seen]] = {}
+    with read_looks(connection, since=since, until=until, kind=kind, is_wanted=lambda pair: pair in wanted) as looks:
+        for broker, _, looked in looks:
+            for (group, topic), lag, first_ms in _lags(looked):
+                assert group is not None
+                first_at = None if first_ms == UNKNOWN else _EPOCH + timedelta(milliseconds=first_ms)
+                at = _EPOCH + timedelta(milliseconds=looked.at_ms)
+                seen.setdefault((group, topic), []).append(Seen(at, broker, lag, first_at))
+    return {pair: sorted(found, key=lambda one: one.sampled_at) for pair, found in seen.items()}
+
+
+def _lags(looked: Looked) -> Iterator[tuple[Pair, int | None, int]]:
+    """Yield pair, lag and when its oldest message was stored."""
+    is_none = looked.committed == UNKNOWN
+    from_offset = np.maximum(np.where(is_none, looked.max_offsets, looked.committed), looked.min_offsets)
+    lag = np.maximum(0, looked.max_offsets - from_offset)
+    is_unknown = is_none & (looked.min_offsets != looked.max_offsets)
+    at = 0
+    for place, count, first_ms in zip(looked.places, looked.counts, looked.first_ms, strict=True):
+        queues = slice(at, at + count)
+        at += count
+        yield looked.pairs[place], None if is_unknown[queues].any() else int(lag[queues].sum()), int(first_ms)
 
 
 def choose_step(span: timedelta) -> timedelta:
@@ -83,11 +124,11 @@ def choose_step(span: timedelta) -> timedelta:
     return next((step for step in STEPS if span <= step * POINTS_MAX), STEPS[-1])
 
 
-def add_up(seen: Iterable[Seen], *, step: timedelta, until: datetime) -> Iterator[tuple[datetime, int | None]]:
+def add_up(seen: Iterable[Seen], *, step: timedelta, until: datetime) -> Iterator[LagPoint]:
     """Yield a moment and the lag of all brokers then, for each step from the first sample to `until`.
 
     Args:
-        seen: The last sample of each step and broker, in the order of steps.
+        seen: Samples by time; of several in a step the last one of each broker counts.
         step: Steps begin at its multiples since 1970.
         until: Where to end.
     """
@@ -101,6 +142,16 @@ def add_up(seen: Iterable[Seen], *, step: timedelta, until: datetime) -> Iterato
         state = {**state, **{one.broker: one for one in new}}
         state = {broker: one for broker, one in state.items() if at - one.sampled_at <= HELD_FOR}
         if state:
-            lags = [one.lag for one in state.values()]
-            known = [lag for lag in lags if lag is not None]
-            yield at, sum(known) if len(known) == len(lags) else None
+            yield _point(at, list(state.values()))
+
+
+def _point(at: datetime, seen: Sequence[Seen]) -> LagPoint:
+    lags = [one.lag for one in seen]
+    known = [lag for lag in lags if lag is not None]
+    lag = sum(known) if len(known) == len(lags) else None
+    if lag == 0:
+        return LagPoint(at, 0, 0.0)
+    # A broker with messages of which nobody knows the oldest may have the one that waits longest.
+    is_known = all(one.first_at is not None or one.lag == 0 for one in seen)
+    waiting = [(at - one.first_at).total_seconds() for one in seen if one.first_at is not None and one.lag != 0]
+    return LagPoint(at, lag, max(0.0, *waiting) if is_known and waiting else None)

@@ -1,26 +1,33 @@
 """Samples of lag from Postgres, as a Spark frame with a row for each queue.
 
-Table lag_samples has a row for each group, topic and broker with an array for all its queues, and only where something
-changed (or five minutes went by): up to the round before a row nothing had moved. A topic that no group is sampled of has
-rows without a group.
+Table lag_sample_blocks has a row for each look at a broker in which something moved, with all its groups in one value of bytes
+(docs/formats/samples.md). A block of changes has the groups that moved since the one before; one of all groups comes every five minutes.
+So each group has rows where something moved, and every five minutes: up to the round before a row nothing had. A topic that no group
+is sampled of has rows without a group.
 
-The way into Spark is COPY … CSV on one side and pyarrow's reader on the other, with not one Python object for a number:
-a day of samples has millions.
+The way into Spark is bytes on one side and numpy's columns on the other, with not one Python object for a number: a day of samples
+has millions.
 """
 
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 from psycopg import sql
-from pyarrow import csv
 from pyspark.sql import DataFrame, SparkSession
 
+from gantry.model.sampleblock import Kind, Pair, SampleBlockError, decode_block
+from gantry.runtime.telemetry import logger
+from spark.lagblocks import UNKNOWN, Looked, looked_of
 from spark.postgres import Connection
+
+log = logger("spark.samples")
 
 WRITTEN_EVERY: Final = timedelta(minutes=5)
 """A group's last row before a stretch of time is at most that old, while samples are taken at all."""
@@ -28,27 +35,37 @@ ROWS_MAX: Final = 2_000_000
 """Rows of queues in one frame; where there would be more, samples are further apart."""
 STEPS: Final = tuple(timedelta(seconds=seconds) for seconds in (30, 60, 120, 300, 900, 3_600))
 
-# Postgres writes an empty text as "", and nothing at all for a null.
-_TYPES: Final = {
-    "sampled_at": pa.int64(),
-    "group": pa.string(),
-    "topic": pa.string(),
-    "broker": pa.string(),
-    "queue_id": pa.int32(),
-    "min_offset": pa.int64(),
-    "max_offset": pa.int64(),
-    "committed_offset": pa.int64(),
-    "looked_at": pa.int64(),
-}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_MOMENTS: Final = ("sampled_at", "looked_at")
-_CONVERT: Final = csv.ConvertOptions(
-    column_types=_TYPES, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
-)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_MOMENT: Final = pa.timestamp("us", tz="UTC")
 SCHEMA: Final = pa.schema(
-    [(name, pa.timestamp("us", tz="UTC") if name in _MOMENTS else _TYPES[name]) for name in _TYPES]
+    [
+        ("sampled_at", _MOMENT),
+        ("group", pa.string()),
+        ("topic", pa.string()),
+        ("broker", pa.string()),
+        ("queue_id", pa.int32()),
+        ("min_offset", pa.int64()),
+        ("max_offset", pa.int64()),
+        ("committed_offset", pa.int64()),
+        ("looked_at", _MOMENT),
+    ]
 )
+_FULL_WITHIN: Final = timedelta(hours=2)
+"""There is a full block each hour."""
+_BLOCKS_AT_ONCE: Final = 20
+_BLOCKS: Final = (
+    "SELECT sampled_at, broker, kind, based_at, data FROM lag_sample_blocks"
+    " WHERE sampled_at BETWEEN {} AND {} AND kind >= {} ORDER BY broker, sampled_at"
+)
+# Of blocks of all pairs the last one of a step says how things stood; those that changed before are in it.
+_LAST_BLOCKS: Final = (
+    "SELECT DISTINCT ON (broker, date_bin({step}, sampled_at, 'epoch')) sampled_at, broker, kind, based_at, data"
+    " FROM lag_sample_blocks WHERE sampled_at BETWEEN {} AND {} AND kind >= {}"
+    " ORDER BY broker, date_bin({step}, sampled_at, 'epoch'), sampled_at DESC"
+)
+_BASE: Final = "SELECT data FROM lag_sample_blocks WHERE sampled_at = %s AND broker = %s AND based_at IS NULL"
 _ROUNDS: Final = "SELECT sampled_at, took_ms, missing FROM lag_sample_rounds WHERE {} ORDER BY sampled_at"
 _SLACK: Final = timedelta(seconds=1)
 """By how much the length of a round, taken from another clock, may be off; far less than there is between two."""
@@ -60,6 +77,14 @@ class Round(NamedTuple):
     began_at: datetime
     took_ms: int
     missing: Sequence[str]
+
+
+class BrokerLook(NamedTuple):
+    """A block, put together with its base."""
+
+    broker: str
+    kind: Kind
+    looked: Looked
 
 
 def read_samples(
@@ -88,36 +113,159 @@ def read_samples(
         psycopg.Error: The database is away, or its tables are not there.
     """
     begin = since - WRITTEN_EVERY
-    stretch = sql.SQL("sampled_at BETWEEN {} AND {}").format(sql.Literal(begin), sql.Literal(until))
-    wanted = sql.SQL("{} AND {}").format(stretch, _of(groups, with_topics=with_topics))
-    row = connection.execute(
-        sql.SQL("SELECT coalesce(sum(cardinality(queue_ids)), 0) FROM lag_samples WHERE {}").format(wanted)
-    ).fetchone()
-    assert row is not None
-    step = choose_step(int(row[0]), until - begin)
-    # Of several samples in a step the last one: offsets only grow, so nothing that moved is lost, only when.
-    thinned = sql.SQL(
-        "SELECT DISTINCT ON (group_name, topic, broker, date_bin({step}, sampled_at, 'epoch')) * FROM lag_samples"
-    ).format(step=sql.Literal(step or timedelta(microseconds=1)))
-    query = sql.SQL(
-        "COPY (SELECT (extract(epoch FROM sampled_at) * 1000000)::bigint, group_name, topic, broker, queue.*, NULL"
-        " FROM ({source} WHERE {wanted} {order}) AS sample,"
-        " unnest(queue_ids, min_offsets, max_offsets, committed_offsets) AS queue) TO STDOUT (FORMAT csv)"
-    ).format(
-        source=thinned if step else sql.SQL("SELECT * FROM lag_samples"),
-        wanted=wanted,
-        order=sql.SQL("ORDER BY group_name, topic, broker, date_bin({}, sampled_at, 'epoch'), sampled_at DESC").format(
-            sql.Literal(step)
-        )
-        if step
-        else sql.SQL(""),
-    )
-    with connection.cursor() as cursor, cursor.copy(query) as copy:
-        table = parse_csv(copy)
+    chosen = None if groups is None else frozenset(groups)
+
+    def is_wanted(pair: Pair) -> bool:
+        return (pair[0] is not None or with_topics) if chosen is None else pair[0] in chosen
+
+    rows = _count_rows(connection, begin, until)
+    if chosen is not None and rows > ROWS_MAX:
+        rows = round(rows * _share(connection, begin, until, is_wanted))
+    step = choose_step(rows, until - begin)
+    with read_looks(connection, since=begin, until=until, step=step, is_wanted=is_wanted) as looks:
+        table = to_table(looks if step is None else _last_of_steps(looks, step))
     if step is not None:
         return table  # Of rows that are left out nobody can say that nothing moved in them.
+    stretch = sql.SQL("sampled_at BETWEEN {} AND {}").format(sql.Literal(begin), sql.Literal(until))
     rounds = connection.execute(sql.SQL(_ROUNDS).format(stretch)).fetchall()
     return with_looks(table, [Round(*found) for found in rounds])
+
+
+@contextmanager
+def read_looks(
+    connection: Connection,
+    *,
+    since: datetime,
+    until: datetime,
+    step: timedelta | None = None,
+    kind: Kind = Kind.CHANGES,
+    is_wanted: Callable[[Pair], bool],
+) -> Iterator[Iterator[BrokerLook]]:
+    """Yield what brokers had in a stretch of time: by broker, then by time.
+
+    A block that is damaged, or whose base is not there, is left out and said in the log.
+
+    Args:
+        connection: To the database.
+        since: Inclusive.
+        until: Inclusive.
+        step: From five minutes on only the last look of all pairs in each step is read.
+        kind: Blocks of this kind and of those above: STATE for looks at all pairs.
+        is_wanted: Which pairs are listed.
+    """
+    kind = Kind.STATE if step is not None and step >= WRITTEN_EVERY else kind
+    query = sql.SQL(_LAST_BLOCKS if step is not None and kind is Kind.STATE else _BLOCKS).format(
+        sql.Literal(since), sql.Literal(until), sql.Literal(int(kind)), step=sql.Literal(step)
+    )
+    bases = _Bases(connection, is_wanted)
+    # A cursor on the server: blocks of a large cluster are megabytes.
+    with connection.transaction(), connection.cursor("samples", binary=True) as cursor:
+        cursor.itersize = _BLOCKS_AT_ONCE
+        cursor.execute(query)
+        yield (look for row in cursor if (look := bases.put_together(*row)) is not None)
+
+
+class _Bases:
+    """Puts blocks together with their full ones, of which the last is kept: blocks come by broker and time."""
+
+    def __init__(self, connection: Connection, is_wanted: Callable[[Pair], bool]) -> None:
+        self._connection = connection
+        self._is_wanted = is_wanted
+        self._place: tuple[datetime, str] | None = None
+        self._base: Looked | None = None
+        self._wanted: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
+
+    def put_together(
+        self, sampled_at: datetime, broker: str, kind: int, based_at: datetime | None, data: bytes
+    ) -> BrokerLook | None:
+        at_ms = _millis(sampled_at)
+        try:
+            base = None if based_at is None else self._base_of(based_at, broker)
+            looked = looked_of(decode_block(data), Kind(kind), at_ms=at_ms, base=base)
+        except SampleBlockError as error:
+            log.warning("a sample can't be read", broker=broker, sampled_at=sampled_at.isoformat(), reason=str(error))
+            return None
+        if based_at is None:
+            self._keep(sampled_at, broker, looked)
+        wanted = np.concatenate([self._wanted, self._are_wanted(looked.pairs[len(self._wanted) :])])
+        return BrokerLook(broker, Kind(kind), looked.only(wanted[looked.places]))
+
+    def _base_of(self, based_at: datetime, broker: str) -> Looked:
+        if self._place != (based_at, broker) or self._base is None:
+            row = self._connection.execute(_BASE, (based_at, broker), binary=True).fetchone()
+            if row is None:
+                raise SampleBlockError(f"its base of {based_at.isoformat()} is not there")
+            base = looked_of(decode_block(row[0]), Kind.FULL, at_ms=_millis(based_at))
+            self._keep(based_at, broker, base)
+            return base
+        return self._base
+
+    def _keep(self, sampled_at: datetime, broker: str, base: Looked) -> None:
+        self._place, self._base = (sampled_at, broker), base
+        self._wanted = self._are_wanted(base.pairs)
+
+    def _are_wanted(self, pairs: Sequence[Pair]) -> NDArray[np.bool_]:
+        return np.fromiter(map(self._is_wanted, pairs), dtype=np.bool_, count=len(pairs))
+
+
+def _count_rows(connection: Connection, since: datetime, until: datetime) -> int:
+    row = connection.execute(
+        "SELECT coalesce(sum(queues), 0) FROM lag_sample_blocks WHERE sampled_at BETWEEN %s AND %s", (since, until)
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _share(connection: Connection, since: datetime, until: datetime, is_wanted: Callable[[Pair], bool]) -> float:
+    """Return which part of all queues is wanted, as full blocks of the stretch say, and of two hours at least."""
+    total = wanted = 0
+    with read_looks(
+        connection, since=min(since, until - _FULL_WITHIN), until=until, kind=Kind.FULL, is_wanted=lambda _: True
+    ) as looks:
+        for _, _, looked in looks:
+            chosen = np.fromiter(map(is_wanted, looked.pairs), dtype=np.bool_, count=len(looked.pairs))
+            total += len(looked.queue_ids)
+            wanted += int(looked.counts[chosen].sum())
+    return wanted / total if total else 1.0
+
+
+def _last_of_steps(looks: Iterable[BrokerLook], step: timedelta) -> Iterator[BrokerLook]:
+    """Yield of each pair and step the last sample: offsets only grow, so nothing that moved is lost, only when."""
+    step_ms = step // _MILLISECOND
+    for _, found in groupby(looks, key=lambda look: (look.broker, look.looked.at_ms // step_ms)):
+        seen: set[Pair] = set()
+        for look in reversed(list(found)):
+            pairs = look.looked.pairs
+            listed = [pairs[place] for place in look.looked.places]
+            new = np.fromiter((pair not in seen for pair in listed), dtype=np.bool_, count=len(listed))
+            seen.update(listed)
+            if new.any():
+                yield look._replace(looked=look.looked.only(new))
+
+
+def to_table(looks: Iterable[BrokerLook]) -> pa.Table:
+    """Return looks as a table of SCHEMA, without `looked_at`."""
+    batches = []
+    for broker, _, looked in looks:
+        queues = len(looked.queue_ids)
+        if queues == 0:
+            continue
+        places = np.repeat(looked.places, looked.counts)
+        groups = pa.array([group for group, _ in looked.pairs], pa.string())
+        topics = pa.array([topic for _, topic in looked.pairs], pa.string())
+        columns = [
+            pa.array(np.full(queues, looked.at_ms * 1_000), _MOMENT),
+            groups.take(pa.array(places)),
+            topics.take(pa.array(places)),
+            pa.repeat(pa.scalar(broker, pa.string()), queues),
+            pa.array(looked.queue_ids.astype(np.int32)),
+            pa.array(looked.min_offsets),
+            pa.array(looked.max_offsets),
+            pa.array(looked.committed, mask=looked.committed == UNKNOWN),
+            pa.nulls(queues, _MOMENT),
+        ]
+        batches.append(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
+    return pa.Table.from_batches(batches, schema=SCHEMA)
 
 
 def with_looks(table: pa.Table, rounds: Sequence[Round]) -> pa.Table:
@@ -133,7 +281,7 @@ def with_looks(table: pa.Table, rounds: Sequence[Round]) -> pa.Table:
     until = began + np.array([one.took_ms * 1_000 for one in rounds], dtype=np.int64) + _SLACK // _MICROSECOND
     at = table.column("sampled_at").cast(pa.int64()).to_numpy()
     own = np.searchsorted(began, at, side="right") - 1
-    known = (own >= 1) & (at <= until[own])
+    known: NDArray[np.bool_] = (own >= 1) & (at <= until[own])
     for index, before in enumerate(rounds):
         if before.missing:
             away = pc.is_in(table.column("broker"), pa.array(before.missing, pa.string())).to_numpy()
@@ -148,10 +296,8 @@ def _micros(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
-def _of(groups: Sequence[str] | None, *, with_topics: bool) -> sql.Composable:
-    if groups is not None:
-        return sql.SQL("group_name = ANY({})").format(sql.Literal(list(groups)))
-    return sql.SQL("true" if with_topics else "group_name IS NOT NULL")
+def _millis(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MILLISECOND
 
 
 def choose_step(rows: int, span: timedelta) -> timedelta | None:
@@ -168,21 +314,6 @@ def choose_step(rows: int, span: timedelta) -> timedelta | None:
         if rows * (span / step) / samples <= ROWS_MAX:
             return step
     return STEPS[-1]
-
-
-def parse_csv(chunks: Iterable[bytes | bytearray | memoryview]) -> pa.Table:
-    """Return COPY's CSV as a table of SCHEMA."""
-    content = b"".join(bytes(chunk) for chunk in chunks)
-    if not content:
-        return SCHEMA.empty_table()
-    table = csv.read_csv(
-        io.BytesIO(content), read_options=csv.ReadOptions(column_names=list(_TYPES)), convert_options=_CONVERT
-    )
-    for name in _MOMENTS:
-        index = SCHEMA.get_field_index(name)
-        field = SCHEMA.field(index)
-        table = table.set_column(index, field, table.column(index).cast(pa.timestamp("us")).cast(field.type))
-    return table
 
 
 def samples_frame(spark: SparkSession, table: pa.Table) -> DataFrame:

@@ -17,6 +17,7 @@ from gantry.model.topic import TopicConfig
 from gantry.runtime.clock import Clock, SystemClock
 from gantry.runtime.errors import StartupError
 from gantry.runtime.rng import Rng
+from gantry.runtime.workers import ThreadWorker
 from services.gateway.auth.keycache import FileKeyCache
 from services.gateway.auth.keyring import KeyRing
 from services.gateway.auth.keystore import KeyStore
@@ -46,6 +47,7 @@ from services.gateway.usecases.reportrows import ReportRows
 from services.gateway.usecases.reports import Reports
 from services.gateway.usecases.samplelook import SampleLook
 from services.gateway.usecases.samples import Sampler
+from services.gateway.usecases.sampletidy import SampleTidy
 from services.gateway.usecases.send import SendMessages
 from services.gateway.ws.consumers import GroupConsumers
 from services.gateway.ws.endpoint import StreamEndpoint
@@ -238,14 +240,23 @@ def _sampler(
     metrics: GatewayMetrics,
     clock: Clock,
 ) -> Sampler:
+    worker = ThreadWorker("gateway.samples")
     return Sampler(
         SampleLook(Backlog(engine), TopicKind(engine), brokers, metrics, clock=clock),
         brokers,
         metadata,
         metrics,
+        tidy=SampleTidy(
+            metadata,
+            metrics,
+            worker=worker,
+            clock=clock,
+            raw_hours=settings.sample_raw_hours,
+            keep_days=settings.sample_keep_days,
+        ),
+        worker=worker,
         clock=clock,
         interval_ms=settings.sample_interval_ms,
-        keep_days=settings.sample_keep_days,
     )
 
 

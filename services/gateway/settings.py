@@ -106,6 +106,8 @@ class GatewaySettings:
     mirror_interval_ms: int = 30_000
     sample_interval_ms: int = 15_000
     """How often the offsets of all groups are sampled, so that lag has a history; 0: never."""
+    sample_raw_hours: int = 24
+    """How long samples are kept as they are; then one a minute, after a week one in 15 minutes, after 30 days one an hour."""
     sample_keep_days: int = 90
     """How long samples are kept."""
     audit_keep_days: int = 90
@@ -151,6 +153,8 @@ class GatewaySettings:
             raise ValueError(
                 f"sample_interval_ms: {self.sample_interval_ms} is neither 0 nor within {_SAMPLE_MS_MIN} and {_SAMPLE_MS_MAX}"
             )
+        if not 1 <= self.sample_raw_hours <= _RAW_HOURS_MAX:
+            raise ValueError(f"sample_raw_hours: {self.sample_raw_hours} is not within 1 and {_RAW_HOURS_MAX}")
         if not 1 <= self.sample_keep_days <= _KEEP_DAYS_MAX:
             raise ValueError(f"sample_keep_days: {self.sample_keep_days} is not within 1 and {_KEEP_DAYS_MAX}")
         if not 0 <= self.audit_keep_days <= _KEEP_DAYS_MAX:
@@ -170,8 +174,10 @@ class GatewaySettings:
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9._:\[\]-]+", re.ASCII)
 _KEY_POLL_MS_MAX = 20_000
 _SAMPLE_MS_MIN = 100
-# Readers look five minutes back for the last row of what does not change (usecases/sampling.py).
+# Readers look five minutes back for what does not change (usecases/sampleblocks.py).
 _SAMPLE_MS_MAX = 45_000
+# Minutes are kept for a week.
+_RAW_HOURS_MAX = 168
 _KEEP_DAYS_MAX = 3_650
 _POSITIVE = (
     "send_timeout_ms",

@@ -3,10 +3,10 @@
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from sqlalchemy import func, insert, select, text, update
+from sqlalchemy import func, insert, text, update
 
 from gantry.runtime.clock import SystemClock
 from services.gateway.db import migrate
@@ -14,15 +14,12 @@ from services.gateway.db.engine import Database
 from services.gateway.db.reportrows import LagPlace, ReportRowRepository
 from services.gateway.db.reports import ReportRepository, Window
 from services.gateway.db.reporttables import (
-    LAG_SAMPLE_ROUNDS,
-    LAG_SAMPLES,
     REPORT_LAG_ROWS,
     REPORT_PAGES,
     REPORT_RUNS,
     REPORT_SCHEDULES,
 )
 from services.gateway.db.repositories import Actor, AuditRepository
-from services.gateway.db.samples import SampleRepository
 from services.gateway.db.subscriptions import Sighting, SubscriptionRepository
 from spark.postgres import connect
 from tests.support.postgres import PostgresServer
@@ -184,62 +181,6 @@ async def test_rows_come_by_group_topic_and_queue(database: Database) -> None:
         assert len(await rows.lag_rows(run.id, group="G", topic="A", level="queue")) == 3
         await session.execute(text("DELETE FROM report_runs"))
         assert await rows.lag_rows(run.id) == []
-
-
-# Samples
-
-
-def sample(at, group="G", **changed):
-    figures = {"queue_ids": [0, 1], "min_offsets": [0, 0], "max_offsets": [5, 7], "committed_offsets": [None, 3]}
-    facts = {"sampled_at": at, "group_name": group, "topic": "T", "broker": "broker-a", "first_stored_at_ms": [None, 9]}
-    return {**facts, **figures, **changed}
-
-
-async def test_samples_lie_in_the_partition_of_their_day(database: Database) -> None:
-    day = date(2026, 11, 21)
-    async with database.transaction() as session:
-        samples = SampleRepository(session)
-        for _ in range(2):
-            await samples.make_partitions((day, day + timedelta(days=1)))
-        assert await samples.partitions() == [day, day + timedelta(days=1)]
-        late = NOON.replace(hour=23, minute=59, second=59, microsecond=999_000)
-        await samples.add([sample(NOON), sample(late), sample(late + timedelta(milliseconds=1))])
-        await samples.add([])
-        await samples.end_round(NOON, took_ms=12, missing=["broker-b"])
-        await samples.end_round(NOON, took_ms=13, missing=[])
-        assert (await session.execute(select(LAG_SAMPLE_ROUNDS))).all() == [(NOON, 12, ["broker-b"])]
-        assert await session.scalar(text("SELECT count(*) FROM lag_samples_20261121")) == 2
-        row = (await session.execute(select(LAG_SAMPLES).where(LAG_SAMPLES.c.sampled_at == NOON))).one()
-        assert (row.queue_ids, row.committed_offsets, row.first_stored_at_ms) == ([0, 1], [None, 3], [None, 9])
-
-
-async def test_old_partitions_are_dropped_but_not_from_under_a_reader(pooled: Database) -> None:
-    days = [date(2026, 8, 1) + timedelta(days=n) for n in range(3)]
-    async with pooled.transaction() as session:
-        samples = SampleRepository(session)
-        await samples.make_partitions(days)
-        for day in days:
-            at = datetime(day.year, day.month, day.day, tzinfo=UTC)
-            await samples.end_round(at, took_ms=1, missing=[])
-    async with pooled.transaction() as reader, pooled.transaction() as session:
-        await reader.execute(text("SELECT count(*) FROM lag_samples_20260801"))
-        assert await SampleRepository(session).drop_before(days[2]) == (1, 1)
-    async with pooled.transaction() as session:
-        samples = SampleRepository(session)
-        assert await samples.drop_before(days[2]) == (1, 0)
-        assert await samples.partitions() == days[2:]
-        assert await session.scalar(select(func.count()).select_from(LAG_SAMPLE_ROUNDS)) == 1
-
-
-async def test_a_partition_that_was_detached_is_taken_back(database: Database) -> None:
-    day = NOON.date()
-    async with database.transaction() as session:
-        samples = SampleRepository(session)
-        await samples.make_partitions((day,))
-        await samples.add([sample(NOON)])
-        await session.execute(text("ALTER TABLE lag_samples DETACH PARTITION lag_samples_20261121"))
-        await samples.make_partitions((day,))
-        assert await session.scalar(select(func.count()).select_from(LAG_SAMPLES)) == 1
 
 
 async def test_the_filter_of_a_group_is_the_one_that_brokers_go_by(database: Database) -> None:

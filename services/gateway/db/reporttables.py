@@ -5,16 +5,16 @@ and have no identity of their own. Who writes which:
 
 | table | written by | holds |
 |---|---|---|
-| lag_sample_rounds, lag_samples | the gateway (usecases/samples.py) | offsets of all groups and topics, every 15 s where they changed |
+| lag_sample_rounds, lag_sample_blocks | the gateway (usecases/samples.py) | offsets of all groups and topics, every 15 s where they changed |
+| lag_samples | gateways before migration 0016 | the same, a row a group; made into blocks by usecases/sampletidy.py |
 | report_runs | gateway (wanted), scheduler and jobs (the rest) | runs of jobs |
 | report_lag_rows, report_backlog_rows, report_pages | the job of the run, in one transaction at its end | results |
 | report_throughput | job throughput_rollup | what was stored (group_name null) and consumed, a row a bucket |
 | report_schedules | the scheduler | when jobs run |
 
-`lag_samples` is partitioned by day of UTC. `sampled_at` of a sample is when its broker gave the numbers, that of a round when
-it began; it took `took_ms`. Its arrays stand in the order of `queue_ids`; of `committed_offsets` an
-element is null where nothing was ever committed, of `first_stored_at_ms` where nothing is unconsumed or it is unknown.
-A row whose `group_name` is null is the topic's own: no group is sampled of it on that broker.
+`sampled_at` of a block is when its broker gave the numbers, that of a round when it began; it took `took_ms`. `kind` is
+a number of `gantry.model.sampleblock.Kind`, `based_at` the moment of the broker's full block that the bytes are differences to,
+`queues` how many queues of groups a reader gets of it. `data` is what docs/formats/samples.md describes.
 """
 
 from typing import Final
@@ -27,6 +27,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     SmallInteger,
     Table,
     Text,
@@ -54,6 +55,19 @@ LAG_SAMPLE_ROUNDS: Final = Table(
     Column("sampled_at", MOMENT, primary_key=True),
     Column("took_ms", Integer, nullable=False),
     Column("missing", ARRAY(Text), server_default=text("'{}'::text[]"), nullable=False),
+)
+
+LAG_SAMPLE_BLOCKS: Final = Table(
+    "lag_sample_blocks",
+    _METADATA,
+    Column("sampled_at", MOMENT, primary_key=True),
+    Column("broker", NAME, primary_key=True),
+    Column("kind", SmallInteger, nullable=False),
+    Column("based_at", MOMENT),
+    Column("queues", Integer, nullable=False),
+    Column("data", LargeBinary, nullable=False),
+    CheckConstraint("kind BETWEEN 0 AND 5", name="kind_known"),
+    Index("ix_lag_sample_blocks_kind", "kind", "sampled_at"),
 )
 
 LAG_SAMPLES: Final = Table(

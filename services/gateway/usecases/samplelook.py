@@ -1,8 +1,10 @@
 """Looking at brokers for samples: what groups have committed, how far queues reach, and when first messages were stored.
 
+A group that has committed in a topic on one broker, or is connected for it, is sampled on all brokers of the topic: rates and
+forecasts are sums over all queues. Where else groups commit is known from the look before, so that no broker waits for another one.
+
 A topic that no group has committed in, or is connected for, is sampled by itself: what is only produced into has a
-throughput, too. Where there is a group, its samples say how far the queues reach, and a row of the topic's own would say
-it twice.
+throughput, too. Where there is a group, its samples say how far the queues reach, and the topic's own would say it twice.
 
 Brokers are asked gently: a few at once, and each one request after the other. In a round a broker is asked for its table of
 offsets and for its topics, then how far queues reach, 256 a request, and then for the first unconsumed messages that are
@@ -95,10 +97,13 @@ class SampleLook:
         self._clock = clock
         self.states: dict[Pair, PairState] = {}
         self.read_at_ms: dict[str, int] = {}
+        # Broker → in which topics groups had committed at its last answer; of one that is away, too.
+        self._committed_in: dict[str, set[tuple[str, str]]] = {}
 
     def forget(self) -> None:
         """Forget everything: it is asked for, and due, anew."""
         self.states = {}
+        self._committed_in = {}
 
     async def look(self, sets: Mapping[str, BrokerData], subscribed: Subscribed) -> tuple[list[Sample], list[str]]:
         """Return what was seen, and the names of the brokers that did not answer. Raises nothing that brokers do."""
@@ -107,6 +112,7 @@ class SampleLook:
         states: dict[Pair, PairState] = {}
         room = asyncio.Semaphore(_BROKERS_AT_ONCE)
         self.read_at_ms = {}
+        self._committed_in = {broker: pairs for broker, pairs in self._committed_in.items() if broker in sets}
 
         async def look_at(broker: str) -> None:
             try:
@@ -129,7 +135,8 @@ class SampleLook:
         topics = await self._topics.table(await self._brokers.master(broker))
         # Right before the queues' ends: what takes time is done before, or after.
         committed = await self._backlog.committed_offsets(broker)
-        pairs = self._pairs(broker, committed, topics, subscribed, sets)
+        self._committed_in[broker] = {(group, topic) for group, there in committed.items() for topic in there}
+        pairs = self._pairs(broker, topics, subscribed, sets)
         extents, is_searchable = await self._extents(broker, sorted({pair[1] for pair in pairs}), topics)
         self.read_at_ms[broker] = self._clock.now_ms()
         now_ms = self._clock.monotonic_ms()
@@ -167,16 +174,15 @@ class SampleLook:
     def _pairs(
         self,
         broker: str,
-        committed: Mapping[str, Mapping[str, Mapping[int, int]]],
         topics: Mapping[str, TopicConfig],
         subscribed: Subscribed,
         sets: Mapping[str, BrokerData],
     ) -> list[Pair]:
-        """Return what is sampled: what groups committed in, or are connected for, and all other topics by themselves.
+        """Return what is sampled: what groups committed in on any broker, or are connected for, and all other topics by themselves.
 
         Nothing of the system's own.
         """
-        wanted = {(group, topic) for group, there in committed.items() for topic in there} | subscribed.active
+        wanted = subscribed.active.union(*self._committed_in.values())
         data = sets[broker]
         pairs: list[Pair] = [
             (group, topic, broker)

@@ -1,37 +1,41 @@
 """The sampler: the offsets of all groups and topics, kept in Postgres, so that growth and drain have a history.
 
-One gateway at a time does it (Postgres advisory lock). A round looks at all brokers (samplelook.py) and writes what differs
-from the row before (sampling.py). A broker that does not answer is named with the round; nothing is written of it, since
-silence is no number.
+One gateway at a time does it (Postgres advisory lock). A round looks at all brokers (samplelook.py) and writes for each one what
+differs from the look before (sampleblocks.py). A broker that does not answer is named with the round; nothing is written of it,
+since silence is no number.
 """
 
 import asyncio
-from datetime import UTC, date, datetime, timedelta
-from typing import Final
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final, TypeVar
 
+from gantry.model.sampleblock import SampleBlockError
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
+from gantry.runtime.workers import Worker
 from services.gateway.db.leadership import Leadership
-from services.gateway.db.samples import SampleRepository
+from services.gateway.db.samples import SampleRepository, StoredBlock
 from services.gateway.db.subscriptions import SubscriptionRepository
 from services.gateway.errors import ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.brokers import Brokers, no_broker
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.sampleblocks import BlockWriter, Plan
 from services.gateway.usecases.samplelook import SampleLook, Subscribed
-from services.gateway.usecases.sampling import EVERYTHING, Filter, Sample, due_of, filter_of
+from services.gateway.usecases.sampletidy import SampleTidy
+from services.gateway.usecases.sampling import EVERYTHING, Filter, Sample, filter_of
 
 log = logger("gateway.samples")
 
 DUTY: Final = "samples"
-_ROWS_AT_ONCE: Final = 500
-_TIDY_INTERVAL_MS: Final = 600_000
+R = TypeVar("R")
 
 
 class Sampler:
     """Does the rounds for as long as this gateway has the duty.
 
-    Concurrency: one task runs it.
+    Concurrency: one task runs it. Blocks are made on the worker's thread: of tens of thousands of queues that takes long.
     """
 
     def __init__(
@@ -41,21 +45,22 @@ class Sampler:
         metadata: Metadata,
         metrics: GatewayMetrics,
         *,
+        tidy: SampleTidy,
+        worker: Worker,
         clock: Clock,
         interval_ms: int,
-        keep_days: int,
     ) -> None:
         self._look = look
         self._brokers = brokers
         self._metadata = metadata
         self._metrics = metrics
+        self._tidy = tidy
+        self._worker = worker
         self._clock = clock
         self._interval_ms = interval_ms
-        self._keep_days = keep_days
         database = metadata.database
         self._leadership = None if database is None or interval_ms == 0 else Leadership(database, DUTY)
-        self._made_for: date | None = None
-        self._tidied_ms: int | None = None
+        self._writers: dict[str, BlockWriter] = {}
 
     async def run(self) -> None:
         """Sample for ever."""
@@ -69,6 +74,7 @@ class Sampler:
                 # One that takes longer than the interval still leaves brokers a while to themselves.
                 await asyncio.sleep(max(self._interval_ms - took_ms, took_ms // 4) / 1_000)
         finally:
+            self._worker.close()
             await self._leadership.release()
 
     async def _turn(self, leadership: Leadership) -> None:
@@ -76,7 +82,7 @@ class Sampler:
             if await leadership.hold():
                 await self.round()
             else:
-                # Whoever leads now has written other rows; what we have seen is worth nothing when we lead again.
+                # Whoever leads now has written other blocks; what we have seen is worth nothing when we lead again.
                 self._forget()
         except ProblemError as error:
             # Postgres or all brokers are away; the next round finds out whether they are back.
@@ -89,24 +95,26 @@ class Sampler:
     async def round(self) -> None:
         """Sample everything once. Raises ProblemError (503)."""
         now_ms, began_ms = self._clock.now_ms(), self._clock.monotonic_ms()
-        sampled_at = _moment(now_ms)
-        await self._make_partitions(sampled_at.date())
         subscribed = await self._subscribed()
         sets = await self._brokers.sets()
         if not sets:
             raise no_broker()
         samples, missing = await self._look.look(sets, subscribed)
-        due = due_of(samples, self._look.states, began_ms)
+        seen: dict[str, list[Sample]] = {broker: [] for broker in sets if broker not in missing}
+        for sample in samples:
+            seen[sample.broker].append(sample)
+        self._writers = {broker: writer for broker, writer in self._writers.items() if broker in sets}
+        for broker, found in seen.items():
+            if not await self._write(broker, found, began_ms):
+                missing.append(broker)
         took_ms = self._clock.monotonic_ms() - began_ms
-        await self._write(sampled_at, [sample for sample, _ in due], took_ms, missing)
-        for sample, digest in due:
-            state = self._look.states[sample.group, sample.topic, sample.broker]
-            state.digest, state.written_ms = digest, began_ms
+        async with self._metadata.transaction() as session:
+            # Last: where a round is, its blocks are all there.
+            await SampleRepository(session).end_round(moment_of(now_ms), took_ms=took_ms, missing=sorted(missing))
         self._metrics.count("sample_rounds")
-        self._metrics.count("sample_rows", len(due))
         self._metrics.gauges["sample_round_seconds"] = took_ms / 1_000
         self._metrics.gauges["sample_brokers_missing"] = float(len(missing))
-        await self._tidy(sampled_at.date())
+        await self._tidy.round()
 
     async def _subscribed(self) -> Subscribed:
         async with self._metadata.transaction() as session:
@@ -118,47 +126,49 @@ class Sampler:
                 filters[group, topic] = known
         return Subscribed(filters, frozenset((row[0], row[1]) for row in rows if row[4]))
 
-    # Writing
+    async def _write(self, broker: str, samples: Sequence[Sample], began_ms: int) -> bool:
+        """Write a broker's block, if there is something to write; say whether its numbers could be written.
 
-    async def _make_partitions(self, today: date) -> None:
-        if self._made_for != today:
-            async with self._metadata.transaction() as session:
-                await SampleRepository(session).make_partitions((today, today + timedelta(days=1)))
-            self._made_for = today
-
-    async def _write(self, sampled_at: datetime, due: list[Sample], took_ms: int, missing: list[str]) -> None:
-        """Write the samples in short transactions, and the round last: where it is, they are all there.
-
-        A row has the moment at which its broker gave the numbers, between the round's beginning and its end.
+        A block has the moment at which its broker gave the numbers, between the round's beginning and its end.
         """
-        for start in range(0, len(due), _ROWS_AT_ONCE):
-            rows = [
-                {"sampled_at": _moment(self._look.read_at_ms[sample.broker]), **sample.to_row()}
-                for sample in due[start : start + _ROWS_AT_ONCE]
-            ]
-            async with self._metadata.transaction() as session:
-                await SampleRepository(session).add(rows)
+        writer = self._writers.setdefault(broker, BlockWriter())
+        at_ms = self._look.read_at_ms[broker]
+        try:
+            plan = await self._in_thread(lambda: writer.plan(samples, at_ms=at_ms, now_ms=began_ms))
+        except (OverflowError, SampleBlockError) as error:
+            self._metrics.count("sample_broker_failures")
+            log.warning("a broker was not sampled", broker=broker, reason=str(error))
+            return False
+        if plan is None:
+            return True
+        # Whether it was written nobody knows when the answer is lost; then the next block is a full one again.
+        del self._writers[broker]
         async with self._metadata.transaction() as session:
-            await SampleRepository(session).end_round(sampled_at, took_ms=took_ms, missing=missing)
+            await SampleRepository(session).add(stored_block(broker, plan))
+        writer.keep(plan, now_ms=began_ms)
+        self._writers[broker] = writer
+        self._metrics.count("sample_rows")
+        self._metrics.count("sample_block_bytes", len(plan.data))
+        return True
 
-    async def _tidy(self, today: date) -> None:
-        now_ms = self._clock.monotonic_ms()
-        if self._tidied_ms is not None and now_ms - self._tidied_ms < _TIDY_INTERVAL_MS:
-            return
-        self._tidied_ms = now_ms
-        async with self._metadata.transaction() as session:
-            dropped, kept = await SampleRepository(session).drop_before(today - timedelta(days=self._keep_days))
-        if dropped or kept:
-            log.info("old samples", partitions_dropped=dropped, partitions_in_use=kept, keep_days=self._keep_days)
+    async def _in_thread(self, work: Callable[[], R]) -> R:
+        return await asyncio.wrap_future(self._worker.submit(work))
 
     def _forget(self) -> None:
         self._look.forget()
-        self._made_for = None
+        self._writers.clear()
 
     def _failed(self, reason: str, error: Exception | None = None) -> None:
         self._metrics.count("sample_failures")
         log.warning("not sampled", reason=reason, exc_info=error)
 
 
-def _moment(wall_ms: int) -> datetime:
+def stored_block(broker: str, plan: Plan) -> StoredBlock:
+    """Return a plan as it is stored."""
+    based_at = None if plan.based_at_ms is None else moment_of(plan.based_at_ms)
+    return StoredBlock(moment_of(plan.at_ms), broker, plan.kind, based_at, plan.queues, plan.data)
+
+
+def moment_of(wall_ms: int) -> datetime:
+    """Return wall milliseconds as a moment in UTC."""
     return datetime.fromtimestamp(wall_ms // 1_000, UTC).replace(microsecond=wall_ms % 1_000 * 1_000)

@@ -1,4 +1,4 @@
-"""What a round of samples asks for and what of it is worth a row: the decisions, pure.
+"""What a round of samples asks for, and what is put together of the answers: the decisions, pure.
 
 The first message that a group has not consumed stays the first until the group commits beyond it, or retention does.
 So what was found is kept, and only what has moved is asked for again: a group that stands still costs nothing.
@@ -12,11 +12,9 @@ So what was found is kept, and only what has moved is asked for again: a group t
 | that nothing passed up to some offset | not before where that search began | search on from that offset |
 """
 
-import hashlib
-from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from gantry.client.backlog import Head
 from gantry.model.errors import InvalidExpressionError
@@ -24,9 +22,6 @@ from gantry.model.group import TAG_EXPRESSION, parse_tag_expression
 
 HEAD_KEPT_MS: Final = 300_000
 """What was found is asked for again after this long, whatever happened: a topic may have been deleted and made anew."""
-WRITTEN_AGAIN_MS: Final = 240_000
-"""A row is written again in the first round after this long. With the longest interval, and a round that takes its time,
-that is within the five minutes that readers look back."""
 
 # As the wire takes them; a filter of more tags is not searched for.
 _CODES_MAX: Final = 1_024
@@ -84,8 +79,6 @@ class KnownHead:
 class PairState:
     """What is kept of one group, topic and broker from round to round."""
 
-    digest: bytes = b""
-    written_ms: int = 0
     heads: dict[int, KnownHead] = field(default_factory=dict)
 
 
@@ -104,26 +97,6 @@ class Sample:
     max_offsets: tuple[int, ...]
     committed_offsets: tuple[int | None, ...]
     first_stored_at_ms: tuple[int | None, ...]
-
-    def to_row(self) -> dict[str, Any]:
-        """Return it as a row of lag_samples, without `sampled_at`."""
-        return {
-            "group_name": self.group,
-            "topic": self.topic,
-            "broker": self.broker,
-            "queue_ids": list(self.queue_ids),
-            "min_offsets": list(self.min_offsets),
-            "max_offsets": list(self.max_offsets),
-            "committed_offsets": list(self.committed_offsets),
-            "first_stored_at_ms": list(self.first_stored_at_ms),
-        }
-
-    def digest(self) -> bytes:
-        """Return what is equal only for equal figures; kept instead of them, since there may be tens of thousands."""
-        figures = array("q", self.queue_ids)
-        for column in (self.min_offsets, self.max_offsets, self.committed_offsets, self.first_stored_at_ms):
-            figures.extend(-1 if value is None else value for value in column)
-        return hashlib.blake2b(figures, digest_size=16).digest()
 
 
 def filter_of(expression_type: str, expression: str) -> Filter:
@@ -201,14 +174,3 @@ def sample_of(
             for queue_id, offset in zip(queue_ids, offsets, strict=True)
         ),
     )
-
-
-def due_of(samples: Sequence[Sample], states: Mapping[Pair, PairState], now_ms: int) -> list[tuple[Sample, bytes]]:
-    """Return the samples that are worth a row, with their digests; `states` has each one's state."""
-    due = []
-    for sample in samples:
-        state = states[sample.group, sample.topic, sample.broker]
-        digest = sample.digest()
-        if digest != state.digest or now_ms - state.written_ms >= WRITTEN_AGAIN_MS:
-            due.append((sample, digest))
-    return due

@@ -11,25 +11,26 @@ from spark.laghistory import read_history
 from spark.lagsamples import SCHEMA, read_samples, samples_frame
 from spark.postgres import Connection, connect
 from tests.support.postgres import PostgresServer
+from tests.support.sampleblocks import SampleTable, millis, sample_of_one
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-PARTITION = "lag_samples_20261121"
 
 
 @pytest.fixture
 def connection(postgres: PostgresServer) -> Iterator[Connection]:
     with connect(postgres.url, application="gantry-test") as connected:
-        connected.execute(
-            f"CREATE TABLE IF NOT EXISTS {PARTITION} PARTITION OF lag_samples FOR VALUES FROM ('2026-11-21') TO ('2026-11-22')"
-        )
-        connected.execute("TRUNCATE lag_samples, lag_sample_rounds")
+        connected.execute("TRUNCATE lag_sample_blocks, lag_sample_rounds")
         yield connected
-        connected.execute(f"DROP TABLE {PARTITION}")
-        connected.execute("TRUNCATE lag_sample_rounds")
+        connected.execute("TRUNCATE lag_sample_blocks, lag_sample_rounds")
+
+
+@pytest.fixture
+def table(connection: Connection) -> SampleTable:
+    return SampleTable(connection)
 
 
 def sample(
-    connection: Connection,
+    table: SampleTable,
     seconds: float,
     committed: list[int | None],
     *,
@@ -37,45 +38,45 @@ def sample(
     broker: str = "broker-a",
     low: int = 0,
     high: int = 100,
+    first_s: float | None = None,
 ) -> None:
-    ids = list(range(len(committed)))
-    connection.execute(
-        "INSERT INTO lag_samples VALUES (%s, %s, 'T', %s, %s, %s, %s, %s, %s)",
-        (
-            *(NOON + timedelta(seconds=seconds), group, broker, ids, [low] * len(ids), [high] * len(ids), committed),
-            [None] * len(ids),
-        ),
-    )
+    first = None if first_s is None else millis(NOON + timedelta(seconds=first_s))
+    queues = [(low, high, number, first) for number in committed]
+    table.put(sample_of_one(group, "T", broker, *queues), NOON + timedelta(seconds=seconds))
 
 
-def test_a_row_for_each_queue_in_arrow_and_in_spark(connection: Connection, spark: SparkSession) -> None:
-    sample(connection, 0, [5, None])
-    sample(connection, 15, [7, 8], group="H")
-    table = read_samples(connection, since=NOON, until=NOON + timedelta(minutes=1))
-    assert table.schema == SCHEMA
-    rows = sorted(table.to_pylist(), key=lambda row: (row["group"], row["queue_id"]))
+def test_a_row_for_each_queue_in_arrow_and_in_spark(
+    connection: Connection, table: SampleTable, spark: SparkSession
+) -> None:
+    sample(table, 0, [5, None])
+    sample(table, 15, [7, 8], group="H")
+    read = read_samples(connection, since=NOON, until=NOON + timedelta(minutes=1))
+    assert read.schema == SCHEMA
+    rows = sorted(read.to_pylist(), key=lambda row: (row["group"], row["queue_id"]))
     assert [(row["group"], row["queue_id"], row["committed_offset"]) for row in rows] == [
         ("G", 0, 5), ("G", 1, None), ("H", 0, 7), ("H", 1, 8),
     ]  # fmt: skip
     assert rows[0]["sampled_at"] == NOON
-    assert samples_frame(spark, table).toArrow().select(SCHEMA.names).sort_by("committed_offset").num_rows == 4
+    assert samples_frame(spark, read).toArrow().select(SCHEMA.names).sort_by("committed_offset").num_rows == 4
     assert samples_frame(spark, SCHEMA.empty_table()).count() == 0
 
 
-def test_only_the_stretch_and_the_groups_that_are_wanted(connection: Connection) -> None:
+def test_only_the_stretch_and_the_groups_that_are_wanted(connection: Connection, table: SampleTable) -> None:
     for seconds in (-301, -299, 0, 60, 61):
-        sample(connection, seconds, [seconds + 1_000])
-        sample(connection, seconds, [0], group="H")
-    table = read_samples(connection, since=NOON, until=NOON + timedelta(seconds=60), groups=["G"])
+        sample(table, seconds, [seconds + 1_000])
+        sample(table, seconds, [0], group="H")
+    read = read_samples(connection, since=NOON, until=NOON + timedelta(seconds=60), groups=["G"])
     # From five minutes before on: that old may the last row be before nothing changed.
-    assert sorted(table.column("committed_offset").to_pylist()) == [701, 1_000, 1_060]
+    assert sorted(read.column("committed_offset").to_pylist()) == [701, 1_000, 1_060]
     nothing = read_samples(connection, since=NOON, until=NOON, groups=["nobody"])
     assert nothing == SCHEMA.empty_table()
 
 
-def test_samples_of_topics_by_themselves_come_only_where_they_are_wanted(connection: Connection) -> None:
-    sample(connection, 0, [5])
-    sample(connection, 0, [None], group=None)
+def test_samples_of_topics_by_themselves_come_only_where_they_are_wanted(
+    connection: Connection, table: SampleTable
+) -> None:
+    sample(table, 0, [5])
+    sample(table, 0, [None], group=None)
     stretch = {"since": NOON, "until": NOON}
     assert read_samples(connection, **stretch).column("group").to_pylist() == ["G"]
     assert read_samples(connection, **stretch, groups=["G"], with_topics=True).column("group").to_pylist() == ["G"]
@@ -88,7 +89,7 @@ def test_samples_of_topics_by_themselves_come_only_where_they_are_wanted(connect
 
 
 def test_a_row_says_when_its_broker_was_looked_at_before(
-    connection: Connection, monkeypatch: pytest.MonkeyPatch
+    connection: Connection, table: SampleTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seconds, missing in ((0, []), (15, []), (30, ["broker-b"]), (45, [])):
         connection.execute(
@@ -96,10 +97,10 @@ def test_a_row_says_when_its_broker_was_looked_at_before(
         )
     for broker, late_s in (("broker-a", 0), ("broker-b", 0.004)):
         # A row has the moment of its broker's answer, somewhere within the round.
-        sample(connection, late_s, [1], broker=broker)
-        sample(connection, 45 + late_s, [2], broker=broker)
+        sample(table, late_s, [1], broker=broker)
+        sample(table, 45 + late_s, [2], broker=broker)
     # Of a round that did not end nobody knows which one was before it.
-    sample(connection, 60, [3])
+    sample(table, 60, [3])
 
     def looked() -> dict[tuple[str, int], int | None]:
         rows = read_samples(connection, since=NOON, until=NOON + timedelta(minutes=2)).to_pylist()
@@ -116,23 +117,25 @@ def test_a_row_says_when_its_broker_was_looked_at_before(
     assert set(looked().values()) == {None}
 
 
-def test_of_too_many_the_last_of_each_step_is_read(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_the_last_of_each_step_is_read(
+    connection: Connection, table: SampleTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lagsamples, "ROWS_MAX", 20)
     for number in range(40):
-        sample(connection, 15 * number, [number])
-    table = read_samples(connection, since=NOON, until=NOON + timedelta(minutes=10))
-    read = sorted(table.column("committed_offset").to_pylist())
-    assert len(read) <= 20
-    assert read[-1] == 39
-    assert all(number % 2 == 1 for number in read), "of two samples in 30 s the later one"
+        sample(table, 15 * number, [number])
+    read = read_samples(connection, since=NOON, until=NOON + timedelta(minutes=10))
+    numbers = sorted(read.column("committed_offset").to_pylist())
+    assert len(numbers) <= 20
+    assert numbers[-1] == 39
+    assert all(number % 2 == 1 for number in numbers), "of two samples in 30 s the later one"
 
 
-def test_the_past_of_a_group_adds_up_its_queues_and_brokers(connection: Connection) -> None:
+def test_the_past_of_a_group_adds_up_its_queues_and_brokers(connection: Connection, table: SampleTable) -> None:
     for broker in ("broker-a", "broker-b"):
-        sample(connection, 0, [10, 20], broker=broker)
+        sample(table, 0, [10, 20], broker=broker)
         # What was trimmed can't be consumed any more, and an offset beyond the end is no negative lag.
-        sample(connection, 30, [0, 500], broker=broker, low=40)
-    sample(connection, 40, [90, 100], broker="broker-b")
+        sample(table, 30, [0, 500], broker=broker, low=40)
+    sample(table, 40, [90, 100], broker="broker-b")
     pairs = [("G", "T"), ("nobody", "T")]
     points = list(read_history(connection, since=NOON, until=NOON + timedelta(seconds=45), pairs=pairs))
     assert {(point["group"], point["topic"]) for point in points} == {("G", "T")}
@@ -142,8 +145,8 @@ def test_the_past_of_a_group_adds_up_its_queues_and_brokers(connection: Connecti
     assert list(read_history(connection, since=NOON, until=NOON, pairs=[])) == []
 
 
-def test_a_past_that_is_not_known_is_no_number(connection: Connection) -> None:
-    sample(connection, 0, [10, None])
-    sample(connection, 600, [None, None], low=100)
+def test_a_past_that_is_not_known_is_no_number(connection: Connection, table: SampleTable) -> None:
+    sample(table, 0, [10, None])
+    sample(table, 600, [None, None], low=100)
     points = list(read_history(connection, since=NOON, until=NOON + timedelta(minutes=10), pairs=[("G", "T")]))
     assert (points[0]["lag"], points[-1]["lag"]) == (None, 0)

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 from pyarrow import parquet
 
+from tests.support.sampleblocks import newest
 from tests.support.stack import Stack
 
 RUN_TIMEOUT_S = 240.0
@@ -96,9 +97,8 @@ def shown(stack: Stack, run: dict[str, Any], page: str) -> None:
 
 def test_a_topic_that_nobody_reads_has_a_throughput(stack: Stack) -> None:
     def sampled(end: int) -> bool:
-        query = "SELECT 1 FROM lag_samples WHERE topic = 'UNREAD' AND group_name IS NULL AND max_offsets = %s::bigint[] LIMIT 1"
         with psycopg.connect(stack.facts["postgres"]) as connection:
-            return connection.execute(query, ([end],)).fetchone() is not None
+            return any(one[2] == [end] for one in newest(connection, None, "UNREAD").values())
 
     with stack.http() as client:
         assert client.put("/v1/topics/UNREAD", json={"read_queues": 1, "write_queues": 1}).status_code in {200, 201}

@@ -13,7 +13,7 @@ STEP = timedelta(seconds=15)
 def points(*seen: tuple[float, str, int | None], until_s: float) -> list[tuple[float, int | None]]:
     found = [Seen(NOON + timedelta(seconds=at_s), broker, lag) for at_s, broker, lag in seen]
     added = add_up(found, step=STEP, until=NOON + timedelta(seconds=until_s))
-    return [((at - NOON).total_seconds(), lag) for at, lag in added]
+    return [((at - NOON).total_seconds(), lag) for at, lag, _ in added]
 
 
 def test_what_did_not_move_stays_until_it_moves() -> None:

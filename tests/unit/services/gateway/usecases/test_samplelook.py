@@ -6,18 +6,22 @@ import pytest
 
 from gantry.client.backlog import Backlog
 from gantry.model.message import MessageQueue
+from gantry.model.sampleblock import Kind
 from gantry.model.topic import TopicConfig
 from gantry.remoting.bodies import ConsumerOffsetWrapper, TopicConfigSerializeWrapper
 from gantry.remoting.bodies.backlog import HeadQueries, QueueHead, QueueHeads
 from gantry.remoting.bodies.stats import TopicOffset, TopicStatsTable
 from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.runtime.workers import InlineWorker
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases import samplelook
 from services.gateway.usecases.kinds import TopicKind
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.sampleblocks import STATE_EVERY_MS, BlockWriter
 from services.gateway.usecases.samplelook import SampleLook, Subscribed
 from services.gateway.usecases.samples import Sampler
-from services.gateway.usecases.sampling import UNSEARCHABLE, WRITTEN_AGAIN_MS, Filter, due_of
+from services.gateway.usecases.sampletidy import SampleTidy
+from services.gateway.usecases.sampling import UNSEARCHABLE, Filter
 from tests.support.scriptedpeer import ok, refuse
 
 NOBODY = Subscribed({}, frozenset())
@@ -150,20 +154,55 @@ async def test_a_topic_without_a_group_is_sampled_by_itself(broker, look, broker
 async def test_a_topic_of_its_own_is_written_when_it_changed_and_every_few_minutes(broker, look, brokers):
     broker.topic("ALONE", 1, [7])
     del broker.committed["T@G"]
+    writer = BlockWriter()
 
     async def due(now_ms):
         samples, _ = await look.look(await brokers.sets(fresh=True), NOBODY)
-        written = due_of(samples, look.states, now_ms)
-        for sample, digest in written:
-            state = look.states[sample.group, sample.topic, sample.broker]
-            state.digest, state.written_ms = digest, now_ms
-        return [(sample.group, sample.topic) for sample, _ in written]
+        plan = writer.plan(samples, at_ms=now_ms, now_ms=now_ms)
+        if plan is None:
+            return []
+        writer.keep(plan, now_ms=now_ms)
+        return [plan.kind, plan.queues]
 
-    assert await due(0) == [(None, "ALONE"), (None, "T")]
+    assert await due(0) == [Kind.FULL, 3]
     assert await due(15_000) == []
     broker.codes["ALONE", 0].append(8)
-    assert await due(30_000) == [(None, "ALONE")]
-    assert await due(WRITTEN_AGAIN_MS) == [(None, "T")]
+    assert await due(30_000) == [Kind.CHANGES, 1]
+    assert await due(STATE_EVERY_MS) == [Kind.STATE, 3]
+
+
+async def test_a_pair_is_sampled_on_all_brokers_of_its_topic(broker, cluster, transport, see):
+    cluster.topic("T", "a", "b")
+    other = Broker("b", transport)
+    other.topic("T", 1, [])
+    seen = {("G", "T", "a"): ((3, 0), (1, None), (1_000, None)), ("G", "T", "b"): ((0,), (None,), (None,))}
+    await see()
+    assert await see() == (seen, []), "from the second look on, whichever broker answers first"
+    # Somebody else, who commits on the other broker only.
+    other.committed["T@H"] = {0: 0}
+    await see()
+    assert sorted((await see())[0]) == [("G", "T", "a"), ("G", "T", "b"), ("H", "T", "a"), ("H", "T", "b")]
+
+
+async def test_commits_of_a_broker_that_is_away_are_remembered(broker, cluster, transport, look, see):
+    cluster.topic("T", "a", "b")
+    other = Broker("b", transport)
+    other.topic("T", 1, [])
+    await see()
+    transport.down("a:10911")
+    assert await see() == ({("G", "T", "b"): ((0,), (None,), (None,))}, ["a"])
+    # Who takes the duty over knows nothing of it.
+    look.forget()
+    assert await see() == ({(None, "T", "b"): ((0,), (None,), (None,))}, ["a"])
+
+
+async def test_a_broker_that_is_away_is_asked_once_a_look(broker, cluster, transport, see, metrics):
+    cluster.topic("T", "a", "b")
+    other = Broker("b", transport)
+    other.topic("T", 1, [])
+    transport.down("b:10911")
+    assert (await see())[1] == ["b"]
+    assert metrics.counters["sample_broker_failures"] == 1
 
 
 async def test_one_that_is_silent_is_missing_and_the_other_is_not(broker, cluster, transport, see, metrics):
@@ -217,7 +256,9 @@ async def test_topics_by_themselves_are_left_out_first(broker, see, metrics, mon
 
 
 async def test_without_a_database_nothing_is_sampled(look, brokers, clock):
-    sampler = Sampler(look, brokers, Metadata(None), GatewayMetrics(), clock=clock, interval_ms=15_000, keep_days=90)
+    metadata, metrics, worker = Metadata(None), GatewayMetrics(), InlineWorker()
+    tidy = SampleTidy(metadata, metrics, worker=worker, clock=clock, raw_hours=24, keep_days=90)
+    sampler = Sampler(look, brokers, metadata, metrics, tidy=tidy, worker=worker, clock=clock, interval_ms=15_000)
     await sampler.run()
 
 

@@ -1,4 +1,4 @@
-"""What a round of samples asks for, and what of it is worth a row."""
+"""What a round of samples asks for, and what is put together of the answers."""
 
 import pytest
 
@@ -8,11 +8,9 @@ from services.gateway.usecases.sampling import (
     EVERYTHING,
     HEAD_KEPT_MS,
     UNSEARCHABLE,
-    WRITTEN_AGAIN_MS,
     Extent,
     KnownHead,
-    PairState,
-    due_of,
+    Sample,
     filter_of,
     find_search,
     first_stored_at,
@@ -93,31 +91,11 @@ def test_filters():
 
 def test_a_sample_stands_in_the_order_of_its_queues():
     sample = sample_of(PAIR, {3: QUEUE, 1: Extent(0, 5)}, {3: 50, 9: 1}, {3: found(50, 60)})
-    assert sample.to_row() == {
-        "group_name": "G",
-        "topic": "T",
-        "broker": "broker-a",
-        "queue_ids": [1, 3],
-        "min_offsets": [0, 10],
-        "max_offsets": [5, 100],
-        "committed_offsets": [None, 50],
-        "first_stored_at_ms": [None, 60_000],
-    }
-
-
-def test_a_row_is_due_when_something_changed_and_every_few_minutes():
-    states = {PAIR: PairState()}
-
-    def due(extent: Extent, committed: dict[int, int], now_ms: int) -> bool:
-        written = due_of([sample_of(PAIR, {0: extent}, committed, {})], states, now_ms)
-        for _, digest in written:
-            states[PAIR].digest, states[PAIR].written_ms = digest, now_ms
-        return bool(written)
-
-    assert due(QUEUE, {}, 0)
-    assert not due(QUEUE, {}, 15_000)
-    assert due(QUEUE, {0: 0}, 30_000)
-    assert due(QUEUE, {0: 1}, 45_000)
-    assert due(Extent(11, 100), {0: 1}, 60_000)
-    assert not due(Extent(11, 100), {0: 1}, 60_000 + WRITTEN_AGAIN_MS - 1)
-    assert due(Extent(11, 100), {0: 1}, 60_000 + WRITTEN_AGAIN_MS)
+    assert sample == Sample(
+        *PAIR,
+        queue_ids=(1, 3),
+        min_offsets=(0, 10),
+        max_offsets=(5, 100),
+        committed_offsets=(None, 50),
+        first_stored_at_ms=(None, 60_000),
+    )

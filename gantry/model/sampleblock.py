@@ -1,0 +1,322 @@
+"""Sample blocks: what one look at one broker found of all its groups and topics, as one value of bytes.
+
+A *pair* is a group and a topic, or a topic by itself. A block says what each of its pairs had: the queues, their offsets, and when
+the oldest unconsumed message was stored. There are three kinds of content, all of one format:
+
+| content | holds |
+|---|---|
+| full | all pairs, with names and numbers as they are |
+| state | all pairs, as differences to a full block, its *base*; a pair that is not listed is as it is there |
+| changes | only the pairs that differ from the block before, as differences to the base |
+
+Each block needs its base and no other block, so that damage to one costs its own moment only.
+
+Numbers are columns of 64-bit words, as bytes in planes: the lowest byte of all words first. Most words are small, so that high
+planes are left out, and what stays compresses well. Nothing here makes an object for each number but `zigzag`.
+
+Format: docs/formats/samples.md. ADR 0021.
+"""
+
+import enum
+import json
+import struct
+import sys
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+import zstandard
+
+from gantry.model.errors import ModelError
+
+VERSION: Final = 1
+WORDS_MAX: Final = 32 * 1024 * 1024
+"""Of a block: 50,000 pairs of 64 queues have less than half of it."""
+BODY_BYTES_MAX: Final = 8 * WORDS_MAX + 64 * 1024 * 1024
+"""Of a block that is not compressed: all words, and the names of 50,000 pairs with room to spare."""
+LEVEL: Final = 3
+
+Pair: TypeAlias = tuple[str | None, str]
+"""Group and topic; without a group the topic by itself."""
+Words: TypeAlias = "array[int]"
+"""Of type code Q: unsigned, 64 bits."""
+
+_COUNTS: Final = struct.Struct("<6I")
+_WHOLE_COLUMNS: Final = 4
+_CHANGED_COLUMNS: Final = 3
+
+
+class Kind(enum.IntEnum):
+    """What a block is kept for; from STATE on it says how all pairs stood."""
+
+    CHANGES = 0  # What changed since the block before.
+    MINUTE = 1  # What changed in a minute: several of CHANGES, merged.
+    STATE = 2  # All pairs, every few minutes.
+    QUARTER = 3  # All pairs: the last STATE of a quarter of an hour.
+    FULL = 4  # All pairs, every hour: the base of those that follow.
+    HOUR = 5  # All pairs: the last FULL of an hour, and no base any more.
+
+
+class SampleBlockError(ModelError):
+    """Bytes are no sound sample block, or one would be too large. Readers leave the block out and say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Columns of some pairs and of their queues.
+
+    Attributes:
+        counts: Of each pair: how many queues it has.
+        ages: Of each pair, zigzag: `age_code` of its oldest unconsumed message.
+        columns: Words of all queues, one pair's after the other. In a full block: queue ids; max offsets, messages held
+            (max - min) and `behind_code`, zigzag. In others by how much the max offset, the min offset and `behind_code` differ
+            from the base, zigzag.
+    """
+
+    counts: Words
+    ages: Words
+    columns: tuple[Words, ...]
+
+    def slices(self) -> Iterable[slice]:
+        """Yield where the queues of each pair lie."""
+        at = 0
+        for count in self.counts:
+            yield slice(at, at + count)
+            at += count
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block's content.
+
+    Attributes:
+        pairs: Of the section `whole`.
+        whole: Pairs with numbers as they are: all of a full block, else those that the base does not have with the same queues.
+        bases: Of the section `changed`: the pair's place in the base.
+        changed: Pairs as differences to the base.
+        gone: Places of pairs of the base that are not there any more, or are in `whole`; said by state blocks only.
+    """
+
+    pairs: Sequence[Pair]
+    whole: Section
+    bases: Words
+    changed: Section
+    gone: Words
+
+
+def words(values: Iterable[int] = ()) -> Words:
+    """Return numbers from 0 to 2**64 - 1 as a column. Raises OverflowError."""
+    return array("Q", values)
+
+
+def zigzag(values: Iterable[int]) -> Words:
+    """Return signed numbers as a column: 0, -1, 1, -2 … as 0, 1, 2, 3 …, so that small ones have empty high planes.
+
+    Raises:
+        OverflowError: A number is not within 64 bits.
+    """
+    return array("Q", [value + value if value >= 0 else -1 - value - value for value in values])
+
+
+def empty_section(*, is_whole: bool) -> Section:
+    """Return a section without pairs."""
+    columns = _WHOLE_COLUMNS if is_whole else _CHANGED_COLUMNS
+    return Section(words(), words(), tuple(words() for _ in range(columns)))
+
+
+def behind_code(max_offset: int, committed: int | None) -> int:
+    """Return how far a commit lies behind the end: 0 where there is none, n + 1 for n messages, -n for n beyond the end."""
+    if committed is None:
+        return 0
+    return max_offset - committed + 1 if committed <= max_offset else max_offset - committed
+
+
+def age_code(at_ms: int, stored_at_ms: int | None) -> int:
+    """Return how old a message is at the block's moment: 0 where there is none, n + 1 for n ms, -n for n ms ahead."""
+    if stored_at_ms is None:
+        return 0
+    return at_ms - stored_at_ms + 1 if stored_at_ms <= at_ms else at_ms - stored_at_ms
+
+
+def encode_block(block: Block) -> bytes:
+    """Return a block's bytes. Raises SampleBlockError: it would be too large."""
+    names: dict[str, int] = {}
+    groups = words(0 if group is None else names.setdefault(group, len(names)) + 1 for group, _ in block.pairs)
+    topics = words(names.setdefault(topic, len(names)) for _, topic in block.pairs)
+    text = json.dumps(list(names), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+    whole, changed = block.whole, block.changed
+    counts = (
+        *(len(text), len(block.pairs), len(whole.columns[0]), len(block.bases), len(changed.columns[0])),
+        len(block.gone),
+    )
+    _check_words(counts)
+    body = b"".join(
+        [
+            _COUNTS.pack(*counts),
+            text,
+            *map(_planes, (groups, topics, whole.counts, whole.ages, *whole.columns)),
+            *map(_planes, (block.bases, changed.counts, changed.ages, *changed.columns)),
+            _planes(block.gone),
+        ]
+    )
+    if len(body) > BODY_BYTES_MAX:
+        raise SampleBlockError(f"{len(body)} bytes are more than {BODY_BYTES_MAX}")
+    compressor = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True, write_content_size=True)
+    return bytes([VERSION]) + compressor.compress(body)
+
+
+def decode_block(data: bytes | memoryview) -> Block:
+    """Return what `encode_block` was given. Raises SampleBlockError."""
+    reader = _Reader(_body(bytes(data)))
+    counts = reader.counts()
+    # Before there is room made for words of which there is no byte.
+    _check_words(counts)
+    text_bytes, whole_pairs, whole_queues, changed_pairs, changed_queues, gone = counts
+    names = _names(reader.take(text_bytes))
+    groups, topics = reader.column(whole_pairs), reader.column(whole_pairs)
+    whole = reader.section(whole_pairs, whole_queues, _WHOLE_COLUMNS)
+    bases = reader.column(changed_pairs)
+    changed = reader.section(changed_pairs, changed_queues, _CHANGED_COLUMNS)
+    block_gone = reader.column(gone)
+    reader.end()
+    if max(groups, default=0) > len(names) or max(topics, default=-1) >= len(names):
+        raise SampleBlockError(f"a pair names one of more than {len(names)} names")
+    pairs = [(names[group - 1] if group else None, names[topic]) for group, topic in zip(groups, topics, strict=True)]
+    return Block(pairs, whole, bases, changed, block_gone)
+
+
+def merge_changes(blocks: Sequence[tuple[int, Block]]) -> Block:
+    """Return one block of changes instead of several that follow each other: of each pair what the last one says.
+
+    Args:
+        blocks: Moments in ms and changes to the same base, by time. The block returned is of the last moment.
+    """
+    whole: dict[Pair, _Part] = {}
+    changed: dict[int, _Part] = {}
+    until_ms = blocks[-1][0]
+    for at_ms, block in blocks:
+        for index, (pair, part) in enumerate(zip(block.pairs, block.whole.slices(), strict=True)):
+            whole[pair] = _Part(block.whole, index, part, until_ms - at_ms)
+        for index, (base, part) in enumerate(zip(block.bases, block.changed.slices(), strict=True)):
+            changed[base] = _Part(block.changed, index, part, until_ms - at_ms)
+    order = sorted(changed)
+    return Block(
+        list(whole),
+        _gathered(whole.values(), is_whole=True),
+        words(order),
+        _gathered((changed[base] for base in order), is_whole=False),
+        words(),
+    )
+
+
+class _Part(NamedTuple):
+    """A pair of a section, and by how many ms its moment is before the merged block's."""
+
+    section: Section
+    place: int
+    queues: slice
+    earlier_ms: int
+
+
+def _older(word: int, by_ms: int) -> int:
+    """Return the zigzag age of a message `by_ms` later."""
+    if word == 0 or by_ms == 0:
+        return word
+    code = -(word >> 1) - 1 if word & 1 else word >> 1
+    stored_ago_ms = code - 1 if code > 0 else code
+    return zigzag([age_code(stored_ago_ms + by_ms, 0)])[0]
+
+
+def _gathered(parts: Iterable[_Part], *, is_whole: bool) -> Section:
+    made = empty_section(is_whole=is_whole)
+    for part in parts:
+        made.counts.append(part.section.counts[part.place])
+        made.ages.append(_older(part.section.ages[part.place], part.earlier_ms))
+        for column, source in zip(made.columns, part.section.columns, strict=True):
+            column.extend(source[part.queues])
+    return made
+
+
+def _check_words(counts: tuple[int, ...]) -> None:
+    _, whole_pairs, whole_queues, changed_pairs, changed_queues, gone = counts
+    whole = 4 * whole_pairs + _WHOLE_COLUMNS * whole_queues
+    total = whole + 3 * changed_pairs + _CHANGED_COLUMNS * changed_queues + gone
+    if total > WORDS_MAX:
+        raise SampleBlockError(f"{total} words are more than {WORDS_MAX}")
+
+
+def _planes(column: Words) -> bytes:
+    width = (max(column, default=0).bit_length() + 7) // 8
+    data = _little(column).tobytes()
+    return bytes([width]) + b"".join(data[plane::8] for plane in range(width))
+
+
+def _little(column: Words) -> Words:
+    if sys.byteorder == "big":  # pragma: no cover - no such machine here.
+        column = column[:]
+        column.byteswap()
+    return column
+
+
+def _body(data: bytes) -> bytes:
+    if not data or data[0] != VERSION:
+        raise SampleBlockError(f"version {data[0]} is not {VERSION}" if data else "it is empty")
+    frame = data[1:]
+    try:
+        size = zstandard.frame_content_size(frame)
+        if not 0 <= size <= BODY_BYTES_MAX:
+            raise SampleBlockError(f"it says it holds {size} bytes, of {BODY_BYTES_MAX} at most")
+        return zstandard.ZstdDecompressor(max_window_size=BODY_BYTES_MAX).decompress(frame, allow_extra_data=False)
+    except zstandard.ZstdError as error:
+        raise SampleBlockError(f"it can't be decompressed: {error}") from None
+
+
+def _names(text: bytes) -> list[str]:
+    try:
+        names = json.loads(text.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise SampleBlockError(f"its names can't be read: {error}") from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SampleBlockError("its names are no list of texts")
+    return names
+
+
+class _Reader:
+    """Takes a body apart, and finds it too short or too long."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = memoryview(body)
+        self._at = 0
+
+    def counts(self) -> tuple[int, ...]:
+        return _COUNTS.unpack(self.take(_COUNTS.size))
+
+    def take(self, size: int) -> bytes:
+        end = self._at + size
+        if end > len(self._body):
+            raise SampleBlockError(f"it ends after {len(self._body)} bytes, within something that ends at {end}")
+        found = bytes(self._body[self._at : end])
+        self._at = end
+        return found
+
+    def column(self, count: int) -> Words:
+        width = self.take(1)[0]
+        if width > 8:
+            raise SampleBlockError(f"a word of {width} bytes")
+        data = bytearray(8 * count)
+        for plane in range(width):
+            data[plane::8] = self.take(count)
+        column = words()
+        column.frombytes(data)
+        return _little(column)
+
+    def section(self, pairs: int, queues: int, columns: int) -> Section:
+        counts, ages = self.column(pairs), self.column(pairs)
+        if sum(counts) != queues:
+            raise SampleBlockError(f"pairs have {sum(counts)} queues, and there are {queues}")
+        return Section(counts, ages, tuple(self.column(queues) for _ in range(columns)))
+
+    def end(self) -> None:
+        if self._at != len(self._body):
+            raise SampleBlockError(f"{len(self._body) - self._at} bytes too many")

@@ -1,0 +1,347 @@
+"""Samples on a real Postgres: written once, found by their time, fewer as they age, and gone in the end."""
+
+from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from sqlalchemy import func, insert, select, text
+from sqlalchemy.exc import IntegrityError
+
+from gantry.model.sampleblock import Kind
+from gantry.runtime.clock import SystemClock
+from gantry.runtime.workers import InlineWorker
+from services.gateway.db.engine import Database
+from services.gateway.db.reporttables import LAG_SAMPLE_BLOCKS, LAG_SAMPLE_ROUNDS
+from services.gateway.db.samples import SampleRepository, StoredBlock
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.sampleblocks import BlockWriter
+from services.gateway.usecases.samples import moment_of, stored_block
+from services.gateway.usecases.sampletidy import SampleTidy
+from services.gateway.usecases.sampling import Sample
+from spark.lagsamples import read_samples
+from spark.postgres import connect
+from tests.support.postgres import PostgresServer
+from tests.support.sampleblocks import millis, sample_of_one
+from tests.support.virtualtime import FakeClock
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ROUND = timedelta(seconds=15)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+
+
+@pytest.fixture
+async def pooled(own_postgres: PostgresServer) -> AsyncIterator[Database]:
+    database = Database.open(own_postgres.url, clock=SystemClock())
+    yield database
+    await database.close()
+
+
+class Cluster:
+    """A sampler of brokers that are made up: groups on one move in each round by one message, all others stand still."""
+
+    def __init__(self, database: Database, *brokers: str, moves: int = 1) -> None:
+        self.database = database
+        self.moves = moves
+        self.writers = {broker: BlockWriter() for broker in brokers}
+
+    def samples(self, broker: str, turn: int) -> list[Sample]:
+        at = millis(NOON) - 5_000
+        busy = sample_of_one("BUSY", "T", broker, (0, turn * self.moves + 9, turn * self.moves, at))
+        return [busy, sample_of_one("QUIET", "T", broker, (0, 9, 4, at), (0, 0, None, None))]
+
+    async def rounds(self, turns: range, *, start: datetime = NOON, away: tuple[str, ...] = ()) -> None:
+        for turn in turns:
+            at = start + turn * ROUND
+            async with self.database.transaction() as session:
+                samples = SampleRepository(session)
+                for broker, writer in self.writers.items():
+                    if broker in away:
+                        continue
+                    plan = writer.plan(self.samples(broker, turn), at_ms=millis(at), now_ms=millis(at))
+                    if plan is not None:
+                        await samples.add(stored_block(broker, plan))
+                        writer.keep(plan, now_ms=millis(at))
+                await samples.end_round(at, took_ms=5, missing=away)
+
+
+def tidy_of(database: Database, now: datetime, **settings: Any) -> SampleTidy:
+    return SampleTidy(
+        Metadata(database),
+        GatewayMetrics(),
+        worker=InlineWorker(),
+        clock=FakeClock(millis(now)),
+        **{"raw_hours": 24, "keep_days": 90, **settings},
+    )
+
+
+async def tidied(database: Database, now: datetime, **settings: Any) -> int:
+    """Do all pieces that there are; return how many."""
+    tidy = tidy_of(database, now, **settings)
+    pieces = 0
+    while await tidy.piece():
+        pieces += 1
+        assert pieces < 10_000
+    return pieces
+
+
+async def kinds(database: Database) -> dict[Kind, int]:
+    query = select(LAG_SAMPLE_BLOCKS.c.kind, func.count()).group_by(LAG_SAMPLE_BLOCKS.c.kind)
+    async with database.transaction() as session:
+        return {Kind(row[0]): row[1] for row in (await session.execute(query)).all()}
+
+
+def states(url: str, until: datetime, *, group: str, broker: str = "broker-a") -> list[int]:
+    """Return what was seen of a group's first queue in the five minutes up to a moment, in the order of time."""
+    with connect(url, application="gantry-test") as connection:
+        table = read_samples(connection, since=until, until=until, groups=[group])
+    rows = sorted(table.to_pylist(), key=lambda row: row["sampled_at"])
+    return [row["committed_offset"] for row in rows if row["broker"] == broker and row["queue_id"] == 0]
+
+
+async def test_a_block_is_written_once(database: Database) -> None:
+    block = StoredBlock(NOON, "broker-a", Kind.FULL, None, 3, b"x")
+    async with database.transaction() as session:
+        samples = SampleRepository(session)
+        await samples.add(block)
+        await samples.add(block._replace(broker="broker-b"))
+        assert await samples.stretch("broker-a", NOON, NOON + MINUTE) == [block._replace(data=b"")]
+        await samples.end_round(NOON, took_ms=12, missing=["broker-b"])
+        await samples.end_round(NOON, took_ms=13, missing=[])
+        assert (await session.execute(select(LAG_SAMPLE_ROUNDS))).all() == [(NOON, 12, ["broker-b"])]
+        # Two samplers at once, and the same millisecond: a base is one block, and not one of two.
+    with pytest.raises(IntegrityError):
+        async with database.transaction() as session:
+            await SampleRepository(session).add(block)
+
+
+async def test_a_window_is_read_by_index(pooled: Database, own_postgres: PostgresServer) -> None:
+    rows = [
+        {
+            "sampled_at": NOON + turn * ROUND,
+            "broker": f"broker-{broker}",
+            "kind": 2 * (turn % 16 == 0),
+            "queues": 1,
+            "data": b"x" * 900,
+        }
+        for turn in range(4_000)
+        for broker in range(2)
+    ]
+    async with pooled.transaction() as session:
+        await session.execute(insert(LAG_SAMPLE_BLOCKS), rows)
+    with connect(own_postgres.url, application="gantry-test") as connection:
+        connection.execute("ANALYZE lag_sample_blocks")
+        window = f"sampled_at BETWEEN '{NOON + HOUR}' AND '{NOON + HOUR + 10 * MINUTE}'"
+        for query in (
+            f"SELECT data FROM lag_sample_blocks WHERE {window} AND kind >= 0 ORDER BY broker, sampled_at",
+            f"SELECT data FROM lag_sample_blocks WHERE {window} AND kind >= 2 ORDER BY broker, sampled_at",
+            f"SELECT sum(queues) FROM lag_sample_blocks WHERE {window}",
+            f"SELECT data FROM lag_sample_blocks WHERE sampled_at = '{NOON}' AND broker = 'broker-1'",
+            f"SELECT 1 FROM lag_sample_blocks WHERE kind = 0 AND sampled_at < '{NOON + MINUTE}' ORDER BY sampled_at",
+        ):
+            plan = "\n".join(row[0] for row in connection.execute(f"EXPLAIN {query}"))  # type: ignore[arg-type]
+            assert "Seq Scan" not in plan, plan
+            assert "Index Cond" in plan, plan
+
+
+async def test_after_a_day_one_a_minute_stays(pooled: Database, own_postgres: PostgresServer) -> None:
+    cluster = Cluster(pooled, "broker-a", "broker-b")
+    await cluster.rounds(range(480))
+    end = NOON + 480 * ROUND
+    before = await kinds(pooled)
+    assert before[Kind.CHANGES] == 2 * (480 - 2 - 28), "two full ones, and one of all pairs every four minutes"
+    read = [states(own_postgres.url, NOON + at, group="BUSY") for at in (50 * MINUTE, 110 * MINUTE)]
+    # Nothing is old enough: an hour of it is after an hour more.
+    assert await tidied(pooled, NOON + DAY) == 0
+    assert await kinds(pooled) == before
+    await tidied(pooled, end + DAY)
+    after = await kinds(pooled)
+    assert Kind.CHANGES not in after
+    # In a minute with a block of all pairs at its end there is nothing else.
+    assert after[Kind.MINUTE] == pytest.approx(2 * 120, abs=4)
+    assert {kind: after[kind] for kind in (Kind.STATE, Kind.FULL)} == {
+        kind: before[kind] for kind in (Kind.STATE, Kind.FULL)
+    }
+    for at, raw in zip((50 * MINUTE, 110 * MINUTE), read, strict=True):
+        thin = states(own_postgres.url, NOON + at, group="BUSY")
+        assert thin == sorted(set(thin) & set(raw)), "what is left is what was seen, in the same order"
+        assert 5 <= len(thin) < len(raw) / 2
+        # Of a minute the last one: at its end both say the same.
+        assert states(own_postgres.url, NOON + at - ROUND, group="BUSY")[-1] == raw[-2]
+    assert states(own_postgres.url, end - ROUND, group="QUIET")[-1] == 4
+
+
+async def test_between_which_looks_nothing_moved_is_not_said_of_what_is_merged(
+    pooled: Database, own_postgres: PostgresServer
+) -> None:
+    await Cluster(pooled, "broker-a").rounds(range(240))
+
+    def looked() -> set[datetime | None]:
+        with connect(own_postgres.url, application="gantry-test") as connection:
+            table = read_samples(connection, since=NOON + 10 * MINUTE, until=NOON + 20 * MINUTE)
+        return set(table.column("looked_at").to_pylist())
+
+    assert len(looked() - {None}) > 40
+    tidy = tidy_of(pooled, NOON + DAY + 2 * HOUR)
+    # However far it gets: rounds go first.
+    for _ in range(5):
+        assert await tidy.piece()
+        assert looked() == {None}
+
+
+async def test_a_piece_that_fails_leaves_samples_whole(
+    pooled: Database, own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await Cluster(pooled, "broker-a").rounds(range(20))
+    before = states(own_postgres.url, NOON + 5 * MINUTE, group="BUSY")
+
+    async def fails(*_: object) -> None:
+        raise RuntimeError("no")
+
+    tidy = tidy_of(pooled, NOON + DAY + HOUR)
+    await tidy.piece()  # The rounds.
+    with monkeypatch.context() as broken:
+        broken.setattr(SampleRepository, "add", fails)
+        with pytest.raises(RuntimeError):
+            await tidy.piece()
+    assert states(own_postgres.url, NOON + 5 * MINUTE, group="BUSY") == before
+    assert await tidy.piece()
+    assert len(states(own_postgres.url, NOON + 5 * MINUTE, group="BUSY")) == len(before) - 2
+
+
+async def test_a_damaged_block_is_left_out_and_holds_up_nothing(pooled: Database, own_postgres: PostgresServer) -> None:
+    await Cluster(pooled, "broker-a").rounds(range(12))
+    with psycopg.connect(own_postgres.url) as connection:
+        for turn in (1, 8, 9, 10, 11):
+            connection.execute(
+                "UPDATE lag_sample_blocks SET data = '\\x0102' WHERE sampled_at = %s", (NOON + turn * ROUND,)
+            )
+    assert states(own_postgres.url, NOON + HOUR - 50 * MINUTE, group="BUSY") == []
+    assert states(own_postgres.url, NOON + 3 * MINUTE, group="BUSY") == [0, 2, 3, 4, 5, 6, 7]
+    await tidied(pooled, NOON + DAY + HOUR)
+    assert states(own_postgres.url, NOON + 3 * MINUTE, group="BUSY") == [0, 3, 7]
+
+
+async def test_as_samples_age_there_are_fewer(pooled: Database, own_postgres: PostgresServer) -> None:
+    cluster = Cluster(pooled, "broker-a", "broker-b")
+    await cluster.rounds(range(720))
+    end = NOON + 3 * HOUR
+    await tidied(pooled, end + 7 * DAY + HOUR)
+    week = await kinds(pooled)
+    assert set(week) == {Kind.QUARTER, Kind.FULL}
+    assert week[Kind.FULL] == 2 * 3
+    # A quarter that has a full one only has no other.
+    assert week[Kind.QUARTER] == 2 * 12
+    assert states(own_postgres.url, end - HOUR, group="BUSY") == [464, 480]
+    # Bases stay until nothing is based on them.
+    await tidied(pooled, end + 30 * DAY + HOUR)
+    assert await kinds(pooled) == {Kind.FULL: 2 * 1, Kind.HOUR: 2 * 2}
+    # Gateways that start often write more of them.
+    cluster.writers = {broker: BlockWriter() for broker in cluster.writers}
+    await cluster.rounds(range(725, 726))
+    await tidied(pooled, end + 31 * DAY)
+    assert await kinds(pooled) == {Kind.HOUR: 2 * 4}
+    assert states(own_postgres.url, NOON + HOUR, group="BUSY") == [240]
+    await tidied(pooled, end + 90 * DAY + HOUR)
+    assert await kinds(pooled) == {Kind.HOUR: 2 * 2}
+    await tidied(pooled, end + 90 * DAY + 4 * HOUR)
+    assert await kinds(pooled) == {}
+    async with pooled.transaction() as session:
+        assert await session.scalar(select(func.count()).select_from(LAG_SAMPLE_ROUNDS)) == 0
+
+
+async def test_samples_that_are_kept_for_a_day_are_gone_after_it(
+    pooled: Database, own_postgres: PostgresServer
+) -> None:
+    await Cluster(pooled, "broker-a").rounds(range(240))
+    await tidied(pooled, NOON + 30 * MINUTE + DAY, keep_days=1)
+    assert len(states(own_postgres.url, NOON + HOUR, group="BUSY")) > 10
+    assert states(own_postgres.url, NOON + 29 * MINUTE, group="BUSY") == []
+    await tidied(pooled, NOON + 4 * HOUR + DAY, keep_days=1)
+    assert await kinds(pooled) == {}
+
+
+async def test_pieces_are_short_and_are_done_when_it_is_time(pooled: Database) -> None:
+    await Cluster(pooled, "broker-a").rounds(range(240))
+    tidy = tidy_of(pooled, NOON + DAY + 2 * HOUR)
+    clock = FakeClock(millis(NOON + DAY + 2 * HOUR))
+    tidy = SampleTidy(
+        Metadata(pooled), GatewayMetrics(), worker=InlineWorker(), clock=clock, raw_hours=24, keep_days=90
+    )
+    await tidy.round()
+    done = await kinds(pooled)
+    assert Kind.CHANGES not in done
+    await Cluster(pooled, "broker-c").rounds(range(8))
+    await tidy.round()
+    assert (await kinds(pooled))[Kind.CHANGES] == 7
+    clock.advance(60_000)
+    await tidy.round()
+    assert Kind.CHANGES not in await kinds(pooled)
+
+
+async def test_a_new_sampler_begins_anew_and_readers_see_no_difference(
+    pooled: Database, own_postgres: PostgresServer
+) -> None:
+    first, second = Cluster(pooled, "broker-a"), Cluster(pooled, "broker-a")
+    await first.rounds(range(8))
+    await second.rounds(range(8, 12))
+    # The first one did not know yet that it leads no more.
+    await first.rounds(range(12, 13), start=NOON + timedelta(seconds=1))
+    await second.rounds(range(12, 20))
+    expected = [*range(13), *range(12, 20)]
+    assert states(own_postgres.url, NOON + 19 * ROUND, group="BUSY") == expected
+    assert states(own_postgres.url, NOON + 19 * ROUND, group="QUIET") == [4, 4]
+    await tidied(pooled, NOON + DAY + HOUR)
+    assert states(own_postgres.url, NOON + 19 * ROUND, group="BUSY") == [0, 3, 7, 8, 11, 12, 15, 19]
+
+
+async def test_a_broker_that_is_away_has_nothing_and_is_whole_when_it_is_back(
+    pooled: Database, own_postgres: PostgresServer
+) -> None:
+    cluster = Cluster(pooled, "broker-a", "broker-b")
+    await cluster.rounds(range(4))
+    await cluster.rounds(range(4, 40), away=("broker-b",))
+    await cluster.rounds(range(40, 42))
+    until = NOON + 41 * ROUND
+    assert states(own_postgres.url, until, group="QUIET", broker="broker-b") == [4]
+    assert states(own_postgres.url, until, group="BUSY", broker="broker-b") == [40, 41]
+    assert len(states(own_postgres.url, until, group="BUSY", broker="broker-a")) == 21
+    with connect(own_postgres.url, application="gantry-test") as connection:
+        table = read_samples(connection, since=until - MINUTE, until=until, groups=["BUSY"]).to_pylist()
+    looked = {row["committed_offset"]: row["looked_at"] for row in table if row["broker"] == "broker-b"}
+    assert looked == {40: None, 41: NOON + 40 * ROUND}
+
+
+async def test_what_stands_still_is_there_before_each_window(pooled: Database, own_postgres: PostgresServer) -> None:
+    await Cluster(pooled, "broker-a", moves=0).rounds(range(300))
+    assert set(await kinds(pooled)) == {Kind.FULL, Kind.STATE}
+    with connect(own_postgres.url, application="gantry-test") as connection:
+        for minutes in range(5, 75):
+            at = NOON + timedelta(minutes=minutes)
+            table = read_samples(connection, since=at, until=at)
+            assert {row["group"] for row in table.to_pylist()} == {"BUSY", "QUIET"}, minutes
+
+
+async def test_days_of_older_gateways_are_dropped_but_not_from_under_a_reader(pooled: Database) -> None:
+    days = [date(2026, 8, 1) + timedelta(days=n) for n in range(3)]
+    async with pooled.transaction() as session:
+        for day in days:
+            await session.execute(
+                text(
+                    f"CREATE TABLE lag_samples_{day:%Y%m%d} PARTITION OF lag_samples"
+                    f" FOR VALUES FROM ('{day}T00:00Z') TO ('{day + DAY}T00:00Z')"
+                )
+            )
+    async with pooled.transaction() as reader, pooled.transaction() as session:
+        await reader.execute(text("SELECT count(*) FROM lag_samples_20260801"))
+        assert await SampleRepository(session).drop_before(days[2]) == (1, 1)
+    async with pooled.transaction() as session:
+        samples = SampleRepository(session)
+        assert await samples.drop_before(days[2]) == (1, 0)
+        assert await samples.partitions() == days[2:]
+
+
+def test_moments_are_whole_milliseconds() -> None:
+    assert millis(moment_of(1_700_000_000_123)) == 1_700_000_000_123

@@ -1,0 +1,121 @@
+"""Sample blocks in a test's Postgres: written as the gateway writes them, and read back."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+
+from gantry.model.sampleblock import (
+    Block,
+    Kind,
+    Pair,
+    Section,
+    age_code,
+    behind_code,
+    decode_block,
+    empty_section,
+    encode_block,
+    words,
+    zigzag,
+)
+from services.gateway.usecases.sampling import Sample
+from spark.lagblocks import UNKNOWN, Looked, looked_of
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+BASE_BEFORE = timedelta(hours=1)
+
+
+def millis(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def sample_of_one(group: str | None, topic: str, broker: str, *queues: Sequence[int | None]) -> Sample:
+    """Make a sample: of each queue min, max, committed and when the first unconsumed message was stored."""
+    columns = list(zip(*queues, strict=True)) if queues else [()] * 4
+    return Sample(group, topic, broker, tuple(range(len(queues))), *columns)
+
+
+def whole_block(samples: Iterable[Sample], at_ms: int) -> Block:
+    """Make a block that has all numbers as they are."""
+    given = list(samples)
+    stored = [min((at for at in one.first_stored_at_ms if at is not None), default=None) for one in given]
+    section = Section(
+        words(len(one.queue_ids) for one in given),
+        zigzag(age_code(at_ms, first) for first in stored),
+        (
+            words(number for one in given for number in one.queue_ids),
+            zigzag(number for one in given for number in one.max_offsets),
+            zigzag(end - begin for one in given for begin, end in zip(one.min_offsets, one.max_offsets, strict=True)),
+            zigzag(
+                behind_code(end, committed)
+                for one in given
+                for end, committed in zip(one.max_offsets, one.committed_offsets, strict=True)
+            ),
+        ),
+    )
+    return Block([(one.group, one.topic) for one in given], section, words(), empty_section(is_whole=False), words())
+
+
+class SampleTable:
+    """Puts samples into a table, one at a time: each is among all pairs of its broker and moment."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self._connection = connection
+        self._written: dict[tuple[str, datetime], list[Sample]] = {}
+
+    def put(self, sample: Sample, at: datetime) -> None:
+        """Add a sample to the block of its moment, which is based on an empty one."""
+        written = self._written.setdefault((sample.broker, at), [])
+        written.append(sample)
+        base = at - BASE_BEFORE
+        for moment, kind, based_at, samples in ((base, Kind.FULL, None, []), (at, Kind.STATE, base, written)):
+            queues = sum(len(one.queue_ids) for one in samples)
+            data = encode_block(whole_block(samples, millis(moment)))
+            self._connection.execute(
+                "INSERT INTO lag_sample_blocks VALUES (%s, %s, %s, %s, %s, %s)"
+                " ON CONFLICT (sampled_at, broker) DO UPDATE SET data = excluded.data, queues = excluded.queues",
+                (moment, sample.broker, int(kind), based_at, queues, data),
+            )
+
+
+def stored_looks(connection: psycopg.Connection[Any]) -> list[tuple[str, Kind, Looked]]:
+    """Return all blocks, put together with their bases, by time."""
+    rows = connection.execute(
+        "SELECT sampled_at, broker, kind, based_at, data FROM lag_sample_blocks ORDER BY sampled_at"
+    ).fetchall()
+    bases = {
+        (at, broker): looked_of(decode_block(data), Kind(kind), at_ms=millis(at))
+        for at, broker, kind, based_at, data in rows
+        if based_at is None
+    }
+    return [
+        (
+            broker,
+            Kind(kind),
+            looked_of(decode_block(data), Kind(kind), at_ms=millis(at), base=bases.get((based_at, broker))),
+        )
+        for at, broker, kind, based_at, data in rows
+    ]
+
+
+def figures(looked: Looked) -> dict[Pair, tuple[list[int], list[int], list[int], list[int | None], int | None]]:
+    """Return of each pair queue ids, min, max and committed offsets, and when its oldest message was stored."""
+    found = {}
+    at = 0
+    for place, count, first_ms in zip(looked.places, looked.counts, looked.first_ms, strict=True):
+        part = slice(at, at + count)
+        at += count
+        committed = [None if number == UNKNOWN else number for number in looked.committed[part].tolist()]
+        columns = [column[part].tolist() for column in (looked.queue_ids, looked.min_offsets, looked.max_offsets)]
+        found[looked.pairs[place]] = (*columns, committed, None if first_ms == UNKNOWN else int(first_ms))
+    return found
+
+
+def newest(connection: psycopg.Connection[Any], group: str | None, topic: str) -> dict[str, tuple[Any, ...]]:
+    """Return by broker what was seen last of a group and topic: its figures, and when."""
+    found = {}
+    for broker, _, looked in stored_looks(connection):
+        if (one := figures(looked).get((group, topic))) is not None:
+            found[broker] = (*one, EPOCH + timedelta(milliseconds=looked.at_ms))
+    return found

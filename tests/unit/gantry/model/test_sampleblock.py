@@ -1,0 +1,202 @@
+"""Sample blocks: what goes in comes out, what is damaged says so, and the bytes stay what they are."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantry.model import sampleblock
+from gantry.model.sampleblock import (
+    Block,
+    SampleBlockError,
+    Section,
+    age_code,
+    behind_code,
+    decode_block,
+    empty_section,
+    encode_block,
+    merge_changes,
+    words,
+    zigzag,
+)
+
+WORD = st.one_of(st.integers(0, 300), st.integers(0, 2**64 - 1))
+NAME = st.text(st.characters(codec="utf-8"), max_size=9)
+
+
+@st.composite
+def sections(draw, columns):
+    counts = draw(st.lists(st.integers(0, 5), max_size=6))
+    ages = draw(st.lists(WORD, min_size=len(counts), max_size=len(counts)))
+    total = sum(counts)
+    drawn = tuple(words(draw(st.lists(WORD, min_size=total, max_size=total))) for _ in range(columns))
+    return Section(words(counts), words(ages), drawn)
+
+
+@st.composite
+def blocks(draw):
+    whole, changed = draw(sections(4)), draw(sections(3))
+    count = len(whole.counts)
+    pairs = draw(st.lists(st.tuples(st.none() | NAME, NAME), min_size=count, max_size=count))
+    bases = draw(st.lists(st.integers(0, 2**20), min_size=len(changed.counts), max_size=len(changed.counts)))
+    return Block(pairs, whole, words(bases), changed, words(draw(st.lists(st.integers(0, 99), max_size=5))))
+
+
+def full(*pairs, at=1):
+    """A full block of pairs with two queues each."""
+    count = len(pairs)
+    queues = tuple(words(range(at, at + 2 * count)) for _ in range(4))
+    return Block(list(pairs), Section(words([2] * count), words([at] * count), queues), *nothing())
+
+
+def nothing():
+    return words(), empty_section(is_whole=False), words()
+
+
+def changes(*, whole=None, **numbers):
+    """Changes of one queue each: the number says by how much all columns differ; base0=5, base3=7."""
+    bases = words(int(name.removeprefix("base")) for name in numbers)
+    columns = tuple(words(numbers.values()) for _ in range(3))
+    section = Section(words([1] * len(bases)), zigzag([age_code(100, 40)] * len(bases)), columns)
+    return Block(*(whole or ([], empty_section(is_whole=True))), bases, section, words())
+
+
+@given(blocks())
+def test_what_goes_in_comes_out(block):
+    assert decode_block(encode_block(block)) == block
+
+
+@given(blocks(), st.data())
+def test_damage_is_told(block, data):
+    sound = encode_block(block)
+    at = data.draw(st.integers(0, len(sound) - 1))
+    broken = bytearray(sound)
+    broken[at] ^= data.draw(st.integers(1, 255))
+    for damaged in (bytes(broken), sound[:at], sound + b"\0"):
+        try:
+            assert decode_block(damaged) == block, "a bit that means nothing may be another one"
+        except SampleBlockError:
+            continue
+
+
+@given(st.binary(max_size=200))
+def test_what_is_no_block_is_told(data):
+    for version in (b"", bytes([sampleblock.VERSION])):
+        with pytest.raises(SampleBlockError):
+            decode_block(version + data)
+
+
+def body(content):
+    return bytes([sampleblock.VERSION]) + sampleblock.zstandard.ZstdCompressor().compress(content)
+
+
+def counted(*counts, rest=b""):
+    return sampleblock._COUNTS.pack(*counts) + rest
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "it is empty"),
+        (b"\x02abc", "version 2 is not 1"),
+        (b"\x01abc", "can't be decompressed"),
+        (body(b"short"), "it ends after 5 bytes"),
+        (body(counted(2, 0, 0, 0, 0, 0, rest=b"{}" + bytes(13))), "no list of texts"),
+        (body(counted(2, 0, 0, 0, 0, 0, rest=b"[" + bytes(14))), "can't be read"),
+        (body(counted(2, 0, 0, 0, 0, 0, rest=b"[]" + bytes(16))), "1 bytes too many"),
+        (body(counted(2, 0, 0, 0, 0, 0, rest=b"[]" + b"\x09")), "a word of 9 bytes"),
+        (body(counted(2, 0, 3, 0, 0, 0, rest=b"[]" + bytes(20))), "pairs have 0 queues, and there are 3"),
+        (body(counted(2, 1, 0, 0, 0, 0, rest=b"[]" + bytes(15))), "one of more than 0 names"),
+        (body(counted(2, 2**31, 0, 0, 0, 0)), "words are more than"),
+    ],
+)
+def test_the_reason_of_damage(data, reason):
+    with pytest.raises(SampleBlockError, match=reason):
+        decode_block(data)
+
+
+def test_nothing_larger_than_the_limit_is_made_or_read(monkeypatch):
+    block = full(("G", "T"))
+    data = encode_block(block)
+    monkeypatch.setattr(sampleblock, "WORDS_MAX", 11)
+    with pytest.raises(SampleBlockError, match="12 words are more than 11"):
+        encode_block(block)
+    with pytest.raises(SampleBlockError, match="12 words are more than 11"):
+        decode_block(data)
+    monkeypatch.undo()
+    monkeypatch.setattr(sampleblock, "BODY_BYTES_MAX", 20)
+    with pytest.raises(SampleBlockError, match="bytes are more than 20"):
+        encode_block(block)
+    with pytest.raises(SampleBlockError, match="of 20 at most"):
+        decode_block(data)
+
+
+def test_the_bytes_stay_what_they_are():
+    golden = Path(__file__).with_name("sampleblock.hex").read_text().split()
+    block = full(("G", "T"), (None, "%RETRY%G"), at=250)
+    changed = changes(base0=3, base7=70_000, whole=(block.pairs, block.whole))
+    for one, expected in zip((block, changed), golden, strict=True):
+        data = encode_block(one)
+        # What a library compresses is its own business; what is in it is not.
+        assert sampleblock.zstandard.ZstdDecompressor().decompress(data[1:]).hex() == expected
+        assert data[0] == sampleblock.VERSION
+
+
+def test_small_words_take_few_bytes():
+    def size(word):
+        section = Section(words([1]), words([0]), (words([word]),) * 4)
+        return len(sampleblock._body(encode_block(Block([("G", "T")], section, *nothing()))))
+
+    assert [size(word) - size(0) for word in (1, 255, 256, 2**63)] == [4, 4, 8, 32]
+
+
+@pytest.mark.parametrize(
+    ("signed", "word"), [(0, 0), (-1, 1), (1, 2), (-2, 3), (2**63 - 1, 2**64 - 2), (-(2**63), 2**64 - 1)]
+)
+def test_zigzag(signed, word):
+    assert zigzag([signed]) == words([word])
+
+
+def test_numbers_that_are_no_64_bits_are_refused():
+    for number in (2**63, -(2**63) - 1):
+        with pytest.raises(OverflowError):
+            zigzag([number])
+
+
+def test_codes():
+    assert [behind_code(10, committed) for committed in (None, 10, 4, 12)] == [0, 1, 7, -2]
+    assert [age_code(10, stored) for stored in (None, 10, 4, 12)] == [0, 1, 7, -2]
+
+
+def test_of_each_pair_the_last_change_stays():
+    new = full(("N", "T"))
+    old = full(("N", "T"), ("M", "T"), at=9)
+    merged = merge_changes(
+        [
+            (70, changes(base3=1, base0=2, whole=(old.pairs, old.whole))),
+            (80, changes(base1=4)),
+            (100, changes(base0=9, whole=(new.pairs, new.whole))),
+        ]
+    )
+    assert list(merged.bases) == [0, 1, 3]
+    assert [list(column) for column in merged.changed.columns] == [[9, 4, 1]] * 3
+    assert list(merged.changed.counts) == [1, 1, 1]
+    # Its message is as old as the merged block's moment says: 60 ms, and what went by.
+    assert merged.changed.ages == zigzag([61, 81, 91])
+    assert merged.pairs == [("N", "T"), ("M", "T")]
+    assert list(merged.whole.columns[0]) == [1, 2, 11, 12]
+    assert not merged.gone
+    assert merge_changes([(5, changes(base1=4))]) == changes(base1=4)
+
+
+def test_a_message_of_the_future_becomes_one_of_the_past():
+    def age(code, later_ms):
+        section = Section(words([0]), zigzag([code]), (words(),) * 3)
+        first = Block([], empty_section(is_whole=True), words([1]), section, words())
+        return merge_changes([(0, first), (later_ms, changes())]).changed.ages
+
+    assert age(-5, 3) == zigzag([-2])
+    assert age(-5, 5) == zigzag([1])
+    assert age(-5, 8) == zigzag([4])
+    assert age(0, 8) == zigzag([0])
