@@ -4,7 +4,7 @@ A sample is written where something moved, and every five minutes; brokers are s
 last seen of each broker, and there is one for each step, whether something moved in it or not.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 from gantry.model.sampleblock import Kind, Pair
 from spark.lagblocks import UNKNOWN, Looked
 from spark.lagsamples import WRITTEN_EVERY, read_looks
+from spark.oldsamples import read_old_samples
 from spark.postgres import Connection
 
 POINTS_MAX: Final = 288
@@ -77,9 +78,12 @@ def read_history(
     # In most pasts points are as far apart as looks at all groups are, and the many blocks in between need not be read.
     seen = _read(connection, since, until, Kind.STATE, wanted)
     first = min((found[0].sampled_at for found in seen.values()), default=until - WRITTEN_EVERY)
-    step = choose_step(until - first)
+    old = _read_old(connection, since, first, wanted)
+    step = choose_step(until - min([first, *(found[0].sampled_at for found in old.values())]))
     if step < WRITTEN_EVERY and _are_few(connection, first, until):
         seen = _read(connection, first, until, Kind.CHANGES, wanted)
+    for pair, found in old.items():
+        seen[pair] = found + seen.get(pair, [])
     for group, topic in sorted(seen):
         for point in add_up(seen[group, topic], step=step, until=until):
             yield {"sampled_at": point.at, "group": group, "topic": topic, "lag": point.lag, "behind_s": point.behind_s}
@@ -92,7 +96,7 @@ def _are_few(connection: Connection, since: datetime, until: datetime) -> bool:
 
 
 def _read(
-    connection: Connection, since: datetime, until: datetime, kind: Kind, wanted: Container[Pair]
+    connection: Connection, since: datetime, until: datetime, kind: Kind, wanted: Container[object]
 ) -> dict[tuple[str, str], list[Seen]]:
     """Return what blocks of a kind and above say of each pair, by time."""
     seen: dict[tuple[str, str], list[Seen]] = {}
@@ -104,6 +108,26 @@ def _read(
                 at = _EPOCH + timedelta(milliseconds=looked.at_ms)
                 seen.setdefault((group, topic), []).append(Seen(at, broker, lag, first_at))
     return {pair: sorted(found, key=lambda one: one.sampled_at) for pair, found in seen.items()}
+
+
+def _read_old(
+    connection: Connection, since: datetime, until: datetime, wanted: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], list[Seen]]:
+    """Return what gateways before migration 0016 wrote, by time."""
+    table = read_old_samples(connection, since=since, until=until, groups=[group for group, _ in wanted])
+    samples: dict[tuple[datetime, str, str, str], int | None] = {}
+    for at, group, topic, broker, _, low, high, committed, _ in zip(
+        *(column.to_pylist() for column in table.columns), strict=True
+    ):
+        if (group, topic) in wanted:
+            key = at, group, topic, broker
+            before = samples.get(key, 0)
+            is_known = before is not None and (committed is not None or low == high)
+            samples[key] = before + max(0, high - max(committed or 0, low)) if is_known else None
+    seen: dict[tuple[str, str], list[Seen]] = {}
+    for at, group, topic, broker in sorted(samples):
+        seen.setdefault((group, topic), []).append(Seen(at, broker, samples[at, group, topic, broker]))
+    return seen
 
 
 def _lags(looked: Looked) -> Iterator[tuple[Pair, int | None, int]]:

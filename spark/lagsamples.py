@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from gantry.model.sampleblock import Kind, Pair, SampleBlockError, decode_block
 from gantry.runtime.telemetry import logger
 from spark.lagblocks import UNKNOWN, Looked, looked_of
+from spark.oldsamples import count_old_rows, read_old_samples
 from spark.postgres import Connection
 
 log = logger("spark.samples")
@@ -118,12 +119,14 @@ def read_samples(
     def is_wanted(pair: Pair) -> bool:
         return (pair[0] is not None or with_topics) if chosen is None else pair[0] in chosen
 
-    rows = _count_rows(connection, begin, until)
+    rows = _count_rows(connection, begin, until) + count_old_rows(connection, begin, until)
     if chosen is not None and rows > ROWS_MAX:
         rows = round(rows * _share(connection, begin, until, is_wanted))
     step = choose_step(rows, until - begin)
     with read_looks(connection, since=begin, until=until, step=step, is_wanted=is_wanted) as looks:
-        table = to_table(looks if step is None else _last_of_steps(looks, step))
+        new = to_table(looks if step is None else _last_of_steps(looks, step))
+    old = read_old_samples(connection, since=begin, until=until, groups=groups, with_topics=with_topics, step=step)
+    table = pa.concat_tables([old, new]) if old.num_rows else new
     if step is not None:
         return table  # Of rows that are left out nobody can say that nothing moved in them.
     stretch = sql.SQL("sampled_at BETWEEN {} AND {}").format(sql.Literal(begin), sql.Literal(until))

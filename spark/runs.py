@@ -253,6 +253,22 @@ class Runs:
         ).fetchall()
         return [PrunedRun(*row) for row in rows]
 
+    def prune_throughput(self, *, older_than: Mapping[str, timedelta], limit: int) -> int:
+        """Delete buckets of report_throughput that began long ago, at most `limit` of each unit; return how many.
+
+        Args:
+            older_than: By unit.
+            limit: A day of a large cluster has millions: the rest is for the next call.
+        """
+        deleted = 0
+        for unit, age in older_than.items():
+            deleted += self._connection.execute(
+                "DELETE FROM report_throughput WHERE ctid = ANY(ARRAY(SELECT ctid FROM report_throughput"
+                " WHERE unit = %s AND bucket_at < clock_timestamp() - %s ORDER BY bucket_at LIMIT %s))",
+                (unit, age, limit),
+            ).rowcount
+        return deleted
+
     def schedules(self) -> dict[str, Schedule]:
         """Return what the last scheduler meant to do, by job."""
         rows = self._connection.execute("SELECT job, cron, next_run_at FROM report_schedules").fetchall()

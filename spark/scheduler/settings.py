@@ -49,6 +49,10 @@ class SchedulerSettings:
     """A run that said nothing for so long has lost its process; jobs say something every 5 s."""
     keep_days: int = 30
     """How long runs, their rows and their files are kept; the last success of each job stays."""
+    throughput_minute_keep_days: int = 7
+    throughput_hour_keep_days: int = 90
+    throughput_day_keep_days: int = 1_095
+    """How long buckets of the throughput are kept; they belong to no run."""
     stop_timeout_ms: int = 1_000
     """How long jobs may go on after SIGTERM; then they are ended, and run again at the next start."""
 
@@ -86,6 +90,15 @@ class SchedulerSettings:
         """How long runs are kept."""
         return timedelta(days=self.keep_days)
 
+    @property
+    def keep_throughput(self) -> dict[str, timedelta]:
+        """How long buckets of the throughput are kept, by unit."""
+        return {
+            "minute": timedelta(days=self.throughput_minute_keep_days),
+            "hour": timedelta(days=self.throughput_hour_keep_days),
+            "day": timedelta(days=self.throughput_day_keep_days),
+        }
+
 
 _STALE_MS_MIN = 20_000
 _POSITIVE = (
@@ -96,4 +109,7 @@ _POSITIVE = (
     "runs_max",
     "poll_interval_ms",
     "keep_days",
+    "throughput_minute_keep_days",
+    "throughput_hour_keep_days",
+    "throughput_day_keep_days",
 )

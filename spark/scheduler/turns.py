@@ -29,6 +29,7 @@ PIECE_MAX = timedelta(hours=6)
 """How long a window is at most. What is missing beyond is done in runs of that length, one behind the other: a run reads
 the samples of its window into memory, and leaves some of them out where there are too many."""
 PRUNE_EVERY_MS = 3_600_000
+BUCKETS_AT_ONCE = 10_000
 COMMAND_LINE = "command line"
 """`requested_by` of runs that a person started by hand: nobody tries them again."""
 
@@ -195,7 +196,9 @@ class Turns:
         now_ms = self._clock.monotonic_ms()
         if self._pruned_at_ms is not None and now_ms - self._pruned_at_ms < PRUNE_EVERY_MS:
             return []
-        self._pruned_at_ms = now_ms
+        # Where there is more, the next turn goes on.
+        if not runs.prune_throughput(older_than=self._settings.keep_throughput, limit=BUCKETS_AT_ONCE):
+            self._pruned_at_ms = now_ms
         return runs.prune(older_than=self._settings.keep)
 
     def _claim(self, runs: Runs, own: Mapping[UUID, Run]) -> list[Run]:

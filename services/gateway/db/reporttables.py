@@ -6,7 +6,7 @@ and have no identity of their own. Who writes which:
 | table | written by | holds |
 |---|---|---|
 | lag_sample_rounds, lag_sample_blocks | the gateway (usecases/samples.py) | offsets of all groups and topics, every 15 s where they changed |
-| lag_samples | gateways before migration 0016 | the same, a row a group; made into blocks by usecases/sampletidy.py |
+| lag_samples | gateways before migration 0016 | the same, a row a group; read until it is too old (spark/oldsamples.py) |
 | report_runs | gateway (wanted), scheduler and jobs (the rest) | runs of jobs |
 | report_lag_rows, report_backlog_rows, report_pages | the job of the run, in one transaction at its end | results |
 | report_throughput | job throughput_rollup | what was stored (group_name null) and consumed, a row a bucket |

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -150,3 +151,64 @@ def test_a_past_that_is_not_known_is_no_number(connection: Connection, table: Sa
     sample(table, 600, [None, None], low=100)
     points = list(read_history(connection, since=NOON, until=NOON + timedelta(minutes=10), pairs=[("G", "T")]))
     assert (points[0]["lag"], points[-1]["lag"]) == (None, 0)
+
+
+@pytest.fixture
+def old_rows(connection: Connection) -> Iterator[Connection]:
+    """The table of gateways before migration 0016, with a day."""
+    connection.execute(
+        "CREATE TABLE lag_samples_20261121 PARTITION OF lag_samples FOR VALUES FROM ('2026-11-21') TO ('2026-11-22')"
+    )
+    yield connection
+    connection.execute("DROP TABLE lag_samples_20261121")
+
+
+def put_old(connection: Connection, seconds: float, committed: list[int | None], *, group: str | None = "G") -> None:
+    ids = list(range(len(committed)))
+    moment = NOON + timedelta(seconds=seconds)
+    columns = (ids, [0] * len(ids), [100] * len(ids), committed, [None] * len(ids))
+    connection.execute(
+        "INSERT INTO lag_samples VALUES (%s, %s, 'T', 'broker-a', %s, %s, %s, %s, %s)", (moment, group, *columns)
+    )
+
+
+def test_what_older_gateways_wrote_is_read_as_well(
+    old_rows: Connection, table: SampleTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_old(old_rows, -400, [4])
+    put_old(old_rows, -30, [5, None])
+    put_old(old_rows, -15, [6, 40])
+    put_old(old_rows, -15, [None], group=None)
+    put_old(old_rows, -15, [60], group="H")
+    sample(table, 0, [7, 50])
+    stretch = {"since": NOON, "until": NOON + timedelta(seconds=15)}
+
+    def read(**options: Any) -> list[tuple[Any, ...]]:
+        rows = read_samples(old_rows, **stretch, **options).to_pylist()
+        return sorted((row["group"] or "", row["queue_id"], row["committed_offset"] or -1) for row in rows)
+
+    of_g = [("G", 0, 5), ("G", 0, 6), ("G", 0, 7), ("G", 1, -1), ("G", 1, 40), ("G", 1, 50)]
+    assert read(groups=["G"]) == of_g
+    assert read() == [*of_g, ("H", 0, 60)]
+    assert read(with_topics=True) == [("", 0, -1), *of_g, ("H", 0, 60)]
+    pairs = [("G", "T"), ("H", "T")]
+    points = list(read_history(old_rows, since=NOON - timedelta(hours=1), until=NOON, pairs=pairs))
+    lags = {(point["group"], (point["sampled_at"] - NOON).total_seconds()): point["lag"] for point in points}
+    assert lags["G", -400] == 96
+    assert (lags["G", -30], lags["G", -15], lags["G", 0]) == (None, 154, 143)
+    assert lags["H", -15] == 40
+    monkeypatch.setattr(lagsamples, "ROWS_MAX", 7)
+    assert read() == [("G", 0, 6), ("G", 0, 7), ("G", 1, 40), ("G", 1, 50), ("H", 0, 60)]
+
+
+def test_a_past_says_how_long_the_oldest_message_had_waited(connection: Connection, table: SampleTable) -> None:
+    pairs = [("G", "T")]
+    for seconds, committed, first_s in ((0, 100, None), (15, 50, -20), (30, 60, None), (45, 90, 40)):
+        sample(table, seconds, [committed], first_s=first_s)
+    # Behind on both, and one is behind for longer; then only the other one.
+    sample(table, 45, [0], broker="broker-b", first_s=5)
+    sample(table, 60, [100], broker="broker-b")
+    points = list(read_history(connection, since=NOON, until=NOON + timedelta(seconds=60), pairs=pairs))
+    assert [(point["lag"], point["behind_s"]) for point in points] == [
+        (0, 0.0), (50, 35.0), (40, None), (110, 40.0), (10, 20.0),
+    ]  # fmt: skip

@@ -179,6 +179,36 @@ def test_silence_is_noticed(runs: Runs, connection: Connection) -> None:
     assert runs.stale(after_ms=60_000) == []
 
 
+def buckets(connection: Connection) -> list[tuple[str, int]]:
+    rows = connection.execute(
+        "SELECT unit, round(extract(epoch FROM clock_timestamp() - bucket_at) / 86400) FROM report_throughput ORDER BY 1, 2"
+    )
+    return [(unit, int(days)) for unit, days in rows]
+
+
+def test_old_buckets_of_the_throughput_go_a_few_at_a_time(runs: Runs, connection: Connection) -> None:
+    for unit in ("minute", "hour", "day"):
+        for days in (1, 8, 9, 10, 91):
+            connection.execute(
+                "INSERT INTO report_throughput (unit, bucket_at, topic) VALUES (%s, clock_timestamp() - %s, 'T')",
+                (unit, timedelta(days=days)),
+            )
+    kept = {"minute": timedelta(days=7), "hour": timedelta(days=90), "day": timedelta(days=1_000)}
+    assert runs.prune_throughput(older_than=kept, limit=2) == 3
+    assert [days for unit, days in buckets(connection) if unit == "minute"] == [1, 8, 9], "the oldest ones first"
+    assert runs.prune_throughput(older_than=kept, limit=2) == 2
+    assert runs.prune_throughput(older_than=kept, limit=2) == 0
+    assert buckets(connection) == [
+        ("day", 1), ("day", 8), ("day", 9), ("day", 10), ("day", 91),
+        ("hour", 1), ("hour", 8), ("hour", 9), ("hour", 10),
+        ("minute", 1),
+    ]  # fmt: skip
+    plan = connection.execute(
+        "EXPLAIN SELECT ctid FROM report_throughput WHERE unit = 'minute' AND bucket_at < now() ORDER BY bucket_at LIMIT 9"
+    ).fetchall()
+    assert "uq_report_throughput_bucket" in str(plan)
+
+
 def test_old_runs_go_but_never_the_last_report(runs: Runs, connection: Connection) -> None:
     ended = []
     for number in range(3):

@@ -10,6 +10,7 @@ import pytest
 from spark.postgres import Connection, lock_key
 from spark.results import publish
 from spark.runs import Run, Runs, Schedule
+from spark.scheduler import turns
 from spark.scheduler.decide import Ended, Ending
 from spark.scheduler.duty import DUTY, Duty
 from spark.scheduler.settings import SchedulerSettings
@@ -253,6 +254,37 @@ def test_a_broken_connection_is_made_anew_with_the_lock(make: Any, postgres: Pos
         scheduler.turn()
     until_free(postgres.url, lock_key(DUTY))
     assert scheduler.turn().is_leader
+
+
+def test_old_buckets_are_removed_turn_by_turn_and_then_once_an_hour(
+    make: Any, runs: Runs, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "BUCKETS_AT_ONCE", 1)
+
+    def add() -> None:
+        connection.execute(
+            "INSERT INTO report_throughput (unit, bucket_at, topic) SELECT 'minute',"
+            " clock_timestamp() - interval '8 days' - number * interval '1 minute', 'T' FROM generate_series(1, 3) number"
+        )
+
+    def left() -> int:
+        row = connection.execute("SELECT count(*) FROM report_throughput").fetchone()
+        assert row is not None
+        return int(row[0])
+
+    add()
+    scheduler = make()
+    counts = []
+    for _ in range(5):
+        scheduler.turn()
+        counts.append(left())
+    assert counts == [2, 1, 0, 0, 0]
+    add()
+    scheduler.turn()
+    assert left() == 3
+    scheduler.clock.advance(3_600_000)
+    scheduler.turn()
+    assert left() == 2
 
 
 def test_old_runs_are_removed_once_an_hour(make: Any, runs: Runs, connection: Connection) -> None:
