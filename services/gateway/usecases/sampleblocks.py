@@ -80,6 +80,13 @@ class BlockWriter:
         self._full_ms: int | None = None
         self._state_ms = 0
 
+    def is_whole_due(self, now_ms: int) -> bool:
+        """Say whether the next block is one of all pairs."""
+        return (
+            self._full_ms is None
+            or max(now_ms - self._full_ms - FULL_EVERY_MS, now_ms - self._state_ms - STATE_EVERY_MS) >= 0
+        )
+
     def plan(self, samples: Sequence[Sample], *, at_ms: int, now_ms: int) -> Plan | None:
         """Return the block to write of a look, None where nothing moved.
 

@@ -99,11 +99,12 @@ class Sampler:
         sets = await self._brokers.sets()
         if not sets:
             raise no_broker()
-        samples, missing = await self._look.look(sets, subscribed)
+        self._writers = {broker: self._writers.get(broker) or BlockWriter() for broker in sets}
+        thorough = {broker for broker, writer in self._writers.items() if writer.is_whole_due(began_ms)}
+        samples, missing = await self._look.look(sets, subscribed, thorough=thorough)
         seen: dict[str, list[Sample]] = {broker: [] for broker in sets if broker not in missing}
         for sample in samples:
             seen[sample.broker].append(sample)
-        self._writers = {broker: writer for broker, writer in self._writers.items() if broker in sets}
         for broker, found in seen.items():
             if not await self._write(broker, found, began_ms):
                 missing.append(broker)
@@ -131,7 +132,7 @@ class Sampler:
 
         A block has the moment at which its broker gave the numbers, between the round's beginning and its end.
         """
-        writer = self._writers.setdefault(broker, BlockWriter())
+        writer = self._writers[broker]
         at_ms = self._look.read_at_ms[broker]
         try:
             plan = await self._in_thread(lambda: writer.plan(samples, at_ms=at_ms, now_ms=began_ms))

@@ -21,7 +21,9 @@ class Reader:
         self.fulls = {}
 
     def look(self, samples, now_ms):
+        is_whole = self.writer.is_whole_due(now_ms)
         plan = self.plan(samples, now_ms)
+        assert is_whole == (plan is not None and plan.kind >= Kind.STATE)
         if plan is not None:
             self.writer.keep(plan, now_ms=now_ms)
         return plan

@@ -1,5 +1,6 @@
 """Looking at brokers for samples: whom it asks, what it asks again, and what it makes of those who can't answer."""
 
+import asyncio
 from collections import defaultdict
 
 import pytest
@@ -21,7 +22,7 @@ from services.gateway.usecases.sampleblocks import STATE_EVERY_MS, BlockWriter
 from services.gateway.usecases.samplelook import SampleLook, Subscribed
 from services.gateway.usecases.samples import Sampler
 from services.gateway.usecases.sampletidy import SampleTidy
-from services.gateway.usecases.sampling import UNSEARCHABLE, Filter
+from services.gateway.usecases.sampling import HEAD_KEPT_MS, UNSEARCHABLE, Filter
 from tests.support.scriptedpeer import ok, refuse
 
 NOBODY = Subscribed({}, frozenset())
@@ -86,8 +87,8 @@ def look(engine, brokers, metrics, clock):
 
 @pytest.fixture
 def see(look, brokers):
-    async def see(subscribed=NOBODY):
-        samples, missing = await look.look(await brokers.sets(fresh=True), subscribed)
+    async def see(subscribed=NOBODY, thorough=None):
+        samples, missing = await look.look(await brokers.sets(fresh=True), subscribed, thorough=thorough)
         figures = {
             (sample.group, sample.topic, sample.broker): (
                 sample.max_offsets,
@@ -239,6 +240,36 @@ async def test_a_search_that_takes_too_long_is_given_up_for_a_while(broker, tran
     for _ in range(2):
         assert await see() == ({("G", "T", "a"): ((3, 0), (1, None), (None, None))}, [])
     assert metrics.counters["sample_searches_given_up"] == 1
+
+
+async def test_of_many_that_moved_the_first_messages_are_searched_for_now_and_then(broker, see, metrics, monkeypatch):
+    broker.topic("T", 2, [7] * 9)
+    broker.codes["T", 1] = [7] * 9
+    broker.committed |= {"T@G": {0: 1, 1: 2}, "T@H": {0: 3, 1: 3}}
+    first, other = ("G", "T", "a"), ("H", "T", "a")
+    await see()
+    monkeypatch.setattr(samplelook, "SEARCHES_MAX", 1)
+    broker.searched.clear()
+    # One queue is within the limit.
+    broker.committed["T@G"] = {0: 1, 1: 3}
+    assert (await see(thorough=()))[0][first][2] == (1_000, 3_000)
+    broker.committed["T@G"] = {0: 1, 1: 4}
+    broker.committed["T@H"] = {0: 3, 1: 5}
+    figures, _ = await see(thorough=())
+    # Which one is the oldest nobody knows, where one of them is not known.
+    assert (figures[first][2], figures[other][2]) == ((None, None), (None, None))
+    assert broker.searched == [("T", 1, 3)]
+    assert metrics.counters["sample_searches_put_off"] == 2
+    figures, _ = await see(thorough={"a"})
+    assert (figures[first][2], figures[other][2]) == ((1_000, 4_000), (3_000, 5_000))
+
+
+async def test_what_stands_still_keeps_its_first_message_however_many_there_are(broker, see, monkeypatch, clock):
+    monkeypatch.setattr(samplelook, "SEARCHES_MAX", 0)
+    await see()
+    await asyncio.sleep(HEAD_KEPT_MS / 1_000)
+    assert (await see(thorough=()))[0]["G", "T", "a"][2] == (1_000, None)
+    assert broker.searched == [("T", 0, 1)], "it would be asked for again by now"
 
 
 async def test_too_many_are_bounded(broker, see, metrics, monkeypatch):
