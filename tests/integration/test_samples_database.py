@@ -15,16 +15,17 @@ from gantry.runtime.workers import InlineWorker
 from services.gateway.db.engine import Database
 from services.gateway.db.reporttables import LAG_SAMPLE_BLOCKS, LAG_SAMPLE_ROUNDS
 from services.gateway.db.samples import SampleRepository, StoredBlock
+from services.gateway.errors import METADATA_UNAVAILABLE, ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.sampleblocks import BlockWriter
-from services.gateway.usecases.samples import moment_of, stored_block
+from services.gateway.usecases.samples import Sampler, moment_of, stored_block
 from services.gateway.usecases.sampletidy import SampleTidy
 from services.gateway.usecases.sampling import Sample
 from spark.lagsamples import read_samples
 from spark.postgres import connect
 from tests.support.postgres import PostgresServer
-from tests.support.sampleblocks import millis, sample_of_one
+from tests.support.sampleblocks import millis, sample_of_one, stored_looks
 from tests.support.virtualtime import FakeClock
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -345,3 +346,75 @@ async def test_days_of_older_gateways_are_dropped_but_not_from_under_a_reader(po
 
 def test_moments_are_whole_milliseconds() -> None:
     assert millis(moment_of(1_700_000_000_123)) == 1_700_000_000_123
+
+
+class StubLook:
+    """Sees what a test says, of brokers that are not there."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
+        self.samples: dict[str, list[Sample]] = {}
+        self.read_at_ms: dict[str, int] = {}
+        self.thorough: list[set[str]] = []
+
+    async def sets(self) -> dict[str, None]:
+        return dict.fromkeys(self.samples)
+
+    async def look(self, sets: Any, subscribed: Any, *, thorough: set[str]) -> tuple[list[Sample], list[str]]:
+        self.thorough.append(thorough)
+        self.read_at_ms = dict.fromkeys(sets, self.clock.now_ms())
+        return [sample for broker in sets for sample in self.samples[broker]], []
+
+    def forget(self) -> None:
+        pass
+
+
+async def test_a_block_that_may_be_lost_is_followed_by_a_full_one(
+    pooled: Database, own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock(millis(NOON))
+    look, metrics, metadata = StubLook(clock), GatewayMetrics(), Metadata(pooled)
+    tidy = SampleTidy(metadata, metrics, worker=InlineWorker(), clock=clock, raw_hours=24, keep_days=90)
+    sampler = Sampler(
+        *(look, look, metadata, metrics),  # type: ignore[arg-type]
+        tidy=tidy,
+        worker=InlineWorker(),
+        clock=clock,
+        interval_ms=15_000,  # type: ignore[arg-type]
+    )
+
+    async def round_of(number: int) -> None:
+        look.samples = {
+            broker: [sample_of_one("BUSY", "T", broker, (0, 10**6, number, None))]
+            for broker in ("broker-a", "broker-b")
+        }
+        clock.advance(15_000)
+        await sampler.round()
+
+    await round_of(1)
+    await round_of(2)
+    add = SampleRepository.add
+
+    async def lost(self: SampleRepository, block: StoredBlock) -> None:
+        await add(self, block)
+        if block.broker == "broker-b":
+            raise ProblemError(METADATA_UNAVAILABLE, "the answer was lost")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(SampleRepository, "add", lost)
+        with pytest.raises(ProblemError):
+            await round_of(3)
+    await round_of(4)
+    # A broker whose number is none costs only itself.
+    look.samples["broker-b"] = [sample_of_one("BUSY", "T", "broker-b", (0, 2**63, 5, None))]
+    clock.advance(15_000)
+    await sampler.round()
+    with connect(own_postgres.url, application="gantry-test") as connection:
+        written = [(broker[-1], kind.name) for broker, kind, _ in stored_looks(connection)]
+        missing = connection.execute("SELECT missing FROM lag_sample_rounds ORDER BY sampled_at").fetchall()
+    assert sorted(written) == [
+        ("a", "CHANGES"), ("a", "CHANGES"), ("a", "CHANGES"), ("a", "FULL"), ("b", "CHANGES"), ("b", "FULL"), ("b", "FULL"),
+    ]  # fmt: skip
+    assert [row[0] for row in missing] == [[], [], [], ["broker-b"]]
+    assert look.thorough == [{"broker-a", "broker-b"}, set(), set(), {"broker-b"}, set()]
+    assert states(own_postgres.url, NOON + 2 * MINUTE, group="BUSY", broker="broker-b") == [1, 2, 4]
