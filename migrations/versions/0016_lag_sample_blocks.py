@@ -1,7 +1,7 @@
 """Samples of offsets as blocks: a row for each look at a broker where something moved, and no row for each group.
 
-What gateways before wrote stays in `lag_samples`: those may still run, and reports read it. The gateway drops it, a day at a time,
-as it gets older than samples are kept.
+Rows of earlier gateways stay in `lag_samples`: such gateways may still run, and reports read their rows. The gateway drops them, a
+day at a time, as they get older than samples are kept.
 
 Revision: 0016
 After: 0015

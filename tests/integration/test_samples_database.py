@@ -349,51 +349,42 @@ def test_moments_are_whole_milliseconds() -> None:
 
 
 class StubLook:
-    """Sees what a test says, of brokers that are not there."""
+    """Sees what a test says, of two brokers that are not there."""
 
-    def __init__(self, clock: FakeClock) -> None:
-        self.clock = clock
-        self.samples: dict[str, list[Sample]] = {}
+    def __init__(self, database: Database) -> None:
+        self.clock = FakeClock(millis(NOON))
+        self.ends = dict.fromkeys(("broker-a", "broker-b"), 10**6)
+        self.turn = 0
         self.read_at_ms: dict[str, int] = {}
         self.thorough: list[set[str]] = []
+        self.sampler = Sampler(
+            *(self, self, Metadata(database), GatewayMetrics()),  # type: ignore[arg-type]
+            tidy=tidy_of(database, NOON),
+            worker=InlineWorker(),
+            clock=self.clock,
+            interval_ms=15_000,
+        )
 
-    async def sets(self) -> dict[str, None]:
-        return dict.fromkeys(self.samples)
+    async def sets(self) -> dict[str, int]:
+        return self.ends
 
     async def look(self, sets: Any, subscribed: Any, *, thorough: set[str]) -> tuple[list[Sample], list[str]]:
         self.thorough.append(thorough)
         self.read_at_ms = dict.fromkeys(sets, self.clock.now_ms())
-        return [sample for broker in sets for sample in self.samples[broker]], []
+        return [sample_of_one("BUSY", "T", broker, (0, end, self.turn, None)) for broker, end in self.ends.items()], []
 
-    def forget(self) -> None:
-        pass
+    async def round(self) -> None:
+        self.turn += 1
+        self.clock.advance(15_000)
+        await self.sampler.round()
 
 
 async def test_a_block_that_may_be_lost_is_followed_by_a_full_one(
     pooled: Database, own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = FakeClock(millis(NOON))
-    look, metrics, metadata = StubLook(clock), GatewayMetrics(), Metadata(pooled)
-    tidy = SampleTidy(metadata, metrics, worker=InlineWorker(), clock=clock, raw_hours=24, keep_days=90)
-    sampler = Sampler(
-        *(look, look, metadata, metrics),  # type: ignore[arg-type]
-        tidy=tidy,
-        worker=InlineWorker(),
-        clock=clock,
-        interval_ms=15_000,  # type: ignore[arg-type]
-    )
-
-    async def round_of(number: int) -> None:
-        look.samples = {
-            broker: [sample_of_one("BUSY", "T", broker, (0, 10**6, number, None))]
-            for broker in ("broker-a", "broker-b")
-        }
-        clock.advance(15_000)
-        await sampler.round()
-
-    await round_of(1)
-    await round_of(2)
-    add = SampleRepository.add
+    look, add = StubLook(pooled), SampleRepository.add
+    await look.round()
+    await look.round()
 
     async def lost(self: SampleRepository, block: StoredBlock) -> None:
         await add(self, block)
@@ -403,18 +394,16 @@ async def test_a_block_that_may_be_lost_is_followed_by_a_full_one(
     with monkeypatch.context() as broken:
         broken.setattr(SampleRepository, "add", lost)
         with pytest.raises(ProblemError):
-            await round_of(3)
-    await round_of(4)
+            await look.round()
+    await look.round()
     # A broker whose number is none costs only itself.
-    look.samples["broker-b"] = [sample_of_one("BUSY", "T", "broker-b", (0, 2**63, 5, None))]
-    clock.advance(15_000)
-    await sampler.round()
+    look.ends["broker-b"] = 2**63
+    await look.round()
     with connect(own_postgres.url, application="gantry-test") as connection:
         written = [(broker[-1], kind.name) for broker, kind, _ in stored_looks(connection)]
         missing = connection.execute("SELECT missing FROM lag_sample_rounds ORDER BY sampled_at").fetchall()
-    assert sorted(written) == [
-        ("a", "CHANGES"), ("a", "CHANGES"), ("a", "CHANGES"), ("a", "FULL"), ("b", "CHANGES"), ("b", "FULL"), ("b", "FULL"),
-    ]  # fmt: skip
+    of_a = [("a", "CHANGES")] * 4 + [("a", "FULL")]
+    assert sorted(written) == [*of_a, ("b", "CHANGES"), ("b", "FULL"), ("b", "FULL")]
     assert [row[0] for row in missing] == [[], [], [], ["broker-b"]]
     assert look.thorough == [{"broker-a", "broker-b"}, set(), set(), {"broker-b"}, set()]
     assert states(own_postgres.url, NOON + 2 * MINUTE, group="BUSY", broker="broker-b") == [1, 2, 4]

@@ -130,7 +130,7 @@ class SampleRepository:
         oldest = select(at).where(at < before).order_by(at).limit(limit)
         return len((await self._session.execute(delete(LAG_SAMPLE_ROUNDS).where(at.in_(oldest)).returning(at))).all())
 
-    # What gateways before migration 0016 wrote
+    # Rows of gateways before migration 0016
 
     async def partitions(self) -> list[date]:
         """Return the days for which `lag_samples` has a partition, the oldest first."""
