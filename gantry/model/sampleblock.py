@@ -14,7 +14,7 @@ Each block needs its base and no other block, so that damage to one costs its ow
 Numbers are columns of 64-bit words, as bytes in planes: the lowest byte of all words first. Most words are small, so that high
 planes are left out, and what stays compresses well. Nothing here makes an object for each number but `zigzag`.
 
-Format: docs/formats/samples.md. ADR 0021.
+Format: docs/formats/samples.md. ADR 0022.
 """
 
 import enum
