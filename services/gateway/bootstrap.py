@@ -35,6 +35,7 @@ from services.gateway.usecases.consumers import Consumers
 from services.gateway.usecases.health import Health
 from services.gateway.usecases.keys import Keys
 from services.gateway.usecases.kinds import GroupKind, TopicKind
+from services.gateway.usecases.lagseries import LagSeries
 from services.gateway.usecases.lookup import Lookup
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.mirror import Mirror
@@ -256,6 +257,7 @@ def _sampler(
         ),
         worker=worker,
         clock=clock,
+        series=LagSeries(series_max=settings.lag_series_max),
         interval_ms=settings.sample_interval_ms,
     )
 

@@ -43,6 +43,8 @@ class GatewayMetrics(Collector):
         """Of parts that come and go: name → count, shown as gantry_gateway_<name>_total."""
         self.gauges: dict[str, float] = {}
         """Likewise, shown as gantry_gateway_<name>."""
+        self.lag = b""
+        """How far groups are behind, rendered once a round of samples (usecases/lagseries.py); empty where another gateway samples."""
         self.limits: Limits | None = None
         """The limits in force."""
         self.registry = CollectorRegistry()
@@ -71,7 +73,7 @@ class GatewayMetrics(Collector):
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""
-        return generate_latest(self.registry)
+        return generate_latest(self.registry) + self.lag
 
     def collect(self) -> Iterator[Metric]:
         """Yield the families."""

@@ -110,6 +110,8 @@ class GatewaySettings:
     """How long samples are kept as they are; then one a minute, after a week one in 15 minutes, after 30 days one an hour."""
     sample_keep_days: int = 90
     """How long samples are kept."""
+    lag_series_max: int = 2_000
+    """For how many groups and topics `/metrics` has series of lag: those furthest behind; 0: none."""
     audit_keep_days: int = 90
     """How long rows of the audit trail are kept; 0: for ever. Of a topic or a group the last row stays."""
     broker_timeout_ms: int = 3_000
@@ -157,6 +159,8 @@ class GatewaySettings:
             raise ValueError(f"sample_raw_hours: {self.sample_raw_hours} is not within 1 and {_RAW_HOURS_MAX}")
         if not 1 <= self.sample_keep_days <= _KEEP_DAYS_MAX:
             raise ValueError(f"sample_keep_days: {self.sample_keep_days} is not within 1 and {_KEEP_DAYS_MAX}")
+        if not 0 <= self.lag_series_max <= _LAG_SERIES_MAX:
+            raise ValueError(f"lag_series_max: {self.lag_series_max} is not within 0 and {_LAG_SERIES_MAX}")
         if not 0 <= self.audit_keep_days <= _KEEP_DAYS_MAX:
             raise ValueError(f"audit_keep_days: {self.audit_keep_days} is not within 0 and {_KEEP_DAYS_MAX}")
         # 20 s of polling and a hanging Postgres still end within the 30 s that are promised.
@@ -179,6 +183,7 @@ _SAMPLE_MS_MAX = 45_000
 # Minutes are kept for a week.
 _RAW_HOURS_MAX = 168
 _KEEP_DAYS_MAX = 3_650
+_LAG_SERIES_MAX = 50_000
 _POSITIVE = (
     "send_timeout_ms",
     "wait_ms_max",

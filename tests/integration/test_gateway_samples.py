@@ -127,6 +127,23 @@ def test_offsets_and_the_first_unconsumed_message_are_sampled(http, stack):
     assert not [pair for pair in pairs if pair[1] == "TBW102" or pair[0] == "TOOLS_CONSUMER"]
 
 
+def test_prometheus_sees_how_far_groups_are_behind(http, stack):
+    assert http.put("/v1/topics/WATCHED", json={"read_queues": 1, "write_queues": 1}).status_code == 201
+    send(http, "WATCHED", "broker-a", 0, "A", "B", "C")
+    for broker in ("broker-a", "broker-b"):
+        commit(http, "WATCHER", "WATCHED", broker, 0, 0)
+
+    def series(name: str) -> float | None:
+        start = f'rocketmq_consumer_lag_{name}{{cluster="DefaultCluster",consumer_group="WATCHER",'
+        lines = [line for line in http.get("/metrics").text.splitlines() if line.startswith(start)]
+        return float(lines[0].rsplit(" ", 1)[1]) if lines else None
+
+    wait_until(lambda: series("messages") == 3)
+    wait_until(lambda: (series("latency") or 0) > 500)
+    commit(http, "WATCHER", "WATCHED", "broker-a", 0, 3)
+    wait_until(lambda: (series("messages"), series("latency")) == (0, 0))
+
+
 def test_what_stands_still_is_written_once(http, stack):
     assert http.put("/v1/topics/QUIET", json={"read_queues": 1, "write_queues": 1}).status_code == 201
     send(http, "QUIET", "broker-a", 0, "A")

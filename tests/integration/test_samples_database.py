@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import func, insert, select, text
 from sqlalchemy.exc import IntegrityError
 
+from gantry.model.route import BrokerData
 from gantry.model.sampleblock import Kind
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.workers import InlineWorker
@@ -17,6 +18,7 @@ from services.gateway.db.reporttables import LAG_SAMPLE_BLOCKS, LAG_SAMPLE_ROUND
 from services.gateway.db.samples import SampleRepository, StoredBlock
 from services.gateway.errors import METADATA_UNAVAILABLE, ProblemError
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.usecases.lagseries import LagSeries
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.sampleblocks import BlockWriter
 from services.gateway.usecases.samples import Sampler, moment_of, stored_block
@@ -361,12 +363,13 @@ class StubLook:
             *(self, self, Metadata(database), GatewayMetrics()),  # type: ignore[arg-type]
             tidy=tidy_of(database, NOON),
             worker=InlineWorker(),
+            series=LagSeries(series_max=9),
             clock=self.clock,
             interval_ms=15_000,
         )
 
-    async def sets(self) -> dict[str, int]:
-        return self.ends
+    async def sets(self) -> dict[str, BrokerData]:
+        return {broker: BrokerData("One", broker, {0: ""}) for broker in self.ends}
 
     async def look(self, sets: Any, subscribed: Any, *, thorough: set[str]) -> tuple[list[Sample], list[str]]:
         self.thorough.append(thorough)

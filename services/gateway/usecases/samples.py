@@ -20,6 +20,7 @@ from services.gateway.db.subscriptions import SubscriptionRepository
 from services.gateway.errors import ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.brokers import Brokers, no_broker
+from services.gateway.usecases.lagseries import LagSeries
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.sampleblocks import BlockWriter, Plan
 from services.gateway.usecases.samplelook import SampleLook, Subscribed
@@ -47,6 +48,7 @@ class Sampler:
         *,
         tidy: SampleTidy,
         worker: Worker,
+        series: LagSeries,
         clock: Clock,
         interval_ms: int,
     ) -> None:
@@ -56,6 +58,7 @@ class Sampler:
         self._metrics = metrics
         self._tidy = tidy
         self._worker = worker
+        self._series = series
         self._clock = clock
         self._interval_ms = interval_ms
         database = metadata.database
@@ -102,6 +105,9 @@ class Sampler:
         self._writers = {broker: self._writers.get(broker) or BlockWriter() for broker in sets}
         thorough = {broker for broker, writer in self._writers.items() if writer.is_whole_due(began_ms)}
         samples, missing = await self._look.look(sets, subscribed, thorough=thorough)
+        clusters = {broker: data.cluster for broker, data in sets.items()}
+        away = list(missing)
+        self._metrics.lag = await self._in_thread(lambda: self._series.add_up(samples, away, clusters, now_ms).render())
         seen: dict[str, list[Sample]] = {broker: [] for broker in sets if broker not in missing}
         for sample in samples:
             seen[sample.broker].append(sample)
@@ -157,9 +163,12 @@ class Sampler:
 
     def _forget(self) -> None:
         self._look.forget()
+        self._series.forget()
         self._writers.clear()
+        self._metrics.lag = b""
 
     def _failed(self, reason: str, error: Exception | None = None) -> None:
+        self._metrics.lag = b""  # Nobody knows it now.
         self._metrics.count("sample_failures")
         log.warning("not sampled", reason=reason, exc_info=error)
 

@@ -17,6 +17,7 @@ from gantry.runtime.workers import InlineWorker
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases import samplelook
 from services.gateway.usecases.kinds import TopicKind
+from services.gateway.usecases.lagseries import LagSeries
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.sampleblocks import STATE_EVERY_MS, BlockWriter
 from services.gateway.usecases.samplelook import SampleLook, Subscribed
@@ -289,7 +290,10 @@ async def test_topics_by_themselves_are_left_out_first(broker, see, metrics, mon
 async def test_without_a_database_nothing_is_sampled(look, brokers, clock):
     metadata, metrics, worker = Metadata(None), GatewayMetrics(), InlineWorker()
     tidy = SampleTidy(metadata, metrics, worker=worker, clock=clock, raw_hours=24, keep_days=90)
-    sampler = Sampler(look, brokers, metadata, metrics, tidy=tidy, worker=worker, clock=clock, interval_ms=15_000)
+    series = LagSeries(series_max=9)
+    sampler = Sampler(
+        look, brokers, metadata, metrics, tidy=tidy, worker=worker, series=series, clock=clock, interval_ms=15_000
+    )
     await sampler.run()
 
 
