@@ -11,6 +11,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from gantry.runtime.errors import StartupError
 from spark.datasource.options import OptionError
 from spark.jobs.ledger import RunRefusedError
+from spark.jobs.surveying import NotSurveyedError
 from spark.postgres import reason as postgres_reason
 from spark.results import TakenAwayError
 
@@ -50,6 +51,8 @@ def failure_of(error: Exception) -> Failure | None:
         return Failure(raised_in(str(error)), FAILED if _may_pass(str(error)) else HOPELESS)
     if isinstance(error, TakenAwayError):
         return Failure(str(error), HOPELESS)
+    if isinstance(error, NotSurveyedError):
+        return Failure(first_line(str(error)), FAILED)
     if isinstance(error, psycopg.Error):
         return Failure(postgres_reason(error), FAILED)
     if isinstance(error, (PySparkException, Py4JError)):

@@ -1,16 +1,23 @@
 """`python -m spark.jobs.lag_report`: how far behind each group is, since when, why, and when it will be over."""
 
 import sys
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from spark.fedframes import fed_frame
 from spark.jobs.running import Job, Work, main
 from spark.transforms.lag import lag_report
 from spark.transforms.lagsettings import LagSettings
 
+SETTINGS: Final = LagSettings()
+AS_OF, SINCE = "report_as_of", "report_since"
+"""Columns of what the report is made of: when it was begun, and from when on events matter."""
 SINCE_MAX: Final = timedelta(hours=1)
 """How far a report looks back to the one before. Samples of a large cluster are many; a rewind of an hour ago that nobody
 noticed shows in its lag."""
@@ -18,14 +25,32 @@ noticed shows in its lag."""
 
 def compute(work: Work) -> DataFrame:
     """Return a row for each group, topic and queue, and one for each group and topic."""
-    settings = LagSettings()
-    # Read twice by the transform: without this brokers would be asked twice, and say two things.
-    survey = work.read("survey").persist()
+    survey = work.survey()
     # Samples are read after it, so that those are among them that were taken while brokers were asked.
-    (read,) = survey.agg(fn.max("read_at").alias("at")).toArrow().to_pylist()
-    until = work.now if read["at"] is None else read["at"].astimezone(UTC)
-    since = since_of(work.before(), work.now, settings)
-    return lag_report(survey, work.samples(since, until), as_of=work.now, since=since, settings=settings)
+    until = pc.max(survey["read_at"]).as_py() or work.now
+    since = since_of(work.before(), work.now, SETTINGS)
+    tables = {"survey": survey, "samples": work.samples_table(since, until)}
+    moments = {AS_OF: work.now, SINCE: since}
+    return fed_frame(
+        work.spark,
+        "lag_report",
+        {name: with_moments(table, moments) for name, table in tables.items()},
+        build,
+        feed=f"{work.run.id}-{work.run.attempt}",
+    )
+
+
+def build(frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the report of frames `survey` and `samples`, whatever rows they have and whenever they are of."""
+    return lag_report(frames["survey"], frames["samples"], as_of=fn.col(AS_OF), since=fn.col(SINCE), settings=SETTINGS)
+
+
+def with_moments(table: pa.Table, moments: Mapping[str, datetime]) -> pa.Table:
+    """Add the run's own moments to each row, since the frame is kept for other runs."""
+    for name, moment in moments.items():
+        value = pa.scalar(moment, pa.timestamp("us", tz="UTC"))
+        table = table.append_column(name, pa.repeat(value, table.num_rows))
+    return table
 
 
 def since_of(before: datetime | None, now: datetime, settings: LagSettings) -> datetime:
@@ -35,7 +60,10 @@ def since_of(before: datetime | None, now: datetime, settings: LagSettings) -> d
 
 
 JOB = Job(
-    "lag_report", "Say how far behind each consumer group is, since when, why, and when it will be over.", compute
+    "lag_report",
+    "Say how far behind each consumer group is, since when, why, and when it will be over.",
+    compute,
+    surveys=True,
 )
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -20,10 +21,12 @@ from gantry.runtime.clock import Clock, SystemClock
 from gantry.runtime.environment import give_way, process_environment
 from gantry.runtime.errors import StartupError
 from gantry.runtime.telemetry import configure_logging
-from spark.datasource.options import MESSAGES
+from spark.datasource.options import MESSAGES, SURVEY
+from spark.fedframes import plan_as_usual
 from spark.jobs.arguments import Arguments, Window, make_parser, read_arguments
 from spark.jobs.failures import FAILED, failure_of
 from spark.jobs.ledger import DoneAlreadyError, Ledger, NoLedger, RunLedger, utc_of
+from spark.jobs.surveying import Survey, start_survey
 from spark.laghistory import read_history
 from spark.lagsamples import SCHEMA, read_samples, samples_frame
 from spark.master import is_local_master
@@ -51,19 +54,22 @@ class Work:
     run: Run
     now: datetime
     step: Callable[[int, str], None]
+    surveyed: Future[Survey] | None = None
+    """Of a job that `surveys`."""
 
     def read(self, kind: str, **options: str) -> DataFrame:
         """Return a kind of the data source, of the stack and the groups that the job was told."""
-        reader = (
-            self.spark.read.format("gantry").option("kind", kind).option("namesrv", ";".join(self.arguments.namesrv))
-        )
-        if self.arguments.database is not None:
-            reader = reader.option("database", self.arguments.database)
-        if self.arguments.access is not None:
-            reader = reader.option("access", self.arguments.access)
-        if self.arguments.groups and kind != MESSAGES:
-            reader = reader.option("groups", ",".join(self.arguments.groups))
-        return reader.options(**options).load()
+        told = source_options(self.arguments, kind)
+        return self.spark.read.format("gantry").option("kind", kind).options(**told, **options).load()
+
+    def survey(self) -> pa.Table:
+        """Return the rows of kind `survey`, of the look at the brokers that began with the job.
+
+        Raises:
+            NotSurveyedError: No name server or no broker answers, or it took too long.
+        """
+        assert self.surveyed is not None, "the job surveys"
+        return self.surveyed.result().table(self.spark)
 
     def before(self) -> datetime | None:
         """Return when the job's last run before this one began that succeeded; None where nobody knows of one."""
@@ -73,13 +79,16 @@ class Work:
             return Runs(connection).last_began(self.run.job)
 
     def samples(self, since: datetime, until: datetime, *, with_topics: bool = False) -> DataFrame:
+        """Return the samples of a stretch of time as a frame; see samples_table."""
+        return samples_frame(self.spark, self.samples_table(since, until, with_topics=with_topics))
+
+    def samples_table(self, since: datetime, until: datetime, *, with_topics: bool = False) -> pa.Table:
         """Return the samples of a stretch of time; none where there is no database. See read_samples."""
         if self.arguments.database is None:
-            return samples_frame(self.spark, SCHEMA.empty_table())
+            return SCHEMA.empty_table()
         with connect(self.arguments.database, application="gantry-samples") as connection:
             groups = list(self.arguments.groups) or None
-            table = read_samples(connection, since=since, until=until, groups=groups, with_topics=with_topics)
-            return samples_frame(self.spark, table)
+            return read_samples(connection, since=since, until=until, groups=groups, with_topics=with_topics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +99,8 @@ class Job:
     description: str
     compute: Callable[[Work], DataFrame]
     needs_database: bool = False
+    surveys: bool = False
+    """Whether it begins with a look at all brokers, which needs no Spark yet: Work.survey."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +158,18 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, kee
         ledger.step(5, "starting Spark")
         if is_local_master(arguments.master):
             give_way(REPORT_NICENESS)
+    surveyed = start_survey(source_options(arguments, SURVEY)) if job.surveys else None
     spark = open_session(f"gantry {job.name}", master=arguments.master, settings=SessionSettings(is_brief=True))
     try:
         now = _now(clock)
         ledger.step(20, "reading")
-        table = job.compute(Work(spark, arguments, run, now, ledger.step)).toArrow()
+        table = job.compute(Work(spark, arguments, run, now, ledger.step, surveyed)).toArrow()
     finally:
         if not keeps_session:
             spark.stop()
     if keeps_session:
         spark.catalog.clearCache()
+        plan_as_usual(spark)
     ledger.step(80, "writing results")
     rows = to_rows(job.name, table)
     history = _history(job, arguments, rows, now)
@@ -175,6 +188,18 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, kee
         if not is_kept:
             remove_run(arguments.output, job.name, run.id, with_log=False)
     return Done(run.id, rows, files)
+
+
+def source_options(arguments: Arguments, kind: str) -> dict[str, str]:
+    """Return the data source's options that a job's command line stands for."""
+    options = {"namesrv": ";".join(arguments.namesrv)}
+    if arguments.database is not None:
+        options["database"] = arguments.database
+    if arguments.access is not None:
+        options["access"] = arguments.access
+    if arguments.groups and kind != MESSAGES:
+        options["groups"] = ",".join(arguments.groups)
+    return options
 
 
 def to_rows(job: str, table: pa.Table) -> list[dict[str, Any]]:

@@ -55,8 +55,8 @@ def lag_report(
     survey: DataFrame,
     samples: DataFrame,
     *,
-    as_of: datetime,
-    since: datetime | None = None,
+    as_of: datetime | Column,
+    since: datetime | Column | None = None,
     settings: LagSettings | None = None,
 ) -> DataFrame:
     """Return a row for each (group, topic, queue) of `survey` and one for each (group, topic).
@@ -66,9 +66,10 @@ def lag_report(
         samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?,
             looked_at?; what is no group's, or too old to matter, is left out.
         as_of: When the report was begun, with a zone. The moment of a row is `read_at` of its broker, and this only
-            where the broker gave no numbers.
+            where the broker gave no numbers. A column: it has that name and value in all rows of both frames, so that
+            the frame holds for any moment.
         since: From when on it matters what happened to offsets, with a zone: the report before. `events_s` back at
-            least.
+            least. A column as well.
         settings: Thresholds; defaults where None.
 
     Returns:
@@ -81,7 +82,7 @@ def lag_report(
     """
     settings = LagSettings() if settings is None else settings
     settings.check()
-    if as_of.tzinfo is None:
+    if isinstance(as_of, datetime) and as_of.tzinfo is None:
         raise ValueError(f"as_of: {as_of} has no zone")
     rates = queue_rates(samples, survey, as_of=as_of, since=since, settings=settings)
     queues = queue_lag(survey, rates, as_of=as_of, settings=settings)

@@ -17,13 +17,13 @@ from spark.transforms.rates import QUEUE_KEYS, SECOND_US
 NEVER_COMMITTED: Final = "the group has never committed an offset here, so where it would begin is not known"
 
 
-def queue_lag(survey: DataFrame, rates: DataFrame, *, as_of: datetime, settings: LagSettings) -> DataFrame:
+def queue_lag(survey: DataFrame, rates: DataFrame, *, as_of: datetime | Column, settings: LagSettings) -> DataFrame:
     """Return a row for each row of `survey`.
 
     Args:
         survey: Kind `survey`.
         rates: What `queue_rates` returns.
-        as_of: With a zone: the moment of rows whose broker gave no numbers.
+        as_of: With a zone, or a column of the survey: the moment of rows whose broker gave no numbers.
         settings: Thresholds.
     """
     joined = survey.withColumn("as_of", fn.coalesce("read_at", fn.lit(as_of))).join(

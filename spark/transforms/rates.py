@@ -28,6 +28,7 @@ from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as fn
 
 from spark.transforms.lagsettings import LagSettings
+from spark.transforms.sqltext import Sql
 
 QUEUE_KEYS: Final = ("group", "topic", "broker", "queue_id")
 SECOND_US: Final = 1_000_000
@@ -36,7 +37,12 @@ GAP_MAX_S: Final = 330.0
 
 
 def queue_rates(
-    samples: DataFrame, survey: DataFrame, *, as_of: datetime, since: datetime | None = None, settings: LagSettings
+    samples: DataFrame,
+    survey: DataFrame,
+    *,
+    as_of: datetime | Column,
+    since: datetime | Column | None = None,
+    settings: LagSettings,
 ) -> DataFrame:
     """Return a row for each group and queue of which there is a reading.
 
@@ -44,8 +50,8 @@ def queue_rates(
         samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?, looked_at?; any
             time. Those without a group are a topic's own, and left out.
         survey: Kind `survey`; its rows with numbers are readings at their `read_at`.
-        as_of: With a zone: up to when samples count of a broker that gave no numbers.
-        since: With a zone: from when on it matters what happened to offsets, where that is before `events_s`.
+        as_of: With a zone, or a column of both frames: up to when samples count of a broker that gave no numbers.
+        since: The same: from when on it matters what happened to offsets, where that is before `events_s`.
         settings: Thresholds.
 
     Returns:
@@ -76,9 +82,9 @@ def queue_rates(
         fn.max("back_from").alias("back_from"),
         fn.sum("moved_messages").alias("moved_messages"),
         fn.max("is_recreated").alias("recreated"),
-        *[fn.sum(_net_within(piece)).alias(f"net_{piece}") for piece in pieces],
+        *[fn.expr(f"sum({_net_within(piece)}) AS net_{piece}") for piece in pieces],
         *[
-            fn.sum(fn.when(fn.col("out_messages").isNotNull(), _overlap_us(piece))).alias(f"net_us_{piece}")
+            fn.expr(f"sum(CASE WHEN out_messages IS NOT NULL THEN {_overlap_us(piece)} END) AS net_us_{piece}")
             for piece in pieces
         ],
     )
@@ -91,7 +97,7 @@ def queue_rates(
         _rate("out_messages", "out_us").alias("out_rate"),
         "in_messages",
         _rate("step_messages", "out_us").alias("step_rate"),
-        fn.array(*[_net_rate(piece) for piece in pieces]).alias("net_rates"),
+        fn.expr(f"array({', '.join(map(_net_rate, pieces))}) AS net_rates"),
         fn.when(has_two, (fn.col("end_us") - fn.coalesce("changed_us", "seen_us")) / SECOND_US).alias("stood_s"),
         ((fn.col("end_us") - fn.col("advanced_us")) / SECOND_US).alias("advanced_s"),
         fn.coalesce("back_messages", fn.lit(0)).alias("back_messages"),
@@ -102,13 +108,18 @@ def queue_rates(
 
 
 def _readings(
-    samples: DataFrame, survey: DataFrame, as_of: datetime, since: datetime | None, settings: LagSettings
+    samples: DataFrame,
+    survey: DataFrame,
+    as_of: datetime | Column,
+    since: datetime | Column | None,
+    settings: LagSettings,
 ) -> DataFrame:
     """Return samples and own readings, with where their queue's windows begin and end.
 
     `end_us` is when the queue was read, `begin_us` is where the window of rates begins. Older readings (of
     `events_s`, or from `since` on) only say what happened to offsets. The last one before is there as well: it says how things were at the beginning.
     """
+    moments = [_micros(as_of).alias("as_of_us"), _micros(since).alias("since_us")]
     sampled = samples.where(fn.col("group").isNotNull() & fn.col("max_offset").isNotNull()).select(
         *QUEUE_KEYS,
         fn.unix_micros("sampled_at").alias("at_us"),
@@ -118,6 +129,7 @@ def _readings(
         _committed(),
         fn.lit(False).alias("is_own"),
         fn.lit(None).cast("int").alias("clients"),
+        *moments,
     )
     own = survey.where(fn.col("max_offset").isNotNull() & fn.col("read_at").isNotNull()).select(
         *QUEUE_KEYS,
@@ -128,17 +140,17 @@ def _readings(
         _committed(),
         fn.lit(True).alias("is_own"),
         "clients",
+        *moments,
     )
     following = Window.partitionBy(*QUEUE_KEYS).orderBy("at_us", "is_own").rowsBetween(1, 1)
     read_us = fn.max(fn.when(fn.col("is_own"), fn.col("at_us"))).over(_of_queue())
     begin_us = fn.col("end_us") - round(settings.window_s * SECOND_US)
     first_us = fn.col("end_us") - round(max(settings.events_s, settings.window_s) * SECOND_US)
-    if since is not None:
-        first_us = fn.least(first_us, fn.lit(_micros(since)))
+    first_us = fn.least(first_us, "since_us")
     is_within = (fn.col("at_us") >= first_us) | (fn.col("next_us") > first_us)
     return (
         sampled.unionByName(own)
-        .withColumn("end_us", fn.coalesce(read_us, fn.lit(_micros(as_of))))
+        .withColumn("end_us", fn.coalesce(read_us, "as_of_us"))
         .where(fn.col("at_us") <= fn.col("end_us"))
         .withColumns({"begin_us": begin_us, "next_us": fn.lead("at_us").over(following)})
         .where(is_within)
@@ -227,30 +239,30 @@ def _is_jump(settings: LagSettings) -> Column:
     return fn.coalesce((consumed >= settings.jump_messages_min) & (is_too_fast | is_alone), fn.lit(False))
 
 
-def _overlap_us(piece: int, begin: str = "from_us") -> Column:
+def _overlap_us(piece: int, begin: str = "from_us") -> Sql:
     """Return how much of an interval, or of its part from `begin` on, lies in a piece."""
-    start = fn.col("start_us") + piece * fn.col("piece_us")
-    end = fn.col("start_us") + (piece + 1) * fn.col("piece_us")
-    overlap = fn.least(fn.col("at_us").cast("double"), end) - fn.greatest(fn.col(begin).cast("double"), start)
-    return fn.greatest(fn.lit(0.0), overlap)
+    start, end = f"(start_us + {piece} * piece_us)", f"(start_us + {piece + 1} * piece_us)"
+    return Sql(f"greatest(double(0), least(double(at_us), {end}) - greatest(double({begin}), {start}))")
 
 
-def _net_within(piece: int) -> Column:
+def _net_within(piece: int) -> Sql:
     """Return what an interval gives to a piece: growth lies where something moved, not where all stood still."""
-    net = fn.col("out_messages") - fn.col("in_messages")
-    moving_us = fn.col("at_us") - fn.col("still_us")
-    return fn.when(fn.col("out_messages").isNotNull(), net * _overlap_us(piece, "still_us") / moving_us)
+    net, moving_us = "(out_messages - in_messages)", "(at_us - still_us)"
+    share = f"{net} * {_overlap_us(piece, 'still_us')} / {moving_us}"
+    return Sql(f"CASE WHEN out_messages IS NOT NULL THEN {share} END")
 
 
-def _net_rate(piece: int) -> Column:
-    covered = fn.col(f"net_us_{piece}")
-    is_covered = (fn.col("piece_us") > 0) & (covered * 2 >= fn.col("piece_us"))
-    return fn.when(is_covered, fn.col(f"net_{piece}") / (covered / SECOND_US))
+def _net_rate(piece: int) -> Sql:
+    covered = f"net_us_{piece}"
+    is_covered = f"piece_us > 0 AND {covered} * 2 >= piece_us"
+    return Sql(f"CASE WHEN {is_covered} THEN net_{piece} / ({covered} / {SECOND_US}) END")
 
 
 def _rate(messages: str, length_us: str) -> Column:
     return fn.when(fn.col(length_us) > 0, fn.col(messages) / (fn.col(length_us) / SECOND_US))
 
 
-def _micros(moment: datetime) -> int:
-    return round(moment.timestamp() * SECOND_US)
+def _micros(moment: datetime | Column | None) -> Column:
+    if isinstance(moment, Column):
+        return fn.unix_micros(moment)
+    return fn.lit(None if moment is None else round(moment.timestamp() * SECOND_US)).cast("long")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark.datasource.schema import SURVEY
 from spark.transforms.lag import lag_report
@@ -93,13 +93,17 @@ class World:
     ) -> "Report":
         """Compute the report."""
         frame = lag_report(
-            spark.createDataFrame(self._survey(), SURVEY),
+            self.survey_frame(spark),
             spark.createDataFrame(self.samples, SAMPLES),
             as_of=AS_OF,
             since=since,
             settings=settings,
         )
         return Report(frame.toArrow().to_pylist(), frame.columns)
+
+    def survey_frame(self, spark: SparkSession) -> DataFrame:
+        """Return the rows of kind `survey`."""
+        return spark.createDataFrame(self._survey(), SURVEY)
 
     def _survey(self) -> list[tuple[Any, ...]]:
         rows = []

@@ -1,0 +1,136 @@
+"""A frame that is kept for a session reads what it is fed, in every run anew, and nothing of the run before."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from spark import fedframes
+from spark.fedframes import ADAPTIVE, CODE_FACTORY, WHOLE_STAGE, fed_frame, plan_as_usual
+from spark.jobs import lag_report as job
+from spark.transforms.lag import lag_report
+from tests.integration.spark.transforms.lagworld import AS_OF, SAMPLES, World, steady
+
+SCHEMA = pa.schema([("name", pa.string()), ("count", pa.int64())])
+
+
+@pytest.fixture
+def built(spark: SparkSession, request: pytest.FixtureRequest):
+    """A function that feeds a frame and returns its rows; `calls` says which frames were built."""
+    calls: list[str] = []
+    test = request.node.name
+
+    def feed(name: str, feed: str, left: dict[str, int], right: dict[str, int]) -> dict[str, int]:
+        def build(frames: Mapping[str, DataFrame]) -> DataFrame:
+            calls.append(name)
+            # A join, a shuffle and an aggregate: all that Spark could keep results of.
+            both = frames["left"].join(frames["right"].withColumnRenamed("count", "other"), on="name", how="left")
+            return both.groupBy("name").agg(fn.sum(fn.col("count") + fn.coalesce("other", fn.lit(0))).alias("sum"))
+
+        tables = {"left": table(left), "right": table(right)}
+        rows = fed_frame(spark, name, tables, build, feed=f"{test}-{feed}").toArrow().to_pylist()
+        return {row["name"]: row["sum"] for row in rows}
+
+    feed.calls = calls
+    yield feed
+    plan_as_usual(spark)
+    for name in set(calls):
+        spark.catalog.dropTempView(name)
+
+
+def table(counts: dict[str, int]) -> pa.Table:
+    return pa.table({"name": list(counts), "count": list(counts.values())}, schema=SCHEMA)
+
+
+def test_a_kept_frame_reads_what_it_was_fed_last(built) -> None:
+    assert built("fed", "1", {"a": 1, "b": 2}, {"a": 10}) == {"a": 11, "b": 2}
+    assert built("fed", "2", {"b": 5}, {"b": 50, "a": 10}) == {"b": 55}
+    assert built("fed", "3", {}, {}) == {}
+    assert built("fed", "4", {"c": 7}, {}) == {"c": 7}
+    assert built.calls == ["fed"]
+
+
+def test_frames_of_different_names_have_nothing_in_common(built) -> None:
+    assert built("fed", "1", {"a": 1}, {}) == {"a": 1}
+    assert built("other", "1", {"a": 2}, {}) == {"a": 2}
+    assert built("fed", "2", {"a": 3}, {}) == {"a": 3}
+    assert built.calls == ["fed", "other"]
+
+
+def test_rows_of_the_run_before_are_not_read_again_even_without_a_refresh(spark: SparkSession, built) -> None:
+    built("fed", "1", {"a": 1}, {})
+    before = spark.table("fed")
+    built("fed", "2", {"a": 2}, {})
+    # Same plan, asked again: fresh, for the refresh was of its files.
+    assert before.select("*").toArrow().to_pylist() == [{"name": "a", "sum": 2}]
+
+
+def test_a_feed_that_comes_twice_is_refused(built) -> None:
+    built("fed", "1", {"a": 1}, {})
+    with pytest.raises(FileExistsError, match="fed before"):
+        built("fed", "1", {"a": 2}, {})
+
+
+def test_a_failed_run_leaves_nothing_to_the_next_one(spark: SparkSession, built) -> None:
+    built("fed", "1", {"a": 1}, {})
+    tables = {"left": table({"a": 2}), "right": table({})}
+    fed_frame(spark, "fed", tables, lambda frames: frames["left"], feed="never executed")
+    assert built("fed", "3", {"a": 3}, {}) == {"a": 3}
+
+
+def test_rows_are_the_same_however_many_spark_plans_for(
+    spark: SparkSession, built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = (ADAPTIVE, WHOLE_STAGE, CODE_FACTORY)
+    usual = [spark.conf.get(name) for name in settings]
+    assert built("fed", "1", {"a": 1, "b": 2}, {"a": 10}) == {"a": 11, "b": 2}
+    assert [spark.conf.get(name) for name in settings] == ["false", "false", "NO_CODEGEN"]
+    monkeypatch.setattr(fedframes, "INTERPRETED_ROWS_MAX", 2)
+    assert built("fed", "2", {"a": 1, "b": 2}, {"a": 10}) == {"a": 11, "b": 2}
+    assert [spark.conf.get(name) for name in settings] == ["false", "true", "FALLBACK"]
+    monkeypatch.setattr(fedframes, "WHOLE_QUERY_ROWS_MAX", 2)
+    assert built("fed", "3", {"a": 1, "b": 2}, {"a": 10}) == {"a": 11, "b": 2}
+    assert [spark.conf.get(name) for name in settings] == ["true", "true", "FALLBACK"]
+    plan_as_usual(spark)
+    assert [spark.conf.get(name) for name in settings] == usual
+
+
+def test_a_kept_lag_report_is_the_same_as_one_built_anew(spark: SparkSession) -> None:
+    """Two worlds and two moments through one kept frame, each against a report of its own."""
+    even = steady(high=10_000, committed=4_000, rate_in=2, rate_out=6)
+    first = World().group("g").queue("g", high=10_000, committed=4_000, head={"age": 60}, samples=even)
+    first.queue("g", 1, high=None, committed=None, low=None, error="no answer", samples=even)
+    rewind = [(1_200, 90, 90), (1_000, 100, 50), (200, 140, 70), (100, 150, 75)]
+    second = World().group("h").queue("h", high=160, committed=80, head={"age": 60}, samples=rewind)
+    second.queue("h", 1, high=50, committed=50, head={}, samples=[(100, 50, 50)])
+    try:
+        for number, (world, earlier_s) in enumerate([(first, 0), (second, 3_000), (second, 0), (first, 3_000)]):
+            as_of, since = AS_OF, AS_OF - timedelta(seconds=900 + earlier_s)
+            moments = {job.AS_OF: as_of, job.SINCE: since}
+            survey, samples = frames_of(spark, world)
+            tables = {
+                "survey": job.with_moments(survey.toArrow(), moments),
+                "samples": job.with_moments(samples.toArrow(), moments),
+            }
+            kept = fed_frame(spark, "kept_report", tables, job.build, feed=f"world-{number}")
+            fresh = lag_report(survey, samples, as_of=as_of, since=since)
+            assert kept.columns == fresh.columns
+            rows = in_order(kept)
+            assert rows == in_order(fresh)
+            assert len(rows) == 3
+            assert ("REWOUND" in {row["verdict"] for row in rows}) == (world is second and earlier_s > 0)
+    finally:
+        spark.catalog.dropTempView("kept_report")
+        plan_as_usual(spark)
+
+
+def frames_of(spark: SparkSession, world: World) -> tuple[DataFrame, DataFrame]:
+    return world.survey_frame(spark), spark.createDataFrame(world.samples, SAMPLES)
+
+
+def in_order(frame: DataFrame) -> list[dict[str, Any]]:
+    return sorted(frame.toArrow().to_pylist(), key=lambda row: (row["level"], row["group"], row["queue_id"] or 0))
