@@ -6,6 +6,7 @@ and trying again is of no use until something is changed.
 
 import json
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -30,7 +31,7 @@ from spark.jobs.surveying import Survey, start_survey
 from spark.laghistory import read_history
 from spark.lagsamples import SCHEMA, read_samples, samples_frame
 from spark.master import is_local_master
-from spark.page import render
+from spark.page import prepare_drawing, render
 from spark.parquet import write_parquet
 from spark.postgres import connect
 from spark.reportfiles import page_file, parquet_folder, remove_run, write_page
@@ -158,6 +159,8 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, kee
         ledger.step(5, "starting Spark")
         if is_local_master(arguments.master):
             give_way(REPORT_NICENESS)
+        # Beside the start of the JVM, for which this process only waits.
+        threading.Thread(target=prepare_drawing, name="drawing", daemon=True).start()
     surveyed = start_survey(source_options(arguments, SURVEY)) if job.surveys else None
     spark = open_session(f"gantry {job.name}", master=arguments.master, settings=SessionSettings(is_brief=True))
     try:

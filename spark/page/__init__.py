@@ -1,3 +1,4 @@
 """The reports' HTML pages: one self-contained file a run, without scripts and without anything fetched."""
 
+from spark.page.chart import prepare_drawing as prepare_drawing
 from spark.page.render import render as render

@@ -49,6 +49,11 @@ Spec = Callable[[int], dict[str, Any]]
 """Makes the Vega-Lite spec for a width in pixels."""
 
 
+def prepare_drawing() -> None:
+    """Load what draws charts: the first one takes a second longer than the others. Safe in any thread."""
+    vl_convert.vegalite_to_svg({"mark": "point", "data": {"values": []}}, vl_version="6.4", allowed_base_urls=[])
+
+
 class Drawer:
     """Draws the charts of one page, and counts them: ids must differ within it."""
 
