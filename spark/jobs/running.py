@@ -56,7 +56,7 @@ class Work:
     now: datetime
     step: Callable[[int, str], None]
     surveyed: Future[Survey] | None = None
-    """Of a job that `surveys`."""
+    """What a job that `surveys` has begun before it had a session."""
 
     def read(self, kind: str, **options: str) -> DataFrame:
         """Return a kind of the data source, of the stack and the groups that the job was told."""
@@ -64,13 +64,13 @@ class Work:
         return self.spark.read.format("gantry").option("kind", kind).options(**told, **options).load()
 
     def survey(self) -> pa.Table:
-        """Return the rows of kind `survey`, of the look at the brokers that began with the job.
+        """Return the rows of kind `survey`, of the look at the brokers that began with the job, or else begins now.
 
         Raises:
             NotSurveyedError: No name server or no broker answers, or it took too long.
         """
-        assert self.surveyed is not None, "the job surveys"
-        return self.surveyed.result().table(self.spark)
+        surveyed = self.surveyed or start_survey(source_options(self.arguments, SURVEY))
+        return surveyed.result().table(self.spark)
 
     def before(self) -> datetime | None:
         """Return when the job's last run before this one began that succeeded; None where nobody knows of one."""

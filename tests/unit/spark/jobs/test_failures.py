@@ -9,6 +9,7 @@ from pyspark.errors import AnalysisException, PySparkRuntimeError
 from gantry.runtime.errors import StartupError
 from spark.jobs.failures import CLUSTER_GONE, FAILED, HOPELESS, Failure, failure_of, raised_in
 from spark.jobs.ledger import RunRefusedError
+from spark.jobs.surveying import NotSurveyedError
 from spark.results import TakenAwayError
 
 WORKER = """
@@ -104,3 +105,8 @@ def test_postgres_is_worth_another_attempt() -> None:
 
 def test_a_fault_of_our_own_is_none_of_these() -> None:
     assert failure_of(KeyError("x")) is None
+
+
+def test_brokers_that_could_not_be_surveyed_may_answer_the_next_attempt() -> None:
+    reason = "SurveyError: no broker is registered with the name servers"
+    assert failure_of(NotSurveyedError(reason)) == Failure(reason, FAILED)
