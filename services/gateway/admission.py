@@ -16,6 +16,7 @@ from services.gateway.auth.keyring import KeyRing
 from services.gateway.errors import NOT_STORED, OVERLOADED, ProblemError
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.readturns import ReadTurns
 from services.gateway.requestids import RequestIds
 from services.gateway.requestturns import RequestTurns
 
@@ -58,6 +59,7 @@ class Admission:
         cors: The origins whose pages may read refusals; None where there are none.
         bodies: Bytes of requests in memory.
         requests: Begins requests, in turn where many come at once.
+        reads: Lets connections that bring much be read in turn.
         request_ids: Source of ids for answers that the application does not give.
         is_draining: Whether the gateway is about to stop, so that every answer ends its connection.
 
@@ -73,6 +75,7 @@ class Admission:
         self.is_draining = False
         self.bodies = limits.bodies
         self.requests = RequestTurns(limits.turns, keys)
+        self.reads = ReadTurns()
         self._quota = limits.connections
         # In the order in which they came.
         self._open: dict[Guest, None] = {}

@@ -31,7 +31,11 @@ class Connection(Protocol):
     """What an exchange needs of its connection."""
 
     transport: asyncio.Transport
-    flow: FlowControl
+
+    @property
+    def flow(self) -> FlowControl:
+        """Return what pauses and resumes it."""
+        ...
 
     @property
     def default_headers(self) -> list[tuple[bytes, bytes]]:

@@ -15,12 +15,14 @@ Each message pays for these callbacks, so they do what uvicorn's do in fewer ste
 """
 
 import asyncio
+import functools
 from typing import Any, Final
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.utils import get_remote_addr
 
+from services.gateway import requesthead
 from services.gateway.addresses import address_group
 from services.gateway.admission import Admission, Spare
 from services.gateway.asgi.call import CONNECTION
@@ -29,17 +31,7 @@ from services.gateway.exchange import Exchange
 from services.gateway.handshake import check_handshake
 from services.gateway.limits import UNSENT_BYTES_FREE
 from services.gateway.pipeline import Pipeline
-from services.gateway.requesthead import (
-    HEAD_BYTES_MAX,
-    check_coding,
-    check_head,
-    head_too_large,
-    measure_head,
-    no_proxy,
-    split_target,
-    why_unreadable,
-    write_head,
-)
+from services.gateway.readturns import LARGE_READ_BYTES
 from services.gateway.streamprotocol import StreamProtocol
 from services.gateway.timedflow import TimedFlow
 
@@ -63,6 +55,7 @@ class GuardedProtocol(HttpToolsProtocol):
     """
 
     cycle: Exchange | None  # type: ignore[assignment]
+    flow: TimedFlow
 
     def __init__(self, *args: Any, admission: Admission, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -75,13 +68,10 @@ class GuardedProtocol(HttpToolsProtocol):
         self._admission = admission
         self._now = 0.0
         self._opened_at = 0.0
-        self._read_bytes = 0
-        self._head_bytes = 0
+        self._read_bytes = self._head_bytes = self._body_bytes = 0
         self._head_slack_bytes: int | None = 0
-        self._body_bytes = 0
         self._hosts_count = 0
-        self._is_deaf = False
-        self._is_pipelining = False
+        self._is_deaf = self._is_pipelining = False
         self._refusal: bytes | None = None
         self._waiting = Pipeline(admission.bodies)
         self._extensions: dict[str, Any] = {CONNECTION: self}
@@ -94,7 +84,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the time in which a request must come, or turn the caller away."""
         super().connection_made(transport)
-        self.flow = TimedFlow(transport, self, self.loop.time)
+        self.flow = TimedFlow(transport, self, self._admission.reads, self.loop.time)
         transport.set_write_buffer_limits(high=UNSENT_BYTES_FREE)
         now = self._now = self._opened_at = self.head_since = self.loop.time()
         remote = get_remote_addr(transport)
@@ -128,6 +118,8 @@ class GuardedProtocol(HttpToolsProtocol):
         """Parse, and refuse a head or a body that does not end."""
         now = self._now = self.loop.time()
         count = self._read_bytes = len(data)
+        if count >= LARGE_READ_BYTES:
+            self.flow.take_turn()
         if self._is_deaf:
             self.heard_at = now
             self._count_body(count)
@@ -169,7 +161,7 @@ class GuardedProtocol(HttpToolsProtocol):
             if name == b"host":
                 self._hosts_count += 1
             elif name == b"transfer-encoding":
-                check_coding(value)
+                requesthead.check_coding(value)
             elif value.lower() == b"100-continue":
                 self.expect_100_continue = True
 
@@ -177,12 +169,12 @@ class GuardedProtocol(HttpToolsProtocol):
         """Note that the head has ended and the body begins, and have the application answer."""
         parser = self.parser
         version = parser.get_http_version()
-        if version != "1.1" or self._hosts_count != 1 or self._head_bytes > HEAD_BYTES_MAX:
+        if version != "1.1" or self._hosts_count != 1 or self._head_bytes > requesthead.HEAD_BYTES_MAX:
             # The count of bytes may include other requests of the same read.
-            check_head(version, self._hosts_count, self.url, self.headers)
+            requesthead.check_head(version, self._hosts_count, self.url, self.headers)
         if parser.should_upgrade():
             return  # The parser stops behind this head, and _upgrade decides how to go on.
-        raw_path, path, query = split_target(self.url)
+        raw_path, path, query = requesthead.split_target(self.url)
         self.scope = {
             "type": "http",
             "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
@@ -295,42 +287,49 @@ class GuardedProtocol(HttpToolsProtocol):
         """Parse, and go on behind the head of an upgrade; in views, so that many of them in one read copy nothing."""
         rest: bytes | memoryview | None = data
         while rest is not None:
-            chunk, rest, head_end = rest, None, None
+            chunk, head_end = rest, None
             try:
                 self.parser.feed_data(chunk)
             except httptools.HttpParserUpgrade as upgrade:
                 head_end = upgrade.args[0]
             except httptools.HttpParserError as error:
-                self.refuse(*why_unreadable(error))
-            if head_end is not None:
-                rest = self._upgrade(memoryview(chunk)[head_end:])
+                self.refuse(*requesthead.why_unreadable(error))
+            rest = None if head_end is None else self._upgrade(memoryview(chunk)[head_end:])
 
     def _upgrade(self, rest: memoryview) -> memoryview | None:
         """Return what the parser is to be fed next, or None where no HTTP follows."""
         method, version = self.parser.get_method(), self.parser.get_http_version()
         if method == b"CONNECT":
-            self.refuse(no_proxy(), "connect")
+            self.refuse(requesthead.no_proxy(), "connect")
             return None
         if [value.strip().lower() for name, value in self.headers if name == b"upgrade"] == [b"websocket"]:
-            self._open_stream(write_head(method, self.url, version, self.headers), bytes(rest))
+            head = requesthead.write_head(method, self.url, version, self.headers)
+            start = functools.partial(self._open_stream, head, bytes(rest))
+            self._admission.requests.begin_handshake(self.headers, self.address, self.flow, start)
             return None
-        head = write_head(method, self.url, version, [header for header in self.headers if header[0] != b"upgrade"])
+        head = requesthead.write_head(
+            method, self.url, version, [header for header in self.headers if header[0] != b"upgrade"]
+        )
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         try:
             self.parser.feed_data(head)
         except httptools.HttpParserError as error:
-            self.refuse(*why_unreadable(error))
+            self.refuse(*requesthead.why_unreadable(error))
             return None
         return rest
 
-    def _open_stream(self, head: bytes, rest: bytes) -> None:
+    def _open_stream(self, head: bytes, rest: bytes) -> bool:
+        """Hand over to a stream, or refuse; return False where nobody waits for it any more."""
+        if self._is_deaf or self.transport.is_closing():
+            return False
+        self.flow.hand_over()
         problem = check_handshake(head, self.headers)
         if problem is None and self.cycle is not None and not self.cycle.response_complete:
             problem = ProblemError(CONFLICT, "Upgrade: the request before it is not answered yet", field="Upgrade")
         if problem is not None:
             self.refuse(problem, "handshake")
-            return
+            return True
         self.head_since = None
         self.connections.discard(self)
         protocol: StreamProtocol = self.ws_protocol_class(  # type: ignore[call-arg,misc,assignment]
@@ -341,14 +340,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.set_protocol(protocol)
         self._let_go()
         protocol.data_received(head + rest)
+        return True
 
     def _check_open_head(self) -> None:
         """Refuse a head that is too large and has not ended."""
         if self._head_slack_bytes is None:
             # How much of the read before the head belongs to other requests is unknown, but for its finished lines.
-            self._head_slack_bytes = self._head_bytes - measure_head(self.url, self.headers)
-        if self._head_bytes - self._head_slack_bytes > HEAD_BYTES_MAX:
-            self.refuse(head_too_large(), "large_head")
+            self._head_slack_bytes = self._head_bytes - requesthead.measure_head(self.url, self.headers)
+        if self._head_bytes - self._head_slack_bytes > requesthead.HEAD_BYTES_MAX:
+            self.refuse(requesthead.head_too_large(), "large_head")
 
     def _count_body(self, count: int) -> None:
         self._body_bytes += count

@@ -4,7 +4,7 @@ A caller is a key that opens something, or else an address. Two thousand request
 of another key, delay it by one turn of the event loop and not by two thousand answers.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeVar
 
 from services.gateway.auth.keyring import KeyRing
@@ -12,6 +12,8 @@ from services.gateway.turns import PIECES_MAX, TURN_BYTES, Turns
 
 # Most requests take about as long; those with large bodies take turns again when they read them.
 _REQUEST_BYTES: Final = TURN_BYTES // PIECES_MAX
+# The library's reading of a head takes ten times as long as the HTTP parser's.
+_HANDSHAKE_BYTES: Final = TURN_BYTES // 8
 # Whoever watches the gateway must hear from it, even from an address that sends thousands of requests.
 _PROBES: Final = frozenset({b"/livez", b"/readyz"})
 _PROBE: Final = "probe"
@@ -29,6 +31,14 @@ class Request(Protocol):
     @property
     def scope(self) -> Mapping[str, Any]:
         """Return what ASGI says of it."""
+        ...
+
+
+class Flow(Protocol):
+    """A connection's reading."""
+
+    def pause_reading(self) -> None:
+        """Read nothing until it is resumed."""
         ...
 
 
@@ -58,11 +68,29 @@ class RequestTurns:
 
         self._turns.stand_in_line(self._caller(request, address), _REQUEST_BYTES, start_if_wanted)
 
+    def begin_handshake(
+        self, headers: Iterable[tuple[bytes, bytes]], address: str, flow: Flow, open_stream: Callable[[], bool]
+    ) -> None:
+        """Open a stream now, or in its turn; its connection is not read meanwhile.
+
+        Args:
+            headers: The handshake's, with lower-case names.
+            address: Whence it came.
+            flow: Is paused where the stream has to wait; `open_stream` resumes it.
+            open_stream: Opens it, or says False where nobody wants it any more.
+        """
+        if self._turns.take_at_once(_HANDSHAKE_BYTES):
+            open_stream()
+            return
+        flow.pause_reading()
+        self._turns.stand_in_line(self._holder(headers) or address, _HANDSHAKE_BYTES, open_stream)
+
     def _caller(self, request: Request, address: str) -> str:
         scope = request.scope
-        if scope["raw_path"] in _PROBES:
-            return _PROBE
-        for name, value in scope["headers"]:
+        return _PROBE if scope["raw_path"] in _PROBES else self._holder(scope["headers"]) or address
+
+    def _holder(self, headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+        for name, value in headers:
             if name == b"authorization":
-                return self._keys.key_id_of(value) or address
-        return address
+                return self._keys.key_id_of(value)
+        return None

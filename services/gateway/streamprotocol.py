@@ -4,7 +4,8 @@ uvicorn reads all that has come at once, answers each ping at once, keeps fragme
 frame, and counts none of it. Here
 
 * no frame is read before the handshake is answered, and the key known that the frames count with;
-* a turn of the event loop reads at most `TURN_FRAMES`; the transport is paused while some are left;
+* a turn of the event loop reads at most `TURN_FRAMES`; the transport is paused while some are left, and after a read of
+  much it waits for its turn (readturns.py);
 * one message waits for the application at most, and none is read while its key has no room (ws/inbound.py);
 * of pings only the newest is answered, when the transport takes more;
 * pings, pongs and small fragments have a rate; past it the application is told, which says goodbye;
@@ -23,6 +24,7 @@ from services.gateway.admission import Admission, Spare
 from services.gateway.asgi.answer import last_answer
 from services.gateway.errors import ProblemError
 from services.gateway.handshake import let_go
+from services.gateway.readturns import LARGE_READ_BYTES
 from services.gateway.ws.framereader import FrameError, FrameReader, Received
 from services.gateway.ws.inbound import Charge
 
@@ -67,6 +69,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._is_open = False
         self._is_deaf = False
         self._is_paused = False
+        self._is_in_line = False
         self._next_turn: asyncio.Handle | None = None
         self._ping: bytes | None = None
         self._small_frames = 0
@@ -134,6 +137,10 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Take in the handshake, then frames."""
+        if len(data) >= LARGE_READ_BYTES and not self._is_in_line:
+            self._is_in_line = True
+            self._admission.reads.stand_in_line(self._read_on)
+            self._set_reading()
         if not self.handshake_initiated:
             # The library gets the head alone; what is behind it waits for the answer.
             end = data.index(_HEAD_END) + len(_HEAD_END)
@@ -299,8 +306,14 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         else:
             self.transport.pause_reading()
 
+    def _read_on(self) -> None:
+        self._is_in_line = False
+        self._set_reading()
+
     def _may_read(self) -> bool:
         self.waits_for_room = False
+        if self._is_in_line:
+            return False
         if self._is_deaf:
             # Before the goodbye nothing is read; behind it, to find the peer's close frame.
             return self.close_sent

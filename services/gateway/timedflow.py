@@ -1,7 +1,8 @@
 """Flow control under which a caller's time stands still while the gateway itself does not read.
 
 The gateway stops reading a connection while a request on it waits for its turn, and while nobody takes what has come of a
-body. The rest of a head or body may lie in the socket meanwhile, so its caller is not late.
+body. The rest of a head or body may lie in the socket meanwhile, so its caller is not late. Connections that bring much
+are read in turn (readturns.py).
 """
 
 import asyncio
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from uvicorn.protocols.http.flow_control import FlowControl
+
+from services.gateway.readturns import ReadTurns
 
 
 class Timed(Protocol):
@@ -25,26 +28,51 @@ class TimedFlow(FlowControl):
     Concurrency: the event loop's thread.
     """
 
-    def __init__(self, transport: asyncio.Transport, timed: Timed, now: Callable[[], float]) -> None:
+    def __init__(self, transport: asyncio.Transport, timed: Timed, reads: ReadTurns, now: Callable[[], float]) -> None:
         super().__init__(transport)
         # The connection has the flow: a reference back would leave both to the garbage collector.
         self._timed = weakref.proxy(timed)
+        self._reads = reads
         self._now = now
         self._paused_at = 0.0
+        self._is_in_line = False
+
+    def take_turn(self) -> None:
+        """Read nothing until others were read, since much has come."""
+        if not self._is_in_line:
+            self._is_in_line = True
+            if not self.read_paused:
+                self._transport.pause_reading()
+            self._reads.stand_in_line(self._go_on)
 
     def pause_reading(self) -> None:
         """Read nothing until it is resumed."""
         if not self.read_paused:
+            self.read_paused = True
             self._paused_at = self._now()
-            super().pause_reading()
+            if not self._is_in_line:
+                self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read again."""
         if self.read_paused:
-            super().resume_reading()
+            self.read_paused = False
+            if not self._is_in_line:
+                self._transport.resume_reading()
             paused_s = self._now() - self._paused_at
             timed = self._timed
             if timed.head_since is not None:
                 timed.head_since += paused_s
             if timed.body_since is not None:
                 timed.body_since += paused_s
+
+    def hand_over(self) -> None:
+        """Read again at once: somebody else sees to the connection's reading from now on."""
+        self.resume_reading()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._is_in_line:
+            self._is_in_line = False
+            if not self.read_paused and not self._transport.is_closing():
+                self._transport.resume_reading()

@@ -48,7 +48,7 @@ Handler = Callable[["Channel", RemotingCommand], Reply | Awaitable[Reply]]
 
 REMARK_CHARS_MAX = 512
 LARGE_BYTES = 64 * 1024
-"""Requests of so many bytes are sent at once and not at the end of the turn, so that the peer works meanwhile."""
+"""Requests of so many bytes are sent at once, so that the peer works meanwhile; after reads of as many, others are read."""
 TURN_MS = 3
 """A row of requests is dispatched for so long before others have their turn; a request is never cut."""
 _LOOK_BYTES = 8 * 1024
@@ -328,12 +328,10 @@ class Channel(asyncio.Protocol):
         endpoint = self._endpoint
         self._active_ms = endpoint.now_ms
         counters = endpoint.counters
-        counters.bytes_received += len(data)
+        counters.bytes_received += (received_bytes := len(data))
         try:
-            if self._sniffs_tls or self._pipe is not None:
-                data = self._decrypt(data)
-                if not data:
-                    return
+            if (self._sniffs_tls or self._pipe is not None) and not (data := self._decrypt(data)):
+                return
             commands = self._connection.receive_data(data)
         except RemoteProtocolError as error:
             self._peer_failed(error)
@@ -347,6 +345,8 @@ class Channel(asyncio.Protocol):
             self._dispatch_and_flush(commands)
         if self._connection.error is not None and not self.closed:
             self._peer_failed(self._connection.error)
+        if received_bytes >= LARGE_BYTES and not self._held:
+            self._pause_for_others()
 
     def eof_received(self) -> bool:
         """Take note that the peer sends no more; the transport closes itself then."""
@@ -421,11 +421,18 @@ class Channel(asyncio.Protocol):
             return
         held, self._held = self._held, []
         self._dispatch_and_flush(held)
-        if self._owner.is_server and not self._held and self._may_read():
+        if not self._held and self._may_read():
             self._transport.resume_reading()
 
+    def _pause_for_others(self) -> None:
+        """Go on in the next turn of the event loop; libuv would read up to 8 MiB more in this one."""
+        if not self.closed:
+            self._transport.pause_reading()
+            self._loop.call_soon(self._dispatch_held)
+
     def _may_read(self) -> bool:
-        return not self.closed and not self._write_paused
+        # A client reads while its own requests can't go: its peer may do neither before its answers are read.
+        return not self.closed and not (self._write_paused and self._owner.is_server)
 
     def _dispatch(self, commands: list[RemotingCommand]) -> None:
         owner, endpoint = self._owner, self._endpoint
@@ -439,8 +446,7 @@ class Channel(asyncio.Protocol):
                 unlooked_bytes = 0
                 if endpoint.monotonic_ms() - began_ms >= TURN_MS:
                     self._held = commands[index:]
-                    self._transport.pause_reading()
-                    self._loop.call_soon(self._dispatch_held)
+                    self._pause_for_others()
                     return
             unlooked_bytes += _REQUEST_BYTES if command.body is None else _REQUEST_BYTES + len(command.body)
             if command.flag & _RESPONSE:
@@ -449,7 +455,7 @@ class Channel(asyncio.Protocol):
                 continue
             if not command.flag & _ONE_WAY:
                 if self.in_flight_count >= in_flight_max or endpoint.is_draining:
-                    self._add(self._refuse(command))
+                    self._add(endpoint.refuse(command))
                     continue
                 self.in_flight_count += 1
             try:
@@ -499,15 +505,6 @@ class Channel(asyncio.Protocol):
                 self._owner.on_bug(error)
         return RemotingCommand.response_to(command, ResponseCode.SYSTEM_ERROR, remark=remark[:REMARK_CHARS_MAX])
 
-    def _refuse(self, command: RemotingCommand) -> RemotingCommand:
-        if self._endpoint.is_draining:
-            self._endpoint.counters.refused_stopping += 1
-            code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, f"{self._endpoint.name} is stopping"
-        else:
-            self._endpoint.counters.refused_in_flight += 1
-            code, remark = ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while"
-        return RemotingCommand.response_to(command, code, remark=remark)
-
     def _finish_request(self) -> None:
         assert self.in_flight_count > 0, f"{self}: a request was answered twice"
         self.in_flight_count -= 1
@@ -545,6 +542,8 @@ class Channel(asyncio.Protocol):
         if buffered <= MIB or endpoint.buffered_bytes <= endpoint.limits.buffered_bytes_max:
             return True
         endpoint.counters.closed_overfull += 1
+        endpoint.buffered_bytes -= buffered  # Or the next peer would be given up, too, before this one is gone.
+        self._buffered_bytes = 0
         log.warning("too much of unfinished frames", peer=self.address, bytes=buffered)
         self.abort("too much of unfinished frames is buffered")
         return False

@@ -11,6 +11,8 @@ from typing import Any, Final, Protocol
 
 from gantry.model.address import Address
 from gantry.remoting.aio.limits import ChannelLimits, Counters
+from gantry.remoting.codes import ResponseCode
+from gantry.remoting.command import RemotingCommand
 from gantry.runtime.clock import Clock
 from gantry.runtime.tasks import TaskBag
 from gantry.runtime.telemetry import logger
@@ -98,6 +100,16 @@ class Endpoint:
     def monotonic_ms(self) -> int:
         """Return the exact time; `now_ms` is that of the last sweep and free."""
         return self._clock.monotonic_ms()
+
+    def refuse(self, command: RemotingCommand) -> RemotingCommand:
+        """Return the answer to a request that is not taken: the endpoint stops, or too many are in flight."""
+        if self.is_draining:
+            self.counters.refused_stopping += 1
+            code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, f"{self.name} is stopping"
+        else:
+            self.counters.refused_in_flight += 1
+            code, remark = ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while"
+        return RemotingCommand.response_to(command, code, remark=remark)
 
     def _schedule_sweep(self) -> None:
         interval_s = self.limits.sweep_interval_ms / 1000

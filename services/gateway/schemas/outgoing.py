@@ -9,7 +9,7 @@ the search for duplicate keys counts on (reading.py).
 """
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -210,13 +210,15 @@ def split_frames(data: bytes) -> list[bytes]:
     return frames
 
 
-def read_items(raws: Iterable[Raw | bytes], *, packed: bool) -> Sequence[Item]:
-    """Return the items of a batch that came in another envelope (a WebSocket frame); a bad one is its error.
+def read_items(raws: Sequence[Raw], first: int, *, packed: bool) -> list[Item]:
+    """Return items of a batch that came in another envelope (a WebSocket frame); a bad one is its error.
 
-    Raises:
-        InvalidValueError: There is none, or too many.
+    Args:
+        raws: Some of them; `check_count` has passed all.
+        first: Which is the first of these.
+        packed: They are MessagePack.
     """
-    return _each(list(raws), read_packed if packed else read_message)
+    return _read_each(raws, read_packed if packed else read_message, first)
 
 
 def read_packed(data: bytes | Raw, at: str = "") -> Sendable:
@@ -278,8 +280,12 @@ def _read_items(data: bytes) -> Sequence[Item]:
 
 def _each(raws: Sequence[Any], read: Callable[[Any, str], Sendable]) -> Sequence[Item]:
     check_count(raws)
+    return _read_each(raws, read, 0)
+
+
+def _read_each(raws: Sequence[Any], read: Callable[[Any, str], Sendable], first: int) -> list[Item]:
     items: list[Item] = []
-    for index, raw in enumerate(raws):
+    for index, raw in enumerate(raws, first):
         try:
             items.append(read(raw, f"/messages/{index}"))
         except InvalidValueError as error:

@@ -104,3 +104,38 @@ async def test_requests_of_one_connection_keep_their_order():
     own = [path for _, path in counted.begun if path.startswith("/own/")]
     assert own == [f"/own/{number}" for number in range(9)]
     assert b"".join(wire.writes).count(b"HTTP/1.1 204") == 9
+
+
+def shake_hands(counted, host="127.0.0.1"):
+    connection, wire = counted.house.connect(host)
+    connection.data_received(b"GET /x HTTP/1.1\r\nhost: x\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n")
+    return connection, wire
+
+
+async def test_handshakes_of_one_address_leave_turns_to_others():
+    counted = Counted()
+    handshakes = [shake_hands(counted) for _ in range(MANY)]
+    assert sum(bool(wire.writes) for _, wire in handshakes) < PIECES_MAX
+    _, other = shake_hands(counted, "127.0.0.2")
+    counted.ask("/neighbour", key="b")
+    for _ in range(2):
+        await asyncio.sleep(0)
+        counted.turn += 1
+    assert other.writes
+    assert not all(wire.writes for _, wire in handshakes)
+    await counted.run()
+    assert counted.turn_of("/neighbour") <= 2
+    assert all(wire.writes[0].startswith(b"HTTP/1.1 400") for _, wire in handshakes)
+
+
+async def test_a_handshake_in_line_is_not_read_and_may_go():
+    counted = Counted()
+    handshakes = [shake_hands(counted) for _ in range(MANY)]
+    waiting = [(connection, wire) for connection, wire in handshakes if not wire.writes]
+    assert all(wire.is_paused for _, wire in waiting)
+    connection, gone = waiting.pop()
+    gone.close()
+    connection.connection_lost(None)
+    await counted.run()
+    assert not gone.writes
+    assert all(wire.writes and not wire.is_paused for _, wire in waiting)
