@@ -8,7 +8,7 @@ import sys
 
 from gantry.model.address import Address
 from gantry.runtime.errors import SettingsError
-from gantry.runtime.heap import give_memory_back
+from gantry.runtime.heap import give_memory_back, trim_after_floods
 from gantry.runtime.lifecycle import Lifecycle, run_service
 from gantry.runtime.settings import load_settings
 from gantry.runtime.telemetry import configure_logging, logger
@@ -71,6 +71,7 @@ async def serve(settings: GatewaySettings, lifecycle: Lifecycle) -> None:
         sweeper = Sweeper(server, settings, dependencies.metrics)
         serving = lifecycle.scope.spawn("http", server.serve(sockets=[listener]))
         lifecycle.scope.spawn("sweeper", sweeper.run())
+        lifecycle.scope.spawn("heap", trim_after_floods())
         await server.is_up.wait()
         address = str(Address(*listener.getsockname()[:2]))
         if host not in _LOOPBACK:

@@ -139,6 +139,13 @@ class Admission:
             del self._open[before]
             self._open[after] = None
 
+    def forget_spares(self, now: float) -> None:
+        """Drop a list of spare connections that is too old to be used: nothing else may hold them any more."""
+        if self._looked_at is not None and now - self._looked_at >= LOOK_INTERVAL_S:
+            self._looked_at = None
+            self._spares = deque()
+            self._spares_of = {}
+
     def _evict(self, now: float, address: str | None) -> bool:
         if self._looked_at is None or now - self._looked_at >= LOOK_INTERVAL_S:
             self._looked_at = now

@@ -44,7 +44,7 @@ class Sweeper:
     Concurrency: one task runs it, on the server's loop.
     """
 
-    def __init__(self, server: uvicorn.Server, settings: GatewaySettings, metrics: GatewayMetrics) -> None:
+    def __init__(self, server: "GatewayServer", settings: GatewaySettings, metrics: GatewayMetrics) -> None:
         self._server = server
         self._head_s = settings.header_timeout_ms / 1_000
         self._body_s = settings.body_timeout_ms / 1_000
@@ -62,6 +62,7 @@ class Sweeper:
 
     def sweep(self, now: float) -> None:
         """Look at every connection once."""
+        self._server.admission.forget_spares(now)
         unsent_before, self._unsent = self._unsent, {}
         for connection in list(self._server.server_state.connections):
             if isinstance(connection, GuardedProtocol):
@@ -106,7 +107,7 @@ class GatewayServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, admission: Admission) -> None:
         super().__init__(config)
         self.is_up = asyncio.Event()
-        self._admission = admission
+        self.admission = admission
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, and tell who waits for it."""
@@ -121,7 +122,7 @@ class GatewayServer(uvicorn.Server):
 
     def drain(self) -> None:
         """Go on serving, but let every answer from now on end its connection."""
-        self._admission.is_draining = True
+        self.admission.is_draining = True
         for connection in list(self.server_state.connections):
             if isinstance(connection, GuardedProtocol):
                 connection.drain()

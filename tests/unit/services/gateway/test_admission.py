@@ -1,11 +1,14 @@
 """Who may connect when many do: idle connections make room, and one address leaves room to others."""
 
+import asyncio
+import gc
 import json
+import weakref
 
 import pytest
 
 from services.gateway.addresses import address_group
-from services.gateway.admission import TURNED_AWAY_MAX
+from services.gateway.admission import LOOK_INTERVAL_S, TURNED_AWAY_MAX
 from tests.unit.services.gateway.wires import GET, House, Wire, echo, settle
 
 
@@ -60,6 +63,23 @@ async def test_one_address_leaves_room_to_others():
     assert house.metrics.refused_connections == {"address": 1}
     quota = house.limits.connections
     assert (quota.held_by("10.0.0.1"), quota.used, quota.refused_each) == (3, 4, 1)
+
+
+async def test_connections_that_ended_are_not_kept():
+    """The list of those that may make room held thousands of ended ones until somebody else needed room."""
+    house = House(echo, connections_max=20)
+    connections = [house.connect()[0] for _ in range(20)]
+    gone = [weakref.ref(connection) for connection in connections]
+    house.connect()
+    for connection in connections:
+        connection.connection_lost(None)
+    del connection, connections
+    await settle()
+    gc.collect()  # A wire and its connection have each other.
+    assert any(reference() is not None for reference in gone), "the list serves for a second"
+    house.sweeper.sweep(asyncio.get_running_loop().time() + LOOK_INTERVAL_S)
+    gc.collect()
+    assert not any(reference() is not None for reference in gone)
 
 
 async def test_callers_who_are_turned_away_are_bounded_too():
