@@ -9,7 +9,7 @@ tried by its makers with the long-supported versions before the newest.
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gantry.runtime.errors import StartupError
@@ -28,6 +28,7 @@ WHAT_TO_INSTALL: Final = (
 )
 
 _HOME: Final = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
+_BUILD: Final = re.compile(r"^\s*java\.vm\.(?:name|version) = (.+?)\s*$", re.MULTILINE)
 _VERSION: Final = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", re.MULTILINE)
 
 
@@ -45,6 +46,8 @@ class Java:
     home: str
     """What JAVA_HOME is to be."""
     version: int
+    build: str = field(default="", compare=False)
+    """The JVM's name and version to the last digit, as it says them itself."""
 
 
 def find_java(
@@ -131,4 +134,4 @@ def _judge(program: str, ask: Callable[[str], str]) -> Java | str:
         return f"is Java {version[1]}"
     if not re.search(rf"^{re.escape(MODULE_NEEDED)}(@|$)", said, re.MULTILINE):
         return f"has no module {MODULE_NEEDED} (a trimmed runtime)"
-    return Java(home[1], int(version[1]))
+    return Java(home[1], int(version[1]), " ".join(_BUILD.findall(said)))

@@ -12,7 +12,8 @@ import atexit
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,7 +23,9 @@ from pyspark.sql import SparkSession
 
 from gantry.runtime.environment import cpu_count, process_environment
 from gantry.runtime.errors import SettingsError
-from spark.java import find_java
+from gantry.runtime.osfilesystem import OsFileSystem
+from spark.classarchive import AUTO, archive_folder, archive_key, find_archive, reading_options, writing_options
+from spark.java import Java, find_java
 from spark.master import is_local_master
 from spark.shipping import as_py_file, pack_code
 
@@ -31,6 +34,7 @@ PANDAS_WARNING: Final = "PySpark does not yet fully support pandas"
 UNDER_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 """Is set where spark-submit has started the JVM already."""
 BRIEF_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+SPARK_HOME: Final = Path(pyspark.__file__).parent
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
 
@@ -49,6 +53,13 @@ class SessionSettings:
     is_brief: bool = False
     """Whether it lives for a minute, as a job's does. Its JVM then compiles in one quick step and collects garbage in one
     thread: on two cores a sixth of a job's time would go into what pays off later. In local mode only."""
+    has_source: bool = True
+    """Whether the data source `gantry` is registered at once. It takes a second, since Spark first looks for others in a
+    Python process; a job that may do without registers it when it reads (register_data_source)."""
+    class_archive: str = AUTO
+    """The folder with Spark's classes ready for the JVM (classarchive.py), "auto" or "off". In local mode only."""
+    written_archive: str | None = None
+    """A file into which the JVM writes the classes that it has loaded when it ends; then it reads no archive."""
     ui: bool = False
     """Spark's web page. It listens on a port and asks nobody who they are."""
     py_files: tuple[str, ...] = ()
@@ -86,14 +97,17 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
         raise SettingsError(str(error)) from None
     is_local = master is not None and is_local_master(master)
     environment = process_environment()
+    jvm_options: Sequence[str] = ()
     if UNDER_SUBMIT not in environment:
-        prepare_environment(environment, is_local=is_local, java_home=find_java(environment).home)
+        java = find_java(environment)
+        prepare_environment(environment, is_local=is_local, java_home=java.home)
+        jvm_options = _archive_options(settings, java, environment) if is_local else ()
     # Nobody who reads a report can do anything about it; our tests run with the version it speaks of.
     warnings.filterwarnings("ignore", message=PANDAS_WARNING, category=FutureWarning)
     builder = SparkSession.builder.appName(app)
     if master is not None:
         builder = builder.master(master)
-    for key, value in spark_settings(settings, is_local=is_local, cores=cpu_count()).items():
+    for key, value in spark_settings(settings, is_local=is_local, cores=cpu_count(), jvm_options=jvm_options).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     if not is_local:
@@ -102,15 +116,21 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
         atexit.register(folder.cleanup)
         for path in settings.py_files or (pack_code(folder.name),):
             session.sparkContext.addPyFile(as_py_file(path, folder.name))
-    _register_data_source(session)
+    if settings.has_source:
+        register_data_source(session)
     return session
+
+
+def archive_key_of(java: Java) -> str:
+    """Return what an archive of this Java's and this Spark's classes is called by. Raises OSError."""
+    return archive_key(java, str(SPARK_HOME / "jars"), OsFileSystem())
 
 
 def prepare_environment(environment: MutableMapping[str, str], *, is_local: bool, java_home: str) -> None:
     """Set what PySpark reads from the environment when it starts the JVM and its Python workers."""
     environment["JAVA_HOME"] = java_home
     # Another Spark's home would start that one's jars under this one's Python.
-    environment["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+    environment["SPARK_HOME"] = str(SPARK_HOME)
     if is_local:
         # A shell's own PYSPARK_PYTHON is another version, or has none of our packages.
         environment["PYSPARK_PYTHON"] = sys.executable
@@ -122,13 +142,16 @@ def prepare_environment(environment: MutableMapping[str, str], *, is_local: bool
         environment.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
-def spark_settings(settings: SessionSettings, *, is_local: bool, cores: int) -> dict[str, str]:
+def spark_settings(
+    settings: SessionSettings, *, is_local: bool, cores: int, jvm_options: Sequence[str] = ()
+) -> dict[str, str]:
     """Return the `spark.…` settings of a session.
 
     Args:
         settings: What was asked for.
         is_local: Whether Spark runs on this machine only.
         cores: Of this machine.
+        jvm_options: Further ones for the driver's JVM.
     """
     known = {
         "spark.driver.memory": settings.driver_memory,
@@ -140,6 +163,7 @@ def spark_settings(settings: SessionSettings, *, is_local: bool, cores: int) -> 
                 f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
                 "-Duser.timezone=UTC",
                 *(BRIEF_JVM if settings.is_brief and is_local else ()),
+                *jvm_options,
             ]
         ),
         "spark.sql.session.timeZone": "UTC",
@@ -157,7 +181,18 @@ def spark_settings(settings: SessionSettings, *, is_local: bool, cores: int) -> 
     return known | dict(settings.extra)
 
 
-def _register_data_source(session: SparkSession) -> None:
+def _archive_options(settings: SessionSettings, java: Java, environment: Mapping[str, str]) -> Sequence[str]:
+    if settings.written_archive is not None:
+        return writing_options(settings.written_archive)
+    folder = archive_folder(settings.class_archive, environment)
+    if folder is not None:
+        with suppress(OSError):
+            return reading_options(find_archive(folder, archive_key_of(java), OsFileSystem()))
+    return ()
+
+
+def register_data_source(session: SparkSession) -> None:
+    """Make `gantry` known to a session: `session.read.format("gantry")`."""
     # The data source brings the whole client engine; whoever only wants settings need not load it.
     from spark.datasource.source import GantryDataSource  # noqa: PLC0415
 

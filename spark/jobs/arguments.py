@@ -12,6 +12,7 @@ from gantry.http.stack import read_stack
 from gantry.runtime.errors import StartupError
 from gantry.runtime.settings import refuse_unknown_environment
 from spark.access import read_access_file
+from spark.classarchive import AUTO
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ class Arguments:
     window: Window | None = None
     access: str | None = field(default=None, repr=False)
     as_json: bool = False
+    class_archive: str = AUTO
 
 
 def make_parser(job: str, description: str) -> argparse.ArgumentParser:
@@ -75,6 +77,12 @@ def make_parser(job: str, description: str) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--access-file", metavar="FILE", help="credentials for brokers that ask for them, KEY:SECRET[:TOKEN]"
+    )
+    parser.add_argument(
+        "--class-archive",
+        metavar="DIR",
+        default=AUTO,
+        help="folder with Spark's classes ready for the JVM; auto (default: the user's cache) or off",
     )
     parser.add_argument("--json", action="store_true", help="print the rows")
     return parser
@@ -130,6 +138,7 @@ def read_arguments(
         window=None if options.start is None else Window(options.start, options.end),
         access=None if options.access_file is None else read_access_file(options.access_file, "--access-file"),
         as_json=options.json,
+        class_archive=options.class_archive,
     )
 
 

@@ -2,16 +2,19 @@
 
 import sys
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from spark.datasource.batches import arrow_schema
+from spark.datasource.schema import SURVEY
 from spark.fedframes import fed_frame
 from spark.jobs.running import Job, Work, main
+from spark.lagsamples import SCHEMA
 from spark.transforms.lag import lag_report
 from spark.transforms.lagsettings import LagSettings
 
@@ -40,6 +43,19 @@ def compute(work: Work) -> DataFrame:
     )
 
 
+def rehearse(spark: SparkSession) -> DataFrame:
+    """Return the report of no rows, as the frame that the next run will feed."""
+    moments = {name: datetime.fromtimestamp(0, UTC) for name in (AS_OF, SINCE)}
+    tables = {"survey": arrow_schema(SURVEY).empty_table(), "samples": SCHEMA.empty_table()}
+    return fed_frame(
+        spark,
+        "lag_report",
+        {name: with_moments(table, moments) for name, table in tables.items()},
+        build,
+        feed="rehearsal",
+    )
+
+
 def build(frames: Mapping[str, DataFrame]) -> DataFrame:
     """Return the report of frames `survey` and `samples`, whatever rows they have and whenever they are of."""
     return lag_report(frames["survey"], frames["samples"], as_of=fn.col(AS_OF), since=fn.col(SINCE), settings=SETTINGS)
@@ -64,6 +80,7 @@ JOB = Job(
     "Say how far behind each consumer group is, since when, why, and when it will be over.",
     compute,
     surveys=True,
+    rehearse=rehearse,
 )
 
 if __name__ == "__main__":

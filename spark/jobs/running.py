@@ -37,7 +37,7 @@ from spark.postgres import connect
 from spark.reportfiles import page_file, parquet_folder, remove_run, write_page
 from spark.results import TABLES, Row
 from spark.runs import Run, Runs
-from spark.session import SessionSettings, open_session
+from spark.session import SessionSettings, open_session, register_data_source
 
 REPORT_NICENESS: Final = 10
 """Spark takes every core there is; those who send on the same machine are in more of a hurry."""
@@ -60,6 +60,7 @@ class Work:
 
     def read(self, kind: str, **options: str) -> DataFrame:
         """Return a kind of the data source, of the stack and the groups that the job was told."""
+        register_data_source(self.spark)
         told = source_options(self.arguments, kind)
         return self.spark.read.format("gantry").option("kind", kind).options(**told, **options).load()
 
@@ -102,6 +103,8 @@ class Job:
     needs_database: bool = False
     surveys: bool = False
     """Whether it begins with a look at all brokers, which needs no Spark yet: Work.survey."""
+    rehearse: Callable[[SparkSession], DataFrame] | None = None
+    """Makes the job's frame of no rows, so that the next run finds it planned and the JVM its classes loaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,12 +160,9 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, kee
     run = ledger.run
     if SparkSession.getActiveSession() is None:
         ledger.step(5, "starting Spark")
-        if is_local_master(arguments.master):
-            give_way(REPORT_NICENESS)
-        # Beside the start of the JVM, for which this process only waits.
-        threading.Thread(target=prepare_drawing, name="drawing", daemon=True).start()
+        _make_room(arguments)
     surveyed = start_survey(source_options(arguments, SURVEY)) if job.surveys else None
-    spark = open_session(f"gantry {job.name}", master=arguments.master, settings=SessionSettings(is_brief=True))
+    spark = _session(job, arguments)
     try:
         now = _now(clock)
         ledger.step(20, "reading")
@@ -191,6 +191,31 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, kee
         if not is_kept:
             remove_run(arguments.output, job.name, run.id, with_log=False)
     return Done(run.id, rows, files)
+
+
+def get_ready(job: Job, given: Sequence[str]) -> int:
+    """Open the Spark session of a run that will be asked for soon, and rehearse the job in it; return the exit code.
+
+    Args:
+        job: What the run will be of.
+        given: The arguments that all runs of the scheduler share.
+    """
+    configure_logging(service=job.name)
+    try:
+        arguments = read_arguments(make_parser(job.name, job.description), given, process_environment())
+        if SparkSession.getActiveSession() is None:
+            _make_room(arguments)
+        rehearse(job, _session(job, arguments))
+    except Exception as error:  # noqa: BLE001 # boundary: the run itself will say what is wrong, in its row.
+        return _say(job, error)
+    return 0
+
+
+def rehearse(job: Job, spark: SparkSession) -> None:
+    """Do a job without rows, if it can. Raises what Spark raises."""
+    if job.rehearse is not None:
+        job.rehearse(spark).toArrow()
+        plan_as_usual(spark)
 
 
 def source_options(arguments: Arguments, kind: str) -> dict[str, str]:
@@ -239,6 +264,18 @@ def refuse_future(window: Window | None, now: datetime) -> None:
     """Raise StartupError for a window that ends in the future: it is done once, and the rest would be missing for good."""
     if window is not None and window.end > now:
         raise StartupError(f"--to: {utc_of(window.end)} lies in the future: it is {utc_of(now)}")
+
+
+def _make_room(arguments: Arguments) -> None:
+    if is_local_master(arguments.master):
+        give_way(REPORT_NICENESS)
+    # Beside the start of the JVM, for which this process only waits.
+    threading.Thread(target=prepare_drawing, name="drawing", daemon=True).start()
+
+
+def _session(job: Job, arguments: Arguments) -> SparkSession:
+    settings = SessionSettings(is_brief=True, has_source=False, class_archive=arguments.class_archive)
+    return open_session(f"gantry {job.name}", master=arguments.master, settings=settings)
 
 
 def _begin(job: Job, arguments: Arguments, now: datetime) -> Ledger:

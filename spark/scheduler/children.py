@@ -1,17 +1,19 @@
 """The runs that a scheduler has claimed, each done by a worker: started, watched, and ended when it takes too long.
 
 A worker that has done a run without an error is kept for the next one for `worker_idle_ms`, since its Spark session is
-what takes the longest to start. Each other ending of a run ends its worker, too.
+what takes the longest to start. Each other ending of a run ends its worker, too. A worker may also be made ready before the
+run that will need it is there: then the run begins with an open session.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gantry.cli.supervisor import how_it_ended
 from gantry.runtime.telemetry import logger
+from spark.classarchive import archive_folder
 from spark.master import is_local_master
 from spark.reportfiles import log_file
 from spark.runs import Run
@@ -25,6 +27,11 @@ IDLE_MAX: Final = 1
 """Workers that are kept while they have nothing to do: each is a JVM of some hundred MiB."""
 RUNS_MAX: Final = 100
 """Of one worker, so that nothing grows for ever."""
+AWAITED_S: Final = 10.0
+"""How much longer than until its time a worker waits for the run that it was made ready for."""
+READY_TIMEOUT_S: Final = 120.0
+RECORD_TIMEOUT_S: Final = 600.0
+"""It goes on only where nobody else wants the processors."""
 LOG_TAIL_BYTES: Final = 8_192
 
 
@@ -48,6 +55,12 @@ class Children:
         # On a cluster a session holds executors, which others could use.
         self._idle_s = settings.worker_idle_ms / 1_000 if is_local_master(settings.master) else 0.0
         self._idle: dict[Worker, asyncio.TimerHandle] = {}
+        self._awaited_until_s = 0.0
+        """Loop's time up to which an idle worker is waited for by a run."""
+        self._readying: asyncio.Task[None] | None = None
+        self._aside: set[asyncio.Task[None]] = set()
+        """What is done beside runs: a worker made ready, classes recorded."""
+        self._may_record = is_local_master(settings.master)
         self._ending: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
 
@@ -56,15 +69,42 @@ class Children:
         self._stopping.set()
         for worker in list(self._idle):
             self._drop(worker)
+        for task in self._aside:
+            task.cancel()
 
     async def close(self) -> None:
         """Wait until all workers have ended."""
-        while self._ending:
-            await asyncio.wait(self._ending)
+        while self._aside or self._ending:
+            await asyncio.wait(self._aside | self._ending)
+
+    def make_ready(self, job: str, *, within_s: float) -> None:
+        """See to it that a worker with an open session waits for a run of a job that is due in `within_s`.
+
+        Does nothing where no worker ever waits: on a cluster, or with a `worker_idle_ms` of 0.
+        """
+        if not self._idle_s or self._stopping.is_set() or self._readying is not None:
+            return
+        loop = asyncio.get_running_loop()
+        self._awaited_until_s = loop.time() + within_s + AWAITED_S
+        waiting = self._take()
+        if waiting is not None:
+            self._keep(waiting)
+            return
+        self._readying = self._beside(self._make_ready(job))
+        self._readying.add_done_callback(self._forget_readying)
+
+    def record_classes(self) -> None:
+        """Have the archive of Spark's classes made where it is missing; once in this process's life."""
+        folder = archive_folder(self._settings.class_archive, self._environment)
+        if self._may_record and folder is not None and not self._stopping.is_set():
+            self._may_record = False
+            self._beside(self._record(folder))
 
     async def run(self, run: Run) -> Ended:
         """Have a run done; return how it ended, whichever way; never raises."""
         path = log_file(self._settings.output, run.job, run.id)
+        if not self._idle and self._readying is not None:
+            await asyncio.wait({self._readying})
         try:
             worker = self._take() or await start_worker(self._command, self._environment)
         except OSError as error:
@@ -83,6 +123,56 @@ class Children:
             await worker.end()
         log.info("ended", job=run.job, run=str(run.id), ending=ended.ending.value)
         return ended
+
+    async def _make_ready(self, job: str) -> None:
+        path = Path(self._settings.output) / job / "ready.log"
+        given = shared_arguments(self._settings)
+        worker = await self._ask_new(
+            "make a worker ready", lambda new: new.get_ready(job, given, path), path, READY_TIMEOUT_S
+        )
+        if worker is not None:
+            log.info("made a worker ready", job=job, pid=worker.pid)
+            self._keep(worker)
+
+    async def _record(self, folder: str) -> None:
+        path = Path(self._settings.output) / "class-archive.log"
+        worker = await self._ask_new("record classes", lambda new: new.record(folder, path), path, RECORD_TIMEOUT_S)
+        if worker is not None:
+            log.info("the archive of Spark's classes is there", folder=folder)
+            self._end(worker)
+
+    async def _ask_new(
+        self, work: str, ask: Callable[[Worker], Coroutine[Any, Any, int | None]], path: Path, timeout_s: float
+    ) -> Worker | None:
+        """Return a new worker that has done what was asked; None, and no worker, where it failed, which is nobody's loss."""
+        worker: Worker | None = None
+        code: int | None = None
+        reason = "it took too long"
+        try:
+            worker = await start_worker(self._command, self._environment)
+            code = await asyncio.wait_for(ask(worker), timeout_s)
+            reason = last_said(path)
+        except TimeoutError:
+            pass
+        except OSError as error:
+            reason = f"{error.filename or path}: {error.strerror or error}"
+        finally:
+            # Also where this task is cancelled.
+            if worker is not None and code != 0:
+                self._end(worker)
+        if code != 0:
+            log.warning("nothing came of work beside runs", work=work, reason=reason)
+            return None
+        return worker
+
+    def _beside(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._aside.add(task)
+        task.add_done_callback(self._aside.discard)
+        return task
+
+    def _forget_readying(self, task: asyncio.Task[None]) -> None:
+        self._readying = None
 
     async def _watch(self, worker: Worker, run: Run, path: Path) -> Ended:
         """Wait until a worker has done its run, or end it."""
@@ -121,7 +211,9 @@ class Children:
         if not may_stay or not self._idle_s or self._stopping.is_set():
             self._end(worker)
             return
-        self._idle[worker] = asyncio.get_running_loop().call_later(self._idle_s, self._drop, worker)
+        loop = asyncio.get_running_loop()
+        idle_s = max(self._idle_s, self._awaited_until_s - loop.time())
+        self._idle[worker] = loop.call_later(idle_s, self._drop, worker)
 
     def _drop(self, worker: Worker) -> None:
         """End a worker that is idle."""
@@ -155,9 +247,17 @@ def job_arguments(settings: SchedulerSettings, run: Run) -> Sequence[str]:
     return (
         *("--run", str(run.id)),
         *("--attempt", str(run.attempt)),
+        *shared_arguments(settings),
+    )
+
+
+def shared_arguments(settings: SchedulerSettings) -> Sequence[str]:
+    """Return what the command lines of all runs have in common."""
+    return (
         *("--namesrv", ";".join(settings.namesrv)),
         *("--master", settings.master),
         *("--output", settings.output),
+        *("--class-archive", settings.class_archive),
         *(() if settings.access_file is None else ("--access-file", settings.access_file)),
     )
 

@@ -1,8 +1,9 @@
 """What the scheduler decides, as functions of what it sees."""
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from spark.runs import QueuedRun, Run
 
@@ -38,6 +39,14 @@ class Verdict:
 
     status: str
     requeue: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A job whose time comes soon."""
+
+    job: str
+    at: datetime
 
 
 def ending_of(exit_code: int) -> Ending:
@@ -88,3 +97,21 @@ def choose(queued: Iterable[QueuedRun], *, busy: Iterable[str], slots: int, firs
             taken.add(entry.run.job)
             chosen.append(entry.run)
     return chosen
+
+
+def decide_ahead(
+    next_at: Mapping[str, datetime | None], *, now: datetime, lead: timedelta, done_for: datetime | None
+) -> Ahead | None:
+    """Say for which job a worker is to be made ready now: the first whose time comes within `lead`, once for each time.
+
+    Args:
+        next_at: When each job is due; None: never.
+        now: The time.
+        lead: How long it takes to make a worker ready, and some more; zero: never.
+        done_for: The time for which this was said last.
+    """
+    coming = [(at, job) for job, at in next_at.items() if at is not None and now < at <= now + lead]
+    if not coming:
+        return None
+    at, job = min(coming)
+    return None if at == done_for else Ahead(job, at)

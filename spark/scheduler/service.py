@@ -15,7 +15,7 @@ from spark.postgres import reason
 from spark.reportfiles import remove_run
 from spark.runs import Run
 from spark.scheduler.children import Children
-from spark.scheduler.decide import Ended
+from spark.scheduler.decide import Ended, Ending
 from spark.scheduler.duty import Duty
 from spark.scheduler.settings import SchedulerSettings
 from spark.scheduler.turns import TurnResult, Turns
@@ -80,6 +80,8 @@ class Scheduler:
                 task = self._lifecycle.scope.spawn(f"run-{run.id}", self._tend(run))
                 self._tending.add(task)
                 task.add_done_callback(self._tending.discard)
+            if result.ahead is not None and len(self._own) < self._settings.runs_max:
+                self._children.make_ready(result.ahead.job, within_s=result.ahead_s)
             if result.pruned:
                 await self._lifecycle.scope.in_thread("files", self._remove, result)
             pause_s = AWAY_PAUSE_S if self._is_away else self._settings.poll_interval_ms / 1_000
@@ -117,6 +119,8 @@ class Scheduler:
     async def _tend(self, run: Run) -> None:
         ended = await self._children.run(run)
         del self._own[run.id]
+        if ended.ending is Ending.DONE and not self._own:
+            self._children.record_classes()
         self._ended.append(ended)
         self._wake.set()
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import timedelta
 
+from spark.classarchive import AUTO
 from spark.scheduler.cron import check_cron, check_timezone
 
 JOBS = ("lag_report", "throughput_rollup", "backlog_profile")
@@ -43,6 +44,13 @@ class SchedulerSettings:
     worker_idle_ms: int = 300_000
     """How long a process with a Spark session waits for its next run; 0: each run has its own. A session on a cluster never
     waits: it would keep executors from others."""
+    worker_lead_ms: int = 30_000
+    """How long before a time of a schedule a worker starts Spark, so that the run finds a session; 0: it starts Spark
+    itself. Reports of all schedules are then as quick as one that follows another. Not on a cluster, as above."""
+    class_archive: str = AUTO
+    """The folder of an archive of Spark's classes, 180 MB, which takes a quarter off the time of a report whose worker has
+    just started. It is made after a worker's first run, where it is missing. `auto`: `gantry` in the user's cache (XDG_CACHE_HOME,
+    ~/.cache), so that it is made once on a machine; `off`: none."""
     poll_interval_ms: int = 500
     """How often runs that were asked for are looked for."""
     stale_after_ms: int = 60_000
@@ -68,7 +76,7 @@ class SchedulerSettings:
         for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
-        for name in ("stop_timeout_ms", "worker_idle_ms"):
+        for name in ("stop_timeout_ms", "worker_idle_ms", "worker_lead_ms"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 0")
         # Heart-beats come every 5 s, and one may wait for a slow server.
@@ -84,6 +92,11 @@ class SchedulerSettings:
         """Return how long a job may take."""
         timeout_ms: int = getattr(self, f"{job}_timeout_ms")
         return timeout_ms
+
+    @property
+    def worker_lead(self) -> timedelta:
+        """How long before its time a scheduled run's worker is made ready."""
+        return timedelta(milliseconds=self.worker_lead_ms)
 
     @property
     def keep(self) -> timedelta:

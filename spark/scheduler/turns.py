@@ -15,7 +15,7 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
 from spark.runs import PrunedRun, Run, Runs, Schedule
 from spark.scheduler.cron import Cron, decide_due, last_before, next_after, parse_cron
-from spark.scheduler.decide import Ended, Ending, choose, decide_after
+from spark.scheduler.decide import Ahead, Ended, Ending, choose, decide_after, decide_ahead
 from spark.scheduler.duty import Duty
 from spark.scheduler.settings import JOBS, SchedulerSettings
 
@@ -42,6 +42,10 @@ class TurnResult:
     claimed: list[Run] = field(default_factory=list)
     settled: list[Ended] = field(default_factory=list)
     pruned: list[PrunedRun] = field(default_factory=list)
+    ahead: Ahead | None = None
+    """For which job a worker is to be made ready."""
+    ahead_s: float = 0.0
+    """How long it is until that job's time."""
 
 
 class Turns:
@@ -65,6 +69,8 @@ class Turns:
         """Job → up to when its windows are to be made up, piece by piece."""
         self._reached: dict[str, datetime] = {}
         """Job → where the piece ends that was queued last."""
+        self._ahead_of: datetime | None = None
+        """The time for which a worker was made ready last."""
         self._led_since_ms: int | None = None
         self._pruned_at_ms: int | None = None
 
@@ -106,6 +112,7 @@ class Turns:
         self._recover(runs, own)
         result.pruned = self._prune(runs)
         result.claimed = self._claim(runs, own)
+        self._look_ahead(result)
         return result
 
     def _now(self) -> datetime:
@@ -141,6 +148,13 @@ class Turns:
             self._next_at[job] = due.next_at
         if changed:
             self._write_schedules(runs)
+
+    def _look_ahead(self, result: TurnResult) -> None:
+        now = self._now()
+        ahead = decide_ahead(self._next_at, now=now, lead=self._settings.worker_lead, done_for=self._ahead_of)
+        if ahead is not None:
+            self._ahead_of = ahead.at
+            result.ahead, result.ahead_s = ahead, (ahead.at - now).total_seconds()
 
     def _queue(self, runs: Runs, job: str, cron: Cron, fire_at: datetime) -> None:
         if runs.is_waiting(job):

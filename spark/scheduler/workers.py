@@ -79,11 +79,22 @@ class Worker:
             OSError: The file can't be written.
         """
         self.runs += 1
+        return await self._ask({"job": job, "arguments": list(arguments)}, log)
+
+    async def get_ready(self, job: str, arguments: Sequence[str], log: Path) -> int | None:
+        """Have the session opened that runs of a job will need; the same as `do`."""
+        return await self._ask({"ready_for": job, "arguments": list(arguments)}, log)
+
+    async def record(self, folder: str, log: Path) -> int | None:
+        """Have the archive of Spark's classes made, where it is missing; the same as `do`. It is good for no run then."""
+        return await self._ask({"record": folder}, log)
+
+    async def _ask(self, request: Mapping[str, object], log: Path) -> int | None:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as said:
             self._log = said
             try:
-                self._requests.write(json.dumps({"job": job, "arguments": list(arguments)}).encode() + b"\n")
+                self._requests.write(json.dumps(request).encode() + b"\n")
                 answer = await self._answers.readline()
                 # What was printed before the answer is in the socket already.
                 for _ in iter(self._copy, False):

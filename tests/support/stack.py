@@ -21,6 +21,8 @@ from tests.support.ports import free_base
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 WAIT_TIMEOUT_S = 30.0
+CLASS_ARCHIVE = Path(__file__).resolve().parents[2] / ".cache" / "classes"
+"""Made by tests/integration/spark/test_recording.py, once for many runs of the tests."""
 # Above a stack that the developer runs, and with every port below those of outgoing connections.
 _BASES = range(3_000, 21_000, PORT_BASE_STEP)
 
@@ -150,7 +152,9 @@ class Stack:
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """The developer's own GANTRY_ settings are none of a test's business."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GANTRY_")}
-    return {**clean, **(extra or {})}
+    # To make one takes a core for half a minute, which tests have no use for; their own is used where it is there.
+    archive = str(CLASS_ARCHIVE) if any(CLASS_ARCHIVE.glob("spark-*.jsa")) else "off"
+    return {**clean, "GANTRY_SCHEDULER_CLASS_ARCHIVE": archive, **(extra or {})}
 
 
 def _ports(base: int, brokers: int) -> list[int]:

@@ -8,10 +8,11 @@ from pyspark.sql import SparkSession
 
 from spark.java import JavaNotFoundError, find_java
 from spark.session import PANDAS_WARNING, SessionSettings, open_session
+from tests.support.stack import CLASS_ARCHIVE
 
 MASTER = "local[2]"
 # Small frames and many plans: what counts is how soon the JVM does something at all.
-SETTINGS = SessionSettings(driver_memory="640m", shuffle_partitions=2, is_brief=True)
+SETTINGS = SessionSettings(driver_memory="640m", shuffle_partitions=2, is_brief=True, class_archive=str(CLASS_ARCHIVE))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -5,7 +5,7 @@
 succeed: publishes one page; fail: exits 1 with a reason; hopeless: writes the reason itself and exits 3; hang: waits, with
 a child of its own, until it is killed; silent: exits 0 without a result; die: ends the worker.
 
-Each run prints the worker's process id.
+Each run prints the worker's process id. What it does before a run, and instead of an archive, its functions say.
 """
 
 import functools
@@ -59,6 +59,26 @@ def main(url: str, output: str, job: str, arguments: Sequence[str]) -> int:
     return 0
 
 
+def get_ready(output: str, job: str, arguments: Sequence[str]) -> int:
+    """Say so, and do what `OUTPUT/ready.json` says: its exit code, or hang until the file is gone."""
+    print(f"worker {os.getpid()} ready for {job} {' '.join(arguments)}", flush=True)
+    orders = Path(output) / "ready.json"
+    if not orders.exists():
+        return 0
+    code: int | None = json.loads(orders.read_text())
+    while code is None and orders.exists():
+        time.sleep(0.02)
+    return code or 0
+
+
+def record(folder: str) -> int:
+    """Make a file instead of an archive."""
+    Path(folder).mkdir(exist_ok=True)
+    with (Path(folder) / "recorded").open("a") as recorded:
+        recorded.write(f"{os.getpid()}\n")
+    return 0
+
+
 if __name__ == "__main__":
     database, folder, descriptor = sys.argv[1:]
-    serve(int(descriptor), functools.partial(main, database, folder))
+    serve(int(descriptor), functools.partial(main, database, folder), functools.partial(get_ready, folder), record)

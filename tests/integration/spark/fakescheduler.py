@@ -15,6 +15,7 @@ QUICK = {
     "lag_report_cron": "",
     "throughput_rollup_cron": "",
     "backlog_profile_cron": "",
+    "class_archive": "off",
     "poll_interval_ms": "100",
     "retry_pause_ms": "200",
     "stop_timeout_ms": "300",

@@ -296,3 +296,25 @@ def test_old_runs_are_removed_once_an_hour(make: Any, runs: Runs, connection: Co
     assert scheduler.turn().pruned == []
     scheduler.clock.advance(3_600_000)
     assert [pruned.id for pruned in scheduler.turn().pruned] == [run.id]
+
+
+def test_a_worker_is_made_ready_once_a_little_before_each_time(make: Any, connection: Connection) -> None:
+    scheduler = make(lag_report_cron="*/15 * * * *", worker_lead_ms=30_000)
+    found: list[tuple[datetime, float]] = []
+    for _ in range(2 * 15 * 60 + 5):
+        result = scheduler.turn()
+        if result.ahead is not None:
+            assert result.ahead.job == "lag_report"
+            found.append((result.ahead.at, result.ahead_s))
+        for run in result.claimed:
+            scheduler.turn(succeed(connection, run))
+        scheduler.clock.advance(1_000)
+    assert found == [(NOON + timedelta(minutes=minutes), 30.0) for minutes in (15, 30)]
+
+
+def test_nobody_who_stops_or_waits_for_the_duty_makes_a_worker_ready(make: Any, connection: Connection) -> None:
+    soon = {"lag_report_cron": "*/15 * * * *", "worker_lead_ms": 15 * 60_000}
+    leader, other = make(**soon), make(**soon)
+    assert leader.turn(may_claim=False).ahead is None
+    assert other.turn().ahead is None
+    assert leader.turn().ahead is not None

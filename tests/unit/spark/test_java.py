@@ -45,6 +45,12 @@ def test_java_home_comes_first():
     assert machine.asked == ["/opt/mine/bin/java"]
 
 
+def test_a_java_says_which_build_it_is():
+    machine = Machine(opt__mine=(21, FULL))
+    said = machine.ask("/opt/mine/bin/java") + "    java.vm.name = HotSpot\n    java.vm.version = 21.0.1+12\n"
+    assert find_java({"JAVA_HOME": "/opt/mine"}, files=machine.files, ask=lambda _: said).build == "HotSpot 21.0.1+12"
+
+
 def test_then_path_in_its_order_and_a_java_that_will_not_do_is_passed_over():
     machine = Machine(venv=(17, TRIMMED), usr=(17, FULL), opt=(21, FULL))
     assert machine.find(PATH="/venv/bin::/usr/bin:/opt/bin") == Java("/usr", 17)

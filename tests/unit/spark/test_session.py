@@ -77,6 +77,11 @@ def test_only_a_brief_local_session_has_a_jvm_that_starts_quickly():
     assert options(is_brief=False, is_local=True)[2:] == options(is_brief=True, is_local=False)[2:] == []
 
 
+def test_further_options_of_the_jvm_come_last():
+    settings = spark_settings(SessionSettings(is_brief=True), is_local=True, cores=2, jvm_options=("-Xa", '"-Xb c"'))
+    assert settings["spark.driver.extraJavaOptions"].endswith(f' {BRIEF_JVM[-1]} -Xa "-Xb c"')
+
+
 def test_further_settings_win():
     wanted = SessionSettings(shuffle_partitions=7, extra={"spark.sql.shuffle.partitions": "9", "spark.x": "y"})
     settings = spark_settings(wanted, is_local=True, cores=1)

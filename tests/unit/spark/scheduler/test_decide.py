@@ -1,12 +1,23 @@
 """What is started next, and what becomes of a run that failed."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
 from spark.runs import QueuedRun, Run
-from spark.scheduler.decide import Ended, Ending, Verdict, choose, decide_after, ending_of, is_due, retry_pause_ms
+from spark.scheduler.decide import (
+    Ahead,
+    Ended,
+    Ending,
+    Verdict,
+    choose,
+    decide_after,
+    decide_ahead,
+    ending_of,
+    is_due,
+    retry_pause_ms,
+)
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -96,3 +107,33 @@ def test_exit_codes(code: int, ending: Ending) -> None:
 )
 def test_another_attempt_only_where_it_may_help(ending: Ending, attempt: int, verdict: Verdict) -> None:
     assert decide_after(Ended(run(1, attempt=attempt), ending, "why"), attempts_max=3) == verdict
+
+
+LEAD = timedelta(seconds=30)
+"""How long before its time a worker is made ready."""
+
+
+def ahead(*seconds: float | None, done_for: datetime | None = None, lead: timedelta = LEAD) -> Ahead | None:
+    """Decide at noon, where job-0, job-1, … are due in so many seconds."""
+    next_at = {
+        f"job-{number}": None if after is None else NOON + timedelta(seconds=after)
+        for number, after in enumerate(seconds)
+    }
+    return decide_ahead(next_at, now=NOON, lead=lead, done_for=done_for)
+
+
+def test_a_worker_is_made_ready_for_the_job_that_comes_first_within_the_lead() -> None:
+    assert ahead(31, None, 30) == Ahead("job-2", NOON + LEAD)
+    assert ahead(20, 10, None) == Ahead("job-1", NOON + timedelta(seconds=10))
+    assert ahead(30.001, None) is None
+    assert ahead() is None
+
+
+def test_it_is_made_ready_once_for_each_time() -> None:
+    assert ahead(10, 20, done_for=NOON + timedelta(seconds=10)) is None
+    assert ahead(10, done_for=NOON - timedelta(minutes=15)) == Ahead("job-0", NOON + timedelta(seconds=10))
+
+
+def test_what_is_due_already_needs_no_worker_ahead_of_it_nor_does_a_lead_of_nothing() -> None:
+    assert ahead(0, -10) is None
+    assert ahead(0.001, lead=timedelta()) is None

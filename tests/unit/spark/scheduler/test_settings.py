@@ -50,6 +50,7 @@ def test_an_empty_cron_is_on_demand_only() -> None:
         ("stale_after_ms", "19999"),
         ("stop_timeout_ms", "-1"),
         ("worker_idle_ms", "-1"),
+        ("worker_lead_ms", "-1"),
         ("timezone", "Mars/Base"),
         ("namesrv", ","),
         ("keep_days", "some"),
@@ -90,6 +91,6 @@ def test_a_job_is_told_where_everything_is_but_no_secret() -> None:
     command = job_arguments(settings, run(5, "backlog_profile", attempt=2))
     assert command == (
         *("--run", str(UUID(int=5)), "--attempt", "2"),
-        *("--namesrv", "a:1;b:2", "--master", "spark://m:7077", "--output", "/out"),
+        *("--namesrv", "a:1;b:2", "--master", "spark://m:7077", "--output", "/out", "--class-archive", "auto"),
     )
     assert "secret" not in " ".join(command)
