@@ -2,17 +2,19 @@
 
 A stack of its own with one broker holds 2 million messages of 1 KiB in 64 queues, none of them consumed by the group
 that is profiled. Jobs run as the scheduler runs them, in processes of their own, JVM's start included; readings by the
-data source run in one session, which is open already. A small report is asked for over HTTP and made by the scheduler of
-a stack of its own: the first one starts a worker, the others find it with its session.
+data source run in one session, which is open already. A small report is made by the scheduler of a stack of its own: asked
+for over HTTP, where the first one starts a worker and the others find it with its session, and by its schedule.
 """
 
 import contextlib
 import json
+import math
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +37,7 @@ QUEUES, MESSAGES, BATCH = 64, 2_000_000, 100
 WIDE_TOPIC, WIDE_GROUPS, WIDE_QUEUES = "WideTopic", 2_000, 16
 SMALL_TOPIC, SMALL_GROUPS, SMALL_QUEUES = "SmallTopic", 24, 16
 SMALL_MESSAGES, SMALL_WARM_RUNS = 32_000, 3
+RECORD_TIMEOUT_S = 300.0
 COLD_S_MAX, WARM_S_MAX = 12.0, 5.0
 REPORT_TIMEOUT_S, REPORT_POLL_S = 240.0, 0.05
 PROFILE_S_MAX, PROFILE_MIB_MAX = 60.0, 2_048.0
@@ -138,7 +141,7 @@ def _family_mib(pid: int) -> float:
 def run(*, tiny: bool = False) -> Iterator[Row]:
     """Measure."""
     messages = QUEUES * BATCH if tiny else MESSAGES
-    yield from _small_reports()
+    yield from _small_reports(tiny=tiny)
     with Stack(brokers=1) as stack, scratch("spark") as folder:
         _put_topic(stack, TOPIC, QUEUES)
         _fill(stack, messages)
@@ -152,24 +155,68 @@ def run(*, tiny: bool = False) -> Iterator[Row]:
         yield from _from_store(store, messages)
 
 
-def _small_reports() -> Iterator[Row]:
-    """Ask a stack's scheduler for a report of some hundred rows, again and again."""
-    # Nothing but what is asked for.
-    quiet = {
-        f"GANTRY_SCHEDULER_{job.upper()}_CRON": "" for job in ("lag_report", "throughput_rollup", "backlog_profile")
-    }
-    with Stack(brokers=1, scheduler=True, environment=quiet | {"GANTRY_SCHEDULER_MASTER": MASTER}) as stack:
+def _small_reports(*, tiny: bool) -> Iterator[Row]:
+    """Make a report of some hundred rows: the first one on a machine, by a worker that starts, by one that waits, by schedule."""
+    with scratch("classes") as archives:
+        # A tiny run takes the archive that the tests have, if any: to make one takes half a minute.
+        archived = {} if tiny else {"GANTRY_SCHEDULER_CLASS_ARCHIVE": str(archives)}
+        first = math.nan
+        if not tiny:
+            with _small_stack(archived) as stack:
+                first, _ = _ask_for_report(stack)
+                stack.wait_for(
+                    lambda: list(archives.glob("spark-*.jsa")), "to archive classes", timeout_s=RECORD_TIMEOUT_S
+                )
+        with _small_stack(archived) as stack:
+            cold, rows = _ask_for_report(stack)
+            warm = [_ask_for_report(stack)[0] for _ in range(1 if tiny else SMALL_WARM_RUNS)]
+        assert rows == SMALL_GROUPS * (SMALL_QUEUES + 1), f"{rows} rows"
+        name = f"small report ({rows} rows)"
+        yield Row(
+            f"{name}, cold",
+            cold,
+            "s",
+            "" if tiny else "first on a machine",
+            None if tiny else first,
+            f"≤ {COLD_S_MAX:.0f} s",
+            cold <= COLD_S_MAX,
+        )
+        # The one in the middle: what the machine does besides hits one of them.
+        middle = sorted(warm)[len(warm) // 2]
+        yield Row(f"{name}, warm", middle, "s", "cold", cold, f"≤ {WARM_S_MAX:.0f} s", middle <= WARM_S_MAX)
+        if not tiny:
+            scheduled = _scheduled_report(archived)
+            aim = f"≤ {WARM_S_MAX:.0f} s"
+            yield Row(f"{name}, by schedule", scheduled, "s", "cold", cold, aim, scheduled <= WARM_S_MAX)
+
+
+@contextlib.contextmanager
+def _small_stack(environment: Mapping[str, str], *, cron: str = "") -> Iterator[Stack]:
+    """Run a stack with groups that are behind, and a scheduler that makes lag reports by `cron` and when it is asked."""
+    quiet = {f"GANTRY_SCHEDULER_{job.upper()}_CRON": "" for job in ("throughput_rollup", "backlog_profile")}
+    told = {**quiet, "GANTRY_SCHEDULER_LAG_REPORT_CRON": cron, "GANTRY_SCHEDULER_MASTER": MASTER, **environment}
+    with Stack(brokers=1, scheduler=True, environment=told) as stack:
         _put_topic(stack, SMALL_TOPIC, SMALL_QUEUES)
         _fill(stack, SMALL_MESSAGES, topic=SMALL_TOPIC, queues=SMALL_QUEUES)
         _commit(stack, [f"GID_small_{number}" for number in range(SMALL_GROUPS)], SMALL_TOPIC, SMALL_QUEUES)
-        cold, rows = _ask_for_report(stack)
-        warm = [_ask_for_report(stack)[0] for _ in range(SMALL_WARM_RUNS)]
-    assert rows == SMALL_GROUPS * (SMALL_QUEUES + 1), f"{rows} rows"
-    name = f"small report ({rows} rows)"
-    yield Row(f"{name}, cold", cold, "s", "", None, f"≤ {COLD_S_MAX:.0f} s", cold <= COLD_S_MAX)
-    # The one in the middle: what the machine does besides hits one of them.
-    middle = sorted(warm)[len(warm) // 2]
-    yield Row(f"{name}, warm", middle, "s", "cold", cold, f"≤ {WARM_S_MAX:.0f} s", middle <= WARM_S_MAX)
+        yield stack
+
+
+def _scheduled_report(environment: Mapping[str, str]) -> float:
+    """Wait for the time of a schedule; return the seconds from then until its report can be read."""
+    # Two minutes from now: the stack has started and the lead of the worker has begun after it.
+    due = time.gmtime(time.time() + 120)
+    with _small_stack(environment, cron=f"{due.tm_min} {due.tm_hour} * * *") as stack, stack.http() as client:
+        began = time.perf_counter()
+        while True:
+            runs = client.get("/v1/reports/lag_report/runs").raise_for_status().json()["items"]
+            if runs and runs[0]["status"] not in {"queued", "running"}:
+                break
+            assert time.perf_counter() - began < REPORT_TIMEOUT_S, f"no report was made: {runs}"
+            time.sleep(REPORT_POLL_S)
+    assert runs[0]["status"] == "succeeded", runs[0]["error"]
+    moments = (datetime.fromisoformat(runs[0][name]) for name in ("finished_at", "created_at"))
+    return (next(moments) - next(moments)).total_seconds()
 
 
 def _ask_for_report(stack: Stack) -> tuple[float, int]:
@@ -283,7 +330,9 @@ def _growth(stack: Stack, folder: Path, *, tiny: bool) -> Row:
         with _job(stack, folder, "lag_report", *chosen) as child:
             return _finish(child, folder, "lag_report")[0]
 
-    part, whole = seconds(len(groups) // GROWTH), seconds(len(groups))
+    whole = seconds(len(groups))
+    # A JVM more, and nothing that the first one has not proved.
+    part = whole if tiny else seconds(len(groups) // GROWTH)
     queues = len(groups) * WIDE_QUEUES
     name = f"lag_report of {queues:,} group queues"
     return Row(name, whole, "s", f"of {queues // GROWTH:,}", part, f"≤ {GROWTH} x", whole <= GROWTH * part)

@@ -160,13 +160,15 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, kee
     run = ledger.run
     if SparkSession.getActiveSession() is None:
         ledger.step(5, "starting Spark")
-        _make_room(arguments)
     surveyed = start_survey(source_options(arguments, SURVEY)) if job.surveys else None
     spark = _session(job, arguments)
     try:
         now = _now(clock)
         ledger.step(20, "reading")
-        table = job.compute(Work(spark, arguments, run, now, ledger.step, surveyed)).toArrow()
+        frame = job.compute(Work(spark, arguments, run, now, ledger.step, surveyed))
+        # Not beside the start of the JVM, which it would put off: while the JVM executes, this process only waits.
+        threading.Thread(target=prepare_drawing, name="drawing", daemon=True).start()
+        table = frame.toArrow()
     finally:
         if not keeps_session:
             spark.stop()
@@ -203,9 +205,8 @@ def get_ready(job: Job, given: Sequence[str]) -> int:
     configure_logging(service=job.name)
     try:
         arguments = read_arguments(make_parser(job.name, job.description), given, process_environment())
-        if SparkSession.getActiveSession() is None:
-            _make_room(arguments)
         rehearse(job, _session(job, arguments))
+        prepare_drawing()
     except Exception as error:  # noqa: BLE001 # boundary: the run itself will say what is wrong, in its row.
         return _say(job, error)
     return 0
@@ -266,14 +267,9 @@ def refuse_future(window: Window | None, now: datetime) -> None:
         raise StartupError(f"--to: {utc_of(window.end)} lies in the future: it is {utc_of(now)}")
 
 
-def _make_room(arguments: Arguments) -> None:
-    if is_local_master(arguments.master):
-        give_way(REPORT_NICENESS)
-    # Beside the start of the JVM, for which this process only waits.
-    threading.Thread(target=prepare_drawing, name="drawing", daemon=True).start()
-
-
 def _session(job: Job, arguments: Arguments) -> SparkSession:
+    if SparkSession.getActiveSession() is None and is_local_master(arguments.master):
+        give_way(REPORT_NICENESS)
     settings = SessionSettings(is_brief=True, has_source=False, class_archive=arguments.class_archive)
     return open_session(f"gantry {job.name}", master=arguments.master, settings=settings)
 

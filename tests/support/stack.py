@@ -21,7 +21,7 @@ from tests.support.ports import free_base
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 WAIT_TIMEOUT_S = 30.0
-CLASS_ARCHIVE = Path(__file__).resolve().parents[2] / ".cache" / "classes"
+CLASS_ARCHIVE = Path(__file__).resolve().parents[2] / ".cache" / "gantry"
 """Made by tests/integration/spark/test_recording.py, once for many runs of the tests."""
 # Above a stack that the developer runs, and with every port below those of outgoing connections.
 _BASES = range(3_000, 21_000, PORT_BASE_STEP)

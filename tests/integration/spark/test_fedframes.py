@@ -100,7 +100,7 @@ def test_rows_are_the_same_however_many_spark_plans_for(
 
 
 def test_a_kept_lag_report_is_the_same_as_one_built_anew(spark: SparkSession) -> None:
-    """Two worlds and two moments through one kept frame, each against a report of its own."""
+    """Two worlds and two moments through one rehearsed frame, each against a report of its own."""
     even = steady(high=10_000, committed=4_000, rate_in=2, rate_out=6)
     first = World().group("g").queue("g", high=10_000, committed=4_000, head={"age": 60}, samples=even)
     first.queue("g", 1, high=None, committed=None, low=None, error="no answer", samples=even)
@@ -108,6 +108,8 @@ def test_a_kept_lag_report_is_the_same_as_one_built_anew(spark: SparkSession) ->
     second = World().group("h").queue("h", high=160, committed=80, head={"age": 60}, samples=rewind)
     second.queue("h", 1, high=50, committed=50, head={}, samples=[(100, 50, 50)])
     try:
+        # As in a worker that was made ready before its first run.
+        assert job.rehearse(spark).toArrow().num_rows == 0
         for number, (world, earlier_s) in enumerate([(first, 0), (second, 3_000), (second, 0), (first, 3_000)]):
             as_of, since = AS_OF, AS_OF - timedelta(seconds=900 + earlier_s)
             moments = {job.AS_OF: as_of, job.SINCE: since}
@@ -116,7 +118,7 @@ def test_a_kept_lag_report_is_the_same_as_one_built_anew(spark: SparkSession) ->
                 "survey": job.with_moments(survey.toArrow(), moments),
                 "samples": job.with_moments(samples.toArrow(), moments),
             }
-            kept = fed_frame(spark, "kept_report", tables, job.build, feed=f"world-{number}")
+            kept = fed_frame(spark, "lag_report", tables, job.build, feed=f"world-{number}")
             fresh = lag_report(survey, samples, as_of=as_of, since=since)
             assert kept.columns == fresh.columns
             rows = in_order(kept)
@@ -124,7 +126,7 @@ def test_a_kept_lag_report_is_the_same_as_one_built_anew(spark: SparkSession) ->
             assert len(rows) == 3
             assert ("REWOUND" in {row["verdict"] for row in rows}) == (world is second and earlier_s > 0)
     finally:
-        spark.catalog.dropTempView("kept_report")
+        spark.catalog.dropTempView("lag_report")
         plan_as_usual(spark)
 
 
