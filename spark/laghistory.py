@@ -4,6 +4,7 @@ A sample is written where something moved, and every five minutes; brokers are s
 last seen of each broker, and there is one for each step, whether something moved in it or not.
 """
 
+from collections import deque
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -11,11 +12,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gantry.model.sampleblock import Kind, Pair
-from spark.lagblocks import UNKNOWN, Looked
+from spark.lagblocks import UNKNOWN, Longs, Looked
 from spark.lagsamples import WRITTEN_EVERY, read_looks
 from spark.oldsamples import read_old_samples
 from spark.postgres import Connection
+from spark.transforms.lagsettings import LagSettings
 
+SETTINGS: Final = LagSettings()
 POINTS_MAX: Final = 288
 STEPS: Final = tuple(timedelta(seconds=seconds) for seconds in (15, 30, 60, 120, 300, 600, 1_800, 3_600))
 """Of a line; the smallest is how often the gateway looks."""
@@ -43,6 +46,16 @@ class Seen(NamedTuple):
     first_at: datetime | None = None
 
 
+class QueueOffsets(NamedTuple):
+    """What a look found of a pair on a broker; UNKNOWN stands for a commit that there is none of."""
+
+    at_ms: int
+    queue_ids: Longs
+    min_offsets: Longs
+    max_offsets: Longs
+    committed: Longs
+
+
 class LagPoint(NamedTuple):
     """What all brokers together had: messages, and for how many seconds the oldest had waited.
 
@@ -57,7 +70,7 @@ class LagPoint(NamedTuple):
 def read_history(
     connection: Connection, *, since: datetime, until: datetime, pairs: Sequence[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield how the lag of some groups on topics went: sampled_at, group, topic, lag, behind_s; at most POINTS_MAX + 1 of each.
+    """Yield how the lag of some groups on topics went: sampled_at, group, topic, lag, behind_s, is_moved; at most POINTS_MAX + 1 of each.
 
     Args:
         connection: To the gateway's database.
@@ -67,7 +80,8 @@ def read_history(
 
     Yields:
         `lag` is None where it was not known for a queue that holds messages; `behind_s` is how long the oldest unconsumed message
-        had waited, 0 where there was none and None where that is not known. Where nobody looked there is no point.
+        had waited, 0 where there was none and None where that is not known. `is_moved`: since the point before, offsets moved
+        without messages being consumed (were_moved), so no line leads from there to here. Where nobody looked there is no point.
 
     Raises:
         psycopg.Error: The database is away, or its tables are not there.
@@ -76,17 +90,23 @@ def read_history(
     if not wanted:
         return
     # In most pasts points are as far apart as looks at all groups are, and the many blocks in between need not be read.
-    seen = _read(connection, since, until, Kind.STATE, wanted)
+    seen, moved = _read(connection, since, until, Kind.STATE, wanted)
     first = min((found[0].sampled_at for found in seen.values()), default=until - WRITTEN_EVERY)
     old = _read_old(connection, since, first, wanted)
     step = choose_step(until - min([first, *(found[0].sampled_at for found in old.values())]))
     if step < WRITTEN_EVERY and _are_few(connection, first, until):
-        seen = _read(connection, first, until, Kind.CHANGES, wanted)
+        seen, moved = _read(connection, first, until, Kind.CHANGES, wanted)
     for pair, found in old.items():
         seen[pair] = found + seen.get(pair, [])
     for group, topic in sorted(seen):
+        moves = deque(moved.get((group, topic), ()))
         for point in add_up(seen[group, topic], step=step, until=until):
-            yield {"sampled_at": point.at, "group": group, "topic": topic, "lag": point.lag, "behind_s": point.behind_s}
+            is_moved = False
+            while moves and moves[0] <= point.at:
+                moves.popleft()
+                is_moved = True
+            said = {"lag": point.lag, "behind_s": point.behind_s, "is_moved": is_moved}
+            yield {"sampled_at": point.at, "group": group, "topic": topic, **said}
 
 
 def _are_few(connection: Connection, since: datetime, until: datetime) -> bool:
@@ -97,17 +117,43 @@ def _are_few(connection: Connection, since: datetime, until: datetime) -> bool:
 
 def _read(
     connection: Connection, since: datetime, until: datetime, kind: Kind, wanted: Container[object]
-) -> dict[tuple[str, str], list[Seen]]:
-    """Return what blocks of a kind and above say of each pair, by time."""
+) -> tuple[dict[tuple[str, str], list[Seen]], dict[tuple[str, str], list[datetime]]]:
+    """Return what blocks of a kind and above say of each pair, by time, and when its offsets were found moved."""
     seen: dict[tuple[str, str], list[Seen]] = {}
+    moved: dict[tuple[str, str], list[datetime]] = {}
+    before: dict[tuple[str, Pair], QueueOffsets] = {}
     with read_looks(connection, since=since, until=until, kind=kind, is_wanted=lambda pair: pair in wanted) as looks:
         for broker, _, looked in looks:
-            for (group, topic), lag, first_ms in _lags(looked):
+            at = _EPOCH + timedelta(milliseconds=looked.at_ms)
+            for (group, topic), lag, first_ms, now in _lags(looked):
                 assert group is not None
                 first_at = None if first_ms == UNKNOWN else _EPOCH + timedelta(milliseconds=first_ms)
-                at = _EPOCH + timedelta(milliseconds=looked.at_ms)
                 seen.setdefault((group, topic), []).append(Seen(at, broker, lag, first_at))
-    return {pair: sorted(found, key=lambda one: one.sampled_at) for pair, found in seen.items()}
+                last = before.get((broker, (group, topic)))
+                before[broker, (group, topic)] = now
+                if last is not None and were_moved(last, now):
+                    moved.setdefault((group, topic), []).append(at)
+    by_time = {pair: sorted(found, key=lambda one: one.sampled_at) for pair, found in seen.items()}
+    return by_time, {pair: sorted(found) for pair, found in moved.items()}
+
+
+def were_moved(last: QueueOffsets, now: QueueOffsets) -> bool:
+    """Say whether offsets of a pair moved between two looks without messages being consumed.
+
+    That is: a queue was made anew, or got more or fewer neighbours; the group was rewound or set forward; or what it had not
+    consumed was removed. Thresholds are those of the report.
+    """
+    if not np.array_equal(last.queue_ids, now.queue_ids):
+        return True
+    if ((now.max_offsets < last.max_offsets) | (now.min_offsets < last.min_offsets)).any():
+        return True
+    known = (last.committed != UNKNOWN) & (now.committed != UNKNOWN)
+    place, place_before = np.maximum(now.committed, now.min_offsets), np.maximum(last.committed, last.min_offsets)
+    is_back = last.committed - now.committed >= SETTINGS.rewind_messages_min
+    is_trimmed = now.min_offsets > place_before
+    grown = place - np.maximum(place_before, now.min_offsets)
+    most = max(SETTINGS.jump_messages_min - 1.0, SETTINGS.jump_rate_min * (now.at_ms - last.at_ms) / 1_000)
+    return bool((known & (is_back | is_trimmed | (grown > most))).any())
 
 
 def _read_old(
@@ -130,17 +176,20 @@ def _read_old(
     return seen
 
 
-def _lags(looked: Looked) -> Iterator[tuple[Pair, int | None, int]]:
-    """Yield pair, lag and when its oldest message was stored."""
+def _lags(looked: Looked) -> Iterator[tuple[Pair, int | None, int, QueueOffsets]]:
+    """Yield pair, lag, when its oldest message was stored, and its queues' offsets."""
     is_none = looked.committed == UNKNOWN
     from_offset = np.maximum(np.where(is_none, looked.max_offsets, looked.committed), looked.min_offsets)
     lag = np.maximum(0, looked.max_offsets - from_offset)
     is_unknown = is_none & (looked.min_offsets != looked.max_offsets)
+    columns = looked.queue_ids, looked.min_offsets, looked.max_offsets, looked.committed
     at = 0
     for place, count, first_ms in zip(looked.places, looked.counts, looked.first_ms, strict=True):
         queues = slice(at, at + count)
         at += count
-        yield looked.pairs[place], None if is_unknown[queues].any() else int(lag[queues].sum()), int(first_ms)
+        offsets = QueueOffsets(looked.at_ms, *(column[queues] for column in columns))
+        known = None if is_unknown[queues].any() else int(lag[queues].sum())
+        yield looked.pairs[place], known, int(first_ms), offsets
 
 
 def choose_step(span: timedelta) -> timedelta:

@@ -9,7 +9,7 @@ The way into Spark is bytes on one side and numpy's columns on the other, with n
 has millions.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -293,6 +293,35 @@ def with_looks(table: pa.Table, rounds: Sequence[Round]) -> pa.Table:
     index = SCHEMA.get_field_index("looked_at")
     field = SCHEMA.field(index)
     return table.set_column(index, field, looked.cast(pa.timestamp("us")).cast(field.type))
+
+
+def last_looks(
+    connection: Connection, read_at: Mapping[str, datetime], *, samples: pa.Table, gap: timedelta
+) -> dict[str, datetime]:
+    """Return up to when all that moved on a broker is in a sample; those of which that is not known are missing.
+
+    Args:
+        connection: To the database.
+        read_at: Broker → when the report read it.
+        samples: What `read_samples` returned.
+        gap: How long before that the look must have begun at least.
+
+    Raises:
+        psycopg.Error: The database is away, or its tables are not there.
+    """
+    # Of rows that are left out nobody can say that nothing moved in them.
+    if not read_at or samples["looked_at"].null_count == samples.num_rows:
+        return {}
+    stretch = sql.SQL("sampled_at BETWEEN {} AND {}").format(
+        sql.Literal(min(read_at.values()) - WRITTEN_EVERY), sql.Literal(max(read_at.values()) - gap)
+    )
+    rounds = [Round(*found) for found in connection.execute(sql.SQL(_ROUNDS).format(stretch)).fetchall()]
+    found: dict[str, datetime] = {}
+    for broker, at in read_at.items():
+        seen = (one.began_at for one in rounds if one.began_at <= at - gap and broker not in one.missing)
+        if (last := max(seen, default=None)) is not None:
+            found[broker] = last
+    return found
 
 
 def _micros(moment: datetime) -> int:

@@ -32,7 +32,10 @@ def compute(work: Work) -> DataFrame:
     # Samples are read after it, so that those are among them that were taken while brokers were asked.
     until = pc.max(survey["read_at"]).as_py() or work.now
     since = since_of(work.before(), work.now, SETTINGS)
-    tables = {"survey": survey, "samples": work.samples_table(since, until)}
+    samples = work.samples_table(since, until)
+    # A shorter one would make a burst of what went between two commits.
+    gap = timedelta(seconds=SETTINGS.reading_gap_min_s)
+    tables = {"survey": work.with_last_looks(survey, samples, gap=gap), "samples": samples}
     moments = {AS_OF: work.now, SINCE: since}
     return fed_frame(
         work.spark,

@@ -29,7 +29,7 @@ from spark.jobs.failures import FAILED, failure_of
 from spark.jobs.ledger import DoneAlreadyError, Ledger, NoLedger, RunLedger, utc_of
 from spark.jobs.surveying import Survey, start_survey
 from spark.laghistory import read_history
-from spark.lagsamples import SCHEMA, read_samples, samples_frame
+from spark.lagsamples import SCHEMA, last_looks, read_samples, samples_frame
 from spark.master import is_local_master
 from spark.page import prepare_drawing, render
 from spark.parquet import write_parquet
@@ -91,6 +91,17 @@ class Work:
         with connect(self.arguments.database, application="gantry-samples") as connection:
             groups = list(self.arguments.groups) or None
             return read_samples(connection, since=since, until=until, groups=groups, with_topics=with_topics)
+
+    def with_last_looks(self, survey: pa.Table, samples: pa.Table, *, gap: timedelta) -> pa.Table:
+        """Add `looked_at` to what `survey` returns: see last_looks; null where there is no database."""
+        found: Mapping[str, datetime] = {}
+        if self.arguments.database is not None:
+            read_at = zip(survey["broker"].to_pylist(), survey["read_at"].to_pylist(), strict=True)
+            with connect(self.arguments.database, application="gantry-samples") as connection:
+                known = {broker: at for broker, at in read_at if at is not None}
+                found = last_looks(connection, known, samples=samples, gap=gap)
+        looked = [found.get(broker) for broker in survey["broker"].to_pylist()]
+        return survey.append_column(SCHEMA.field("looked_at"), [pa.array(looked, SCHEMA.field("looked_at").type)])
 
 
 @dataclass(frozen=True, slots=True)

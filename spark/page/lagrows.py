@@ -74,7 +74,10 @@ class LagRow:
         """Whether the backlog shrinks; None where that is not known."""
         if self.drain_eta_s is not None:
             return True
-        return None if self.in_rate is None or self.out_rate is None else False
+        if self.in_rate is None or self.out_rate is None:
+            return None
+        # Behind a move of offsets it takes a while until rates are known that a forecast can be made of.
+        return None if self.out_rate > self.in_rate and "moved_s" in self.evidence else False
 
     def reason(self, column: str) -> str:
         """Return why a column is not known."""

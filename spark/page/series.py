@@ -14,6 +14,9 @@ GAP_MAX: Final = timedelta(minutes=11)
 FORECAST_SAMPLES_MIN: Final = 4
 """In each half: two points make a line, but not a forecast."""
 
+_INSTANT: Final = timedelta(milliseconds=1)
+"""How long the hole is before a point at which offsets were found moved."""
+
 Point: TypeAlias = tuple[datetime, float | None]
 """A sample; None where the lag was not known."""
 
@@ -37,12 +40,16 @@ class Forecast:
 
 
 def read_history(history: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Point]]:
-    """Return the samples of each (group, topic), the oldest first."""
+    """Return the samples of each (group, topic), the oldest first; with holes where a line would claim to know."""
     found: dict[tuple[str, str], dict[datetime, float | None]] = {}
     for sample in history:
         sampled_at = moment(sample["sampled_at"])
         if sampled_at is not None:
-            found.setdefault((str(sample["group"]), str(sample["topic"])), {})[sampled_at] = number(sample["lag"])
+            points = found.setdefault((str(sample["group"]), str(sample["topic"])), {})
+            points[sampled_at] = number(sample["lag"])
+            if sample.get("is_moved"):
+                # What lies before says nothing of how the lag goes on.
+                points[sampled_at - _INSTANT] = None
     return {key: _with_holes(sorted(points.items(), key=lambda point: point[0])) for key, points in found.items()}
 
 
@@ -71,10 +78,15 @@ def thinned(points: Sequence[Point], *, most: int = POINTS_MAX) -> list[Point]:
 
 
 def forecast(points: Sequence[Point]) -> Forecast | None:
-    """Return what the first half foretold for the end; None where there are too few samples, or the end is unknown."""
+    """Return what the first half foretold for the end; None where there are too few samples, or the end is unknown.
+
+    It looks at points behind the last move of offsets.
+    """
     if not points or points[-1][1] is None:
         return None
-    first, until, actual = points[0][0], points[-1][0], points[-1][1]
+    until, actual = points[-1][0], points[-1][1]
+    points = points[_last_move(points) :]
+    first = points[0][0]
     made_at = first + (until - first) / 2
     early = [(at, lag) for at, lag in points if lag is not None and at <= made_at]
     late = [at for at, lag in points if lag is not None and at > made_at]
@@ -84,6 +96,13 @@ def forecast(points: Sequence[Point]) -> Forecast | None:
     start_at, start = early[-1]
     expected = max(0.0, start + slope * (until - start_at).total_seconds())
     return Forecast(start_at, start, until, expected, actual)
+
+
+def _last_move(points: Sequence[Point]) -> int:
+    """Return the place of the first point behind the last hole of an instant; 0 where there is none."""
+    places = range(1, len(points))
+    moves = (place for place in places if points[place - 1] == (points[place][0] - _INSTANT, None))
+    return max(moves, default=0)
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:

@@ -42,6 +42,7 @@ def evidence(settings: LagSettings) -> Column:
         "went_back_messages": _above_zero("back_messages"),
         "went_back_from": Sql("back_from"),
         "moved_messages": _above_zero("moved_messages"),
+        "moved_s": Sql("moved_s"),
         "recreated_queues": _above_zero("recreated_queues"),
         "retry_messages": choose(("retry_messages > 0", Sql("retry_messages"))),
         "retry_rate": choose(("retry_messages > 0", Sql("retry_rate"))),

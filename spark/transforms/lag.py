@@ -12,6 +12,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from spark.transforms.drain import with_drain
 from spark.transforms.evidence import evidence
 from spark.transforms.lagsettings import LagSettings
 from spark.transforms.lagwords import cause, next_step
@@ -87,7 +88,7 @@ def lag_report(
     rates = queue_rates(samples, survey, as_of=as_of, since=since, settings=settings)
     queues = queue_lag(survey, rates, as_of=as_of, settings=settings)
     judged = (
-        _drain(_levels(queues, settings))
+        with_drain(_skewed(_levels(queues, settings)), settings)
         .withColumn("flags", flags(settings))
         .withColumn("verdict", verdict())
         .withColumn("evidence", evidence(settings))
@@ -155,6 +156,9 @@ def _levels(queues: DataFrame, settings: LagSettings) -> DataFrame:
         fn.min("stood_s").alias("stood_s"),
         fn.min("readings").alias("readings"),
         fn.min("covered_s").alias("covered_s"),
+        fn.min("intervals").alias("intervals"),
+        fn.max("forecast_s").alias("forecast_s"),
+        fn.min("moved_s").alias("moved_s"),
     )
 
 
@@ -168,7 +172,8 @@ def _without_late(both: DataFrame) -> DataFrame:
         fn.format_number(fn.floor("late_s"), 0),
         fn.lit(" s after the first one, so its numbers are not added to the others'"),
     )
-    names = ("lag_messages", "lag_seconds", "in_rate", "out_rate", "net_rates", "retention_left_s")
+    rates = ("in_rate", "out_rate", "net_rate", "net_rates", "net_quarters")
+    names = ("lag_messages", "lag_seconds", *rates, "retention_left_s")
     return both.withColumns(
         {
             **{name: fn.when(~late, fn.col(name)) for name in names},
@@ -179,20 +184,23 @@ def _without_late(both: DataFrame) -> DataFrame:
 
 def _sums(settings: LagSettings) -> list[Column]:
     return [
-        *[_whole(name, fn.sum(name)).alias(name) for name in ("lag_messages", "in_rate", "out_rate")],
-        fn.array(
-            *[
-                _whole(fn.col("net_rates")[piece], fn.sum(fn.col("net_rates")[piece]))
-                for piece in range(settings.pieces)
-            ]
-        ).alias("net_rates"),
-        fn.sum("step_rate").alias("step_rate"),
+        *[_whole(name, fn.sum(name)).alias(name) for name in ("lag_messages", "in_rate", "out_rate", "net_rate")],
+        _each_summed("net_rates", settings.pieces),
+        _each_summed("net_quarters", 4 * settings.pieces),
+        fn.sum("step_messages").alias("step_messages"),
         fn.sum("lag_messages").alias("known_lag_messages"),
         fn.sum("trimmed").alias("trimmed"),
         fn.coalesce(fn.sum("back_messages"), fn.lit(0)).alias("back_messages"),
         fn.coalesce(fn.sum("moved_messages"), fn.lit(0)).alias("moved_messages"),
         fn.sum("tags_examined").alias("tags_examined"),
     ]
+
+
+def _each_summed(name: str, count: int) -> Column:
+    """Add up arrays, item by item."""
+    items = [f"sum({name}[{item}])" for item in range(count)]
+    known = [f"CASE WHEN count({name}[{item}]) = count(1) THEN {items[item]} END" for item in range(count)]
+    return fn.expr(f"array({', '.join(known)}) AS {name}")
 
 
 def _counts() -> list[Column]:
@@ -246,28 +254,16 @@ def _maxima() -> list[Column]:
     ]
 
 
-def _drain(levels: DataFrame) -> DataFrame:
-    """Add the drain ETA with its interval, retention_left_s and skew."""
-    known = fn.filter("net_rates", lambda rate: rate.isNotNull())
-    lag, net = fn.col("lag_messages"), fn.col("out_rate") - fn.col("in_rate")
-    eta = fn.when((lag > 0) & (fn.col("stands_queues") == 0) & (net > 0), lag / net)
-    step = fn.coalesce("step_rate", fn.lit(0.0))
-    fastest, slowest = fn.array_max("net_rates") + step, fn.array_min("net_rates") - step
-    has_spread = fn.col("drain_eta_s").isNotNull() & (fn.size("net_rates") >= 2)
+def _skewed(levels: DataFrame) -> DataFrame:
+    """Add retention_left_s, skew and hot_share, and leave out of net_rates what is not known."""
     mean = fn.col("topic_lag") / fn.col("topic_queues")
     topic_lag, largest = fn.col("topic_lag"), fn.col("lag_messages_max")
     return levels.withColumns(
         {
-            "net_rates": known,
-            "drain_eta_s": eta,
+            "net_rates": fn.filter("net_rates", lambda rate: rate.isNotNull()),
             "retention_left_s": fn.col("retention.retention_left_s"),
             "skew": fn.when(topic_lag > 0, largest / mean),
             "hot_share": fn.when(topic_lag > 0, largest / topic_lag),
-        }
-    ).withColumns(
-        {
-            "drain_eta_low_s": fn.when(has_spread & (fastest > 0), fn.least("drain_eta_s", lag / fastest)),
-            "drain_eta_high_s": fn.when(has_spread & (slowest > 0), fn.greatest("drain_eta_s", lag / slowest)),
         }
     )
 

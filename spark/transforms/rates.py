@@ -9,18 +9,20 @@ commit passes over after retention has removed it, or by being set: that is move
     in_rate  = growth of max over the intervals that count ÷ their length       messages/s
     out_rate = what was consumed in those of them whose commits are known ÷ their length
 
-For the spread, the time from the first reading of (group, topic) to the last one is cut into `pieces` equal pieces; an
-interval that lies in several gives each its share by time. `net_rates` are out - in of the pieces of which at least half
-is covered by intervals.
+A forecast looks at the time behind the last move of (group, topic), for what happened before says nothing of how fast the
+lag shrinks now: from there, or from the first reading, to the last one. This time is cut into `pieces` equal pieces of four
+quarters; an interval that lies in several gives each its share by time. `net_rates` are out - in of the pieces of which at
+least half is covered by intervals, `net_quarters` the same of the quarters, and `net_rate` of the whole time.
 
-Offsets move in steps, and a reading may come just before or just after one. What the largest interval brought, over the
-whole length of those that count, is the `step_rate`: by so much a net rate may be off.
+Offsets move in steps, and a reading may come just before or just after one: `step_messages` is the largest net growth
+between two readings.
 
 Samples are written when something changed, and every five minutes: a row that is missing means "as before". The last one
-before the window is its starting point. Where it is known up to when nothing moved in an interval (`looked_at`), all that
-did lies behind it.
+before the window is its starting point. Where it is known up to when nothing moved in an interval (`looked_at`, of a
+sample and of the report's own look), all that did lies behind it.
 """
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
@@ -49,20 +51,51 @@ def queue_rates(
     Args:
         samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?, looked_at?; any
             time. Those without a group are a topic's own, and left out.
-        survey: Kind `survey`; its rows with numbers are readings at their `read_at`.
+        survey: Kind `survey`; its rows with numbers are readings at their `read_at`. A column `looked_at` says up to when
+            whatever moved is in a sample.
         as_of: With a zone, or a column of both frames: up to when samples count of a broker that gave no numbers.
         since: The same: from when on it matters what happened to offsets, where that is before `events_s`.
         settings: Thresholds.
 
     Returns:
         The keys; readings; covered_s (from the first reading to the broker's `read_at`); in_rate, out_rate, in_messages (null below two
-        readings); net_rates (an array, pieces that are not known are null); step_rate (see above; null as out_rate is); stood_s (how long the commit is as it is,
+        readings); net_rates and net_quarters (arrays; what is not known is null); net_rate and step_messages (null where nothing is known); intervals (how many
+        of those behind the last move are known);
+        forecast_s (how long before `read_at` the time begins that forecasts look at); moved_s (how long before it the last move was seen, null
+        where there was none); stood_s (how long the commit is as it is,
         at least; null below two readings); advanced_s (how long ago it was last seen to go forward); back_messages (by how much commits went back), back_from (from where);
         moved_messages (by how much commits went forward over what nobody consumed); recreated.
     """
     intervals = _intervals(_readings(samples, survey, as_of, since, settings), settings)
-    pieces = range(settings.pieces)
-    summed = intervals.groupBy(*QUEUE_KEYS).agg(
+    quarters = range(4 * settings.pieces)
+    has_two = fn.col("readings") >= 2
+    return _by_queue(intervals, quarters).select(
+        *QUEUE_KEYS,
+        "readings",
+        ((fn.col("end_us") - fn.col("first_us")) / SECOND_US).alias("covered_s"),
+        _rate("in_messages", "in_us").alias("in_rate"),
+        _rate("out_messages", "out_us").alias("out_rate"),
+        "in_messages",
+        "step_messages",
+        "intervals",
+        _net_rates("net_rates", [quarters[start : start + 4] for start in quarters[::4]]),
+        _net_rates("net_quarters", [(quarter,) for quarter in quarters]),
+        fn.expr(f"{_net_rate(quarters)} AS net_rate"),
+        ((fn.col("end_us") - fn.col("start_us")) / SECOND_US).alias("forecast_s"),
+        ((fn.col("end_us") - fn.col("move_us")) / SECOND_US).alias("moved_s"),
+        fn.when(has_two, (fn.col("end_us") - fn.coalesce("changed_us", "seen_us")) / SECOND_US).alias("stood_s"),
+        ((fn.col("end_us") - fn.col("advanced_us")) / SECOND_US).alias("advanced_s"),
+        fn.coalesce("back_messages", fn.lit(0)).alias("back_messages"),
+        "back_from",
+        fn.coalesce("moved_messages", fn.lit(0)).alias("moved_messages"),
+        fn.coalesce("recreated", fn.lit(False)).alias("recreated"),
+    )
+
+
+def _by_queue(intervals: DataFrame, quarters: Sequence[int]) -> DataFrame:
+    """Add up the intervals of each queue, and what they give to each quarter."""
+    is_recent = fn.col("at_us") > fn.col("start_us")
+    return intervals.groupBy(*QUEUE_KEYS).agg(
         # The last one before the window is the first one of it.
         fn.count(fn.when((fn.col("at_us") >= fn.col("begin_us")) | (fn.col("next_us") > fn.col("begin_us")), 1)).alias(
             "readings"
@@ -74,36 +107,22 @@ def queue_rates(
         fn.sum(fn.when(fn.col("in_messages").isNotNull(), fn.col("length_us"))).alias("in_us"),
         fn.sum("out_messages").alias("out_messages"),
         fn.sum(fn.when(fn.col("out_messages").isNotNull(), fn.col("length_us"))).alias("out_us"),
-        fn.max("piece_us").alias("piece_us"),
-        fn.max(fn.abs(fn.col("out_messages") - fn.col("in_messages"))).alias("step_messages"),
+        fn.max("quarter_us").alias("quarter_us"),
+        fn.max("start_us").alias("start_us"),
+        fn.max("move_us").alias("move_us"),
+        fn.count(fn.when(is_recent, fn.col("out_messages"))).alias("intervals"),
+        fn.max(fn.when(is_recent, fn.abs(fn.col("out_messages") - fn.col("in_messages")))).alias("step_messages"),
         fn.max(fn.when(fn.col("is_changed"), fn.col("at_us"))).alias("changed_us"),
         fn.max(fn.when(fn.col("is_advanced"), fn.col("at_us"))).alias("advanced_us"),
         fn.sum("back_messages").alias("back_messages"),
         fn.max("back_from").alias("back_from"),
         fn.sum("moved_messages").alias("moved_messages"),
         fn.max("is_recreated").alias("recreated"),
-        *[fn.expr(f"sum({_net_within(piece)}) AS net_{piece}") for piece in pieces],
+        *[fn.expr(f"sum({_net_within(quarter)}) AS net_{quarter}") for quarter in quarters],
         *[
-            fn.expr(f"sum(CASE WHEN out_messages IS NOT NULL THEN {_overlap_us(piece)} END) AS net_us_{piece}")
-            for piece in pieces
+            fn.expr(f"sum(CASE WHEN out_messages IS NOT NULL THEN {_overlap_us(quarter)} END) AS net_us_{quarter}")
+            for quarter in quarters
         ],
-    )
-    has_two = fn.col("readings") >= 2
-    return summed.select(
-        *QUEUE_KEYS,
-        "readings",
-        ((fn.col("end_us") - fn.col("first_us")) / SECOND_US).alias("covered_s"),
-        _rate("in_messages", "in_us").alias("in_rate"),
-        _rate("out_messages", "out_us").alias("out_rate"),
-        "in_messages",
-        _rate("step_messages", "out_us").alias("step_rate"),
-        fn.expr(f"array({', '.join(map(_net_rate, pieces))}) AS net_rates"),
-        fn.when(has_two, (fn.col("end_us") - fn.coalesce("changed_us", "seen_us")) / SECOND_US).alias("stood_s"),
-        ((fn.col("end_us") - fn.col("advanced_us")) / SECOND_US).alias("advanced_s"),
-        fn.coalesce("back_messages", fn.lit(0)).alias("back_messages"),
-        "back_from",
-        fn.coalesce("moved_messages", fn.lit(0)).alias("moved_messages"),
-        fn.coalesce("recreated", fn.lit(False)).alias("recreated"),
     )
 
 
@@ -134,7 +153,9 @@ def _readings(
     own = survey.where(fn.col("max_offset").isNotNull() & fn.col("read_at").isNotNull()).select(
         *QUEUE_KEYS,
         fn.unix_micros("read_at").alias("at_us"),
-        fn.lit(None).cast("long").alias("looked_us"),
+        (fn.unix_micros("looked_at") if "looked_at" in survey.columns else fn.lit(None).cast("long")).alias(
+            "looked_us"
+        ),
         "min_offset",
         "max_offset",
         _committed(),
@@ -168,7 +189,6 @@ def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
 
     The interval is [from_us, at_us]; up to still_us nothing moved in it, for a look between the readings found nothing new.
     """
-    whole = Window.partitionBy("group", "topic").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     before = Window.partitionBy(*QUEUE_KEYS).orderBy("at_us", "is_own").rowsBetween(-1, -1)
     last = fn.lag(fn.struct("at_us", "min_offset", "max_offset", "committed_offset")).over(before)
     at, last_at, looked = fn.col("at_us"), fn.col("last.at_us"), fn.col("looked_us")
@@ -183,7 +203,7 @@ def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
     )
     is_sound = fn.col("last").isNotNull() & ~fn.col("is_recreated") & ~fn.col("is_back")
     counts = is_sound & is_long_enough & (at > fn.col("begin_us"))
-    return (
+    intervals = (
         readings.withColumn("last", last)
         .withColumn("still_us", fn.when(has_stood, looked).otherwise(last_at))
         # What is known to have stood still before the window is none of it.
@@ -198,8 +218,6 @@ def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
                 "is_changed": fn.col("last").isNotNull() & ~committed.eqNullSafe(last_committed),
             }
         )
-        .withColumns({"start_us": fn.min("first_us").over(whole), "until_us": fn.max("end_us").over(whole)})
-        .withColumn("piece_us", (fn.col("until_us") - fn.col("start_us")) / settings.pieces)
         .withColumn("is_back", fn.coalesce(is_back, fn.lit(False)))
         .withColumns({"counts": counts, "grown": fn.when(is_sound, committed - last_committed)})
         .withColumn("consumed", _consumed())
@@ -214,6 +232,23 @@ def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
                 "back_from": fn.when(fn.col("is_back"), last_committed),
             }
         )
+    )
+    return _quarters(intervals, settings)
+
+
+def _quarters(intervals: DataFrame, settings: LagSettings) -> DataFrame:
+    """Add move_us, start_us and quarter_us: the last move of (group, topic), and the time that forecasts look at."""
+    whole = Window.partitionBy("group", "topic").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
+    is_move = (
+        fn.col("is_recreated")
+        | (fn.col("moved_messages") > 0)
+        # A consumer that takes over a queue repeats a little.
+        | (fn.col("back_messages") >= settings.rewind_messages_min)
+    )
+    return (
+        intervals.withColumn("move_us", fn.max(fn.when(is_move, fn.col("at_us"))).over(whole))
+        .withColumn("start_us", fn.greatest(fn.min("first_us").over(whole), "move_us"))
+        .withColumn("quarter_us", (fn.max("end_us").over(whole) - fn.col("start_us")) / (4 * settings.pieces))
     )
 
 
@@ -239,23 +274,36 @@ def _is_jump(settings: LagSettings) -> Column:
     return fn.coalesce((consumed >= settings.jump_messages_min) & (is_too_fast | is_alone), fn.lit(False))
 
 
-def _overlap_us(piece: int, begin: str = "from_us") -> Sql:
-    """Return how much of an interval, or of its part from `begin` on, lies in a piece."""
-    start, end = f"(start_us + {piece} * piece_us)", f"(start_us + {piece + 1} * piece_us)"
+def _overlap_us(quarter: int, begin: str = "from_us") -> Sql:
+    """Return how much of an interval, or of its part from `begin` on, lies in a quarter of a piece."""
+    start, end = f"(start_us + {quarter} * quarter_us)", f"(start_us + {quarter + 1} * quarter_us)"
     return Sql(f"greatest(double(0), least(double(at_us), {end}) - greatest(double({begin}), {start}))")
 
 
-def _net_within(piece: int) -> Sql:
-    """Return what an interval gives to a piece: growth lies where something moved, not where all stood still."""
+def _net_within(quarter: int) -> Sql:
+    """Return what an interval gives to a quarter of a piece: growth lies where something moved, not where all stood still."""
     net, moving_us = "(out_messages - in_messages)", "(at_us - still_us)"
-    share = f"{net} * {_overlap_us(piece, 'still_us')} / {moving_us}"
+    share = f"{net} * {_overlap_us(quarter, 'still_us')} / {moving_us}"
     return Sql(f"CASE WHEN out_messages IS NOT NULL THEN {share} END")
 
 
-def _net_rate(piece: int) -> Sql:
-    covered = f"net_us_{piece}"
-    is_covered = f"piece_us > 0 AND {covered} * 2 >= piece_us"
-    return Sql(f"CASE WHEN {is_covered} THEN net_{piece} / ({covered} / {SECOND_US}) END")
+def _net_rates(name: str, stretches: Sequence[Sequence[int]]) -> Column:
+    """Return the net rates of some stretches of time, each of which is so many quarters; null where less than half is covered."""
+    known = [
+        f"CASE WHEN {_covered(quarters)} * 2 >= quarter_us * {len(quarters)} THEN {_net_rate(quarters)} END"
+        for quarters in stretches
+    ]
+    return fn.expr(f"array({', '.join(known)}) AS {name}")
+
+
+def _net_rate(quarters: Sequence[int]) -> Sql:
+    net = " + ".join(f"coalesce(net_{quarter}, 0)" for quarter in quarters)
+    covered = _covered(quarters)
+    return Sql(f"CASE WHEN quarter_us > 0 AND {covered} > 0 THEN ({net}) / ({covered} / {SECOND_US}) END")
+
+
+def _covered(quarters: Sequence[int]) -> Sql:
+    return Sql(f"({' + '.join(f'coalesce(net_us_{quarter}, 0)' for quarter in quarters)})")
 
 
 def _rate(messages: str, length_us: str) -> Column:

@@ -1,11 +1,13 @@
 """The lag report of a real stack against what the test itself knows, computed without a line of the product's code.
 
 Groups are put into every situation that a person would want explained, all at once, since a run of Spark takes seconds.
+Two processes keep two cores busy meanwhile: numbers have to be of the moment that they name on a busy machine, too.
 """
 
 import asyncio
 import contextlib
 import json
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime
@@ -24,9 +26,11 @@ from tests.support.stack import Stack
 BROKER = "broker-a"
 QUEUES, PER_QUEUE, CONSUMED = 4, 60, 20
 HOT_QUEUE, HOT_MESSAGES = 2, 1_500
-DRAINED, STEP, STEP_S = 12_000, 10, 0.25
-SAMPLED_S = 12.0
+FLOWING, CONSUMED_STEP, SENT_STEP, STEP_S = 12_000, 10, 4, 0.1
+SAMPLED_S = 16.0
+BUSY = "while True: pass"
 TAGS = ("A", "B", "C")
+GROUPS_OF_ORDERS = ("quiet", "stopped", "filtered", "never", "paused", "rewound")
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -38,6 +42,45 @@ def stack() -> Iterator[Stack]:
         yield running
 
 
+class Flow:
+    """What went through, message by message, and when: each step happened between the beginning of its request and the end."""
+
+    def __init__(self) -> None:
+        self._steps: list[tuple[float, float, int]] = []
+
+    @contextlib.asynccontextmanager
+    async def step(self, messages: int) -> AsyncIterator[None]:
+        """Note a step that the block makes, with the total after it."""
+        began = _now()
+        yield
+        self._steps.append((began, _now(), messages))
+
+    def at(self, moment: float) -> float:
+        """Return the total at a moment, if each step happened in the middle of its request."""
+        return max((total for began, ended, total in self._steps if (began + ended) / 2 <= moment), default=0)
+
+    def bounds(self, begin: float, end: float) -> tuple[int, int]:
+        """Return the least and the most that the total can have been at some moment of a stretch of time."""
+        low = max((total for _, ended, total in self._steps if ended <= begin), default=0)
+        return low, max((total for began, _, total in self._steps if began <= end), default=0)
+
+    def rate(self, begin: float, end: float) -> float:
+        """Return messages a second between two moments."""
+        return (self.at(end) - self.at(begin)) / (end - begin)
+
+
+@contextlib.contextmanager
+def busy(processes: int) -> Iterator[None]:
+    """Keep cores busy while the block runs."""
+    burning = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in burning:
+            process.kill()
+            process.wait()
+
+
 class World:
     """What was done, kept by the test."""
 
@@ -45,8 +88,8 @@ class World:
         self.client = client
         self.stored_at: dict[tuple[str, int], list[datetime]] = {}
         self.tags: dict[tuple[str, int], list[str]] = {}
-        self.drained: list[tuple[float, int]] = []
-        self.stop_draining = asyncio.Event()
+        self.sent, self.consumed = Flow(), Flow()
+        self.stop_flow = asyncio.Event()
 
     async def fill(self, topic: str, counts: dict[int, int]) -> None:
         """Send so many messages to each queue, and remember when each was stored, as they are read back."""
@@ -59,7 +102,7 @@ class World:
                 ]
                 sent = await self.client.send_batch(topic, messages)
                 assert sent.stored == len(messages), sent
-            if count < DRAINED:
+            if count < FLOWING:
                 await self._read_back(topic, queue, count)
 
     async def _read_back(self, topic: str, queue: int, count: int) -> None:
@@ -76,16 +119,41 @@ class World:
         results = await self.client.commit_offsets(group, commits)
         assert all(result.outcome == "committed" for result in results), results
 
-    async def drain(self, group: str, topic: str) -> None:
-        """Consume at a known speed until told to stop: a commit of STEP messages every STEP_S."""
+    @contextlib.asynccontextmanager
+    async def flowing(self) -> AsyncIterator[None]:
+        """Send to topic FLOW, and consume as group "flowing", on a busy machine, while the block runs."""
+        with busy(processes=2):
+            async with asyncio.TaskGroup() as flow:
+                flow.create_task(self.consume("flowing", "FLOW"))
+                flow.create_task(self.produce("FLOW"))
+                try:
+                    yield
+                finally:
+                    self.stop_flow.set()
+
+    async def consume(self, group: str, topic: str) -> None:
+        """Commit a step every STEP_S, until told to stop."""
+        async for number in self._beats():
+            total = number * CONSUMED_STEP
+            async with self.consumed.step(total):
+                await self.commit(group, topic, total, range(1))
+
+    async def produce(self, topic: str) -> None:
+        """Send a step every STEP_S, until told to stop."""
+        async for number in self._beats():
+            messages = [OutgoingMessage("flowing", queue={"broker": BROKER, "id": 0})] * SENT_STEP
+            async with self.sent.step(FLOWING + (number + 1) * SENT_STEP):
+                sent = await self.client.send_batch(topic, messages)
+            assert sent.stored == SENT_STEP, sent
+
+    async def _beats(self) -> AsyncIterator[int]:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        for number in range(DRAINED // STEP):
-            if self.stop_draining.is_set():
+        for number in range(FLOWING // CONSUMED_STEP):
+            if self.stop_flow.is_set():
                 return
             await asyncio.sleep(max(0.0, began + number * STEP_S - loop.time()))
-            await self.commit(group, topic, number * STEP, range(1))
-            self.drained.append((datetime.now(UTC).timestamp(), DRAINED - number * STEP))
+            yield number
 
     def oldest(self, topic: str, queue: int, committed: int, tags: tuple[str, ...] = TAGS) -> datetime | None:
         """When the first message that was not consumed was stored, of those with such a tag."""
@@ -159,7 +227,7 @@ async def told(stack: Stack) -> tuple[World, Report, dict[str, dict[int, int]]]:
         world = World(client)
         await world.fill("ORDERS", dict.fromkeys(range(QUEUES), PER_QUEUE))
         await world.fill("HOT", {queue: HOT_MESSAGES if queue == HOT_QUEUE else CONSUMED for queue in range(QUEUES)})
-        await world.fill("DRAIN", {0: DRAINED})
+        await world.fill("FLOW", {0: FLOWING})
         everything = QUEUES * PER_QUEUE
         for group in ("quiet", "gone"):
             async with consumer(stack, group, "ORDERS", lambda message: True, count=everything):
@@ -171,7 +239,7 @@ async def told(stack: Stack) -> tuple[World, Report, dict[str, dict[int, int]]]:
             stack, "filtered", "ORDERS", lambda m: m.queue_offset < CONSUMED, count=QUEUES * 7, expression="A"
         ):
             await asyncio.sleep(2.5)
-        for group in ("never", "paused", "drainer"):
+        for group in ("never", "paused", "flowing"):
             await client.put_group(group, consume=group != "paused")
         await world.commit("never", "ORDERS", 0)
         await world.commit("paused", "ORDERS", CONSUMED)
@@ -182,20 +250,14 @@ async def told(stack: Stack) -> tuple[World, Report, dict[str, dict[int, int]]]:
         await connected.enter_async_context(
             consumer(stack, "hot", "HOT", lambda message: message.queue_id != HOT_QUEUE, count=hot)
         )
-        draining = asyncio.create_task(world.drain("drainer", "DRAIN"))
-        await asyncio.sleep(SAMPLED_S / 2)
-        await rewind(stack, "rewound", "ORDERS", 5)
-        await asyncio.sleep(SAMPLED_S / 2)
-        groups = ("quiet", "stopped", "filtered", "never", "paused", "rewound")
-        places = {group: await committed(client, group, "ORDERS") for group in groups}
-        places["hot"] = await committed(client, "hot", "HOT")
-        rows = await report(stack, "run", "lag_report", "--wait")
-        world.stop_draining.set()
-        await draining
+        async with world.flowing():
+            await asyncio.sleep(SAMPLED_S / 2)
+            await rewind(stack, "rewound", "ORDERS", 5)
+            await asyncio.sleep(SAMPLED_S / 2)
+            places = {group: await committed(client, group, "ORDERS") for group in GROUPS_OF_ORDERS}
+            places["hot"] = await committed(client, "hot", "HOT")
+            rows = await report(stack, "run", "lag_report", "--wait")
     return world, Report(rows), places
-
-
-GROUPS_OF_ORDERS = ("quiet", "stopped", "filtered", "never", "paused", "rewound")
 
 
 @pytest.mark.parametrize("group", [*GROUPS_OF_ORDERS, "hot"])
@@ -250,26 +312,36 @@ async def test_a_group_that_was_deleted_is_not_in_it(told: Any) -> None:
     assert not [row for row in said.rows if row["group"] == "gone"]
 
 
-async def test_the_end_of_a_backlog_is_foretold(told: Any) -> None:
+async def test_numbers_are_of_the_moment_that_they_name(told: Any) -> None:
     world, said, _ = told
-    row = said.topic("drainer")
-    as_of = datetime.fromisoformat(row["as_of"]).timestamp()
-    before = [left for at, left in world.drained if at <= as_of]
-    after = [left for at, left in world.drained if at > as_of]
-    # The moment is that of the reading: a commit, or at most one more, may have been under way.
-    assert row["lag_messages"] in {*before[-2:], *after[:1]}
-    speed = STEP / STEP_S
-    assert row["in_rate"] == pytest.approx(0, abs=0.01)
-    assert row["out_rate"] == pytest.approx(speed, rel=0.15)
-    truth = row["lag_messages"] / speed
-    assert row["drain_eta_s"] == pytest.approx(truth, rel=0.15)
-    assert row["drain_eta_low_s"] <= truth <= row["drain_eta_high_s"]
+    row = said.topic("flowing")
+    read_at = datetime.fromisoformat(row["as_of"]).timestamp()
+    fewest_sent, most_sent = world.sent.bounds(read_at, read_at)
+    least_consumed, most_consumed = world.consumed.bounds(read_at, read_at)
+    assert fewest_sent - most_consumed <= row["lag_messages"] <= most_sent - least_consumed
+    queue = said.queues("flowing")[0]["evidence"]
+    assert fewest_sent <= queue["max_offset"] <= most_sent
+    assert least_consumed <= queue["committed_offset"] <= most_consumed
+
+
+async def test_rates_are_those_of_the_window_that_they_name(told: Any) -> None:
+    world, said, _ = told
+    row = said.topic("flowing")
+    read_at = datetime.fromisoformat(row["as_of"]).timestamp()
+    window = read_at - row["evidence"]["covered_s"], read_at
+    assert row["in_rate"] == pytest.approx(world.sent.rate(*window), rel=0.02)
+    assert row["out_rate"] == pytest.approx(world.consumed.rate(*window), rel=0.02)
+    assert row["drain_eta_s"] == pytest.approx(row["lag_messages"] / (row["out_rate"] - row["in_rate"]))
 
 
 async def test_the_rows_are_served_as_they_were_printed(stack: Stack, told: Any) -> None:
     _, said, _ = told
     served = await report(stack, "show", "lag_report")
     assert sorted(map(json.dumps, served)) == sorted(map(json.dumps, said.rows))
+
+
+def _now() -> float:
+    return datetime.now(UTC).timestamp()
 
 
 def _iso(moment: datetime) -> str:

@@ -153,6 +153,15 @@ def test_a_past_that_is_not_known_is_no_number(connection: Connection, table: Sa
     assert (points[0]["lag"], points[-1]["lag"]) == (None, 0)
 
 
+def test_a_past_says_where_offsets_were_moved(connection: Connection, table: SampleTable) -> None:
+    for seconds, committed in ((0, 10), (15, 90), (30, 20), (45, 60)):
+        sample(table, seconds, [committed])
+        sample(table, seconds + 1, [committed], broker="broker-b")
+    pairs = [("G", "T")]
+    points = list(read_history(connection, since=NOON, until=NOON + timedelta(seconds=46), pairs=pairs))
+    assert [point["is_moved"] for point in points] == [False, False, True, False]
+
+
 @pytest.fixture
 def old_rows(connection: Connection) -> Iterator[Connection]:
     """The table of gateways before migration 0016, with a day."""

@@ -2,9 +2,11 @@
 
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
 import pytest
 
-from spark.laghistory import HELD_FOR, POINTS_MAX, STEPS, Seen, add_up, choose_step
+from spark.lagblocks import UNKNOWN
+from spark.laghistory import HELD_FOR, POINTS_MAX, STEPS, QueueOffsets, Seen, add_up, choose_step, were_moved
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 STEP = timedelta(seconds=15)
@@ -48,3 +50,34 @@ def test_where_nobody_looked_there_is_no_point() -> None:
 )
 def test_a_younger_past_has_smaller_steps(span: timedelta, step: timedelta) -> None:
     assert choose_step(span) == step
+
+
+def offsets(at_s: float, *queues: tuple[int, int, int]) -> QueueOffsets:
+    columns = [np.array(column, dtype=np.int64) for column in zip(*queues, strict=True)]
+    return QueueOffsets(round(at_s * 1_000), np.arange(len(queues)), *columns)
+
+
+STILL = (0, 5_000_000, 100)
+
+
+@pytest.mark.parametrize(
+    ("after", "is_moved"),
+    [
+        ((0, 5_000_000, 100), False),
+        ((0, 5_000_500, 750_000), False),
+        ((0, 5_000_000, 750_101), True),  # More than anybody consumes in 15 s.
+        ((0, 5_000_000, 69), False),  # Whoever takes over a queue repeats a little.
+        ((0, 5_000_000, 68), True),
+        ((100, 5_000_000, 100), False),
+        ((101, 5_000_000, 100), True),  # Trimmed before it was consumed.
+        ((0, 10, 5), True),
+        ((0, 5_000_000, UNKNOWN), False),
+    ],
+)
+def test_offsets_that_moved_without_messages_being_consumed(after: tuple[int, int, int], is_moved: bool) -> None:
+    assert were_moved(offsets(0, STILL, STILL), offsets(15, STILL, after)) is is_moved
+    assert were_moved(offsets(0, (0, 9, UNKNOWN), STILL), offsets(15, (5, 9, 9), after)) is is_moved
+
+
+def test_a_pair_with_other_queues_has_moved() -> None:
+    assert were_moved(offsets(0, STILL), offsets(15, STILL, STILL))

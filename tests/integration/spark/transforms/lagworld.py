@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType, TimestampType
 
 from spark.datasource.schema import SURVEY
 from spark.transforms.lag import lag_report
@@ -16,6 +17,7 @@ SAMPLES = (
     "sampled_at timestamp, group string, topic string, broker string, queue_id int,"
     " min_offset long, max_offset long, committed_offset long, looked_at timestamp"
 )
+LOOKED_AT = StructField("looked_at", TimestampType())
 NOT_LOOKED_UP = "the first message that is not consumed was not looked up"
 HOUR = 3_600.0
 DAY = 24 * HOUR
@@ -38,6 +40,8 @@ class World:
         self.groups: dict[tuple[str, str], tuple[Any, ...]] = {}
         self.read_after: dict[str, float] = {}
         """Broker → how many seconds after the report was begun it gave its numbers."""
+        self.looked: dict[str, float] = {}
+        """Broker → how long before the report it was sampled last, and whatever had moved was written."""
         self.samples: list[tuple[Any, ...]] = []
 
     def topic(self, topic: str, samples: Iterable[Sample], *, broker: str = "b0", queue_id: int = 0) -> "World":
@@ -103,7 +107,7 @@ class World:
 
     def survey_frame(self, spark: SparkSession) -> DataFrame:
         """Return the rows of kind `survey`."""
-        return spark.createDataFrame(self._survey(), SURVEY)
+        return spark.createDataFrame(self._survey(), StructType([*SURVEY.fields, LOOKED_AT]))
 
     def _survey(self) -> list[tuple[Any, ...]]:
         rows = []
@@ -112,7 +116,11 @@ class World:
             answered = None not in offsets[:2]
             read_at = ago(-self.read_after.get(broker, 0.0)) if answered else None
             rows.append(
-                (*key, *offsets, read_at, skew_ms, *head, *self.groups.get((group, broker), (None, None, None, None)))
+                (
+                    *(*key, *offsets, read_at, skew_ms, *head),
+                    *self.groups.get((group, broker), (None, None, None, None)),
+                    ago(self.looked[broker]) if broker in self.looked else None,
+                )
             )
         return rows
 

@@ -118,6 +118,9 @@ def test_when_it_is_over() -> None:
     assert "never, at these rates" in text(page([stopped()]))
     assert "now: at any moment" in text(page([stopped(retention_left_s=-5.0)]))
     assert "too few samples yet" in text(page([stopped(in_rate=None, out_rate=None)]))
+    # A forecast looks behind the last move only.
+    just_moved = stopped(in_rate=1.0, out_rate=5.0, evidence={"moved_s": 9.0})
+    assert "never, at these rates" not in text(page([just_moved]))
 
 
 def test_the_forecast_is_held_against_what_came() -> None:

@@ -2,6 +2,8 @@
 
 from datetime import datetime, timedelta
 
+import pytest
+
 from spark.page.series import Point, drain_band, forecast, read_history, thinned
 from tests.unit.spark.page.reportrows import NOW, samples
 
@@ -25,6 +27,25 @@ def test_a_long_time_without_samples_is_a_hole() -> None:
         None,
         3,
     ]
+
+
+def test_no_line_and_no_forecast_leads_over_a_move_of_offsets() -> None:
+    sinks = [1_000.0 - 10 * number for number in range(20)]
+    history = [
+        {
+            "sampled_at": NOW + timedelta(minutes=number),
+            "group": "a",
+            "topic": "T",
+            "lag": lag,
+            "is_moved": number == 20,
+        }
+        for number, lag in enumerate([9_000.0] * 20 + sinks)
+    ]
+    found = read_history(history)["a", "T"]
+    assert [lag for _, lag in found[19:22]] == [9_000.0, None, 1_000.0]
+    made = forecast(found)
+    assert made is not None
+    assert (made.expected, made.actual) == pytest.approx((810.0, 810.0))
 
 
 def test_thinning_keeps_peaks_holes_and_the_end() -> None:

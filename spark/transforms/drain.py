@@ -1,0 +1,90 @@
+"""When a backlog will be gone, and between which moments.
+
+The lag L shrinks by the net rate m (out - in), which was measured over W seconds, and goes up and down about it: over T seconds
+by the variance D * T. So the backlog is gone at the time T at which
+
+    L - m * T = 0,    give or take    k * sqrt(D * (T + T * T / W) + Q)
+
+`D * T` is how the rates will go up and down, `D * T * T / W` is by how much the measured mean may be off, and Q is the
+variance of an offset that was read somewhere between two steps. low and high are the two times at which the left side is as
+large as the right one (Fieller's interval): the roots of a * T * T - b * T + c with
+
+    a = m * m - k * k * D / W      high is null where that is not above 0: as far as is known it may never end
+    b = 2 * L * m + k * k * D
+    c = L * L - k * k * Q
+
+D is the long-run variance of the quarters' net rates: their variance and twice the covariance of neighbours, where that is above
+0, since a rate that is high tends to stay high for a while. k is z for as many values as there are (Cornish-Fisher's first
+term of Student's quantile).
+
+How often the true end lies within is measured by tests: docs/internals/lag.md.
+"""
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from spark.transforms.lagsettings import LagSettings
+from spark.transforms.sqltext import Sql, choose
+
+STEP_VARIANCE: Final = 1 / 24
+"""Of an offset that was read somewhere within a step of length 1. It would be 1 / 12 if what lies between two readings were one
+step; as a rule it is several smaller ones."""
+_DEVIATION: Final = (
+    "rate -> rate - aggregate(known_quarters, double(0), (total, rate) -> total + rate) / size(known_quarters)"
+)
+_NEIGHBOURS: Final = (
+    "zip_with(slice(deviations, 1, size(deviations) - 1), slice(deviations, 2, size(deviations) - 1),"
+    " (one, next) -> one * next)"
+)
+
+
+def with_drain(levels: DataFrame, settings: LagSettings) -> DataFrame:
+    """Add drain_eta_s, drain_eta_low_s and drain_eta_high_s.
+
+    Args:
+        levels: lag_messages, stands_queues; net_rate, net_quarters, step_messages, intervals and forecast_s as `queue_rates`
+            returns them, summed.
+        settings: Thresholds.
+    """
+    is_draining = "lag_messages > 0 AND stands_queues = 0 AND net_rate > 0"
+    freedom = "nullif(least(size(known_quarters), intervals) - 1, 0)"
+    has_spread = f"drain_eta_s IS NOT NULL AND {freedom} >= 1"
+    quarter_s = f"(forecast_s / {4 * settings.pieces})"
+    z = settings.drain_z
+    long_run = f"{quarter_s} * (variance + 2 * greatest(covariance, double(0)))"
+    # Where intervals are longer than quarters, neighbours are parts of the same one.
+    of_intervals = "variance * measured_s / nullif(intervals, 0)"
+    steps = (
+        {
+            "known_quarters": "filter(net_quarters, rate -> rate IS NOT NULL)",
+            "drain_eta_s": choose((is_draining, Sql("lag_messages / net_rate"))),
+        },
+        {"deviations": choose((has_spread, Sql(f"transform(known_quarters, {_DEVIATION})")))},
+        {
+            "variance": f"{_sum('transform(deviations, one -> one * one)')} / (size(deviations) - 1)",
+            "covariance": f"{_sum(_NEIGHBOURS)} / (size(deviations) - 1)",
+            "measured_s": f"nullif(size(deviations) * {quarter_s}, double(0))",
+            "k2": f"power(double('{z}') * (1 + double('{(z * z + 1) / 4}') / {freedom}), 2)",
+            "q": f"power(step_messages, 2) * double('{STEP_VARIANCE}')",
+        },
+        {"d": f"greatest({long_run}, {of_intervals})"},
+        {
+            "a": "net_rate * net_rate - k2 * d / measured_s",
+            "b": "2 * lag_messages * net_rate + k2 * d",
+            "c": "power(lag_messages, 2) - k2 * q",
+        },
+        {"root": "b + sqrt(greatest(b * b - 4 * a * c, double(0)))"},
+        {
+            "drain_eta_low_s": choose(("c > 0", Sql("2 * c / root")), ("c <= 0", Sql("double(0)"))),
+            "drain_eta_high_s": choose(("a > 0", Sql("root / (2 * a)"))),
+        },
+    )
+    for added in steps:
+        levels = levels.select("*", *[fn.expr(f"{value} AS {name}") for name, value in added.items()])
+    return levels
+
+
+def _sum(array: str) -> Sql:
+    return Sql(f"aggregate({array}, double(0), (total, one) -> total + one)")
