@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from spark import lagsamples
 from spark.laghistory import read_history
-from spark.lagsamples import SCHEMA, read_samples, samples_frame
+from spark.lagsamples import SCHEMA, last_looks, read_samples, samples_frame
 from spark.postgres import Connection, connect
 from tests.support.postgres import PostgresServer
 from tests.support.sampleblocks import SampleTable, millis, sample_of_one
@@ -116,6 +117,25 @@ def test_a_row_says_when_its_broker_was_looked_at_before(
     # Where rows are left out they may have moved in between.
     monkeypatch.setattr(lagsamples, "ROWS_MAX", 3)
     assert set(looked().values()) == {None}
+
+
+def test_a_report_knows_when_its_brokers_were_looked_at_last(connection: Connection, table: SampleTable) -> None:
+    for seconds, missing in ((0, []), (15, []), (30, ["broker-b"]), (45, [])):
+        connection.execute(
+            "INSERT INTO lag_sample_rounds VALUES (%s, 5, %s)", (NOON + timedelta(seconds=seconds), missing)
+        )
+    for seconds in (0, 15):
+        sample(table, seconds, [seconds])
+    samples = read_samples(connection, since=NOON, until=NOON + timedelta(minutes=1))
+    read_at = dict.fromkeys(("broker-a", "broker-b"), NOON + timedelta(seconds=50))
+    gap = timedelta(seconds=10)
+    # The round of 45 s is too close, and broker-b did not answer in the one before.
+    assert last_looks(connection, read_at, samples=samples, gap=gap) == {
+        "broker-a": NOON + timedelta(seconds=30),
+        "broker-b": NOON + timedelta(seconds=15),
+    }
+    unknown = samples.set_column(8, SCHEMA.field("looked_at"), pa.nulls(samples.num_rows, SCHEMA.field(8).type))
+    assert last_looks(connection, read_at, samples=unknown, gap=gap) == {}
 
 
 def test_of_too_many_the_last_of_each_step_is_read(
