@@ -12,7 +12,7 @@ PYTEST := $(BIN)/pytest
 export GANTRY_TEST_SEED = $(SEED)
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint fmt test-unit test-integration test-conformance test-fault test-powercut test-abuse fuzz bench bench-rocketmq migrate migration wheel-smoke clean
+.PHONY: help install run test lint fmt test-unit test-integration test-conformance test-browser test-fault test-powercut test-abuse fuzz bench bench-rocketmq migrate migration wheel-smoke clean
 
 help: ## Print this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ test-integration: $(READY) ## Real processes on this machine.
 
 test-conformance: $(READY) ## Golden bytes, foreign clients, semantics.
 	$(PYTEST) -q tests/conformance
+
+test-browser: $(READY) ## Report pages in a real Chromium.
+	$(PYTEST) -q tests/browser
 
 test-fault: $(READY) ## Crashes, kill -9, full disks (SEED=n repeats a run).
 	$(PYTEST) -q tests/fault

@@ -31,7 +31,7 @@ from spark.jobs.surveying import Survey, start_survey
 from spark.laghistory import read_history
 from spark.lagsamples import SCHEMA, last_looks, read_samples, samples_frame
 from spark.master import is_local_master
-from spark.page import prepare_drawing, render
+from spark.page import charted_pairs, prepare_drawing, render
 from spark.parquet import write_parquet
 from spark.postgres import connect
 from spark.reportfiles import page_file, parquet_folder, remove_run, write_page
@@ -298,12 +298,7 @@ def _begin(job: Job, arguments: Arguments, now: datetime) -> Ledger:
 def _history(job: Job, arguments: Arguments, rows: Sequence[Row], now: datetime) -> list[dict[str, Any]]:
     if job.name != "lag_report" or arguments.database is None:
         return []
-    behind = sorted(
-        (row for row in rows if row["level"] == "topic" and row["lag_messages"]),
-        key=lambda row: (row["lag_seconds"] or 0.0, row["lag_messages"]),
-        reverse=True,
-    )
-    pairs = [(row["group"], row["topic"]) for row in behind[:HISTORY_PAIRS_MAX]]
+    pairs = charted_pairs(rows, HISTORY_PAIRS_MAX)
     # Up to what the report itself has read, which is the last point of a line.
     until = max((row["as_of"] for row in rows), default=now)
     with connect(arguments.database, application="gantry-history") as connection:

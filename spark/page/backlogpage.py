@@ -9,6 +9,7 @@ from spark.page.chart import SMALL, Drawer
 from spark.page.markup import Content, Html, el
 from spark.page.palette import ACCENT, QUIET
 from spark.page.shown import count, number, plural, size, unknown
+from spark.page.tables import overview
 
 CHARTED_MAX: Final = 12
 BARS_MAX: Final = 10
@@ -124,21 +125,11 @@ def _oldest(item: Backlog) -> str:
 
 
 def _overview(backlogs: Sequence[Backlog], charted: int) -> Html:
-    head = el(
-        "tr", el("th", "Group and topic", scope="col"), el("th", "Messages", scope="col"),
-        el("th", "Bodies", scope="col"), el("th", "Oldest", scope="col", class_="less"),
-        el("th", "In the fullest queue", scope="col", class_="less"),
-    )  # fmt: skip
     body = [_row(item, f"b{at}" if at <= charted else None) for at, item in enumerate(backlogs[:TABLE_MAX], start=1)]
     left = len(backlogs) - len(body)
     more = el("p", f"{left:,} smaller ones are left out.", class_="note") if left else None
-    table = el("table", el("thead", head), el("tbody", body), class_="overview")
-    return el(
-        "section",
-        el("h2", f"All {plural(len(backlogs), 'backlog')}" if len(backlogs) > 1 else "The backlog"),
-        table,
-        more,
-    )
+    title = f"All {plural(len(backlogs), 'backlog')}" if len(backlogs) > 1 else "The backlog"
+    return el("section", el("h2", title), overview("backlog", body), more)
 
 
 def _row(item: Backlog, anchor: str | None) -> Html:
@@ -152,8 +143,8 @@ def _row(item: Backlog, anchor: str | None) -> Html:
         el("th", names, " ", el("span", el("bdi", item.topic), class_="topicname"), scope="row"),
         el("td", missing if item.messages is None else count(item.messages)),
         el("td", missing if item.octets is None else size(item.octets)),
-        el("td", item.oldest or missing, class_="less"),
-        el("td", fullest or missing, class_="less"),
+        el("td", item.oldest or missing),
+        el("td", fullest or missing),
     )
 
 

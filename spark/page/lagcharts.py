@@ -1,20 +1,17 @@
-"""The charts of the lag report."""
+"""The bars of the lag report: who is furthest behind, and how old what waits is."""
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from spark.page.bars import Bar, bars
-from spark.page.chart import NARROW, THIRD, WIDE, Drawer
+from spark.page.chart import NARROW, THIRD, Drawer
+from spark.page.folds import Fold
 from spark.page.lagrows import LagRow
-from spark.page.lines import lag_lines
-from spark.page.markup import Content, Html, el
+from spark.page.markup import Html
 from spark.page.palette import ACCENT, QUIET, verdict_look
-from spark.page.series import Forecast, Point, drain_band, forecast, thinned
-from spark.page.shown import at, count, duration, plural, unknown
+from spark.page.shown import count, duration, plural
 
 WORST_SHOWN: Final = 10
-LINES_SHOWN: Final = 6
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 # Upper bound in seconds (exclusive) → name.
@@ -29,40 +26,47 @@ _AGES: Final = (
 )
 
 
-def worst_figures(drawer: Drawer, rows: Sequence[LagRow]) -> list[Html]:
-    """Return the groups that are furthest behind, by messages and by time; `rows` are those not OK."""
+def worst_figures(drawer: Drawer, folds: Sequence[Fold]) -> list[Html]:
+    """Return the groups that are furthest behind, by messages and by time; `folds` are those not OK."""
     return [
-        _worst(drawer, rows, title="Messages behind", column="lag_messages", show=messages),
-        _worst(drawer, rows, title="Time behind", column="lag_seconds", show=waited),
+        _worst(drawer, folds, title="Messages behind", column="lag_messages", show=messages),
+        _worst(drawer, folds, title="Time behind", column="lag_seconds", show=waited),
     ]
 
 
-def _worst(drawer: Drawer, rows: Sequence[LagRow], *, title: str, column: str, show: Callable[[LagRow], str]) -> Html:
-    values = {id(row): getattr(row, column) for row in rows}
-    # The unknown ones last, not least: nobody knows.
-    ranked = sorted(rows, key=lambda row: -1.0 if values[id(row)] is None else values[id(row)], reverse=True)
+def _worst(drawer: Drawer, folds: Sequence[Fold], *, title: str, column: str, show: Callable[[LagRow], str]) -> Html:
+    def value_of(row: LagRow) -> float | None:
+        value: float | None = getattr(row, column)
+        return value
+
+    def rank(row: LagRow) -> float:
+        value = value_of(row)
+        # The unknown ones last, not least: nobody knows.
+        return -1.0 if value is None else value
+
+    ranked = sorted(((max(one.rows, key=rank), one) for one in folds), key=lambda found: rank(found[0]), reverse=True)
     shown = ranked[:WORST_SHOWN]
-    lost = sum(values[id(row)] is None for row in ranked[WORST_SHOWN:])
+    lost = sum(value_of(row) is None for row, _ in ranked[WORST_SHOWN:])
     note = (
-        f"The first {len(shown)} of {len(rows):,}{f'; {lost:,} are unknown' if lost else ''}."
+        f"The first {len(shown)} of {len(folds):,}{f'; {lost:,} are unknown' if lost else ''}."
         if len(ranked) > len(shown)
         else None
     )
-    items = [_bar(row, values[id(row)], show(row)) for row in shown]
+    items = [_bar(row, one, value_of(row), show(row)) for row, one in shown]
     return drawer.figure(
         bars(items),
         title=title,
         description=_told(items),
         columns=("Group and topic", "Verdict", title),
-        rows=[(f"{row.group} on {row.topic}", verdict_look(row.verdict)[2], show(row)) for row in shown],
+        rows=[(f"{row.group}{one.more} on {row.topic}", verdict_look(row.verdict)[2], show(row)) for row, one in shown],
         note=note,
         widths=(THIRD, NARROW),
     )
 
 
-def _bar(row: LagRow, value: float | None, shown: str) -> Bar:
+def _bar(row: LagRow, one: Fold, value: float | None, shown: str) -> Bar:
     colour, sign, _ = verdict_look(row.verdict)
-    return Bar(f"{sign} {row.group} · {row.topic}", value, shown, colour)
+    return Bar(f"{sign} {row.group}{one.more} · {row.topic}", value, shown, colour)
 
 
 def messages(row: LagRow) -> str:
@@ -98,95 +102,4 @@ def age_figure(drawer: Drawer, queues: Sequence[LagRow]) -> Html:
         columns=("Age", "Queues"),
         rows=[(item.label, item.shown) for item in items],
         widths=(THIRD, NARROW),
-    )
-
-
-def line_figures(
-    drawer: Drawer, rows: Sequence[LagRow], history: Mapping[tuple[str, str], list[Point]], *, now: datetime
-) -> list[Html]:
-    """Return lag over time with its forecasts, of the first rows that have samples."""
-    there = (row for row in rows if len(history.get((row.group, row.topic), ())) > 1)
-    # A line at zero says no more than the table does.
-    shown = [row for row in there if any(lag != 0 for _, lag in history[row.group, row.topic])][:LINES_SHOWN]
-    if not shown:
-        return []
-    since = min(history[row.group, row.topic][0][0] for row in shown)
-    until = max(now, *(history[row.group, row.topic][-1][0] for row in shown))
-    return [_line_figure(drawer, row, history[row.group, row.topic], since, until) for row in shown]
-
-
-def _line_figure(drawer: Drawer, row: LagRow, points: Sequence[Point], since: datetime, until: datetime) -> Html:
-    foretold = forecast(points)
-    few = thinned(points)
-    band = _band(row, until, horizon=(until - since) / 2)
-    note = [_foretold(foretold, points), " ", drained_text(row)]
-    spec = lag_lines(few, since=since, until=until, foretold=foretold, band=band)
-    last = points[-1][1]
-    description = (
-        f"Lag of {row.group} on {row.topic} from {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC; "
-        f"at the end {'unknown' if last is None else count(last)} messages."
-    )
-    table: list[Sequence[Content]] = [
-        (at(moment), unknown("no sample") if lag is None else count(lag)) for moment, lag in few
-    ]
-    return drawer.figure(
-        spec,
-        title=f"{row.group} · {row.topic}",
-        description=description,
-        columns=("Time", "Messages behind"),
-        rows=table,
-        note=note,
-        widths=(WIDE, NARROW),
-    )
-
-
-def _band(row: LagRow, start: datetime, *, horizon: timedelta) -> list[tuple[datetime, float, float]]:
-    if not row.lag_messages or row.drain_eta_s is None:
-        return []
-    low = row.drain_eta_s if row.drain_eta_low_s is None else row.drain_eta_low_s
-    high = row.drain_eta_s if row.drain_eta_high_s is None else row.drain_eta_high_s
-    # A band without width could not be seen.
-    return drain_band(row.lag_messages, start, low * 0.97, high * 1.03, horizon=horizon)
-
-
-def _foretold(made: Forecast | None, points: Sequence[Point]) -> str:
-    """Return what was foretold and what came, in words."""
-    if made is None:
-        return (
-            "No forecast: the lag is unknown at the end." if points[-1][1] is None else "No forecast: too few samples."
-        )
-    difference = made.actual - made.expected
-    close = abs(difference) <= max(0.1 * made.expected, 1)
-    compared = "as forecast" if close else f"{count(abs(difference))} {'more' if difference > 0 else 'fewer'}"
-    return f"Forecast of {made.made_at:%H:%M} for {made.until:%H:%M} UTC: {count(made.expected)}. Actual: {count(made.actual)}, {compared}."
-
-
-def drained_text(row: LagRow) -> Content:
-    """Return when the backlog will be gone, in words."""
-    if not row.waits:
-        return "Nothing waits."
-    if row.drain_eta_s is not None:
-        between = drained_between(row)
-        return f"Gone in about {duration(row.drain_eta_s)}{f' ({between})' if between else ''}."
-    if row.drains is False:
-        return "At the present rates it does not drain."
-    return f"When it is gone is unknown: {row.reason('drain_eta_s')}."
-
-
-def drained_between(row: LagRow) -> str:
-    """Return the interval of the drain forecast; empty where it is not known."""
-    if row.drain_eta_low_s is None and row.drain_eta_high_s is None:
-        return ""
-    if row.drain_eta_high_s is None:
-        return f"at least {duration(row.drain_eta_low_s or 0)}"
-    return f"{duration(row.drain_eta_low_s or 0)} to {duration(row.drain_eta_high_s)}"
-
-
-def legend() -> Html:
-    """Return what the lines mean."""
-    return el(
-        "p",
-        "Solid: the lag as it was sampled; a hole is a time without samples. Dashed, ending in a diamond: the forecast that"
-        " the first half of the samples made for the end. Shaded after the upright line: where the lag goes if the rates stay as they are.",
-        class_="note",
     )

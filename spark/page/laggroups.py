@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from spark.page.lagcharts import drained_between
+from spark.page.folds import Fold
+from spark.page.laglines import drained_between
 from spark.page.lagrows import LagGroup, LagRow, LagTopic
 from spark.page.lagsummary import sentence
 from spark.page.markup import Content, Html, el, join, within
@@ -16,6 +17,8 @@ SECTIONS_BYTES_MAX: Final = 750_000
 CALM_BYTES_MAX: Final = 250_000
 """What details may take, so that a page of any number of groups opens at once; what is left out is said."""
 QUEUES_MAX: Final = 128
+MEMBERS_MAX: Final = 20
+"""Of equal groups."""
 UNFOLDED_MAX: Final = 8
 """The worst groups can be read at once; a link from the table unfolds one of the others."""
 
@@ -28,16 +31,30 @@ def badge(row: LagRow) -> Html:
     return el("span", el("i", sign, aria_hidden="true"), words, class_=f"badge {_CLASSES[colour]}")
 
 
-def group_sections(groups: Sequence[LagGroup]) -> Content:
-    """Return the groups that are not OK, one after the other; they are the first of the report's order."""
+def group_sections(groups: Sequence[LagGroup], folds: Sequence[Fold]) -> tuple[Content, Mapping[str, str]]:
+    """Return the groups that are not OK, one after the other, and of each that is shown the id that links lead to.
+
+    Args:
+        groups: The first of the report's order.
+        folds: The rows of the table: groups that are one row there are one section here.
+    """
     if not groups:
-        return None
-    sections = (
-        _section(group, f"g{position}", unfolded=position <= UNFOLDED_MAX)
-        for position, group in enumerate(groups, start=1)
+        return None, {}
+    folded = {row.group: one for one in folds if len(one.rows) > 1 for row in one.rows}
+    together: dict[int | str, list[LagGroup]] = {}
+    for group in groups:
+        # A group of several topics is in several rows, and has a section of its own.
+        one = folded.get(group.name) if len(group.topics) == 1 else None
+        together.setdefault(group.name if one is None else id(one), []).append(group)
+    ids = {group.name: f"g{position}" for position, group in enumerate(groups, start=1)}
+    parts = (_part(found, ids, unfolded=at < UNFOLDED_MAX) for at, found in enumerate(together.values()))
+    shown = within(parts, SECTIONS_BYTES_MAX)
+    kept, left = list(together.values())[: len(shown)], list(together.values())[len(shown) :]
+    anchors = {group.name: ids[group.name] for found in kept for group in found[:MEMBERS_MAX]}
+    section = el(
+        "section", el("h2", "What is wrong, and what to do"), shown, _left_out([one for few in left for one in few])
     )
-    shown = within(sections, SECTIONS_BYTES_MAX)
-    return el("section", el("h2", "What is wrong, and what to do"), shown, _left_out(groups[len(shown) :]))
+    return section, anchors
 
 
 def calm_groups(groups: Sequence[LagGroup]) -> Content:
@@ -72,6 +89,27 @@ def _left_out(groups: Sequence[LagGroup]) -> Content:
         " prints them.",
         class_="note",
     )
+
+
+def _part(groups: Sequence[LagGroup], ids: Mapping[str, str], *, unfolded: bool) -> Html:
+    """Return one group's section, or one that has those of equal groups in it."""
+    if len(groups) == 1:
+        return _section(groups[0], ids[groups[0].name], unfolded=unfolded)
+    worst, shown = groups[0].worst, groups[:MEMBERS_MAX]
+    title = el(
+        "h3",
+        el("span", f"{len(groups):,} groups"),
+        el("span", el("bdi", worst.topic), class_="topicname"),
+        badge(worst),
+    )
+    inner = [_section(group, ids[group.name], unfolded=False) for group in shown]
+    left = len(groups) - len(shown)
+    more = None
+    if left:
+        command = "gantry report show lag_report --topic ", el("bdi", worst.topic)
+        more = el("p", f"{plural(left, 'more group')}, none of them worse: ", el("code", command), class_="note")
+    said = el("p", "The worst, ", el("bdi", worst.group), f": {sentence(worst.cause)}") if worst.cause else None
+    return el("details", el("summary", title), said, inner, more, class_="group many", open=unfolded)
 
 
 def _section(group: LagGroup, anchor: str, *, unfolded: bool) -> Html:

@@ -1,22 +1,20 @@
 """The lag report's page: a sentence, charts, every group in one table, then what to know about those not well."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
-from gantry.model.lag import severity
 from spark.page.chart import Drawer
-from spark.page.lagcharts import age_figure, drained_between, legend, line_figures, worst_figures
-from spark.page.laggroups import badge, calm_groups, group_sections
+from spark.page.folds import Fold, fold, to_chart
+from spark.page.lagcharts import age_figure, worst_figures
+from spark.page.laggroups import calm_groups, group_sections
+from spark.page.laglines import legend, line_figures, with_now
 from spark.page.lagrows import LagGroup, LagRow, read_groups, worst_first
 from spark.page.lagsummary import summarise
-from spark.page.markup import Content, Html, el, within
-from spark.page.series import Point, read_history
-from spark.page.shown import NOTHING, count, duration, plural, rate
-
-OVERVIEW_BYTES_MAX: Final = 450_000
-"""Of the table of all; what it leaves out is counted, and the last of the order: OK."""
+from spark.page.lagtable import lag_table
+from spark.page.markup import Content, Html, el
+from spark.page.series import Past, read_history
+from spark.page.shown import count, duration
 
 
 def lag_body(
@@ -30,30 +28,18 @@ def lag_body(
     step = el("p", el("b", "What to do: "), said.next_step, class_="do") if said.next_step else None
     if not groups:
         return Html("".join(head)), el("p")
-    attention = [row for row in topics if row.verdict != "OK"]
+    folds = fold(topics)
     drawer = Drawer()
+    # A link leads to details that are there: they are made before the table that links to them.
+    sections, anchors = group_sections([group for group in groups if group.worst.verdict != "OK"], folds)
     main = [
-        _charts(drawer, groups, attention),
-        _over_time(
-            drawer, attention or topics, _with_now(read_history(history), topics), now=generated_at, calm=not attention
-        ),
-        _overview(groups, topics),
-        group_sections([group for group in groups if group.worst.verdict != "OK"]),
+        _charts(drawer, groups, [one for one in folds if one.worst.verdict != "OK"]),
+        _over_time(drawer, to_chart(folds), with_now(read_history(history), topics), now=generated_at),
+        lag_table(folds, groups=len(groups), anchors=anchors),
+        sections,
         calm_groups([group for group in groups if group.worst.verdict == "OK"]),
     ]
     return el("div", *head, step, _tiles(groups, topics)), el("div", *main)
-
-
-def _with_now(
-    history: Mapping[tuple[str, str], list[Point]], topics: Sequence[LagRow]
-) -> dict[tuple[str, str], list[Point]]:
-    """Add what the report itself found: the newest sample may be minutes old."""
-    found = dict(history)
-    for row in topics:
-        points = found.get((row.group, row.topic))
-        if points and row.as_of is not None and row.as_of > points[-1][0]:
-            found[row.group, row.topic] = [*points, (row.as_of, row.lag_messages)]
-    return found
 
 
 def _tiles(groups: Sequence[LagGroup], topics: Sequence[LagRow]) -> Html:
@@ -83,8 +69,8 @@ def _tiles(groups: Sequence[LagGroup], topics: Sequence[LagRow]) -> Html:
     )
 
 
-def _charts(drawer: Drawer, groups: Sequence[LagGroup], attention: Sequence[LagRow]) -> Content:
-    behind = [row for row in attention if row.waits]
+def _charts(drawer: Drawer, groups: Sequence[LagGroup], attention: Sequence[Fold]) -> Content:
+    behind = [one for one in attention if any(row.waits for row in one.rows)]
     if not behind:
         return None
     queues = [queue for group in groups for topic in group.topics for queue in topic.queues]
@@ -95,78 +81,15 @@ def _charts(drawer: Drawer, groups: Sequence[LagGroup], attention: Sequence[LagR
 
 
 def _over_time(
-    drawer: Drawer, rows: Sequence[LagRow], history: Mapping[tuple[str, str], list[Point]], *, now: datetime, calm: bool
+    drawer: Drawer, folds: Sequence[Fold], pasts: Mapping[tuple[str, str], Past], *, now: datetime
 ) -> Content:
     title = el("h2", "Lag over time, and forecast against actual")
-    figures = line_figures(drawer, rows, history, now=now)
+    figures = line_figures(drawer, folds, pasts, now=now)
     if figures:
         return el("section", title, legend(), el("div", *figures, class_="figures"))
-    if calm:
+    if all(one.worst.verdict == "OK" for one in folds):
         return None
     reason = (
         "There are no samples of these groups yet: they are taken every 15 s while a gateway runs with its database."
     )
     return el("section", title, el("p", reason, class_="note"))
-
-
-def _overview(groups: Sequence[LagGroup], topics: Sequence[LagRow]) -> Html:
-    anchors = {group.name: f"g{at}" for at, group in enumerate(groups, start=1) if group.worst.verdict != "OK"}
-    head = el(
-        "tr",
-        el("th", "Group and topic", scope="col"),
-        el("th", "Messages behind", scope="col"),
-        el("th", "Time behind", scope="col"),
-        [el("th", name, scope="col", class_="less") for name in ("In", "Out", "Gone in", "Deletion in")],
-    )
-    shown = within((_overview_row(row, anchors.get(row.group)) for row in topics), OVERVIEW_BYTES_MAX)
-    table = el(
-        "table",
-        el("thead", head),
-        el("tbody", shown),
-        class_="overview",
-    )
-    left = len(topics) - len(shown)
-    rest = (
-        el("p", f"{left:,} more, none of them worse than the last one here, are left out.", class_="note")
-        if left
-        else None
-    )
-    title = f"All {plural(len(groups), 'group')}" if len(groups) > 1 else "The group"
-    return el("section", el("h2", title), _counts(topics), table, rest)
-
-
-def _counts(topics: Sequence[LagRow]) -> Html:
-    """Return how many rows have which verdict."""
-    counted = Counter(row.verdict for row in topics)
-    firsts = {row.verdict: row for row in reversed(topics)}
-    return el(
-        "ul",
-        [el("li", badge(firsts[verdict]), f" {counted[verdict]:,}") for verdict in sorted(counted, key=severity)],
-        class_="counts",
-    )
-
-
-def _overview_row(row: LagRow, anchor: str | None) -> Html:
-    name, topic = el("bdi", row.group), el("span", el("bdi", row.topic), class_="topicname")
-    is_told = row.verdict != "OK" or (row.lag_messages != 0 and not row.waits)
-    why = el("span", row.cause, class_="cause") if is_told and row.cause else None
-    names = el("div", el("a", name, href=f"#{anchor}") if anchor else name, " ", topic, why, class_="names")
-    waits = row.waits
-    if row.drains is False and row.matters:
-        gone: Content = "never"
-    else:
-        gone = _short(row.drain_eta_s, duration) if row.matters else NOTHING
-    return el(
-        "tr",
-        el("th", el("div", el("span", badge(row), class_="slot"), names, class_="name"), scope="row"),
-        el("td", _short(row.lag_messages, count)),
-        el("td", _short(row.lag_seconds, duration) if waits else NOTHING),
-        el("td", _short(row.in_rate, rate), class_="less"),
-        el("td", _short(row.out_rate, rate), class_="less"),
-        el("td", gone, title=drained_between(row) or None, class_="less"),
-        el("td", _short(row.retention_left_s, duration) if waits else NOTHING, class_="less"),
-    )
-
-
-def _short(value: float | None, show: Callable[[float], str]) -> Content:
-    return el("span", "unknown", class_="unknown") if value is None else show(value)

@@ -10,6 +10,11 @@ from spark.page.series import Forecast, Point
 
 HEIGHT: Final = 150
 _DAY = timedelta(days=1)
+_CLOCK_STEPS: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, 86_400)
+_CLOCK: Final = (
+    "datum.value === 0 ? '0' : datum.value % 86400 === 0 ? datum.value / 86400 + ' d' : datum.value % 3600 === 0 ?"
+    " datum.value / 3600 + ' h' : datum.value % 60 === 0 ? datum.value / 60 + ' min' : datum.value + ' s'"
+)
 _SHORT: Final = "datum.value === 0 ? '0' : format(datum.value, '~s')"
 
 
@@ -40,7 +45,7 @@ def lag_lines(
                     "encoding": {"x": _x(since, end, width), "y": _y("low"), "y2": {"field": "high"}},
                 }
             )
-            now = {"data": {"values": [{"at": _ms(until)}]}, "mark": {"type": "rule", "color": MUTED}}
+            now = {"data": {"values": [{"at": _ms(band[0][0])}]}, "mark": {"type": "rule", "color": MUTED}}
             layers.append({**now, "encoding": {"x": _x(since, end, width)}})
         if foretold is not None:
             line: list[Point] = [(foretold.made_at, foretold.start), (foretold.until, foretold.expected)]
@@ -55,8 +60,39 @@ def lag_lines(
     return spec
 
 
-def in_and_out(into: Sequence[Point], out: Sequence[Point], *, since: datetime, until: datetime) -> Spec:
-    """Return the spec of messages that came in (solid) and went out (dashed)."""
+def behind_lines(points: Sequence[Point], *, since: datetime, until: datetime) -> Spec:
+    """Return the spec of time behind over time, in seconds."""
+    top = max((waited for _, waited in points if waited is not None), default=0.0)
+    y = _y("lag")
+    # Ticks where clocks have them, and not at 5,000 s.
+    step = next((step for step in _CLOCK_STEPS if top <= step * 5), _CLOCK_STEPS[-1])
+    every = max(step, step * (round(top / step) // 5))
+    y["axis"] |= {"labelExpr": _CLOCK, "values": [every * at for at in range(round(top // every) + 2)]}
+    y["scale"] = {"domainMin": 0, "domainMax": every * (top // every + 1), "nice": False}
+
+    def spec(width: int) -> dict[str, Any]:
+        layers = [
+            _layer({"type": "area", "color": SECOND, "opacity": 0.12, **_GAPS}, _points(points), "lag"),
+            _layer({"type": "line", "color": SECOND, "strokeWidth": 2, **_GAPS}, _points(points), "lag"),
+            _layer({"type": "point", "color": SECOND, "filled": True, "size": 18}, _points(_alone(points)), "lag"),
+        ]
+        for layer in layers:
+            layer["encoding"] = {"x": _x(since, until, width), "y": y}
+        return {"width": width - 56, "height": HEIGHT, "autosize": {"type": "pad"}, "layer": layers}
+
+    return spec
+
+
+def in_and_out(
+    into: Sequence[Point], out: Sequence[Point], peaks: Sequence[Point], *, since: datetime, until: datetime
+) -> Spec:
+    """Return the spec of rates in (solid) and out (dashed), shaded up to the peaks of what came in, where they are known."""
+    tops = dict(peaks)
+    band = [
+        {"at": _ms(at), "low": mean, "high": peak}
+        for at, mean in into
+        if mean is not None and (peak := tops.get(at)) is not None
+    ]
 
     def spec(width: int) -> dict[str, Any]:
         layers = [
@@ -67,6 +103,11 @@ def in_and_out(into: Sequence[Point], out: Sequence[Point], *, since: datetime, 
             _layer({"type": "point", "color": ACCENT, "filled": True, "size": 18}, _points(_alone(into)), "lag"),
             _layer({"type": "point", "color": SECOND, "size": 26}, _points(_alone(out)), "lag"),
         ]
+        if band:
+            # Ticks, not an area: a peak says nothing of the time between two buckets.
+            mark = {"type": "rule", "color": ACCENT, "opacity": 0.35, "strokeWidth": 2}
+            up = {"y": _y("low"), "y2": {"field": "high"}}
+            layers.insert(0, {"data": {"values": band}, "mark": mark, "encoding": up})
         for layer in layers:
             layer["encoding"]["x"] = _x(since, until, width)
         return {"width": width - 56, "height": HEIGHT, "layer": layers}
@@ -92,7 +133,7 @@ def _alone(points: Sequence[Point]) -> list[Point]:
 
 def _x(since: datetime, until: datetime, width: int) -> dict[str, Any]:
     length = until - since
-    pattern = "%b %d" if length > 3 * _DAY else "%b %d %H:%M" if length > _DAY else "%H:%M"
+    pattern = "%b %d" if length > 3 * _DAY else "%b %d %H:%M" if length > 1.5 * _DAY else "%H:%M"
     ticks = 3 if width <= NARROW else 6
     if length < timedelta(minutes=5):
         pattern, ticks = "%H:%M:%S", ticks - 1

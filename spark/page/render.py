@@ -31,7 +31,8 @@ def render(job: str, rows: Rows, *, history: Rows, generated_at: datetime, run: 
     Args:
         job: `lag_report`, `backlog_profile` or `throughput_rollup`.
         rows: What the job's table of results has, columns by name; a None is not known.
-        history: Samples of lag: sampled_at, group, topic, lag (None where it was not known). May be empty.
+        history: Samples of lag: sampled_at, group, topic, lag, behind_s (None where it was not known); of the pairs that
+            `charted_pairs` names. May be empty.
         generated_at: When the page was made.
         run: The run as the REST API shows it.
 

@@ -39,18 +39,38 @@ class Forecast:
     actual: float
 
 
-def read_history(history: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Point]]:
-    """Return the samples of each (group, topic), the oldest first; with holes where a line would claim to know."""
-    found: dict[tuple[str, str], dict[datetime, float | None]] = {}
+@dataclass(frozen=True, slots=True)
+class Past:
+    """How a lag went, the oldest first: messages, and seconds that the oldest had waited."""
+
+    lags: list[Point]
+    waits: list[Point]
+
+    def ended(self, at: datetime, lag: float | None, waited_s: float | None) -> "Past":
+        """Return this past with a last point of its own, and nothing behind it."""
+        return Past(_ended(self.lags, at, lag), _ended(self.waits, at, waited_s))
+
+
+def read_history(history: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Past]:
+    """Return the past of each (group, topic); with holes where a line would claim to know."""
+    found: dict[tuple[str, str], dict[datetime, tuple[float | None, float | None]]] = {}
     for sample in history:
         sampled_at = moment(sample["sampled_at"])
         if sampled_at is not None:
             points = found.setdefault((str(sample["group"]), str(sample["topic"])), {})
-            points[sampled_at] = number(sample["lag"])
+            points[sampled_at] = number(sample["lag"]), number(sample.get("behind_s"))
             if sample.get("is_moved"):
                 # What lies before says nothing of how the lag goes on.
-                points[sampled_at - _INSTANT] = None
-    return {key: _with_holes(sorted(points.items(), key=lambda point: point[0])) for key, points in found.items()}
+                points[sampled_at - _INSTANT] = None, None
+    pasts = {}
+    for key, points in found.items():
+        moments = sorted(points)
+        pasts[key] = Past(*(_with_holes([(at, points[at][which]) for at in moments]) for which in (0, 1)))
+    return pasts
+
+
+def _ended(points: Sequence[Point], at: datetime, value: float | None) -> list[Point]:
+    return _with_holes([*(point for point in points if point[0] < at), (at, value)])
 
 
 def _with_holes(points: Sequence[Point]) -> list[Point]:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from spark.page.palette import VARIABLES
+from spark.page.tables import card_rules
 
 _LIGHT = "".join(f"--{name}:{light};" for name, light, _ in VARIABLES.values())
 _DARK = "".join(f"--{name}:{dark};" for name, _, dark in VARIABLES.values())
@@ -61,13 +62,20 @@ td,th{overflow-wrap:normal}
 td{white-space:nowrap}
 td.text,.numbers td{white-space:normal}
 .scroll th[scope=row],.scroll td.text{overflow-wrap:anywhere;min-width:8rem}
-.overview{width:100%}
-.overview th[scope=row]{overflow-wrap:anywhere;width:46%}
+.overview{width:100%;table-layout:fixed}
+.overview thead th:first-child{width:42%}
+.overview th[scope=row]{overflow-wrap:anywhere}
+.overview td{white-space:normal}
+.overview .why{white-space:nowrap;font-size:.8125rem}
 .overview td:last-child,.overview th:last-child{padding-right:0}
 .name{display:flex;flex-wrap:wrap;gap:.15rem .6rem;align-items:baseline}
 .name .badge{flex:0 0 auto}
 .slot{flex:0 0 8.4rem}
 .names{flex:1 1 9rem;min-width:0}
+.many>th,.many>td{border-bottom:0}
+.folded{text-align:left;padding:0 0 .4rem;white-space:normal}
+.folded th[scope=row]{padding-left:1rem}
+.group .group{margin-left:1rem}
 .counts{list-style:none;display:flex;flex-wrap:wrap;gap:.4rem 1.2rem;margin:0 0 .9rem;padding:0;font-size:.9375rem}
 .topicname,.why,.cause{color:var(--muted)}
 .cause{display:block;font-size:.8125rem}
@@ -96,13 +104,19 @@ footer{color:var(--muted);font-size:.8125rem;margin-top:3rem;padding-top:1rem;pa
 footer p{max-width:46rem}
 @media (max-width:40rem){
  svg.wide{display:none}svg.narrow{display:block}
- .less{display:none}
  .slot{flex-basis:auto}
- .cause{display:none}
+ .name .names{flex-basis:100%}
  .facts{grid-template-columns:repeat(auto-fill,minmax(min(100%,7.8rem),1fr));gap:.6rem 1rem}
- .overview td{white-space:normal}
- .overview th[scope=row]{width:auto}
- .overview td,.overview th{padding-right:.5rem}
+ .overview,.overview tbody,.overview tr,.overview th,.overview td{display:block}
+ .overview thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
+ .overview tr{display:grid;grid-template-columns:repeat(3,1fr);gap:.3rem .75rem;padding:.6rem 0;border-bottom:1px solid var(--line)}
+ .overview th[scope=row]{grid-column:1/-1;width:auto}
+ .overview td,.overview th{border:0;padding:0;text-align:left;white-space:normal;min-width:0}
+ .overview td:empty{display:none}
+ .folded .overview,.folded .note{margin-left:1rem;width:auto}.folded th[scope=row]{padding-left:0}
+ .overview td::before{display:block;color:var(--muted);font-size:.75rem;line-height:1.3}
+ @CARDS@
+ .overview td.folded{grid-column:1/-1}.overview td.folded::before{content:none}
  .evidence{grid-template-columns:1fr}.evidence dd{margin-bottom:.4rem}
  h2{margin-top:2.25rem}
 }
@@ -124,5 +138,5 @@ footer p{max-width:46rem}
 STYLE: Final = (
     f":root{{{_LIGHT}--ground:#fbfbfc;--card:#fff;--line:#dfe3e8}}"
     f"@media screen and (prefers-color-scheme:dark){{:root{{{_DARK}--ground:#14171b;--card:#1b1f24;--line:#363c44}}html{{color-scheme:dark}}}}"
-    f"{_RULES}{_CHARTS}"
+    f"{_RULES.replace('@CARDS@', card_rules())}{_CHARTS}"
 )

@@ -1,170 +1,132 @@
-"""The throughput page: messages in and out over time, altogether and by topic."""
+"""The throughput page: messages in and out over time, altogether and by topic, with their rates and peaks."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from spark.page.chart import Drawer
+from spark.page.flows import (
+    UNITS,
+    Flow,
+    Peak,
+    Series,
+    is_whole,
+    mean_rate,
+    peak_of,
+    read_flows,
+    span_of,
+    sum_of,
+    total,
+)
 from spark.page.lines import in_and_out
 from spark.page.markup import Content, Html, el
 from spark.page.series import POINTS_MAX, Point
-from spark.page.shown import NOTHING, at, count, moment, number, plural, unknown
+from spark.page.shown import NOTHING, at, count, plural, rate, unknown
+from spark.page.tables import overview
 
 TOPICS_CHARTED: Final = 8
 TABLE_MAX: Final = 1_000
 
-_UNITS: Final = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
-_WHOLE: Final = 0.99
-"""Of a bucket's length: samples don't fall on its borders."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """A bucket's messages; None is not known, and what is not whole is the least it may be."""
-
-    messages: float | None
-    is_whole: bool = True
-
-
-Series: TypeAlias = dict[datetime, Reading]
-
-
-@dataclass(slots=True)
-class Flow:
-    """Messages of a topic by the start of their bucket."""
-
-    into: Series = field(default_factory=dict)
-    by_group: dict[str, Series] = field(default_factory=dict)
-
-    def out(self) -> Series:
-        """Return what all groups took together."""
-        return _total(self.by_group.values())
-
 
 def throughput_body(rows: Iterable[Mapping[str, Any]]) -> tuple[Html, Html]:
     """Return what goes into the page's header and its main part."""
-    unit, flows = _read(rows)
+    unit, flows = read_flows(rows)
     if not flows:
         why = "No messages came or went in the time that this run looked at, or there were no samples of it."
         return el("div", el("p", "There is nothing to show.", class_="headline"), el("p", why, class_="lead")), el("p")
-    step = _UNITS[unit]
+    step = UNITS[unit]
     intos = [flow.into for flow in flows.values()]
     outs = [series for flow in flows.values() for series in flow.by_group.values()]
-    into, out = _total(intos), _total(outs)
-    since, until = _span([into, out])
-    in_sum, out_sum = _sum(into), _sum(out)
+    into, out = total(intos), total(outs)
+    since, until = span_of([into, out])
     groups = {group for flow in flows.values() for group in flow.by_group}
     lead = (
-        f"{'' if _is_whole(outs, step) else 'At least '}{count(out_sum)} went out to {plural(len(groups), 'group')}; a message that several groups took counts for each. "
+        f"{'' if is_whole(outs, step) else 'At least '}{count(sum_of(out))} went out to {plural(len(groups), 'group')}; a message that several groups took counts for each. "
         f"By the {unit}, {since:%Y-%m-%d %H:%M} to {until:%Y-%m-%d %H:%M} UTC."
     )
-    messages = f"{'' if _is_whole(intos, step) else 'at least '}{plural(round(in_sum), 'message')}"
+    messages = f"{'' if is_whole(intos, step) else 'at least '}{plural(round(sum_of(into)), 'message')}"
     headline = f"{messages[0].upper()}{messages[1:]} came in to {plural(len(flows), 'topic')}."
-    drawer = Drawer()
-    ranked = sorted(flows.items(), key=lambda item: (-_sum(item[1].into), item[0]))
-    figures = [_figure(drawer, "All topics", into, out, span=(since, until), unit=unit)]
+    ranked = sorted(flows.items(), key=lambda item: (-sum_of(item[1].into), item[0]))
+    head = el("p", headline, class_="headline"), el("p", lead, class_="lead"), _tiles(flows, into, out)
+    return el("div", *head), el("div", _charts(ranked, into, out, unit=unit), _table(ranked, step))
+
+
+def _tiles(flows: Mapping[str, Flow], into: Series, out: Series) -> Html:
+    tiles: list[tuple[str, str, str]] = []
+    for name, series in (("Mean in", into), ("Mean out", out)):
+        mean = mean_rate(series)
+        tiles.append((name, "unknown" if mean is None else rate(mean), "of all topics"))
+    ins = {topic: peak_of(flow.into) for topic, flow in flows.items()}
+    outs = {
+        f"{group} on {topic}": peak_of(series)
+        for topic, flow in flows.items()
+        for group, series in flow.by_group.items()
+    }
+    for name, peaks in (("Highest peak in", ins), ("Highest peak out", outs)):
+        known = {whose: peak for whose, peak in peaks.items() if peak is not None}
+        if known:
+            whose, peak = max(known.items(), key=lambda item: item[1].rate)
+            tiles.append((name, rate(peak.rate), f"{whose}, {peak.bucket_at:%b %d %H:%M}"))
+    shown = [el("div", el("dt", name), el("dd", value, el("small", more))) for name, value, more in tiles]
+    return el("dl", shown, class_="tiles")
+
+
+def _charts(ranked: Sequence[tuple[str, Flow]], into: Series, out: Series, *, unit: str) -> Html:
+    drawer, span = Drawer(), span_of([into, out])
+    figures = [_figure(drawer, "All topics" if len(ranked) > 1 else ranked[0][0], into, out, span=span, unit=unit)]
     if len(ranked) > 1:
         figures += [
-            _figure(drawer, topic, flow.into, flow.out(), span=(since, until), unit=unit)
+            _figure(drawer, topic, flow.into, flow.out(), span=span, unit=unit)
             for topic, flow in ranked[:TOPICS_CHARTED]
         ]
-    left = len(ranked) - TOPICS_CHARTED
-    note = f"Solid: in. Dashed: out. Messages a {unit}; a hole is a time that is not known."
-    if left > 0:
+    span_name = "an hour" if unit == "hour" else f"a {unit}"
+    note = (
+        f"Solid: in. Dashed: out. Messages a second, as the mean of {span_name}; a hole is a time that is not known."
+        f" Upright strokes: up to the highest rate in at any moment of it. Peaks of several topics or groups are not"
+        " added up, since they need not be of the same moment."
+    )
+    if len(ranked) > TOPICS_CHARTED:
         note += f" The {TOPICS_CHARTED} busiest of {len(ranked):,} topics; the table has all."
-    charts = el("section", el("h2", "In and out"), el("p", note, class_="note"), el("div", figures, class_="figures"))
-    return el("div", el("p", headline, class_="headline"), el("p", lead, class_="lead")), el(
-        "div", charts, _table(ranked, step)
-    )
+    return el("section", el("h2", "In and out"), el("p", note, class_="note"), el("div", figures, class_="figures"))
 
 
-def _read(rows: Iterable[Mapping[str, Any]]) -> tuple[str, dict[str, Flow]]:
-    """Return the finest unit that a picture can still show, and its flows by topic."""
-    by_unit: dict[str, dict[str, Flow]] = {}
-    for row in rows:
-        bucket_at, unit = moment(row.get("bucket_at")), str(row.get("unit"))
-        if bucket_at is None or unit not in _UNITS:
-            continue
-        flow = by_unit.setdefault(unit, {}).setdefault(str(row.get("topic") or ""), Flow())
-        group = row.get("group") or row.get("group_name")
-        series = flow.into if group is None else flow.by_group.setdefault(str(group), {})
-        covered = number(row.get("covered_s"))
-        is_whole = covered is None or covered >= _WHOLE * _UNITS[unit].total_seconds()
-        series[bucket_at] = Reading(number(row.get("messages")), is_whole)
-    there = [unit for unit in _UNITS if unit in by_unit]
-    if not there:
-        return "hour", {}
-    fitting = [unit for unit in there if _buckets(by_unit[unit]) <= 2 * POINTS_MAX]
-    unit = fitting[0] if fitting else there[-1]
-    return unit, by_unit[unit]
-
-
-def _buckets(flows: Mapping[str, Flow]) -> int:
-    return len(
-        {moment for flow in flows.values() for series in (flow.into, *flow.by_group.values()) for moment in series}
-    )
-
-
-def _total(series: Iterable[Series]) -> Series:
-    """Add series up: unknown where one of them is, and whole where all of them are."""
-    total: Series = {}
-    for one in series:
-        for bucket_at, reading in one.items():
-            before = total.get(bucket_at, Reading(0))
-            known = None if reading.messages is None or before.messages is None else before.messages + reading.messages
-            total[bucket_at] = Reading(known, before.is_whole and reading.is_whole)
-    return total
-
-
-def _sum(series: Series) -> float:
-    return sum(reading.messages or 0 for reading in series.values())
-
-
-def _is_whole(series: Iterable[Series], step: timedelta) -> bool:
-    """Say whether sums are known: no bucket is missing between a series' first and its last, and all are whole."""
-    return all(
-        len(one) == round((max(one) - min(one)) / step) + 1
-        and all(reading.is_whole and reading.messages is not None for reading in one.values())
-        for one in series
-        if one
-    )
-
-
-def _line(series: Series, step: timedelta) -> list[Point]:
+def _line(series: Series, step: timedelta, value: str) -> list[Point]:
     """Return the points of a line, with a hole where buckets are missing: nobody looked."""
     points: list[Point] = []
     for bucket_at in sorted(series):
         if points and bucket_at - points[-1][0] > 1.5 * step:
             points.append((bucket_at - step, None))
-        points.append((bucket_at, series[bucket_at].messages))
+        points.append((bucket_at, getattr(series[bucket_at], value)))
     return points
 
 
-def _span(series: Sequence[Series]) -> tuple[datetime, datetime]:
-    moments = [moment_ for one in series for moment_ in one]
-    return min(moments), max(moments)
-
-
 def _figure(
-    drawer: Drawer,
-    title: str,
-    into: Series,
-    out: Series,
-    *,
-    span: tuple[datetime, datetime],
-    unit: str,
+    drawer: Drawer, title: str, into: Series, out: Series, *, span: tuple[datetime, datetime], unit: str
 ) -> Html:
-    lines = _line(into, _UNITS[unit]), _line(out, _UNITS[unit])
-    description = f"Messages a {unit}: {count(_sum(into))} in, {count(_sum(out))} out."
+    step = UNITS[unit]
+    peak = peak_of(into)
+    sums = f"{count(sum_of(into))} in, {count(sum_of(out))} out"
+    told = f"; peak in {_rate(peak)}" if peak else ""
     moments = sorted({*into, *out})[-POINTS_MAX:]
     return drawer.figure(
-        in_and_out(*lines, since=span[0], until=span[1]),
+        in_and_out(
+            _line(into, step, "rate"), _line(out, step, "rate"), _line(into, step, "peak"), since=span[0], until=span[1]
+        ),
         title=title,
-        note=f"{count(_sum(into))} in, {count(_sum(out))} out",
-        description=description,
-        columns=("From", "In", "Out"),
-        rows=[(at(moment_), _messages(into, moment_), _messages(out, moment_)) for moment_ in moments],
+        note=f"{sums}{told}",
+        description=f"Messages a second by the {unit}: {sums}{told}.",
+        columns=("From", "In", "Mean in", "Peak in", "Out", "Mean out"),
+        rows=[
+            (
+                at(moment),
+                _messages(into, moment),
+                _value(into, moment, "rate"),
+                _value(into, moment, "peak"),
+                _messages(out, moment),
+                _value(out, moment, "rate"),
+            )
+            for moment in moments
+        ],
     )
 
 
@@ -177,27 +139,42 @@ def _messages(series: Series, bucket_at: datetime) -> Content:
     return f"{'' if reading.is_whole else '≥ '}{count(reading.messages)}"
 
 
+def _value(series: Series, bucket_at: datetime, name: str) -> Content:
+    value = getattr(series.get(bucket_at), name, None)
+    return NOTHING if value is None else rate(value)
+
+
+def _rate(peak: Peak) -> str:
+    return f"{'' if peak.is_whole else '≥ '}{rate(peak.rate)} ({peak.bucket_at:%b %d %H:%M})"
+
+
 def _table(ranked: Sequence[tuple[str, Flow]], step: timedelta) -> Html:
-    head = el("tr", el("th", "Topic and group", scope="col"), el("th", "In", scope="col"), el("th", "Out", scope="col"))
     body: list[Html] = []
     for topic, flow in ranked:
-        body.append(
-            el(
-                "tr",
-                el("th", el("bdi", topic), scope="row"),
-                el("td", _known([flow.into], step)),
-                el("td", _known(list(flow.by_group.values()), step)),
-            )
-        )
-        for group, series in sorted(flow.by_group.items(), key=lambda item: (-_sum(item[1]), item[0])):
+        groups = list(flow.by_group.values())
+        came, went = _known([flow.into], step), _known(groups, step)
+        ins, outs = _rates(flow.into), _rates(flow.out())
+        cells = [el("td", cell) for cell in (came, *ins, went, *outs)]
+        body.append(el("tr", el("th", el("bdi", topic), scope="row"), cells))
+        for group, series in sorted(flow.by_group.items(), key=lambda item: (-sum_of(item[1]), item[0])):
             name = el("span", "↳ ", el("bdi", group), class_="topicname")
-            body.append(el("tr", el("th", name, scope="row"), el("td", ""), el("td", _known([series], step))))
+            cells = [el("td", cell) for cell in ("", "", "", _known([series], step), *_rates(series))]
+            body.append(el("tr", el("th", name, scope="row"), cells))
     left = len(body) - TABLE_MAX
     more = el("p", f"{left:,} quieter ones are left out.", class_="note") if left > 0 else None
-    table = el("table", el("thead", head), el("tbody", body[:TABLE_MAX]), class_="overview")
-    return el(
-        "section", el("h2", f"All {plural(len(ranked), 'topic')}" if len(ranked) > 1 else "The topic"), table, more
-    )
+    title = f"All {plural(len(ranked), 'topic')}" if len(ranked) > 1 else "The topic"
+    return el("section", el("h2", title), overview("flow", body[:TABLE_MAX]), more)
+
+
+def _rates(series: Series) -> tuple[Content, Content]:
+    """Return the mean rate, and the peak with its bucket."""
+    mean, peak = mean_rate(series), peak_of(series)
+    if mean is None:
+        return (unknown("no samples"), NOTHING) if series else (NOTHING, NOTHING)
+    if peak is None:
+        return rate(mean), NOTHING
+    shown = f"{'' if peak.is_whole else '≥ '}{rate(peak.rate)}"
+    return rate(mean), [shown, " ", el("span", f"{peak.bucket_at:%b %d %H:%M}", class_="why")]
 
 
 def _known(series: Sequence[Series], step: timedelta) -> Content:
@@ -207,4 +184,4 @@ def _known(series: Sequence[Series], step: timedelta) -> Content:
         return NOTHING
     if all(reading.messages is None for reading in readings):
         return unknown("no samples")
-    return f"{'' if _is_whole(series, step) else '≥ '}{count(sum(map(_sum, series)))}"
+    return f"{'' if is_whole(series, step) else '≥ '}{count(sum(map(sum_of, series)))}"

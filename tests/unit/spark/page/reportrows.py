@@ -52,9 +52,30 @@ def queue(row: dict[str, Any], broker: str, queue_id: int, **more: Any) -> dict[
 def samples(group: str, lags: list[int | None], *, topic: str = "ORDERS", every_s: int = 15) -> list[dict[str, Any]]:
     start = NOW - timedelta(seconds=every_s * (len(lags) - 1))
     return [
-        {"sampled_at": start + timedelta(seconds=every_s * index), "group": group, "topic": topic, "lag": value}
+        {
+            "sampled_at": start + timedelta(seconds=every_s * index),
+            "group": group,
+            "topic": topic,
+            "lag": value,
+            "behind_s": None if value is None else value / 2,
+        }
         for index, value in enumerate(lags)
     ]
+
+
+def many(groups: int) -> list[dict[str, Any]]:
+    """Return rows of many groups: a third stopped on one topic, a few unknown, the others fine; two queues each."""
+    rows = []
+    for index in range(groups):
+        name, topic = f"warehouse-eu-{index:04}", f"orders.shipped-{index % 97}"
+        if index % 3 == 0:
+            row = stopped(name, topic="orders.created", lag_messages=1_000 + index, lag_seconds=7_500.0 + index)
+        elif index % 17 == 1:
+            row = unknown(name, topic=topic)
+        else:
+            row = lag(name, topic=topic, lag_messages=index % 5, lag_seconds=float(index % 5) / 10)
+        rows += [row, *[queue(row, "broker-a", number) for number in range(2)]]
+    return rows
 
 
 def page(rows: list[dict[str, Any]], *, job: str = "lag_report", history: Any = (), run: Any = RUN) -> str:

@@ -25,8 +25,8 @@ def flow(hour: int, topic: str, messages: int | None, group: str | None = None, 
 
 
 def cells(html: str) -> list[list[str]]:
-    rows = read(html).findall(".//table[@class='overview']/tbody/tr")
-    return [["".join(cell.itertext()) for cell in row] for row in rows]
+    tables = [table for table in read(html).iter("table") if (table.get("class") or "").startswith("overview ")]
+    return [["".join(cell.itertext()) for cell in row] for table in tables for row in table.findall("tbody/tr")]
 
 
 def test_a_backlog_by_age_tag_key_size_and_queue() -> None:
@@ -83,7 +83,7 @@ def test_in_and_out_by_topic_and_group() -> None:
     said = text(html)
     assert "1,150 messages came in to 2 topics." in said
     assert "157 went out to 2 groups" in said
-    assert cells(html) == [
+    assert [[row[0], row[1], row[4]] for row in cells(html)] == [
         ["B", "1,000", NOTHING], ["A", "150", "157"], ["↳ g", "", "150"], ["↳ h", "", "7"],
     ]  # fmt: skip
 
@@ -91,7 +91,10 @@ def test_in_and_out_by_topic_and_group() -> None:
 def test_what_was_not_sampled_is_at_least() -> None:
     html = throughput([flow(7, "A", 100), flow(8, "A", None), flow(7, "A", None, "g")])
     assert "At least 100 messages came in to 1 topic." in text(html)
-    assert cells(html) == [["A", "≥ 100", "unknown: no samples"], ["↳ g", "", "unknown: no samples"]]
+    assert [[row[0], row[1], row[4]] for row in cells(html)] == [
+        ["A", "≥ 100", "unknown: no samples"], ["↳ g", "", "unknown: no samples"],
+    ]  # fmt: skip
+    assert cells(html)[1][5:] == ["unknown: no samples", NOTHING]
 
 
 def test_the_finest_unit_that_can_be_seen_is_shown() -> None:
@@ -120,3 +123,27 @@ def test_what_could_not_be_read_is_counted_apart_and_last() -> None:
     figures = {figure.findtext("figcaption/b"): figure for figure in read(backlog(rows)).findall(".//figure")}
     named = {title: [row.findtext("th") for row in figure.findall(".//tbody/tr")] for title, figure in figures.items()}
     assert named == {"Tags": ["UA", "? unknown"], "Body sizes": ["empty", "1 KiB to 2 KiB", "? unknown"]}
+
+
+def test_rates_are_means_of_what_is_known_and_peaks_have_their_moment() -> None:
+    html = throughput([
+        {**flow(7, "A", 3_600), "covered_s": 3_600.0, "rate_max": 5.0},
+        {**flow(8, "A", 3_600), "covered_s": 1_800.0, "rate_max": 8.0},
+        {**flow(7, "A", 7_200, "g"), "covered_s": 3_600.0, "rate_max": 40.0},
+    ])  # fmt: skip
+    assert cells(html) == [
+        ["A", "≥ 7,200", "1.3/s", "≥ 8.0/s Nov 22 08:00", "7,200", "2.0/s", "40.0/s Nov 22 07:00"],
+        ["↳ g", "", "", "", "7,200", "2.0/s", "40.0/s Nov 22 07:00"],
+    ]
+    assert "Highest peak out 40.0/s g on A, Nov 22 07:00" in text(html)
+    assert "peak in ≥ 8.0/s (Nov 22 08:00)" in text(html)
+
+
+def test_peaks_of_several_groups_are_not_added_up_and_unknown_ones_are_no_number() -> None:
+    several = [{**flow(7, "A", 10, group), "rate_max": peak} for group, peak in (("g", 3.0), ("h", 4.0), ("i", None))]
+    several.append({**flow(8, "A", 10, "h"), "rate_max": 9.0})
+    html = throughput([flow(7, "A", 30), *several])
+    assert {row[0]: row[6] for row in cells(html)} == {
+        "A": NOTHING, "↳ h": "9.0/s Nov 22 08:00", "↳ g": "3.0/s Nov 22 07:00", "↳ i": NOTHING,
+    }  # fmt: skip
+    assert cells(html)[0][3] == NOTHING

@@ -14,13 +14,13 @@ def points(lags: list[float | None]) -> list[Point]:
 
 def test_samples_are_sorted_and_by_group_and_topic() -> None:
     found = read_history([*reversed(samples("a", [1, 2, -1])), *samples("b", [5])])
-    assert [lag for _, lag in found["a", "ORDERS"]] == [1, 2, None]
+    assert [lag for _, lag in found["a", "ORDERS"].lags] == [1, 2, None]
     assert list(found) == [("a", "ORDERS"), ("b", "ORDERS")]
 
 
 def test_a_long_time_without_samples_is_a_hole() -> None:
-    assert [lag for _, lag in read_history(samples("a", [1, 2], every_s=600))["a", "ORDERS"]] == [1, 2]
-    assert [lag for _, lag in read_history(samples("a", [1, 2, 3], every_s=700))["a", "ORDERS"]] == [
+    assert [lag for _, lag in read_history(samples("a", [1, 2], every_s=600))["a", "ORDERS"].lags] == [1, 2]
+    assert [lag for _, lag in read_history(samples("a", [1, 2, 3], every_s=700))["a", "ORDERS"].lags] == [
         1,
         None,
         2,

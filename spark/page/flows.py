@@ -1,0 +1,143 @@
+"""Rows of the throughput rollup, read for showing: messages, rates and peaks of a topic by the start of their bucket."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+from spark.page.series import POINTS_MAX
+from spark.page.shown import moment, number
+
+UNITS: Final = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
+_WHOLE: Final = 0.99
+"""Of a bucket's length: samples don't fall on its borders."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A bucket; None is not known, and what is not whole is the least it may be.
+
+    Attributes:
+        messages: Of the bucket.
+        seconds: How much of it is known.
+        rate: Messages a second in that time.
+        peak: The largest rate at any moment; None, too, where several rows are added up: their peaks need not be of
+            the same moment.
+        is_whole: Whether all of the bucket is known.
+    """
+
+    messages: float | None
+    seconds: float
+    rate: float | None
+    peak: float | None
+    is_whole: bool
+
+
+Series: TypeAlias = dict[datetime, Reading]
+
+
+@dataclass(slots=True)
+class Flow:
+    """What came into a topic, and what each group took of it."""
+
+    into: Series = field(default_factory=dict)
+    by_group: dict[str, Series] = field(default_factory=dict)
+
+    def out(self) -> Series:
+        """Return what all groups took together."""
+        return total(self.by_group.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """The largest rate of a series, in messages/s, and the start of its bucket."""
+
+    rate: float
+    bucket_at: datetime
+    is_whole: bool
+
+
+def read_flows(rows: Iterable[Mapping[str, Any]]) -> tuple[str, dict[str, Flow]]:
+    """Return the finest unit that a picture can still show, and its flows by topic."""
+    by_unit: dict[str, dict[str, Flow]] = {}
+    for row in rows:
+        bucket_at, unit = moment(row.get("bucket_at")), str(row.get("unit"))
+        if bucket_at is None or unit not in UNITS:
+            continue
+        flow = by_unit.setdefault(unit, {}).setdefault(str(row.get("topic") or ""), Flow())
+        group = row.get("group") or row.get("group_name")
+        series = flow.into if group is None else flow.by_group.setdefault(str(group), {})
+        series[bucket_at] = _reading(row, UNITS[unit])
+    there = [unit for unit in UNITS if unit in by_unit]
+    if not there:
+        return "hour", {}
+    fitting = [unit for unit in there if _buckets(by_unit[unit]) <= 2 * POINTS_MAX]
+    unit = fitting[0] if fitting else there[-1]
+    return unit, by_unit[unit]
+
+
+def _reading(row: Mapping[str, Any], step: timedelta) -> Reading:
+    messages, covered = number(row.get("messages")), number(row.get("covered_s"))
+    seconds = step.total_seconds() if covered is None else covered
+    rate = None if messages is None or not seconds else messages / seconds
+    return Reading(messages, seconds, rate, number(row.get("rate_max")), seconds >= _WHOLE * step.total_seconds())
+
+
+def _buckets(flows: Mapping[str, Flow]) -> int:
+    return len({at for flow in flows.values() for series in (flow.into, *flow.by_group.values()) for at in series})
+
+
+def total(series: Iterable[Series]) -> Series:
+    """Add series up: unknown where one of them is, and whole where all of them are."""
+    there = [one for one in series if one]
+    if len(there) == 1:
+        return there[0]
+    added: Series = {}
+    for one in there:
+        for bucket_at, reading in one.items():
+            before = added.get(bucket_at)
+            added[bucket_at] = replace(reading, peak=None) if before is None else _add(before, reading)
+    return added
+
+
+def _add(one: Reading, other: Reading) -> Reading:
+    messages = None if one.messages is None or other.messages is None else one.messages + other.messages
+    rate = None if one.rate is None or other.rate is None else one.rate + other.rate
+    return Reading(messages, min(one.seconds, other.seconds), rate, None, one.is_whole and other.is_whole)
+
+
+def sum_of(series: Series) -> float:
+    """Return all messages that are known."""
+    return sum(reading.messages or 0 for reading in series.values())
+
+
+def mean_rate(series: Series) -> float | None:
+    """Return messages a second over all buckets that are known; None where none is."""
+    known = [(reading.rate, reading.seconds) for reading in series.values() if reading.rate is not None]
+    seconds = sum(length for _, length in known)
+    return sum(rate * length for rate, length in known) / seconds if seconds else None
+
+
+def peak_of(series: Series) -> Peak | None:
+    """Return the largest rate; None where none is known."""
+    known = [(reading.peak, at) for at, reading in series.items() if reading.peak is not None]
+    if not known:
+        return None
+    rate, bucket_at = max(known)
+    return Peak(rate, bucket_at, all(one.is_whole and one.peak is not None for one in series.values()))
+
+
+def is_whole(series: Iterable[Series], step: timedelta) -> bool:
+    """Say whether sums are known: no bucket is missing between a series' first and its last, and all are whole."""
+    return all(
+        len(one) == round((max(one) - min(one)) / step) + 1
+        and all(reading.is_whole and reading.messages is not None for reading in one.values())
+        for one in series
+        if one
+    )
+
+
+def span_of(series: Sequence[Series]) -> tuple[datetime, datetime]:
+    """Return the first and the last bucket of all."""
+    moments = [at for one in series for at in one]
+    return min(moments), max(moments)

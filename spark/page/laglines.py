@@ -1,0 +1,153 @@
+"""How lags went: lines of messages and of time behind, and what was foretold."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from spark.page.chart import NARROW, WIDE, Drawer
+from spark.page.folds import Fold
+from spark.page.lagrows import LagRow
+from spark.page.lines import behind_lines, lag_lines
+from spark.page.markup import Content, Html, el
+from spark.page.series import Forecast, Past, Point, drain_band, forecast, thinned
+from spark.page.shown import at, count, duration, unknown
+
+LINES_SHOWN: Final = 6
+
+
+def with_now(pasts: Mapping[tuple[str, str], Past], rows: Sequence[LagRow]) -> dict[tuple[str, str], Past]:
+    """End each past with what the report itself found, so that a line ends at the number that the table has.
+
+    Samples may be older than the report by minutes. Some are younger than this row, too, since brokers are read one
+    after the other.
+    """
+    found = dict(pasts)
+    for row in rows:
+        past = found.get((row.group, row.topic))
+        if past is not None and row.as_of is not None:
+            found[row.group, row.topic] = past.ended(row.as_of, row.lag_messages, row.lag_seconds)
+    return found
+
+
+def line_figures(
+    drawer: Drawer, folds: Sequence[Fold], pasts: Mapping[tuple[str, str], Past], *, now: datetime
+) -> list[Html]:
+    """Return lag over time with its forecasts, and time behind beside it, of the first rows that have samples."""
+    there = [(one, past) for one in folds if (past := pasts.get((one.worst.group, one.worst.topic))) is not None]
+    # A line at zero says no more than the table does, and one look is no line.
+    shown = [(one, past) for one, past in there if len(past.lags) > 1 and any(lag != 0 for _, lag in past.lags)]
+    if not shown:
+        return []
+    shown = shown[:LINES_SHOWN]
+    since = min(past.lags[0][0] for _, past in shown)
+    until = max(now, *(past.lags[-1][0] for _, past in shown))
+    return [figure for one, past in shown for figure in _line_figures(drawer, one, past, since, until)]
+
+
+def _line_figures(drawer: Drawer, one: Fold, past: Past, since: datetime, until: datetime) -> list[Html]:
+    row, points = one.worst, past.lags
+    foretold = forecast(points)
+    band = _band(row, points[-1][0], horizon=(until - since) / 2)
+    end = max([until, *(moment for moment, _, _ in band)])
+    few = thinned(points)
+    figures = [
+        drawer.figure(
+            lag_lines(few, since=since, until=end, foretold=foretold, band=band),
+            title=f"{row.group} · {row.topic}",
+            description=_told("Lag", row, points, count, " messages"),
+            columns=("Time", "Messages behind"),
+            rows=_numbers(few, count),
+            note=[_like(one), _foretold(foretold, points), " ", drained_text(row)],
+            widths=(WIDE, NARROW),
+        )
+    ]
+    waited = thinned(past.waits)
+    if sum(value is not None for _, value in waited) > 1:
+        figures.append(
+            drawer.figure(
+                behind_lines(waited, since=since, until=end),
+                title=f"{row.group} · {row.topic}, time behind",
+                description=_told("Time behind", row, past.waits, duration, ""),
+                columns=("Time", "Time behind"),
+                rows=_numbers(waited, duration),
+                note=_waited(row),
+                widths=(WIDE, NARROW),
+            )
+        )
+    return figures
+
+
+def _like(one: Fold) -> str:
+    """Say whom a line stands for."""
+    others = len(one.rows) - 1
+    return f"The worst of {others + 1:,} groups of this topic. " if others else ""
+
+
+def _waited(row: LagRow) -> str:
+    if not row.waits:
+        return "Nothing waits."
+    return "Unknown at the end." if row.lag_seconds is None else f"{duration(row.lag_seconds)} behind."
+
+
+def _told(what: str, row: LagRow, points: Sequence[Point], show: Callable[[float], str], unit: str) -> str:
+    (first, _), (end, last) = points[0], points[-1]
+    value = "unknown" if last is None else show(last) + unit
+    span = f"{first:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
+    return f"{what} of {row.group} on {row.topic} from {span}; at the end {value}."
+
+
+def _numbers(points: Sequence[Point], show: Callable[[float], str]) -> list[Sequence[Content]]:
+    return [(at(moment), unknown("no sample") if value is None else show(value)) for moment, value in points]
+
+
+def _band(row: LagRow, start: datetime, *, horizon: timedelta) -> list[tuple[datetime, float, float]]:
+    if not row.lag_messages or row.drain_eta_s is None:
+        return []
+    low = row.drain_eta_s if row.drain_eta_low_s is None else row.drain_eta_low_s
+    high = row.drain_eta_s if row.drain_eta_high_s is None else row.drain_eta_high_s
+    # A band without width could not be seen.
+    return drain_band(row.lag_messages, start, low * 0.97, high * 1.03, horizon=horizon)
+
+
+def _foretold(made: Forecast | None, points: Sequence[Point]) -> str:
+    """Return what was foretold and what came, in words."""
+    if made is None:
+        return (
+            "No forecast: the lag is unknown at the end." if points[-1][1] is None else "No forecast: too few samples."
+        )
+    difference = made.actual - made.expected
+    close = abs(difference) <= max(0.1 * made.expected, 1)
+    compared = "as forecast" if close else f"{count(abs(difference))} {'more' if difference > 0 else 'fewer'}"
+    return f"Forecast of {made.made_at:%H:%M} for {made.until:%H:%M} UTC: {count(made.expected)}. Actual: {count(made.actual)}, {compared}."
+
+
+def drained_text(row: LagRow) -> Content:
+    """Return when the backlog will be gone, in words."""
+    if not row.waits:
+        return "Nothing waits."
+    if row.drain_eta_s is not None:
+        between = drained_between(row)
+        return f"Gone in about {duration(row.drain_eta_s)}{f' ({between})' if between else ''}."
+    if row.drains is False:
+        return "At the present rates it does not drain."
+    return f"When it is gone is unknown: {row.reason('drain_eta_s')}."
+
+
+def drained_between(row: LagRow) -> str:
+    """Return the interval of the drain forecast; empty where it is not known."""
+    if row.drain_eta_low_s is None and row.drain_eta_high_s is None:
+        return ""
+    if row.drain_eta_high_s is None:
+        return f"at least {duration(row.drain_eta_low_s or 0)}"
+    return f"{duration(row.drain_eta_low_s or 0)} to {duration(row.drain_eta_high_s)}"
+
+
+def legend() -> Html:
+    """Return what the lines mean."""
+    return el(
+        "p",
+        "Solid: as it was sampled; a hole is a time of which nothing is known. The last point is what the table says."
+        " Dashed, ending in a diamond: the forecast that the first half of the samples made for the end."
+        " Shaded after the upright line: where the lag goes if the rates stay as they are.",
+        class_="note",
+    )

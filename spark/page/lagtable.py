@@ -1,0 +1,135 @@
+"""The table of all groups: a row for each, and one for all that are equal, which opens."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from gantry.model.lag import severity
+from spark.page.folds import Fold
+from spark.page.laggroups import badge
+from spark.page.laglines import drained_between
+from spark.page.lagrows import LagRow
+from spark.page.markup import Content, Html, el, within
+from spark.page.shown import NOTHING, count, duration, plural, rate
+from spark.page.tables import COLUMNS, overview
+
+TABLE_BYTES_MAX: Final = 450_000
+"""Of the table of all; what it leaves out is counted, and the last of the order: OK."""
+MEMBERS_MAX: Final = 50
+"""Of a row that stands for many."""
+
+T = TypeVar("T")
+
+
+def lag_table(folds: Sequence[Fold], *, groups: int, anchors: Mapping[str, str]) -> Html:
+    """Return the section with the table.
+
+    Args:
+        folds: In the order of the table.
+        groups: How many groups there are.
+        anchors: Group → the id of its details on this page; those without are not linked.
+    """
+    rows = [row for one in folds for row in one.rows]
+    shown = within((_fold_rows(one, anchors) for one in folds), TABLE_BYTES_MAX)
+    left = sum(len(one.rows) for one in folds[len(shown) :])
+    rest = f"{left:,} more, none of them worse than the last one here, are left out." if left else None
+    title = f"All {plural(groups, 'group')}" if groups > 1 else "The group"
+    note = el("p", rest, class_="note") if rest else None
+    return el("section", el("h2", title), _counts(rows), overview("lag", shown), note)
+
+
+def _counts(rows: Sequence[LagRow]) -> Html:
+    """Return how many rows have which verdict."""
+    counted = Counter(row.verdict for row in rows)
+    firsts = {row.verdict: row for row in reversed(rows)}
+    return el(
+        "ul",
+        [el("li", badge(firsts[verdict]), f" {counted[verdict]:,}") for verdict in sorted(counted, key=severity)],
+        class_="counts",
+    )
+
+
+def _fold_rows(one: Fold, anchors: Mapping[str, str]) -> Html:
+    if len(one.rows) == 1:
+        return _row(one.worst, anchors.get(one.worst.group))
+    worst, members = one.worst, one.rows[:MEMBERS_MAX]
+    why = el("span", "The worst, ", el("bdi", worst.group), f": {worst.cause}", class_="cause") if worst.cause else None
+    names = f"{len(one.rows):,} groups ", el("span", el("bdi", worst.topic), class_="topicname"), why
+    left = len(one.rows) - len(members)
+    more = el("p", f"{left:,} more like these, none of them worse, are left out.", class_="note") if left else None
+    inner = overview("lag", [_row(row, anchors.get(row.group)) for row in members])
+    opened = el("details", el("summary", f"The {len(one.rows):,} groups"), inner, more)
+    return Html(
+        el(
+            "tr",
+            el("th", _name(worst, names), scope="row"),
+            el("td", _range(one, lambda row: row.lag_messages, count)),
+            el("td", _range(one, lambda row: row.lag_seconds if row.waits else 0, duration, zero=NOTHING)),
+            el("td", _range(one, lambda row: row.in_rate, rate)),
+            el("td", _range(one, lambda row: row.out_rate, rate)),
+            el("td", _gone_range(one)),
+            el("td", _range(_waiting(one), lambda row: row.retention_left_s, duration)),
+            class_="many",
+        )
+        + el("tr", el("td", opened, colspan=len(COLUMNS["lag"]), class_="folded"))
+    )
+
+
+def _row(row: LagRow, anchor: str | None) -> Html:
+    name, topic = el("bdi", row.group), el("span", el("bdi", row.topic), class_="topicname")
+    is_told = row.verdict != "OK" or (row.lag_messages != 0 and not row.waits)
+    why = el("span", row.cause, class_="cause") if is_told and row.cause else None
+    linked = el("a", name, href=f"#{anchor}") if anchor else name
+    if row.drains is False and row.matters:
+        gone: Content = "never"
+    else:
+        gone = _short(row.drain_eta_s, duration) if row.matters else NOTHING
+    return el(
+        "tr",
+        el("th", _name(row, [linked, " ", topic, why]), scope="row"),
+        el("td", _short(row.lag_messages, count)),
+        el("td", _short(row.lag_seconds, duration) if row.waits else NOTHING),
+        el("td", _short(row.in_rate, rate)),
+        el("td", _short(row.out_rate, rate)),
+        el("td", gone, title=drained_between(row) or None),
+        el("td", _short(row.retention_left_s, duration) if row.waits else NOTHING),
+    )
+
+
+def _name(row: LagRow, names: Content) -> Html:
+    return el("div", el("span", badge(row), class_="slot"), el("div", names, class_="names"), class_="name")
+
+
+def _waiting(one: Fold) -> Fold:
+    return Fold(tuple(row for row in one.rows if row.waits))
+
+
+def _gone_range(one: Fold) -> Content:
+    matter = Fold(tuple(row for row in one.rows if row.matters))
+    if any(row.drains is False for row in matter.rows):
+        never = sum(row.drains is False for row in matter.rows)
+        return "never" if never == len(one.rows) else f"never: {never:,} of {len(one.rows):,}"
+    return _range(matter, lambda row: row.drain_eta_s, duration)
+
+
+def _range(
+    one: Fold, value_of: Callable[[LagRow], float | None], show: Callable[[float], str], *, zero: str | None = None
+) -> Content:
+    """Return the least and the most of what is known, and of how many rows it is not."""
+    values = [value_of(row) for row in one.rows]
+    known = [value for value in values if value is not None]
+    if not values:
+        return NOTHING
+    if not known:
+        return _short(None, show)
+    ends = _distinct(zero if zero is not None and end == 0 else show(end) for end in (min(known), max(known)))
+    lost = len(values) - len(known)
+    return [" to ".join(ends), el("span", f", {lost:,} unknown", class_="unknown") if lost else None]
+
+
+def _distinct(values: Iterable[T]) -> list[T]:
+    return list(dict.fromkeys(values))
+
+
+def _short(value: float | None, show: Callable[[float], str]) -> Content:
+    return el("span", "unknown", class_="unknown") if value is None else show(value)

@@ -1,0 +1,27 @@
+"""Tables of all there is: columns on a wide screen; on a telephone a card for each row, so that no column is lost."""
+
+from typing import Final
+
+from spark.page.markup import Content, Html, el
+
+COLUMNS: Final = {
+    "lag": ("Group and topic", "Messages behind", "Time behind", "In", "Out", "Gone in", "Deletion in"),
+    "backlog": ("Group and topic", "Messages", "Bodies", "Oldest", "Fullest queue"),
+    "flow": ("Topic and group", "In", "Mean in", "Peak in", "Out", "Mean out", "Peak out"),
+}
+"""Kind of table → what its columns are called. The first names the row."""
+
+
+def overview(kind: str, body: Content) -> Html:
+    """Return a table of a kind of COLUMNS."""
+    head = el("tr", [el("th", name, scope="col") for name in COLUMNS[kind]])
+    return el("table", el("thead", head), el("tbody", body), class_=f"overview {kind}")
+
+
+def card_rules() -> str:
+    """Return the style rules that say on a card what each value is: there are no columns under a head."""
+    return "".join(
+        f'.{kind} td:nth-of-type({at})::before{{content:"{name}"}}'
+        for kind, names in COLUMNS.items()
+        for at, name in enumerate(names[1:], start=1)
+    )

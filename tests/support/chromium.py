@@ -1,0 +1,111 @@
+"""A real Chromium that looks at pages: sizes of a screen, light and dark, what its engine laid out where.
+
+Speaks the DevTools protocol over the WebSocket library that Gantry has anyway; Chromium itself is the machine's.
+"""
+
+import base64
+import json
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from websockets.sync.client import ClientConnection, connect
+
+WAIT_S: Final = 60.0
+_NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+class Page:
+    """One tab."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self._connection = connection
+        self._last_id = 0
+
+    def open(self, html: str | Path, *, width: int, height: int = 900, dark: bool = False) -> None:
+        """Show a page, given as text or as a file, on a screen of that many pixels; return when it is laid out."""
+        if isinstance(html, Path):
+            html = html.read_text()
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.call("Emulation.setEmulatedMedia", features=scheme)
+        self.resize(width, height)
+        frame = self.call("Page.getFrameTree")["frameTree"]["frame"]["id"]
+        self.call("Page.setDocumentContent", frameId=frame, html=html)
+        self.evaluate("document.documentElement.getBoundingClientRect().height")
+
+    def resize(self, width: int, height: int = 900) -> None:
+        """Change the screen under the page."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+
+    def evaluate(self, script: str) -> Any:
+        """Return the value of a JavaScript expression in the page."""
+        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def screenshot(self, path: Path, *, whole: bool = True, top: int = 0, height: int | None = None) -> None:
+        """Write what is seen as a PNG: the whole page, or `height` pixels of it from `top` on."""
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        shown = min(size["height"] - top, height or 16_000)
+        clip = {"x": 0, "y": top, "width": size["width"], "height": max(1, shown), "scale": 1}
+        picture = self.call("Page.captureScreenshot", clip=clip, captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(picture["data"]))
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """Call a method of the protocol."""
+        self._last_id += 1
+        self._connection.send(json.dumps({"id": self._last_id, "method": method, "params": parameters}))
+        while True:
+            answer = json.loads(self._connection.recv(timeout=WAIT_S))
+            if answer.get("id") == self._last_id:
+                assert "error" not in answer, f"{method}: {answer['error']}"
+                result: dict[str, Any] = answer["result"]
+                return result
+
+
+@contextmanager
+def chromium_page(profile: Path) -> Iterator[Page]:
+    """Start a Chromium with an empty profile, and give a tab of it; skip where there is no Chromium."""
+    program = next(filter(None, map(shutil.which, _NAMES)), None)
+    if program is None:
+        pytest.skip("tests of report pages in a browser need Chromium")
+    command = [
+        program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
+        "--remote-debugging-port=0", f"--user-data-dir={profile}", "about:blank",
+    ]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            port = _port(profile / "DevToolsActivePort", process)
+            with connect(f"ws://127.0.0.1:{port[0]}{port[1]}", max_size=None, proxy=None) as browser:
+                address = _tab(Page(browser), port[0])
+                with connect(address, max_size=None, proxy=None) as tab:
+                    page = Page(tab)
+                    page.call("Page.enable")
+                    yield page
+        finally:
+            process.terminate()
+
+
+def _tab(browser: Page, port: int) -> str:
+    target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+    return f"ws://127.0.0.1:{port}/devtools/page/{target}"
+
+
+def _port(file: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
+    """Return where the browser listens, which it writes into its profile when it does."""
+    deadline = time.monotonic() + WAIT_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"Chromium ended with {process.returncode}"
+        lines = file.read_text().split("\n") if file.exists() else []
+        if len(lines) > 1 and lines[1]:
+            return int(lines[0]), lines[1]
+        time.sleep(0.02)
+    raise TimeoutError("Chromium does not listen")
