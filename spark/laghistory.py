@@ -5,45 +5,25 @@ last seen of each broker, and there is one for each step, whether something move
 """
 
 from collections import deque
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from gantry.model.lagpast import WRITTEN_EVERY, Seen, add_up, choose_step
 from gantry.model.sampleblock import Kind, Pair
 from spark.lagblocks import UNKNOWN, Longs, Looked
-from spark.lagsamples import WRITTEN_EVERY, read_looks
+from spark.lagsamples import read_looks
 from spark.oldsamples import read_old_samples
 from spark.postgres import Connection
 from spark.transforms.lagsettings import LagSettings
 
 SETTINGS: Final = LagSettings()
-POINTS_MAX: Final = 288
-STEPS: Final = tuple(timedelta(seconds=seconds) for seconds in (15, 30, 60, 120, 300, 600, 1_800, 3_600))
-"""Of a line; the smallest is how often the gateway looks."""
-HELD_FOR: Final = WRITTEN_EVERY + timedelta(minutes=1)
-"""After so long without a sample nobody looked."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EVERY_MOVE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of blocks that are read for points in steps below five minutes; beyond, a picture is not worth it."""
 _BYTES: Final = "SELECT coalesce(sum(octet_length(data)), 0) FROM lag_sample_blocks WHERE sampled_at BETWEEN %s AND %s"
-
-
-class Seen(NamedTuple):
-    """What a sample says of a group and topic on one broker.
-
-    Attributes:
-        sampled_at: When the broker gave the numbers.
-        broker: Which one.
-        lag: None where it was not known of a queue.
-        first_at: When the oldest unconsumed message was stored; None where there is none, or it is not known.
-    """
-
-    sampled_at: datetime
-    broker: str
-    lag: int | None
-    first_at: datetime | None = None
 
 
 class QueueOffsets(NamedTuple):
@@ -54,17 +34,6 @@ class QueueOffsets(NamedTuple):
     min_offsets: Longs
     max_offsets: Longs
     committed: Longs
-
-
-class LagPoint(NamedTuple):
-    """What all brokers together had: messages, and for how many seconds the oldest had waited.
-
-    Both are None where they are not known; behind_s is 0 where nothing is unconsumed.
-    """
-
-    at: datetime
-    lag: int | None
-    behind_s: float | None
 
 
 def read_history(
@@ -190,41 +159,3 @@ def _lags(looked: Looked) -> Iterator[tuple[Pair, int | None, int, QueueOffsets]
         offsets = QueueOffsets(looked.at_ms, *(column[queues] for column in columns))
         known = None if is_unknown[queues].any() else int(lag[queues].sum())
         yield looked.pairs[place], known, int(first_ms), offsets
-
-
-def choose_step(span: timedelta) -> timedelta:
-    """Return the smallest step in which a stretch of time has at most POINTS_MAX points."""
-    return next((step for step in STEPS if span <= step * POINTS_MAX), STEPS[-1])
-
-
-def add_up(seen: Iterable[Seen], *, step: timedelta, until: datetime) -> Iterator[LagPoint]:
-    """Yield a moment and the lag of all brokers then, for each step from the first sample to `until`.
-
-    Args:
-        seen: Samples by time; of several in a step the last one of each broker counts.
-        step: Steps begin at its multiples since 1970.
-        until: Where to end.
-    """
-    of_steps: dict[int, list[Seen]] = {}
-    for one in seen:
-        of_steps.setdefault((one.sampled_at - _EPOCH) // step, []).append(one)
-    state: Mapping[str, Seen] = {}
-    for number in range(min(of_steps, default=0), (until - _EPOCH) // step + 1 if of_steps else 0):
-        new = of_steps.get(number, [])
-        at = max([one.sampled_at for one in new], default=min(_EPOCH + (number + 1) * step, until))
-        state = {**state, **{one.broker: one for one in new}}
-        state = {broker: one for broker, one in state.items() if at - one.sampled_at <= HELD_FOR}
-        if state:
-            yield _point(at, list(state.values()))
-
-
-def _point(at: datetime, seen: Sequence[Seen]) -> LagPoint:
-    lags = [one.lag for one in seen]
-    known = [lag for lag in lags if lag is not None]
-    lag = sum(known) if len(known) == len(lags) else None
-    if lag == 0:
-        return LagPoint(at, 0, 0.0)
-    # A broker with messages of which nobody knows the oldest may have the one that waits longest.
-    is_known = all(one.first_at is not None or one.lag == 0 for one in seen)
-    waiting = [(at - one.first_at).total_seconds() for one in seen if one.first_at is not None and one.lag != 0]
-    return LagPoint(at, lag, max(0.0, *waiting) if is_known and waiting else None)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
 
+from gantry.model.lagpast import WRITTEN_EVERY
 from gantry.model.sampleblock import Kind, Pair, SampleBlockError, decode_block
 from gantry.runtime.telemetry import logger
 from spark.lagblocks import UNKNOWN, Looked, looked_of
@@ -30,8 +31,6 @@ from spark.postgres import Connection
 
 log = logger("spark.samples")
 
-WRITTEN_EVERY: Final = timedelta(minutes=5)
-"""A group's last row before a stretch of time is at most that old, while samples are taken at all."""
 ROWS_MAX: Final = 2_000_000
 """Rows of queues in one frame; where there would be more, samples are further apart."""
 STEPS: Final = tuple(timedelta(seconds=seconds) for seconds in (30, 60, 120, 300, 900, 3_600))

@@ -48,10 +48,10 @@ TABLES: Final = {
         _same(
             *("level", "topic", "broker", "queue_id", "as_of", "lag_messages", "lag_seconds", "oldest_unconsumed_at"),
             *("in_rate", "out_rate", "drain_eta_s", "drain_eta_low_s", "drain_eta_high_s", "retention_left_s", "skew"),
-            *("top_tags", "clients", "verdict", "cause", "next_step", "evidence"),
+            *("top_tags", "clients", "verdict", "cause", "next_step", "evidence", "behind_since", "owners"),
             group_name="group",
         ),
-        json=frozenset({"top_tags", "evidence"}),
+        json=frozenset({"top_tags", "evidence", "owners"}),
     ),
     "backlog_profile": Table(
         "report_backlog_rows",

@@ -24,6 +24,7 @@ LATEST: Final = "latest"
 WAIT_MAX_S: Final = 3_600
 REASONS_MAX: Final = 10
 """Causes and next steps under the table: of the worst."""
+OWNERS_MAX: Final = 8
 FINE_MAX: Final = 20
 """Rows that are OK: the late ones should not scroll away."""
 _TABLES: Final = {
@@ -286,7 +287,7 @@ def _print_lag(rows: Sequence[dict[str, Any]]) -> None:
     )
     has_queues = any(row["queue_id"] is not None for row in rows)
     place = ["queue"] if has_queues else []
-    columns = ["verdict", "group", "topic", *place, "messages", "behind", "gone_in", "deleted_in"]
+    columns = ["verdict", "group", "topic", *place, "messages", "behind", "since", "gone_in", "deleted_in"]
     late = [row for row in ordered if row["verdict"] != "OK"]
     fine = ordered[len(late) :]
     shown = [*late, *fine[:FINE_MAX]]
@@ -300,6 +301,8 @@ def _print_lag(rows: Sequence[dict[str, Any]]) -> None:
         print(f"\n{cell(row['verdict'])} {cell(row['group'])} on {cell(row['topic'])}: {cell(row['cause'])}")
         if row["next_step"]:
             print(f"  next step: {cell(row['next_step'])}")
+        if owners := _owners(row):
+            print(f"  clients (queues): {cell(owners)}")
     if len(said) > REASONS_MAX:
         print(f"\n{len(said) - REASONS_MAX:,} more are not OK: the page has all, and --json")
 
@@ -314,6 +317,7 @@ def _lag_cells(row: dict[str, Any], *, has_queues: bool) -> list[object]:
         *([place] if has_queues else []),
         "unknown" if row["lag_messages"] is None else f"{row['lag_messages']:,}",
         _length(row["lag_seconds"]) if waits else None,
+        _since(row) if waits else None,
         _gone(row) if waits else None,
         _length(row["retention_left_s"]) if waits else None,
     ]
@@ -321,6 +325,32 @@ def _lag_cells(row: dict[str, Any], *, has_queues: bool) -> list[object]:
 
 def _length(seconds: float | None) -> str:
     return "unknown" if seconds is None else brief_duration(seconds)
+
+
+def _since(row: dict[str, Any]) -> str | None:
+    """Return since when a group is behind; rows of older gateways don't say."""
+    if row["verdict"] == "OK" or row["level"] != Level.TOPIC:
+        return None
+    at_latest = (row["evidence"] or {}).get("behind_at_latest")
+    since = row.get("behind_since")
+    return _minute(since) if since else f"before {_minute(at_latest)}" if at_latest else "unknown"
+
+
+def _minute(moment: str) -> str:
+    return f"{moment[:10]} {moment[11:16]}"
+
+
+def _owners(row: dict[str, Any]) -> str | None:
+    """Return who is connected from where, with how many queues each."""
+    owners = row.get("owners")
+    if not owners:
+        return None
+    named = [
+        f"{one['client_id']} at {one['host']} ({'queues unknown' if one['queues'] is None else one['queues']})"
+        for one in owners[:OWNERS_MAX]
+    ]
+    left = len(owners) - len(named)
+    return ", ".join(named) + (f" and {left:,} more" if left else "")
 
 
 def _gone(row: dict[str, Any]) -> str | None:

@@ -66,11 +66,19 @@ class Report(msgspec.Struct, frozen=True):
     last_run: ReportRun | None
 
 
+class QueueOwner(msgspec.Struct, frozen=True):
+    """A client that is connected for a group; `queues` is how many of a row's it has, None where it did not say."""
+
+    client_id: str
+    host: str
+    queues: int | None
+
+
 class LagRow(msgspec.Struct, frozen=True, kw_only=True):
     """One row of a lag report, of a queue or of all queues of a topic (`level`); None is what can't be known.
 
     Lengths of time are seconds, rates messages a second. `cause` says why something is not known, `evidence` has the
-    numbers that led to the verdict.
+    numbers that led to the verdict. `behind_since` and `owners` (who has the queues) are of rows that are not OK.
     """
 
     level: str
@@ -95,6 +103,8 @@ class LagRow(msgspec.Struct, frozen=True, kw_only=True):
     cause: str | None
     next_step: str | None
     evidence: dict[str, Any] | None
+    behind_since: str | None = None
+    owners: list[QueueOwner] | None = None
 
 
 class BacklogRow(msgspec.Struct, frozen=True, kw_only=True):

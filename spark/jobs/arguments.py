@@ -13,6 +13,7 @@ from gantry.runtime.errors import StartupError
 from gantry.runtime.settings import refuse_unknown_environment
 from spark.access import read_access_file
 from spark.classarchive import AUTO
+from spark.datasource.options import MESSAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +149,15 @@ def _stack(data: str) -> tuple[str, str]:
     except NoStackError as error:
         raise StartupError(str(error)) from None
     return ";".join(stack.namesrv), stack.postgres
+
+
+def source_options(arguments: Arguments, kind: str) -> dict[str, str]:
+    """Return the data source's options that a job's command line stands for."""
+    options = {"namesrv": ";".join(arguments.namesrv)}
+    if arguments.database is not None:
+        options["database"] = arguments.database
+    if arguments.access is not None:
+        options["access"] = arguments.access
+    if arguments.groups and kind != MESSAGES:
+        options["groups"] = ",".join(arguments.groups)
+    return options

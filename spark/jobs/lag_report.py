@@ -13,6 +13,7 @@ from pyspark.sql import functions as fn
 from spark.datasource.batches import arrow_schema
 from spark.datasource.schema import SURVEY
 from spark.fedframes import fed_frame
+from spark.jobs.lagfinish import finish_lag
 from spark.jobs.running import Job, Work, main
 from spark.lagsamples import SCHEMA
 from spark.transforms.lag import lag_report
@@ -84,6 +85,7 @@ JOB = Job(
     compute,
     surveys=True,
     rehearse=rehearse,
+    finish=finish_lag,
 )
 
 if __name__ == "__main__":

@@ -22,16 +22,15 @@ from gantry.runtime.clock import Clock, SystemClock
 from gantry.runtime.environment import give_way, process_environment
 from gantry.runtime.errors import StartupError
 from gantry.runtime.telemetry import configure_logging
-from spark.datasource.options import MESSAGES, SURVEY
+from spark.datasource.options import SURVEY
 from spark.fedframes import plan_as_usual
-from spark.jobs.arguments import Arguments, Window, make_parser, read_arguments
+from spark.jobs.arguments import Arguments, Window, make_parser, read_arguments, source_options
 from spark.jobs.failures import FAILED, failure_of
 from spark.jobs.ledger import DoneAlreadyError, Ledger, NoLedger, RunLedger, utc_of
 from spark.jobs.surveying import Survey, start_survey
-from spark.laghistory import read_history
 from spark.lagsamples import SCHEMA, last_looks, read_samples, samples_frame
 from spark.master import is_local_master
-from spark.page import charted_pairs, prepare_drawing, render
+from spark.page import prepare_drawing, render
 from spark.parquet import write_parquet
 from spark.postgres import connect
 from spark.reportfiles import page_file, parquet_folder, remove_run, write_page
@@ -41,9 +40,6 @@ from spark.session import SessionSettings, open_session, register_data_source
 
 REPORT_NICENESS: Final = 10
 """Spark takes every core there is; those who send on the same machine are in more of a hurry."""
-HISTORY: Final = timedelta(hours=24)
-HISTORY_PAIRS_MAX: Final = 20
-"""Of how many (group, topic) a page is given the past; it draws fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +101,14 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
+class Finished:
+    """Columns that come to a job's rows, in their order, and the past for its page."""
+
+    columns: Mapping[str, pa.Array] = field(default_factory=dict)
+    history: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """A job: its name, and what makes its rows."""
 
@@ -116,6 +120,8 @@ class Job:
     """Whether it begins with a look at all brokers, which needs no Spark yet: Work.survey."""
     rehearse: Callable[[SparkSession], DataFrame] | None = None
     """Makes the job's frame of no rows, so that the next run finds it planned and the JVM its classes loaded."""
+    finish: Callable[[Arguments, Sequence[dict[str, Any]], datetime], Finished] | None = None
+    """Makes columns that need the computed rows, and the page's history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +194,10 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, kee
         plan_as_usual(spark)
     ledger.step(80, "writing results")
     rows = to_rows(job.name, table)
-    history = _history(job, arguments, rows, now)
+    finished = Finished() if job.finish is None else job.finish(arguments, rows, now)
+    table = with_columns(table, rows, finished.columns)
     ended = _now(clock)
-    page = render(job.name, rows, history=history, generated_at=ended, run=run_view(run, ended))
+    page = render(job.name, rows, history=finished.history, generated_at=ended, run=run_view(run, ended))
     html = page_file(arguments.output, job.name, run.id)
     parquet = parquet_folder(arguments.output, job.name, run.id, now)
     files = {"html": str(html.absolute()), "parquet": str(parquet.absolute())}
@@ -230,18 +237,6 @@ def rehearse(job: Job, spark: SparkSession) -> None:
         plan_as_usual(spark)
 
 
-def source_options(arguments: Arguments, kind: str) -> dict[str, str]:
-    """Return the data source's options that a job's command line stands for."""
-    options = {"namesrv": ";".join(arguments.namesrv)}
-    if arguments.database is not None:
-        options["database"] = arguments.database
-    if arguments.access is not None:
-        options["access"] = arguments.access
-    if arguments.groups and kind != MESSAGES:
-        options["groups"] = ",".join(arguments.groups)
-    return options
-
-
 def to_rows(job: str, table: pa.Table) -> list[dict[str, Any]]:
     """Return a table's rows by name; maps are dicts, and JSON texts what they stand for."""
     maps = {column.name for column in table.schema if pa.types.is_map(column.type)}
@@ -253,6 +248,15 @@ def to_rows(job: str, table: pa.Table) -> list[dict[str, Any]]:
         for name in texts:
             row[name] = None if row[name] is None else json.loads(row[name])
     return rows
+
+
+def with_columns(table: pa.Table, rows: Sequence[dict[str, Any]], columns: Mapping[str, pa.Array]) -> pa.Table:
+    """Add columns to a table, and to the rows that were made of it."""
+    for name, column in columns.items():
+        table = table.append_column(name, column)
+        for row, value in zip(rows, column.to_pylist(), strict=True):
+            row[name] = value
+    return table
 
 
 def run_view(run: Run, ended: datetime) -> dict[str, Any]:
@@ -293,16 +297,6 @@ def _begin(job: Job, arguments: Arguments, now: datetime) -> Ledger:
     if arguments.database is None or arguments.groups:
         return NoLedger(job.name, arguments, now)
     return RunLedger.begin(job.name, arguments, now)
-
-
-def _history(job: Job, arguments: Arguments, rows: Sequence[Row], now: datetime) -> list[dict[str, Any]]:
-    if job.name != "lag_report" or arguments.database is None:
-        return []
-    pairs = charted_pairs(rows, HISTORY_PAIRS_MAX)
-    # Up to what the report itself has read, which is the last point of a line.
-    until = max((row["as_of"] for row in rows), default=now)
-    with connect(arguments.database, application="gantry-history") as connection:
-        return list(read_history(connection, since=until - HISTORY, until=until, pairs=pairs))
 
 
 def _say(job: Job, error: Exception) -> int:

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from gantry.model.lagpast import WRITTEN_EVERY
 from spark.jobs.arguments import Window
 from spark.jobs.running import Job, Work, main
-from spark.lagsamples import WRITTEN_EVERY
 from spark.transforms.rates import GAP_MAX_S
 from spark.transforms.throughput_rollup import throughput_rollup
 

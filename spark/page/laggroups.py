@@ -7,11 +7,11 @@ import msgspec
 
 from spark.page.folds import Fold
 from spark.page.laglines import drained_between
-from spark.page.lagrows import LagGroup, LagRow, LagTopic
+from spark.page.lagrows import LagGroup, LagRow, LagTopic, Owner
 from spark.page.lagsummary import sentence
 from spark.page.markup import Content, Html, el, join, within
 from spark.page.palette import CRITICAL, GOOD, QUIET, WARNING, verdict_look
-from spark.page.shown import NOTHING, at, count, duration, plural, rate, unknown
+from spark.page.shown import NOTHING, at, count, duration, moment, plural, rate, unknown
 
 SECTIONS_BYTES_MAX: Final = 750_000
 CALM_BYTES_MAX: Final = 250_000
@@ -162,6 +162,7 @@ _FACTS: Final[tuple[tuple[str, str, Callable[[Any], str], bool], ...]] = (
 )
 ONE_REASON_MIN: Final = 3
 TAGS_MAX: Final = 8
+CLIENTS_MAX: Final = 16
 TIMES: Final = "\N{MULTIPLICATION SIGN}"
 
 
@@ -197,9 +198,36 @@ def _facts(row: LagRow) -> Html:
                     el("span", sentence(reason), class_="why"),
                 )
             )
+    if row.waits and row.verdict != "OK":
+        shown.insert(2, ("Behind since", _since(row)))
     if row.top_tags:
         shown.append(("Tags waiting first", _tags(row)))
+    if row.owners:
+        shown.append(("Clients", _clients(row.owners)))
     return join([el("dl", [el("div", el("dt", name), el("dd", value)) for name, value in shown], class_="facts"), rest])
+
+
+def _since(row: LagRow) -> Content:
+    if row.behind_since is not None:
+        return at(row.behind_since)
+    at_latest = moment(row.evidence.get("behind_at_latest"))
+    return unknown(row.reason("behind_since")) if at_latest is None else ["before ", at(at_latest)]
+
+
+def _clients(owners: Sequence[Owner]) -> Content:
+    """Return who is connected from where, and how many queues each says it has."""
+    shown = [
+        el(
+            "li",
+            el("bdi", one.client_id),
+            " at ",
+            el("bdi", one.host),
+            ": queues unknown" if one.queues is None else f": {plural(one.queues, 'queue')}",
+        )
+        for one in owners[:CLIENTS_MAX]
+    ]
+    left = len(owners) - len(shown)
+    return el("ul", shown, el("li", f"{left:,} more") if left else None, class_="clients")
 
 
 def _tags(row: LagRow) -> str:
@@ -213,10 +241,9 @@ def _queues(topic: LagTopic) -> Content:
     if not topic.queues:
         return None
     shown = topic.queues[:QUEUES_MAX]
-    columns = ("Queue", "Verdict", "Messages", "Time behind", "In", "Out", "Deletion in", "Note")
-    head = el(
-        "tr", [el("th", name, scope="col", class_="text" if name in {"Verdict", "Note"} else None) for name in columns]
-    )
+    columns = ("Queue", "Verdict", "Messages", "Time behind", "In", "Out", "Deletion in", "Owner", "Note")
+    texts = {"Verdict", "Owner", "Note"}
+    head = el("tr", [el("th", name, scope="col", class_="text" if name in texts else None) for name in columns])
     table = el("table", el("thead", head), el("tbody", [_queue(row) for row in shown]))
     left = len(topic.queues) - len(shown)
     more = el("p", f"{plural(left, 'more queue')}, none of them worse, are left out.", class_="note") if left else None
@@ -244,8 +271,17 @@ def _queue(row: LagRow) -> Html:
         el("th", f"{place}/{'?' if row.queue_id is None else row.queue_id}", scope="row"),
         el("td", badge(row), class_="text"),
         [el("td", cell) for cell in cells],
+        el("td", _owner(row), class_="text"),
         el("td", note if row.verdict != "OK" or missing else "", class_="text"),
     )
+
+
+def _owner(row: LagRow) -> Content:
+    if row.verdict == "OK" or row.clients == 0:
+        return NOTHING
+    if row.owners is None:
+        return el("span", "unknown", class_="unknown")
+    return ", ".join(f"{one.client_id} at {one.host}" for one in row.owners) or "nobody"
 
 
 def _cell(value: float | None, show: Any) -> Content:

@@ -22,10 +22,21 @@ _REASONS: Final = {
     "retention_left_s": "the broker did not say when it deletes",
     "skew": "not every queue is known",
     "clients": "no broker could be asked who is connected",
+    "behind_since": "there are no samples of the time in which it fell behind",
+    "owners": "the clients did not say which queues they have",
 }
 
 
 _RATES: Final = frozenset({"in_rate", "out_rate"})
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A client that is connected for a group; `queues` is how many of a row's it has, None where it did not say."""
+
+    client_id: str
+    host: str
+    queues: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +64,8 @@ class LagRow:
     cause: str
     next_step: str
     evidence: Mapping[str, Any]
+    behind_since: datetime | None
+    owners: tuple[Owner, ...] | None
 
     @property
     def is_behind(self) -> bool:
@@ -166,6 +179,8 @@ def read_row(row: Mapping[str, Any]) -> LagRow:
         cause=str(row.get("cause") or ""),
         next_step=str(row.get("next_step") or ""),
         evidence=_mapping(_plain(row.get("evidence"))),
+        behind_since=moment(row.get("behind_since")),
+        owners=_owners(_plain(row.get("owners"))),
         **numbers,
     )
 
@@ -178,6 +193,19 @@ def _plain(value: Any) -> Any:
         return msgspec.json.decode(value)
     except msgspec.DecodeError:
         return None
+
+
+def _owners(value: Any) -> tuple[Owner, ...] | None:
+    """Return who has the queues; None where that is not known, as in rows of older versions."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        return None
+    owners = []
+    for item in value:
+        one = _mapping(item)
+        queues = number(one.get("queues"))
+        host, client_id = str(one.get("host") or "unknown"), str(one.get("client_id") or "unknown")
+        owners.append(Owner(client_id, host, None if queues is None else int(queues)))
+    return tuple(owners)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -97,6 +97,7 @@ h3>*{margin-right:.6rem}
 .facts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,11.5rem),1fr));gap:.6rem 1.5rem;margin:.7rem 0}
 .facts dd{font-size:.9375rem}
 .facts .why,.unknown+.why{font-size:.8125rem}
+.clients{list-style:none;margin:0;padding:0}
 .evidence{display:grid;grid-template-columns:minmax(6rem,max-content) 1fr;gap:.1rem 1rem;font-size:.875rem;margin:0}
 .evidence dd{min-width:0}
 .calm{border-top:1px solid var(--line);padding-top:.9rem}

@@ -143,6 +143,8 @@ REPORT_LAG_ROWS: Final = Table(
     Column("cause", Text),
     Column("next_step", Text),
     Column("evidence", _JSON),
+    Column("behind_since", MOMENT),
+    Column("owners", _JSON),
     CheckConstraint("level IN ('queue', 'topic')", name="level_known"),
     UniqueConstraint(
         "run_id",

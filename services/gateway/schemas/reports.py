@@ -20,7 +20,17 @@ _PLAIN: Final = (
     "drain_eta_low_s",
     "drain_eta_high_s",
 )
-_MORE: Final = ("retention_left_s", "skew", "top_tags", "clients", "verdict", "cause", "next_step", "evidence")
+_MORE: Final = (
+    "retention_left_s",
+    "skew",
+    "top_tags",
+    "clients",
+    "owners",
+    "verdict",
+    "cause",
+    "next_step",
+    "evidence",
+)
 
 
 class WantedWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "end": "to"}):
@@ -105,6 +115,7 @@ def lag_row_view(row: Any) -> dict[str, Any]:
         "as_of": format_moment(row.as_of),
         **{name: figures[name] for name in _PLAIN},
         "oldest_unconsumed_at": _shown(row.oldest_unconsumed_at),
+        "behind_since": _shown(row.behind_since),
         **{name: figures[name] for name in _MORE},
     }
 

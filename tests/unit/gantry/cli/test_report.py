@@ -37,13 +37,18 @@ def row(group: str, verdict: str, **more: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+# fmt: off
 LAG = [
     row("fine", "OK"),
-    row("slow", "LAGGING", lag_messages=1_234, lag_seconds=31.0, drain_eta_s=75.0, retention_left_s=7_200.0),
+    row("slow", "LAGGING", lag_messages=1_234, lag_seconds=31.0, drain_eta_s=75.0, retention_left_s=7_200.0,
+        behind_since="2026-11-22T09:29:29.000Z",
+        owners=[{"client_id": "c1", "host": "10.0.0.1", "queues": 3}, {"client_id": "c2", "host": "::1", "queues": None}]),
     row("lost", "UNKNOWN", lag_messages=None, lag_seconds=None, in_rate=None, out_rate=None, clients=None),
-    row("dead", "STOPPED", lag_messages=9, lag_seconds=3_600.0, out_rate=0.0, clients=0),
+    row("dead", "STOPPED", lag_messages=9, lag_seconds=3_600.0, out_rate=0.0, clients=0,
+        evidence={"behind_at_latest": "2026-11-21T09:00:00+00:00"}, behind_since=None, owners=None),
     row("dead", "STOPPED", level="queue", broker="broker-a", queue_id=3, lag_messages=9, lag_seconds=3_600.0),
 ]
+# fmt: on
 
 
 @pytest.fixture(autouse=True)
@@ -90,9 +95,12 @@ def test_waiting_shows_progress_then_the_worst_first_and_the_page(answers: Answe
     lines = done.stdout.splitlines()
     assert [line.split()[1] for line in lines[1:5]] == ["dead", "slow", "lost", "fine"]
     assert lines[2].split() == [
-        "LAGGING", "slow", "T", "1,234", "31", "s", "1", "min", "15", "s", "2", "h",
+        "LAGGING", "slow", "T", "1,234", "31", "s", "2026-11-22", "09:29", "1", "min", "15", "s", "2", "h",
     ]  # fmt: skip
-    assert lines[3].split()[3:] == ["unknown"] * 4
+    assert "before 2026-11-21 09:00" in lines[1]
+    # A row of an older gateway, which says nothing of it.
+    assert lines[3].split()[3:] == ["unknown"] * 5
+    assert "  clients (queues): c1 at 10.0.0.1 (3), c2 at ::1 (queues unknown)" in lines
     assert "STOPPED dead on T: because" in lines
     assert lines[-1].split() == ["page", "DIR/reports/lag_report/r-1.html"]
     assert answers.asked[-1].url.params["run"] == "r-1"

@@ -1,0 +1,24 @@
+"""Lag reports say since when a group is behind, and who owns the queues that lag; null in rows from before.
+
+Revision: 0018
+After: 0016
+"""
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects import postgresql
+
+revision = "0018"
+down_revision = "0016"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.add_column("report_lag_rows", sa.Column("behind_since", sa.DateTime(timezone=True), nullable=True))
+    op.add_column("report_lag_rows", sa.Column("owners", postgresql.JSONB(), nullable=True))
+
+
+def downgrade() -> None:
+    op.drop_column("report_lag_rows", "owners")
+    op.drop_column("report_lag_rows", "behind_since")

@@ -1,0 +1,89 @@
+"""Points of a lag over time, from samples that are written only where something moved."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gantry.model.lagpast import (
+    HELD_FOR,
+    POINTS_MAX,
+    STEPS,
+    BehindSince,
+    LagPoint,
+    Seen,
+    add_up,
+    behind_since,
+    choose_step,
+)
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+STEP = timedelta(seconds=15)
+
+
+def points(*seen: tuple[float, str, int | None], until_s: float) -> list[tuple[float, int | None]]:
+    found = [Seen(NOON + timedelta(seconds=at_s), broker, lag) for at_s, broker, lag in seen]
+    added = add_up(found, step=STEP, until=NOON + timedelta(seconds=until_s))
+    return [((at - NOON).total_seconds(), lag) for at, lag, _ in added]
+
+
+def test_what_did_not_move_stays_until_it_moves() -> None:
+    assert points((1, "a", 5), (46, "a", 9), until_s=50) == [(1, 5), (30, 5), (45, 5), (46, 9)]
+
+
+def test_brokers_that_are_sampled_apart_are_added_up() -> None:
+    assert points((1, "a", 5), (1, "b", 7), (16, "b", 1), until_s=20) == [(1, 12), (16, 6)]
+
+
+def test_one_broker_that_is_not_known_makes_the_sum_unknown() -> None:
+    assert points((1, "a", 5), (2, "b", None), (16, "b", 0), until_s=20) == [(2, None), (16, 5)]
+
+
+def test_where_nobody_looked_there_is_no_point() -> None:
+    away_s = HELD_FOR.total_seconds() + 60
+    found = points((0, "a", 5), (away_s, "a", 6), until_s=away_s)
+    assert found[-1] == (away_s, 6)
+    assert found[-2] == (HELD_FOR.total_seconds(), 5)
+    assert points(until_s=100) == []
+
+
+@pytest.mark.parametrize(
+    ("span", "step"),
+    [
+        (timedelta(0), STEPS[0]),
+        (STEPS[0] * POINTS_MAX, STEPS[0]),
+        (STEPS[0] * POINTS_MAX + timedelta(seconds=1), STEPS[1]),
+        (timedelta(days=1), timedelta(minutes=5)),
+        (timedelta(days=90), STEPS[-1]),
+    ],
+)
+def test_a_younger_past_has_smaller_steps(span: timedelta, step: timedelta) -> None:
+    assert choose_step(span) == step
+
+
+def since(*looks: tuple[float, float | None]) -> tuple[float | None, float | None]:
+    """Return since when a group is behind, in seconds: `looks` are seconds and how long the oldest message had waited."""
+    points = [LagPoint(NOON + timedelta(seconds=at_s), None, behind_s) for at_s, behind_s in looks]
+    found = behind_since(points)
+    return tuple(None if at is None else (at - NOON).total_seconds() for at in found)  # type: ignore[return-value]
+
+
+def test_behind_since_the_first_message_that_waited() -> None:
+    assert since((0, 0.0), (300, 120.0), (600, 420.0)) == (180, 180)
+    # Of messages that flow some are always on their way.
+    assert since((0, 9.0), (60, 2.0), (120, 40.0)) == (80, 80)
+    # The message is older than the last look at which the group kept up: it was set back.
+    assert since((0, 0.0), (300, 9_000.0)) == (0, 0)
+
+
+def test_who_keeps_up_is_behind_since_no_time() -> None:
+    assert since((0, 600.0), (300, 0.0)) == (None, None)
+    assert since() == (None, None)
+
+
+def test_what_was_not_seen_makes_the_beginning_unknown() -> None:
+    assert since((0, 600.0), (300, 900.0)) == (None, 0)
+    assert since((0, 0.0), (60, None), (120, 300.0), (180, 360.0)) == (None, 120)
+    assert since((0, 0.0), (120, None)) == (None, None)
+    away_s = HELD_FOR.total_seconds() + 1
+    assert since((0, 0.0), (away_s, 300.0), (away_s + 60, 360.0)) == (None, away_s)
+    assert behind_since([]) == BehindSince(None, None)
