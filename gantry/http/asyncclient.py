@@ -12,7 +12,7 @@ from gantry.http import calls, reportcalls
 from gantry.http.call import Call, Page, Paged, read_answer
 from gantry.http.errors import NOT_STORED, UNKNOWN, GantryConnectionError
 from gantry.http.proxies import follows_proxies
-from gantry.http.reportresults import BacklogRows, LagRows, Report, ReportRun, Throughput
+from gantry.http.reportresults import BacklogRows, LagHistory, LagRows, Report, ReportRun, Throughput
 from gantry.http.results import (
     AuditEntry,
     BatchResult,
@@ -262,6 +262,12 @@ class AsyncGantryClient:
             lambda cursor: reportcalls.read_lag_rows(page.run, group=group, topic=topic, level=level, cursor=cursor),
         )
         return LagRows(page.run, page.as_of, page.items)
+
+    async def read_lag_history(
+        self, group: str, topic: str, *, since: str | None = None, until: str | None = None
+    ) -> LagHistory:
+        """Return how far behind a group was on a topic, in messages and seconds; by default of the last day."""
+        return await self.run(reportcalls.read_lag_history(group, topic, since=since, until=until))
 
     async def read_backlog_rows(
         self, run: str = "latest", *, group: str | None = None, topic: str | None = None, section: str | None = None

@@ -3,7 +3,7 @@
 import msgspec
 
 from gantry.http.call import JSON, Call, Page, json_of, page_of, params_of, path_of
-from gantry.http.reportresults import BacklogRows, LagRows, Report, ReportRun, Throughput
+from gantry.http.reportresults import BacklogRows, LagHistory, LagRows, Report, ReportRun, Throughput
 
 
 def list_reports() -> Call[Page[Report]]:
@@ -42,6 +42,12 @@ def read_lag_rows(
     """Read rows of a lag report."""
     params = page_of(cursor, run=run, group=group, topic=topic, level=level)
     return Call("GET", path_of("reports", "lag_report", "rows"), json_of(LagRows), params)
+
+
+def read_lag_history(group: str, topic: str, *, since: str | None, until: str | None) -> Call[LagHistory]:
+    """Read how far behind a group was."""
+    params = params_of(group=group, topic=topic, **{"from": since, "to": until})
+    return Call("GET", path_of("reports", "lag_report", "history"), json_of(LagHistory), params)
 
 
 def read_backlog_rows(

@@ -158,6 +158,25 @@ class Throughput(msgspec.Struct, frozen=True, rename={"since": "from", "until": 
     next_cursor: str | None = None
 
 
+class LagPoint(msgspec.Struct, frozen=True):
+    """How far behind a group was; None is what was not known."""
+
+    at: str
+    lag_messages: int | None
+    lag_seconds: float | None
+
+
+class LagHistory(msgspec.Struct, frozen=True, rename={"since": "from", "until": "to"}):
+    """How far behind a group was on a topic, at points `step_s` apart."""
+
+    group: str
+    topic: str
+    since: str
+    until: str
+    step_s: int
+    items: list[LagPoint]
+
+
 class LagRows(msgspec.Struct, frozen=True):
     """Rows of one run of the lag report, as of one moment."""
 

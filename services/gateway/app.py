@@ -69,7 +69,7 @@ def all_routes(dependencies: Dependencies) -> list[Route]:
         *topic_routes(dependencies.topics),
         *group_routes(dependencies.groups, dependencies.offsets, dependencies.consumers),
         *cluster_routes(dependencies.cluster),
-        *report_routes(dependencies.reports, dependencies.report_rows),
+        *report_routes(dependencies.reports, dependencies.report_rows, dependencies.lag_history),
         *key_routes(dependencies.key_admin),
         *ticket_routes(dependencies.tickets),
         *audit_routes(dependencies.audit),

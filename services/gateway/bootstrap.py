@@ -35,6 +35,7 @@ from services.gateway.usecases.consumers import Consumers
 from services.gateway.usecases.health import Health
 from services.gateway.usecases.keys import Keys
 from services.gateway.usecases.kinds import GroupKind, TopicKind
+from services.gateway.usecases.laghistory import LagHistory
 from services.gateway.usecases.lagseries import LagSeries
 from services.gateway.usecases.lookup import Lookup
 from services.gateway.usecases.metadata import Metadata
@@ -89,6 +90,7 @@ class Dependencies:
     audit_tidy: AuditTidy
     reports: Reports
     report_rows: ReportRows
+    lag_history: LagHistory
     reconciler: Reconciler
     mirror: Mirror
     sampler: Sampler
@@ -152,10 +154,8 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
     sending = SendMessages(producer, engine, engine.unique_keys, metrics, topics=known_topics)
     groups = Configs(group_kind, metadata, brokers, engine, presence=known_groups, clock=clock)
     consumers = Consumers(engine, brokers, metadata, clock=clock)
-    reconcilers: list[KindReconciler[Any]] = [
-        KindReconciler(topic_kind, metadata, brokers),
-        KindReconciler(group_kind, metadata, brokers),
-    ]
+    kinds: tuple[Any, ...] = (topic_kind, group_kind)
+    reconcilers = [KindReconciler(kind, metadata, brokers) for kind in kinds]
     return Dependencies(
         settings=settings,
         clock=clock,
@@ -182,6 +182,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         audit_tidy=AuditTidy(metadata, metrics, clock=clock, keep_days=settings.audit_keep_days),
         reports=Reports(metadata, clock=clock),
         report_rows=ReportRows(metadata, clock=clock),
+        lag_history=LagHistory(metadata, clock=clock, in_thread=engine.in_thread),
         reconciler=Reconciler(reconcilers, metadata, metrics, interval_ms=settings.reconcile_interval_ms),
         mirror=Mirror(consumers, group_kind, brokers, metadata, metrics, interval_ms=settings.mirror_interval_ms),
         sampler=_sampler(settings, engine, brokers, metadata, metrics=metrics, clock=clock),

@@ -1,5 +1,6 @@
 """Reports over HTTP on a real Postgres: who may see and start them, what is answered, and what a page may do."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ from services.gateway.routes.reports import report_routes
 from services.gateway.schemas.rights import Rights
 from services.gateway.settings import GatewaySettings
 from services.gateway.usecases.audit import Audit
+from services.gateway.usecases.laghistory import LagHistory
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.reportrows import ReportRows
 from services.gateway.usecases.reports import Reports
@@ -47,8 +49,9 @@ def client(database: Database | None) -> httpx.AsyncClient:
     keys.replace([KeyRecord(name, digest_of(f"gk_{name}"), name, rights) for name, rights in RIGHTS.items()])
     metadata = Metadata(database)
     reports, rows = Reports(metadata, clock=SystemClock()), ReportRows(metadata, clock=SystemClock())
+    history = LagHistory(metadata, clock=SystemClock(), in_thread=asyncio.to_thread)
     front = Front(
-        Router([*report_routes(reports, rows), *audit_routes(Audit(metadata))]),
+        Router([*report_routes(reports, rows, history), *audit_routes(Audit(metadata))]),
         keys,
         GatewayMetrics(),
         clock=SystemClock(),

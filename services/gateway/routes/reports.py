@@ -15,6 +15,7 @@ from services.gateway.errors import invalid
 from services.gateway.schemas.reading import read_json
 from services.gateway.schemas.reports import LATEST, NewRun
 from services.gateway.schemas.times import parse_time_ms
+from services.gateway.usecases.laghistory import LagHistory
 from services.gateway.usecases.reportrows import SECTIONS, SPANS, ReportRows
 from services.gateway.usecases.reports import BACKLOG_PROFILE, LAG_REPORT, THROUGHPUT_ROLLUP, Reports
 
@@ -37,7 +38,7 @@ _PAGE_HEADERS: Final = (
 _new_run = msgspec.json.Decoder(NewRun)
 
 
-def report_routes(reports: Reports, rows: ReportRows) -> list[Route]:
+def report_routes(reports: Reports, rows: ReportRows, history: LagHistory) -> list[Route]:
     """Return the routes of reports."""
 
     async def show_all(call: Call) -> Answer:
@@ -69,6 +70,19 @@ def report_routes(reports: Reports, rows: ReportRows) -> list[Route]:
         headers: Headers = list(_PAGE_HEADERS)
         return Answer(200, html.encode(), headers)
 
+    return [
+        Route("GET", "/v1/reports", show_all),
+        Route("GET", "/v1/reports/{job}/runs", page, frozenset({"cursor", "limit"})),
+        Route("POST", "/v1/reports/{job}/runs", start),
+        Route("GET", "/v1/reports/{job}/runs/{run}", show),
+        Route("GET", "/v1/reports/{job}/runs/{run}/html", show_page),
+        *_row_routes(rows, history),
+    ]
+
+
+def _row_routes(rows: ReportRows, history: LagHistory) -> list[Route]:
+    """Return the routes of what reports found."""
+
     async def lag_rows(call: Call) -> Answer:
         _require_reading(call)
         run, level = call.query.get("run", LATEST), _one_of(call.query, "level", LEVELS)
@@ -83,19 +97,26 @@ def report_routes(reports: Reports, rows: ReportRows) -> list[Route]:
         _require_reading(call)
         query = call.query
         unit = _one_of(query, "unit", tuple(SPANS)) or "hour"
-        start_ms, end_ms = (parse_time_ms(query[name], name) if name in query else None for name in ("from", "to"))
+        start_ms, end_ms = _stretch(query)
         found = await rows.throughput(
             unit=unit, start_ms=start_ms, end_ms=end_ms, zone=query.get("time_zone"), **_wanted_rows(query)
         )
         return json_answer(found)
 
+    async def lag_history(call: Call) -> Answer:
+        _require_reading(call)
+        wanted = _wanted_rows(call.query)
+        group, topic = wanted["group"], wanted["topic"]
+        if group is None or topic is None:
+            raise invalid(
+                "group" if group is None else "topic", None, "is needed: a history is of one group on one topic"
+            )
+        start_ms, end_ms = _stretch(call.query)
+        return json_answer(await history.read(group, topic, start_ms=start_ms, end_ms=end_ms))
+
     return [
-        Route("GET", "/v1/reports", show_all),
-        Route("GET", "/v1/reports/{job}/runs", page, frozenset({"cursor", "limit"})),
-        Route("POST", "/v1/reports/{job}/runs", start),
-        Route("GET", "/v1/reports/{job}/runs/{run}", show),
-        Route("GET", "/v1/reports/{job}/runs/{run}/html", show_page),
         Route("GET", f"/v1/reports/{LAG_REPORT}/rows", lag_rows, _ALL_ROWS | {"level", "run"}),
+        Route("GET", f"/v1/reports/{LAG_REPORT}/history", lag_history, frozenset({"from", "group", "to", "topic"})),
         Route("GET", f"/v1/reports/{BACKLOG_PROFILE}/rows", backlog_rows, _ALL_ROWS | {"run", "section"}),
         Route(
             "GET", f"/v1/reports/{THROUGHPUT_ROLLUP}/rows", throughput, _ALL_ROWS | {"from", "time_zone", "to", "unit"}
@@ -121,6 +142,15 @@ def _wanted_rows(query: Mapping[str, str]) -> dict[str, Any]:
     if topic is not None:
         check_topic(topic, length_max=RETRY_TOPIC_LENGTH_MAX)
     return {"group": group, "topic": topic, "cursor": query.get("cursor"), "limit": limit_of(query)}
+
+
+def _stretch(query: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """Return `from` and `to` in ms. Raises InvalidValueError."""
+    start, end = query.get("from"), query.get("to")
+    return (
+        None if start is None else parse_time_ms(start, "from"),
+        None if end is None else parse_time_ms(end, "to"),
+    )
 
 
 def _one_of(query: Mapping[str, str], name: str, values: Sequence[str]) -> str | None:

@@ -106,6 +106,9 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("get_report_page", ("lag_report",), {}, "GET /v1/reports/lag_report/runs/latest/html", "<html>"),
     ("read_lag_rows", (), {"group": "G", "level": "topic"},
      "GET /v1/reports/lag_report/rows?limit=1000&run=latest&group=G&level=topic", LAG_ROWS),
+    ("read_lag_history", ("G", "T"), {"since": "a"}, "GET /v1/reports/lag_report/history?group=G&topic=T&from=a",
+     {"group": "G", "topic": "T", "from": "a", "to": "b", "step_s": 300, "items": [
+         {"at": "a", "lag_messages": 5, "lag_seconds": 1.5}, {"at": "b", "lag_messages": None, "lag_seconds": None}]}),
     ("read_backlog_rows", ("r-1",), {"group": "G", "section": "age"},
      "GET /v1/reports/backlog_profile/rows?limit=1000&run=r-1&group=G&section=age", BACKLOG_ROWS),
     ("read_throughput", ("day",), {"since": "a", "time_zone": "Asia/Kolkata", "topic": "T"},

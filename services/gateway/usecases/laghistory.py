@@ -1,0 +1,143 @@
+"""How far behind a group was on a topic: messages and seconds over time, from samples.
+
+Points are as far apart as the stretch of time allows, at most POINTS_MAX. Blocks hold all groups of a broker, so that what is
+read is bounded by its bytes: where a cluster is large, points are further apart.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from gantry.model.errors import InvalidValueError
+from gantry.model.lagpast import POINTS_MAX, STEPS, WRITTEN_EVERY, LagPoint, Seen, add_up, choose_step
+from gantry.model.sampleblock import Block, Kind, Pair, SampleBlockError, decode_block
+from gantry.model.samplepair import PairQueues, read_full, read_pair
+from gantry.runtime.clock import Clock
+from gantry.runtime.telemetry import logger
+from services.gateway.db.lagblocks import LagBlockRepository
+from services.gateway.db.samples import StoredBlock
+from services.gateway.schemas.reports import moment_of
+from services.gateway.schemas.times import format_moment
+from services.gateway.usecases.metadata import Metadata
+
+log = logger("gateway.samples")
+
+SPAN: Final = timedelta(hours=24)
+SPAN_MAX: Final = STEPS[-1] * POINTS_MAX
+BYTES_MAX: Final = 32 * 1024 * 1024
+"""Of blocks that are read for one answer: 2,000 groups that move for a day have less."""
+READ_WITHIN_MS: Final = 10_000
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+Bases = Mapping[tuple[str, datetime], bytes]
+
+
+class LagHistory:
+    """Histories of lags; the caller has checked the rights."""
+
+    def __init__(
+        self, metadata: Metadata, *, clock: Clock, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
+    ) -> None:
+        self._metadata = metadata
+        self._clock = clock
+        self._in_thread = in_thread
+
+    async def read(self, group: str, topic: str, *, start_ms: int | None, end_ms: int | None) -> dict[str, Any]:
+        """Return points of [start, end], by time.
+
+        Args:
+            group: Whose lag.
+            topic: Where.
+            start_ms: None: SPAN before the end.
+            end_ms: None: now.
+
+        Raises:
+            InvalidValueError: The times can't be, or are too far apart.
+            ProblemError: 503: Postgres is away.
+        """
+        end = moment_of(self._clock.now_ms() if end_ms is None else end_ms)
+        start = end - SPAN if start_ms is None else moment_of(start_ms)
+        if start >= end:
+            raise InvalidValueError("from", format_moment(start), f"is not before `to`, {format_moment(end)}")
+        if end - start > SPAN_MAX:
+            raise InvalidValueError("from", format_moment(start), f"is more than {SPAN_MAX.days} days before `to`")
+        step = choose_step(end - start)
+        async with self._metadata.transaction(within_ms=READ_WITHIN_MS) as session:
+            step, blocks, bases = await _read(LagBlockRepository(session), start, end, step)
+        points: list[LagPoint] = await self._in_thread(lambda: _points(blocks, bases, (group, topic), step, end))
+        return {
+            "group": group,
+            "topic": topic,
+            "from": format_moment(start),
+            "to": format_moment(end),
+            "step_s": round(step.total_seconds()),
+            "items": [
+                {"at": format_moment(point.at), "lag_messages": point.lag, "lag_seconds": point.behind_s}
+                for point in points
+                if point.at >= start
+            ],
+        }
+
+
+async def _read(
+    repository: LagBlockRepository, start: datetime, end: datetime, step: timedelta
+) -> tuple[timedelta, Sequence[StoredBlock], Bases]:
+    """Return the step that can be read, its blocks, and the full blocks that these need."""
+    # What did not move for a while is in a block of all pairs from before.
+    since = start - WRITTEN_EVERY
+    if step < WRITTEN_EVERY and await repository.size(Kind.CHANGES, since, end) <= BYTES_MAX:
+        blocks = await repository.blocks(Kind.CHANGES, since, end, step=None)
+    else:
+        size = await repository.size(Kind.STATE, since, end)
+        steps = [one for one in STEPS if one >= max(step, WRITTEN_EVERY)]
+        step = next((one for one in steps if size * (WRITTEN_EVERY / one) <= BYTES_MAX), steps[-1])
+        blocks = await repository.blocks(Kind.STATE, since, end, step=step)
+    wanted = {(block.broker, block.based_at) for block in blocks if block.based_at is not None}
+    bases = {place: data for place in sorted(wanted) if (data := await repository.base(*place)) is not None}
+    return step, blocks, bases
+
+
+def _points(blocks: Sequence[StoredBlock], bases: Bases, pair: Pair, step: timedelta, end: datetime) -> list[LagPoint]:
+    seen: list[Seen] = []
+    place: tuple[str, datetime] | None = None
+    base: Block | None = None
+    for stored in blocks:
+        wanted = None if stored.based_at is None else (stored.broker, stored.based_at)
+        try:
+            if wanted is not None and wanted != place:
+                place, base = wanted, None
+                base = _decode(bases.get(wanted))
+            found = _find(stored, pair, base)
+        except SampleBlockError as error:
+            log.warning(
+                "a sample can't be read",
+                broker=stored.broker,
+                sampled_at=stored.sampled_at.isoformat(),
+                reason=str(error),
+            )
+            continue
+        if found is not None:
+            first_at = None if found.first_ms is None else _EPOCH + timedelta(milliseconds=found.first_ms)
+            seen.append(Seen(stored.sampled_at, stored.broker, found.lag, first_at))
+    return list(add_up(sorted(seen, key=lambda one: one.sampled_at), step=step, until=end))
+
+
+def _decode(data: bytes | None) -> Block:
+    if data is None:
+        raise SampleBlockError("its base is not there")
+    return decode_block(data)
+
+
+def _find(stored: StoredBlock, pair: Pair, base: Block | None) -> PairQueues | None:
+    block, at_ms = decode_block(stored.data), _millis(stored.sampled_at)
+    if stored.based_at is None:
+        return read_full(block, pair, at_ms=at_ms)
+    if base is None:
+        raise SampleBlockError("its base can't be read")
+    return read_pair(block, stored.kind, pair, at_ms=at_ms, base=base, base_ms=_millis(stored.based_at))
+
+
+def _millis(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MILLISECOND

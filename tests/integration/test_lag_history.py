@@ -1,0 +1,145 @@
+"""Histories of lags over HTTP on a real Postgres: the same that Spark reads, in messages and in seconds."""
+
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from services.gateway.db.engine import Database
+from services.gateway.usecases import laghistory
+from services.gateway.usecases.sampleblocks import BlockWriter
+from spark.laghistory import read_history
+from spark.postgres import Connection, connect
+from tests.integration.test_gateway_reports import client, key
+from tests.support.postgres import PostgresServer
+from tests.support.sampleblocks import EPOCH, millis, sample_of_one
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+PATH = "/v1/reports/lag_report/history"
+PAIR = {"group": "G", "topic": "T"}
+
+
+@pytest.fixture
+def connection(postgres: PostgresServer) -> Iterator[Connection]:
+    with connect(postgres.url, application="gantry-test") as connected:
+        # Not TRUNCATE, which waits for the readers of this test.
+        connected.execute("DELETE FROM lag_sample_blocks")
+        yield connected
+        connected.execute("DELETE FROM lag_sample_blocks")
+
+
+@pytest.fixture
+async def http(database: Database) -> AsyncIterator[httpx.AsyncClient]:
+    async with client(database) as made:
+        yield made
+
+
+class Looks:
+    """Writes looks at a broker as the gateway does, one every 15 s."""
+
+    def __init__(self, connection: Connection, broker: str = "broker-a") -> None:
+        self._connection = connection
+        self._broker = broker
+        self._writer = BlockWriter()
+
+    def put(self, seconds: float, committed: int | None, *, high: int = 100, first_s: float | None = None) -> None:
+        """Look: one queue of G on T up to `high`, and another group."""
+        at_ms = millis(NOON + timedelta(seconds=seconds))
+        first = None if first_s is None else millis(NOON + timedelta(seconds=first_s))
+        samples = [
+            sample_of_one("F", "T", self._broker, (0, 5, 5, None)),
+            sample_of_one("G", "T", self._broker, (0, high, committed, first), (0, 7, 7, None)),
+        ]
+        plan = self._writer.plan(samples, at_ms=at_ms, now_ms=at_ms)
+        if plan is None:
+            return
+        self._writer.keep(plan, now_ms=at_ms)
+        based_at = None if plan.based_at_ms is None else EPOCH + timedelta(milliseconds=plan.based_at_ms)
+        moment = EPOCH + timedelta(milliseconds=plan.at_ms)
+        row = (moment, self._broker, int(plan.kind), based_at, plan.queues, plan.data)
+        self._connection.execute("INSERT INTO lag_sample_blocks VALUES (%s, %s, %s, %s, %s, %s)", row)
+
+
+async def ask(http: httpx.AsyncClient, seconds: float, *, since_s: float = 0, **more: str) -> dict[str, Any]:
+    times = {"from": moment(since_s), "to": moment(seconds)}
+    answer = await http.get(PATH, params={**PAIR, **times, **more}, headers=key("metrics"))
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def moment(seconds: float) -> str:
+    return (NOON + timedelta(seconds=seconds)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+async def test_messages_and_seconds_over_time(http: httpx.AsyncClient, connection: Connection) -> None:
+    looks = Looks(connection)
+    looks.put(0, 100)
+    looks.put(15, 90, first_s=10)
+    looks.put(30, None)
+    looks.put(45, 95, first_s=40)
+    found = await ask(http, 50)
+    assert (found["group"], found["topic"], found["step_s"]) == ("G", "T", 15)
+    assert (found["from"], found["to"]) == (moment(0), moment(50))
+    assert [(item["at"], item["lag_messages"], item["lag_seconds"]) for item in found["items"]] == [
+        (moment(0), 0, 0.0), (moment(15), 10, 5.0), (moment(30), None, None), (moment(45), 5, 5.0),
+    ]  # fmt: skip
+    assert (await ask(http, 50, group="NOBODY"))["items"] == []
+    assert (await ask(http, 9_000, since_s=8_000))["items"] == []
+
+
+@pytest.mark.parametrize("hours", [1, 4, 24])
+async def test_it_is_what_the_lines_of_a_page_are(http: httpx.AsyncClient, connection: Connection, hours: int) -> None:
+    for number, broker in enumerate(("broker-a", "broker-b")):
+        looks = Looks(connection, broker)
+        for at_s in range(0, hours * 3_600, 15 if hours == 1 else 120):
+            grown = at_s // 10
+            # Nobody looked for ten minutes.
+            if not 1_000 < at_s < 1_600:
+                looks.put(at_s + number, grown // 2, high=grown, first_s=at_s / 2 if grown // 2 < grown else None)
+    end = NOON + timedelta(hours=hours)
+    found = await ask(http, hours * 3_600)
+    points = list(read_history(connection, since=NOON, until=end, pairs=[("G", "T")]))
+    assert len(found["items"]) > 50
+    assert [(item["at"], item["lag_messages"], item["lag_seconds"]) for item in found["items"]] == [
+        (moment((point["sampled_at"] - NOON).total_seconds()), point["lag"], point["behind_s"]) for point in points
+    ]
+
+
+async def test_where_there_is_much_to_read_points_are_further_apart(
+    http: httpx.AsyncClient, connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Looks(connection)
+    for at_s in range(0, 3_600, 60):
+        looks.put(at_s, at_s, high=5_000, first_s=0.0)
+    monkeypatch.setattr(laghistory, "BYTES_MAX", 400)
+    found = await ask(http, 3_600)
+    assert found["step_s"] >= 600
+    assert 1 <= len(found["items"]) <= 7
+
+
+async def test_a_damaged_block_costs_its_own_moment(http: httpx.AsyncClient, connection: Connection) -> None:
+    looks = Looks(connection)
+    for at_s in (0, 15, 30):
+        looks.put(at_s, 100 - at_s, first_s=0.0)
+    connection.execute("UPDATE lag_sample_blocks SET data = 'x' WHERE sampled_at = %s", (NOON + timedelta(seconds=15),))
+    assert [item["lag_messages"] for item in (await ask(http, 40))["items"]] == [0, 0, 30]
+    connection.execute("UPDATE lag_sample_blocks SET data = 'x' WHERE based_at IS NULL")
+    assert (await ask(http, 40))["items"] == []
+
+
+async def test_who_may_ask_and_for_what(http: httpx.AsyncClient) -> None:
+    assert (await http.get(PATH, params=PAIR, headers=key("none"))).status_code == 403
+    for bad in (
+        {"group": "G"}, {"topic": "T"}, {**PAIR, "from": moment(5), "to": moment(5)}, {**PAIR, "from": "yesterday"},
+        {**PAIR, "from": moment(0), "to": moment(13 * 86_400)}, {**PAIR, "group": "a/b"}, {**PAIR, "unit": "hour"},
+    ):  # fmt: skip
+        assert (await http.get(PATH, params=bad)).status_code == 400, bad
+    assert (await http.get(PATH, params=PAIR)).json()["items"] == []
+
+
+async def test_without_a_database_it_is_503() -> None:
+    async with client(None) as http:
+        assert (await http.get(PATH, params=PAIR)).status_code == 503
