@@ -114,6 +114,7 @@ footer p{max-width:46rem}
  .overview th[scope=row]{grid-column:1/-1;width:auto}
  .overview td,.overview th{border:0;padding:0;text-align:left;white-space:normal;min-width:0}
  .overview td:empty{display:none}
+ .scroll td.text:last-child{min-width:18rem}
  .folded .overview,.folded .note{margin-left:1rem;width:auto}.folded th[scope=row]{padding-left:0}
  .overview td::before{display:block;color:var(--muted);font-size:.75rem;line-height:1.3}
  @CARDS@
