@@ -78,11 +78,11 @@ async def test_a_paused_group_is_behind_since_its_first_message_and_its_client_i
 ) -> None:
     with stack.http() as client:
         assert client.put("/v1/topics/HALTED", json={"read_queues": 1, "write_queues": 1}).status_code in {200, 201}
-        assert client.put("/v1/groups/HALTING", json={"consume_enable": False}).status_code in {200, 201}
-        address = (await Admin(engine).masters(["broker-a"]))["broker-a"]
-        await engine.call(address, RequestCode.HEART_BEAT, body=consumer_beat(CLIENT, "HALTING", "HALTED"))
+        assert client.put("/v1/groups/HALTING", json={"consume": False}).status_code in {200, 201}
         await asyncio.to_thread(send, client, "HALTED", 3)
         commit(client, 3)
+        address = (await Admin(engine).masters(["broker-a"]))["broker-a"]
+        await engine.call(address, RequestCode.HEART_BEAT, body=consumer_beat(CLIENT, "HALTING", "HALTED"))
         await asyncio.to_thread(
             stack.wait_for, lambda: history(client) and history(client)[-1]["lag_seconds"] == 0, "to see it keep up"
         )
