@@ -104,7 +104,7 @@ def behind_since(points: Sequence[LagPoint]) -> BehindSince:
 
     Returns:
         `at` is when the message was stored that waited longest at the first look that found the group behind, but not before
-        the look that found it keeping up.
+        the one that waited longest at the look that found it keeping up.
     """
     at_latest: datetime | None = None
     after: LagPoint | None = None
@@ -114,7 +114,7 @@ def behind_since(points: Sequence[LagPoint]) -> BehindSince:
         if point.behind_s <= KEEPS_UP_S:
             if after is None or after.behind_s is None:
                 return BehindSince(None, None)
-            since = max(point.at, after.at - timedelta(seconds=after.behind_s))
+            since = max(one.at - timedelta(seconds=one.behind_s or 0.0) for one in (point, after))
             return BehindSince(since, since)
         at_latest, after = point.at, point
     return BehindSince(None, at_latest)
