@@ -48,7 +48,7 @@ CONFIG = SchemathesisConfig.from_dict(
                     "include-operation-id": name,
                     "checks": {"positive_data_acceptance": {"expected-statuses": ["2xx", 400]}},
                 }
-                for name in ("startReportRun", "listThroughput")
+                for name in ("startReportRun", "listThroughput", "readLagHistory")
             ),
             *(
                 # Random conditions are not met, and that is told before the body is looked at.
@@ -192,6 +192,7 @@ def test_the_gateway_does_what_the_contract_says(case, scheme, stack, session):
         ("/v1/reports/{job}/runs/{run}", {}),
         ("/v1/reports/{job}/runs/{run}/html", {}),
         ("/v1/reports/lag_report/rows", {"group": "PRICING", "limit": 1}),
+        ("/v1/reports/lag_report/history", {"group": "PRICING", "topic": "FLIGHTS"}),
         ("/v1/reports/backlog_profile/rows", {"section": "age"}),
         ("/v1/reports/throughput_rollup/rows", {"unit": "day", "time_zone": "Asia/Kolkata"}),
     ],
