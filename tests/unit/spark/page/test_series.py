@@ -41,7 +41,7 @@ def test_no_line_and_no_forecast_leads_over_a_move_of_offsets() -> None:
         }
         for number, lag in enumerate([9_000.0] * 20 + sinks)
     ]
-    found = read_history(history)["a", "T"]
+    found = read_history(history)["a", "T"].lags
     assert [lag for _, lag in found[19:22]] == [9_000.0, None, 1_000.0]
     made = forecast(found)
     assert made is not None
