@@ -1,6 +1,6 @@
 """Lag reports say since when a group is behind, and who owns the queues that lag; null in rows from before.
 
-Revision: 0018
+Revision: 0017
 After: 0016
 """
 
@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "0018"
+revision = "0017"
 down_revision = "0016"
 branch_labels = None
 depends_on = None
