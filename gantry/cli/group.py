@@ -1,13 +1,15 @@
-"""`gantry group`: create, list, show, delete."""
+"""`gantry group`: create, list, show, delete; `objective` is a module of its own."""
 
 from typing import Annotated, Any
 
 import typer
 
+from gantry.cli import objective
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
 from gantry.cli.shown import print_facts, print_json, print_table
 
 app = typer.Typer(name="group", help="Consumer groups.", no_args_is_help=True)
+app.add_typer(objective.app)
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP")]
 

@@ -8,7 +8,8 @@ from typing import Any, Self, TypeVar
 
 import httpx
 
-from gantry.http import calls, reportcalls
+from gantry.http import alertcalls, calls, reportcalls
+from gantry.http.alertresults import Objective
 from gantry.http.call import Call, Page, Paged, read_answer
 from gantry.http.errors import NOT_STORED, UNKNOWN, GantryConnectionError
 from gantry.http.proxies import follows_proxies
@@ -206,6 +207,24 @@ class AsyncGantryClient:
     async def list_subscriptions(self, group: str) -> list[GroupSubscription]:
         """Return what the group's instances subscribed to, or once did."""
         return await self._all_pages(lambda cursor: calls.list_subscriptions(group, cursor=cursor))
+
+    async def list_objectives(self, *, group: str | None = None) -> list[Objective]:
+        """Return how far behind groups may be, by group and topic."""
+        return await self._all_pages(lambda cursor: alertcalls.list_objectives(group=group, cursor=cursor))
+
+    async def get_objective(self, group: str, *, topic: str | None = None) -> Objective:
+        """Return how far behind a group may be on a topic, or with `topic` None on all that have no objective."""
+        return await self.run(alertcalls.get_objective(group, topic=topic))
+
+    async def put_objective(
+        self, group: str, *, topic: str | None = None, etag: str | None = None, **change: Any
+    ) -> Objective:
+        """Make or change an objective; `change` is max_lag_seconds, max_lag_messages, ignore, ignore_until, reason."""
+        return await self.run(alertcalls.put_objective(group, change, topic=topic, etag=etag))
+
+    async def delete_objective(self, group: str, *, topic: str | None = None, etag: str | None = None) -> None:
+        """Take an objective away."""
+        await self.run(alertcalls.delete_objective(group, topic=topic, etag=etag))
 
     async def get_cluster(self) -> Cluster:
         """Return name servers and brokers as they are now."""

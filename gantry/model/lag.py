@@ -10,6 +10,7 @@ VERDICTS: Final = (
     "RETENTION_RISK",
     "STALLED",
     "STOPPED",
+    "OVER_OBJECTIVE",
     "RETRY_LOOP",
     "HOT_QUEUE",
     "LAGGING",
@@ -17,6 +18,7 @@ VERDICTS: Final = (
     "NO_CONSUMER",
     "UNKNOWN",
     "PAUSED",
+    "IGNORED",
     "OK",
 )
 

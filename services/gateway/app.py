@@ -16,6 +16,7 @@ from services.gateway.routes.groups import group_routes
 from services.gateway.routes.keys import audit_routes, key_routes, ticket_routes
 from services.gateway.routes.later import later_routes
 from services.gateway.routes.limits import limit_routes
+from services.gateway.routes.objectives import objective_routes
 from services.gateway.routes.read import read_routes
 from services.gateway.routes.reports import report_routes
 from services.gateway.routes.send import send_routes
@@ -68,6 +69,7 @@ def all_routes(dependencies: Dependencies) -> list[Route]:
         *read_routes(dependencies.reader, dependencies.lookup, wait_ms_max=settings.wait_ms_max),
         *topic_routes(dependencies.topics),
         *group_routes(dependencies.groups, dependencies.offsets, dependencies.consumers),
+        *objective_routes(dependencies.objectives),
         *cluster_routes(dependencies.cluster),
         *report_routes(dependencies.reports, dependencies.report_rows, dependencies.lag_history),
         *key_routes(dependencies.key_admin),

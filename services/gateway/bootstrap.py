@@ -40,6 +40,7 @@ from services.gateway.usecases.lagseries import LagSeries
 from services.gateway.usecases.lookup import Lookup
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.mirror import Mirror
+from services.gateway.usecases.objectives import Objectives
 from services.gateway.usecases.offsets import GroupOffsets
 from services.gateway.usecases.presence import Presence
 from services.gateway.usecases.publish import StreamPublisher
@@ -82,6 +83,7 @@ class Dependencies:
     lookup: Lookup
     topics: Configs[TopicConfig]
     groups: Configs[SubscriptionGroup]
+    objectives: Objectives
     offsets: GroupOffsets
     consumers: Consumers
     cluster: Cluster
@@ -154,8 +156,6 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
     sending = SendMessages(producer, engine, engine.unique_keys, metrics, topics=known_topics)
     groups = Configs(group_kind, metadata, brokers, engine, presence=known_groups, clock=clock)
     consumers = Consumers(engine, brokers, metadata, clock=clock)
-    kinds: tuple[Any, ...] = (topic_kind, group_kind)
-    reconcilers = [KindReconciler(kind, metadata, brokers) for kind in kinds]
     return Dependencies(
         settings=settings,
         clock=clock,
@@ -174,6 +174,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         lookup=Lookup(engine, brokers, reader, metrics, topics=known_topics),
         topics=Configs(topic_kind, metadata, brokers, engine, presence=known_topics, clock=clock),
         groups=groups,
+        objectives=Objectives(metadata, groups, clock=clock),
         offsets=GroupOffsets(engine, brokers, reader, consumers, metadata),
         consumers=consumers,
         cluster=Cluster(engine, brokers, metadata),
@@ -183,7 +184,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         reports=Reports(metadata, clock=clock),
         report_rows=ReportRows(metadata, clock=clock),
         lag_history=LagHistory(metadata, clock=clock, in_thread=engine.in_thread),
-        reconciler=Reconciler(reconcilers, metadata, metrics, interval_ms=settings.reconcile_interval_ms),
+        reconciler=_reconciler(settings, (topic_kind, group_kind), metadata, brokers, metrics),
         mirror=Mirror(consumers, group_kind, brokers, metadata, metrics, interval_ms=settings.mirror_interval_ms),
         sampler=_sampler(settings, engine, brokers, metadata, metrics=metrics, clock=clock),
         stream=StreamEndpoint(
@@ -231,6 +232,21 @@ def _database(settings: GatewaySettings, clock: Clock) -> Database | None:
         return Database.open(settings.database_url, clock=clock)
     except ValueError as error:
         raise StartupError(f"--database: {error}") from None
+
+
+def _reconciler(
+    settings: GatewaySettings,
+    kinds: tuple[TopicKind, GroupKind],
+    metadata: Metadata,
+    brokers: Brokers,
+    metrics: GatewayMetrics,
+) -> Reconciler:
+    topics, groups = kinds
+    each: list[KindReconciler[Any]] = [
+        KindReconciler(topics, metadata, brokers),
+        KindReconciler(groups, metadata, brokers),
+    ]
+    return Reconciler(each, metadata, metrics, interval_ms=settings.reconcile_interval_ms)
 
 
 def _sampler(

@@ -16,6 +16,7 @@ from spark.fedframes import fed_frame
 from spark.jobs.lagfinish import finish_lag
 from spark.jobs.running import Job, Work, main
 from spark.lagsamples import SCHEMA
+from spark.objectives import Objectives, with_objectives
 from spark.transforms.lag import lag_report
 from spark.transforms.lagsettings import LagSettings
 
@@ -36,28 +37,25 @@ def compute(work: Work) -> DataFrame:
     samples = work.samples_table(since, until)
     # A shorter one would make a burst of what went between two commits.
     gap = timedelta(seconds=SETTINGS.reading_gap_min_s)
-    tables = {"survey": work.with_last_looks(survey, samples, gap=gap), "samples": samples}
-    moments = {AS_OF: work.now, SINCE: since}
-    return fed_frame(
-        work.spark,
-        "lag_report",
-        {name: with_moments(table, moments) for name, table in tables.items()},
-        build,
-        feed=f"{work.run.id}-{work.run.attempt}",
-    )
+    survey = work.with_last_looks(survey, samples, gap=gap)
+    tables = tables_of(survey, samples, work.objectives(), now=work.now, since=since)
+    return fed_frame(work.spark, "lag_report", tables, build, feed=f"{work.run.id}-{work.run.attempt}")
 
 
 def rehearse(spark: SparkSession) -> DataFrame:
     """Return the report of no rows, as the frame that the next run will feed."""
-    moments = {name: datetime.fromtimestamp(0, UTC) for name in (AS_OF, SINCE)}
-    tables = {"survey": arrow_schema(SURVEY).empty_table(), "samples": SCHEMA.empty_table()}
-    return fed_frame(
-        spark,
-        "lag_report",
-        {name: with_moments(table, moments) for name, table in tables.items()},
-        build,
-        feed="rehearsal",
-    )
+    long_ago = datetime.fromtimestamp(0, UTC)
+    survey = pa.schema([*arrow_schema(SURVEY), SCHEMA.field("looked_at")]).empty_table()
+    tables = tables_of(survey, SCHEMA.empty_table(), {}, now=long_ago, since=long_ago)
+    return fed_frame(spark, "lag_report", tables, build, feed="rehearsal")
+
+
+def tables_of(
+    survey: pa.Table, samples: pa.Table, objectives: Objectives, *, now: datetime, since: datetime
+) -> dict[str, pa.Table]:
+    """Return the rows that the frame is fed with; `survey` has last looks. Its plan is kept: each run has all columns."""
+    tables = {"survey": with_objectives(survey, objectives, now), "samples": samples}
+    return {name: with_moments(table, {AS_OF: now, SINCE: since}) for name, table in tables.items()}
 
 
 def build(frames: Mapping[str, DataFrame]) -> DataFrame:

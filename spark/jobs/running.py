@@ -30,6 +30,7 @@ from spark.jobs.ledger import DoneAlreadyError, Ledger, NoLedger, RunLedger, utc
 from spark.jobs.surveying import Survey, start_survey
 from spark.lagsamples import SCHEMA, last_looks, read_samples, samples_frame
 from spark.master import is_local_master
+from spark.objectives import Objectives, read_objectives
 from spark.page import prepare_drawing, render
 from spark.parquet import write_parquet
 from spark.postgres import connect
@@ -75,6 +76,13 @@ class Work:
             return None
         with connect(self.arguments.database, application="gantry-samples") as connection:
             return Runs(connection).last_began(self.run.job)
+
+    def objectives(self) -> Objectives:
+        """Return how far behind groups may be; nothing where there is no database."""
+        if self.arguments.database is None:
+            return {}
+        with connect(self.arguments.database, application="gantry-objectives") as connection:
+            return read_objectives(connection)
 
     def samples(self, since: datetime, until: datetime, *, with_topics: bool = False) -> DataFrame:
         """Return the samples of a stretch of time as a frame; see samples_table."""

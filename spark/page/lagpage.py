@@ -33,7 +33,7 @@ def lag_body(
     # A link leads to details that are there: they are made before the table that links to them.
     sections, anchors = group_sections([group for group in groups if group.worst.verdict != "OK"], folds)
     main = [
-        _charts(drawer, groups, [one for one in folds if one.worst.verdict != "OK"]),
+        _charts(drawer, groups, [one for one in folds if one.worst.verdict not in {"OK", "IGNORED"}]),
         _over_time(drawer, to_chart(folds), with_now(read_history(history), topics), now=generated_at),
         lag_table(folds, groups=len(groups), anchors=anchors),
         sections,

@@ -70,7 +70,7 @@ class LagRow:
     @property
     def is_behind(self) -> bool:
         """Whether something is wrong that is known: judged, and not OK."""
-        return self.verdict not in {"OK", "UNKNOWN"}
+        return self.verdict not in {"OK", "UNKNOWN", "IGNORED"}
 
     @property
     def waits(self) -> bool:

@@ -34,6 +34,7 @@ VERDICTS: Final = {
     "RETENTION_RISK": (CRITICAL, "▲", "retention risk"),
     "STALLED": (CRITICAL, "▲", "stalled"),
     "STOPPED": (CRITICAL, "▲", "stopped"),
+    "OVER_OBJECTIVE": (CRITICAL, "▲", "over objective"),
     "RETRY_LOOP": (WARNING, "◆", "retry loop"),
     "HOT_QUEUE": (WARNING, "◆", "hot queue"),
     "LAGGING": (WARNING, "◆", "lagging"),
@@ -41,6 +42,7 @@ VERDICTS: Final = {
     "NO_CONSUMER": (WARNING, "◆", "no consumer"),
     "UNKNOWN": (QUIET, "?", "unknown"),
     "PAUSED": (QUIET, "■", "paused"),
+    "IGNORED": (QUIET, "○", "ignored"),
     "OK": (GOOD, "✓", "OK"),
 }
 

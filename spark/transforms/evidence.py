@@ -16,7 +16,19 @@ def evidence(settings: LagSettings) -> Column:
     """Return the evidence of a row with `flags` and `verdict`."""
     entries = {
         "unknown": Sql("`unknown`"),
-        "also": _some("filter(flags, name -> name != verdict)"),
+        "also": _some("filter(flags, name -> name != found)"),
+        "objective": choose(
+            (
+                "max_lag_seconds IS NOT NULL OR max_lag_messages IS NOT NULL",
+                Sql("named_struct('max_lag_seconds', max_lag_seconds, 'max_lag_messages', max_lag_messages)"),
+            )
+        ),
+        "ignored": choose(
+            (
+                "is_ignored",
+                Sql("named_struct('verdict', found, 'reason', ignore_reason, 'until', ignore_until)"),
+            )
+        ),
         "queues": _of_topic("queues"),
         "unknown_queues": _of_topic(_above_zero("unknown_queues")),
         "late_brokers": _of_topic(_some("late_brokers")),

@@ -18,13 +18,22 @@ from spark.transforms.lagsettings import LagSettings
 from spark.transforms.lagwords import cause, next_step
 from spark.transforms.queuelag import queue_lag
 from spark.transforms.rates import queue_rates
-from spark.transforms.verdict import flags, verdict
+from spark.transforms.verdict import flags, found, verdict
 
 QUEUE_LEVEL: Final = "queue"
 TOPIC_LEVEL: Final = "topic"
 TAG_CANDIDATES_MAX: Final = 64
 """Tags that are added up over a topic's queues: those most frequent in any one of them. More would cost time that grows
 with the square of their number, and could hardly be among the first five."""
+
+OBJECTIVE: Final = {
+    "max_lag_seconds": "double",
+    "max_lag_messages": "long",
+    "is_ignored": "boolean",
+    "ignore_reason": "string",
+    "ignore_until": "timestamp",
+}
+"""Of a group, or of a group on a topic; null: nobody has said anything."""
 
 LAG_REPORT_COLUMNS: Final = (
     "level",
@@ -63,7 +72,8 @@ def lag_report(
     """Return a row for each (group, topic, queue) of `survey` and one for each (group, topic).
 
     Args:
-        survey: Kind `survey` of the data source. Read twice (numbers, and as the last reading for rates): persist it.
+        survey: Kind `survey` of the data source, where groups have objectives with the columns of OBJECTIVE. Read twice
+            (numbers, and as the last reading for rates): persist it.
         samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?,
             looked_at?; what is no group's, or too old to matter, is left out.
         as_of: When the report was begun, with a zone. The moment of a row is `read_at` of its broker, and this only
@@ -85,11 +95,14 @@ def lag_report(
     settings.check()
     if isinstance(as_of, datetime) and as_of.tzinfo is None:
         raise ValueError(f"as_of: {as_of} has no zone")
+    missing = {name: fn.lit(None).cast(kind) for name, kind in OBJECTIVE.items() if name not in survey.columns}
+    survey = survey.withColumns(missing) if missing else survey
     rates = queue_rates(samples, survey, as_of=as_of, since=since, settings=settings)
     queues = queue_lag(survey, rates, as_of=as_of, settings=settings)
     judged = (
-        with_drain(_skewed(_levels(queues, settings)), settings)
+        _against_objectives(with_drain(_skewed(_levels(queues, settings)), settings))
         .withColumn("flags", flags(settings))
+        .withColumn("found", found())
         .withColumn("verdict", verdict())
         .withColumn("evidence", evidence(settings))
     )
@@ -238,6 +251,7 @@ def _maxima() -> list[Column]:
         "consume_enabled",
         "ever_seen",
         "group_error",
+        *OBJECTIVE,
     )
     single = ("min_offset", "max_offset", "committed_offset", "first_offset", "broker_now", "back_from")
     is_queue = fn.first("level") == QUEUE_LEVEL
@@ -264,6 +278,25 @@ def _skewed(levels: DataFrame) -> DataFrame:
             "retention_left_s": fn.col("retention.retention_left_s"),
             "skew": fn.when(topic_lag > 0, largest / mean),
             "hot_share": fn.when(topic_lag > 0, largest / topic_lag),
+        }
+    )
+
+
+def _against_objectives(levels: DataFrame) -> DataFrame:
+    """Add what is over the group's objective. Messages are allowed to a topic, seconds to each of its queues, too.
+
+    Where a part of a topic is not known, what is known of it may be over the objective already.
+    """
+    waits = fn.col("has_head_queues") > 0
+    seconds = fn.coalesce("lag_seconds", "known_lag_seconds")
+    messages = fn.when(fn.col("level") == TOPIC_LEVEL, fn.coalesce("lag_messages", "known_lag_messages"))
+    over = {"seconds": seconds > fn.col("max_lag_seconds"), "messages": messages > fn.col("max_lag_messages")}
+    return levels.withColumns(
+        {
+            "over_seconds": fn.ceil(seconds),
+            "over_messages": messages,
+            "is_ignored": fn.coalesce("is_ignored", fn.lit(False)),
+            **{f"is_over_{name}": fn.coalesce(waits & claim, fn.lit(False)) for name, claim in over.items()},
         }
     )
 

@@ -16,7 +16,8 @@ DAY_S: Final = 86_400
 def cause() -> Column:
     """Return why the verdict is what it is."""
     waiting = _waiting()
-    return _by_verdict(
+    found = _by(
+        "found",
         {
             verdicts.OK: _ok(waiting),
             verdicts.UNKNOWN: _unknown(waiting),
@@ -54,14 +55,17 @@ def cause() -> Column:
                 ": the consumers fail on them.",
             ),
             verdicts.HOT_QUEUE: _hot_queue(),
+            verdicts.OVER_OBJECTIVE: text(_capital(waiting), "; ", _pace(), "."),
             verdicts.LAGGING: text(_capital(waiting), "; ", _pace(), "."),
-        }
+        },
     )
+    return fn.expr(text(_ignored(), found, _over()))
 
 
 def next_step() -> Column:
     """Return what to do; null where there is nothing to do."""
-    return _by_verdict(
+    sentences = _by(
+        "verdict",
         {
             verdicts.UNKNOWN: choose(
                 (
@@ -92,9 +96,11 @@ def next_step() -> Column:
                 "Look at what the producers choose the queue by: one key has most of the messages. More consumers don't "
                 "help, since one queue has one consumer."
             ),
+            verdicts.OVER_OBJECTIVE: _speed_up(),
             verdicts.LAGGING: _speed_up(),
-        }
+        },
     )
+    return fn.expr(sentences)
 
 
 def _ok(waiting: Sql) -> Sql:
@@ -207,8 +213,36 @@ def _speed_up() -> Sql:
     )
 
 
-def _by_verdict(texts: dict[str, Sql]) -> Column:
-    return fn.expr(choose(*[(f"verdict = {quoted(name)}", sentence) for name, sentence in texts.items()]))
+def _ignored() -> Sql:
+    """Return that the group is ignored, until when and why, as what stands before the cause; empty where it is not."""
+    until = choose(
+        ("ignore_until IS NOT NULL", text(" until ", Sql("date_format(ignore_until, 'yyyy-MM-dd HH:mm')"), " UTC")),
+        otherwise="",
+    )
+    why = choose(("ignore_reason IS NOT NULL", text(" (", Sql("ignore_reason"), ")")), otherwise="")
+    return choose(("is_ignored", text("Ignored", until, why, ", else ", Sql("found"), ". ")), otherwise="")
+
+
+def _over() -> Sql:
+    """Return by what the objective is missed, as what stands behind the cause; empty where it is not."""
+    limit_s = choose(
+        ("max_lag_seconds = floor(max_lag_seconds)", _number("max_lag_seconds")),
+        otherwise=Sql("CAST(max_lag_seconds AS STRING)"),
+    )
+    seconds = text(_number("over_seconds"), " s behind, ", limit_s, " s allowed")
+    messages = text(_number("over_messages"), " messages behind, ", _number("max_lag_messages"), " allowed")
+    missed = choose(
+        ("is_over_seconds AND is_over_messages", text(seconds, "; ", messages)),
+        ("is_over_seconds", seconds),
+        otherwise=messages,
+    )
+    return choose(
+        ("is_over_seconds OR is_over_messages", text(" It is over its objective: ", missed, ".")), otherwise=""
+    )
+
+
+def _by(column: str, texts: dict[str, Sql]) -> Sql:
+    return choose(*[(f"{column} = {quoted(name)}", sentence) for name, sentence in texts.items()])
 
 
 def _capital(sentence: Sql) -> Sql:

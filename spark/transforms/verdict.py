@@ -6,6 +6,8 @@
    connected, the reason is known: NO_CONSUMER or STOPPED.
 3. Of the claims that hold the first in the order of CLAIMS. All that hold are in the evidence (`also`).
 4. Nobody can say whether a consumer is connected, and commits don't move: UNKNOWN. Else OK: it keeps up.
+
+A group that is ignored gets all that as `found`, and IGNORED as its verdict.
 """
 
 from typing import Final
@@ -25,7 +27,9 @@ PAUSED: Final = "PAUSED"
 HOT_QUEUE: Final = "HOT_QUEUE"
 RETRY_LOOP: Final = "RETRY_LOOP"
 RETENTION_RISK: Final = "RETENTION_RISK"
+OVER_OBJECTIVE: Final = "OVER_OBJECTIVE"
 UNKNOWN: Final = "UNKNOWN"
+IGNORED: Final = "IGNORED"
 
 CLAIMS: Final = (
     # Messages are about to be lost: nothing else is as urgent.
@@ -37,6 +41,8 @@ CLAIMS: Final = (
     NO_CONSUMER,
     STOPPED,
     STALLED,
+    # Something moves, and it is not enough for what was agreed.
+    OVER_OBJECTIVE,
     # Something moves, and this is why not enough.
     RETRY_LOOP,
     HOT_QUEUE,
@@ -63,16 +69,19 @@ def flags(settings: LagSettings) -> Column:
         NO_CONSUMER: nobody & ~fn.col("was_consumed"),
         STOPPED: nobody & fn.col("was_consumed"),
         STALLED: fn.col("is_stalled_queues") > 0,
+        OVER_OBJECTIVE: fn.col("is_over_seconds") | fn.col("is_over_messages"),
         RETRY_LOOP: _retries(settings) & (waits | fn.col("is_retry")),
         HOT_QUEUE: hot,
-        LAGGING: (fn.col("lag_seconds") >= settings.lagging_s) | _grows(settings),
+        # Whoever says how late a group may be has said when it is late.
+        LAGGING: (fn.col("lag_seconds") >= fn.coalesce("max_lag_seconds", fn.lit(settings.lagging_s)))
+        | _grows(settings),
     }
     assert tuple(claims) == CLAIMS, claims
     return fn.array_compact(fn.array(*[fn.when(claim, fn.lit(name)) for name, claim in claims.items()]))
 
 
-def verdict() -> Column:
-    """Return the verdict of a row with `flags`."""
+def found() -> Column:
+    """Return what is found of a row with `flags`: its verdict, unless the group is ignored."""
     is_unknown = fn.col("unknown_queues") > fn.col("never_committed_queues")
     is_done = (fn.col("unknown_queues") == 0) & (fn.col("has_head_queues") == 0)
     has_nobody = _holds(NO_CONSUMER) | _holds(STOPPED)
@@ -88,6 +97,11 @@ def verdict() -> Column:
         .when(fn.col("clients").isNull() & ~fn.coalesce(fn.col("out_rate") > 0, fn.lit(False)), fn.lit(UNKNOWN))
         .otherwise(fn.lit(OK))
     )
+
+
+def verdict() -> Column:
+    """Return the verdict of a row with `found`."""
+    return fn.when(fn.col("is_ignored"), fn.lit(IGNORED)).otherwise(fn.col("found"))
 
 
 def _holds(name: str) -> Column:

@@ -66,19 +66,19 @@ class AuditRepository:
 
     def record(
         self, actor: Actor, action: str, kind: str, name: str, *, before: Json | None, after: Json | None
-    ) -> None:
-        """Add a row to the transaction. `action` is `topic.create`, `key.revoke`, …."""
-        self._session.add(
-            AuditEntry(
-                actor=actor.id,
-                action=action,
-                resource_kind=kind,
-                resource_name=name,
-                before=before,
-                after=after,
-                request_id=actor.request_id,
-            )
+    ) -> AuditEntry:
+        """Add a row to the transaction; it has its id after a flush. `action` is `topic.create`, `key.revoke`, …."""
+        entry = AuditEntry(
+            actor=actor.id,
+            action=action,
+            resource_kind=kind,
+            resource_name=name,
+            before=before,
+            after=after,
+            request_id=actor.request_id,
         )
+        self._session.add(entry)
+        return entry
 
     async def page(
         self, *, kind: str | None = None, name: str | None = None, before_id: int | None = None, limit: int = 100

@@ -14,7 +14,7 @@ from services.gateway.schemas.times import format_time
 from services.gateway.usecases.audit import Audit
 from services.gateway.usecases.keys import Keys
 
-KINDS = ("topic", "group", "key", "report")
+KINDS = ("topic", "group", "key", "report", "objective", "webhook")
 
 _new_key = msgspec.json.Decoder(NewKey)
 

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType, TimestampType
 
 from spark.datasource.schema import SURVEY
-from spark.transforms.lag import lag_report
+from spark.transforms.lag import OBJECTIVE, lag_report
 from spark.transforms.lagsettings import LagSettings
 
 AS_OF = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -43,6 +43,7 @@ class World:
         self.looked: dict[str, float] = {}
         """Broker → how long before the report it was sampled last, and whatever had moved was written."""
         self.samples: list[tuple[Any, ...]] = []
+        self.objectives: dict[str, tuple[Any, ...]] = {}
 
     def topic(self, topic: str, samples: Iterable[Sample], *, broker: str = "b0", queue_id: int = 0) -> "World":
         """Add samples of a topic's own, which are no group's."""
@@ -92,6 +93,20 @@ class World:
         self.groups[group, broker] = (clients, enabled, seen, error)
         return self
 
+    def objective(
+        self,
+        group: str,
+        *,
+        seconds: float | None = None,
+        messages: int | None = None,
+        ignored: bool = False,
+        reason: str | None = None,
+        until: datetime | None = None,
+    ) -> "World":
+        """Say how far behind a group may be."""
+        self.objectives[group] = (None if seconds is None else float(seconds), messages, ignored, reason, until)
+        return self
+
     def report(
         self, spark: SparkSession, settings: LagSettings | None = None, *, since: datetime | None = None
     ) -> "Report":
@@ -107,7 +122,13 @@ class World:
 
     def survey_frame(self, spark: SparkSession) -> DataFrame:
         """Return the rows of kind `survey`."""
-        return spark.createDataFrame(self._survey(), StructType([*SURVEY.fields, LOOKED_AT]))
+        schema = StructType([*SURVEY.fields, LOOKED_AT])
+        if not self.objectives:
+            return spark.createDataFrame(self._survey(), schema)
+        columns = ", ".join(f"{name} {kind}" for name, kind in OBJECTIVE.items())
+        rows = [(*row, *self.objectives.get(row[0], (None,) * len(OBJECTIVE))) for row in self._survey()]
+        objectives = spark.createDataFrame([], columns).schema
+        return spark.createDataFrame(rows, StructType([*schema.fields, *objectives.fields]))
 
     def _survey(self) -> list[tuple[Any, ...]]:
         rows = []

@@ -21,6 +21,10 @@ GROUP = {
     "orderly": False, "consume_timeout_minutes": 15, "notify_changes": True, "state": "applied", "pending": [],
     "origin": "api", "observed": [], "metadata": "available", "created_at": None, "updated_at": None,
 }  # fmt: skip
+OBJECTIVE = {
+    "group": "G", "topic": None, "max_lag_seconds": 60.0, "max_lag_messages": None, "ignore": False, "ignore_until": None,
+    "reason": None, "updated_at": "",
+}  # fmt: skip
 MESSAGE = {
     "message_id": "M", "stored_id": "S", "topic": "T", "broker": "b", "queue_id": 1, "queue_offset": 5, "body": b"\x00{",
     "encoding": "binary", "tag": None, "keys": [], "properties": {}, "born_at": "", "stored_at": "", "born_host": "",
@@ -93,6 +97,10 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
       "committed": 1, "refused": 0}),
     ("list_clients", ("G",), {}, "GET /v1/groups/G/clients", page()),
     ("list_subscriptions", ("G",), {}, "GET /v1/groups/G/subscriptions?limit=1000", page()),
+    ("list_objectives", (), {"group": "G"}, "GET /v1/objectives?limit=1000&group=G", page(OBJECTIVE)),
+    ("get_objective", ("G",), {"topic": "T"}, "GET /v1/groups/G/objective?topic=T", OBJECTIVE),
+    ("put_objective", ("G",), {"ignore": True}, "PUT /v1/groups/G/objective", OBJECTIVE),
+    ("delete_objective", ("G",), {"topic": "T"}, "DELETE /v1/groups/G/objective?topic=T", None),
     ("get_cluster", (), {}, "GET /v1/cluster", {"name_servers": [], "brokers": [], "metadata": "available"}),
     ("list_keys", (), {"revoked": True}, "GET /v1/keys?limit=1000&revoked=true", page(KEY)),
     ("create_key", ("n", Rights(admin=True)), {}, "POST /v1/keys", {**KEY, "key": "gk_1"}),

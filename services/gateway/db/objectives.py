@@ -1,0 +1,123 @@
+"""Objectives: how far behind groups may be. Reports read them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Row, delete, func, select, tuple_
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from services.gateway.db.alerttables import LAG_OBJECTIVES
+from services.gateway.db.errors import AlreadyThereError, VersionConflictError
+from services.gateway.db.leadership import lock_key
+from services.gateway.db.models import Json
+from services.gateway.db.repositories import ANYTHING, Actor, AuditRepository, Expectation
+from services.gateway.schemas.objectives import NOTHING, shown_facts
+
+KIND: Final = "objective"
+
+_OBJECTIVE: Final = LAG_OBJECTIVES.c
+_PLACE: Final = (_OBJECTIVE.group_name, _OBJECTIVE.topic)
+
+
+class ObjectiveRepository:
+    """Objectives; a topic of '' is all topics of the group.
+
+    A version is the id of the audit row of the last change, so that none ever comes again.
+    """
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+        self._audit = AuditRepository(session)
+
+    async def get(self, group: str, topic: str) -> Row[Any] | None:
+        """Return an objective."""
+        query = select(LAG_OBJECTIVES).where(_OBJECTIVE.group_name == group, _OBJECTIVE.topic == topic)
+        return (await self._session.execute(query)).one_or_none()
+
+    async def page(self, *, group: str | None, after: tuple[str, str] | None, limit: int) -> Sequence[Row[Any]]:
+        """Return objectives by group and topic, starting behind `after`."""
+        query = select(LAG_OBJECTIVES).order_by(*_PLACE).limit(limit)
+        if group is not None:
+            query = query.where(_OBJECTIVE.group_name == group)
+        if after is not None:
+            query = query.where(tuple_(*_PLACE) > after)
+        return (await self._session.execute(query)).all()
+
+    async def put(
+        self,
+        group: str,
+        topic: str,
+        change: Callable[[dict[str, Any]], dict[str, Any]],
+        *,
+        actor: Actor,
+        expect: Expectation = ANYTHING,
+        count_max: int,
+    ) -> tuple[Row[Any], bool] | None:
+        """Make or change an objective; return it, and whether it is new. None: there are `count_max` already.
+
+        Args:
+            group: Whose.
+            topic: '' for all topics.
+            change: Returns the columns that are wanted, from those that are there.
+            actor: Who asks.
+            expect: What the caller expects to be there.
+            count_max: How many there may be.
+
+        Raises:
+            VersionConflictError: It is not as expected.
+            AlreadyThereError: It must not exist, and does.
+        """
+        before = await self._locked(group, topic, expect)
+        present = NOTHING if before is None else {name: getattr(before, name) for name in NOTHING}
+        wanted = change(present)
+        if before is not None and wanted == present:
+            return before, False
+        if before is None and await self._count() >= count_max:
+            return None
+        facts = None if before is None else shown_facts(present)
+        action = "create" if before is None else "change"
+        version = await self._record(actor, action, group, topic, before=facts, after=shown_facts(wanted))
+        values = {**wanted, "version": version, "updated_at": func.now()}
+        made = insert(LAG_OBJECTIVES).values(group_name=group, topic=topic, **values)
+        statement = made.on_conflict_do_update(index_elements=_PLACE, set_=values).returning(LAG_OBJECTIVES)
+        return (await self._session.execute(statement)).one(), before is None
+
+    async def delete(self, group: str, topic: str, *, actor: Actor, expect: Expectation = ANYTHING) -> bool:
+        """Take an objective away; False where there is none. Raises VersionConflictError."""
+        before = await self._locked(group, topic, expect)
+        if before is None:
+            return False
+        mine = (_OBJECTIVE.group_name == group, _OBJECTIVE.topic == topic)
+        await self._session.execute(delete(LAG_OBJECTIVES).where(*mine))
+        facts = shown_facts({name: getattr(before, name) for name in NOTHING})
+        await self._record(actor, "delete", group, topic, before=facts, after=None)
+        return True
+
+    async def _count(self) -> int:
+        return (await self._session.scalar(select(func.count()).select_from(LAG_OBJECTIVES))) or 0
+
+    async def _locked(self, group: str, topic: str, expect: Expectation) -> Row[Any] | None:
+        # Changes are rare: one after the other, so that their number is counted, too.
+        await self._session.execute(select(func.pg_advisory_xact_lock(lock_key("objectives"))))
+        row = await self.get(group, topic)
+        name = _name(group, topic)
+        if expect.exists is False and row is not None:
+            raise AlreadyThereError(KIND, name)
+        found = None if row is None else row.version
+        if (expect.version is not None and expect.version != found) or (expect.exists is True and row is None):
+            raise VersionConflictError(KIND, name, expected=expect.version, found=found)
+        return row
+
+    async def _record(
+        self, actor: Actor, action: str, group: str, topic: str, *, before: Json | None, after: Json | None
+    ) -> int:
+        name = _name(group, topic)
+        entry = self._audit.record(actor, f"{KIND}.{action}", KIND, name, before=before, after=after)
+        await self._session.flush()
+        return entry.id
+
+
+def _name(group: str, topic: str) -> str:
+    """Return what the audit trail calls it: no group's name has a slash."""
+    return f"{group}/{topic}" if topic else group

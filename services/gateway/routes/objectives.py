@@ -1,0 +1,67 @@
+"""`/v1/objectives` and `/v1/groups/{group}/objective`: how far behind groups may be."""
+
+import msgspec
+
+from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, check_group, check_topic
+from services.gateway.asgi.answer import Answer, json_answer
+from services.gateway.asgi.call import Call
+from services.gateway.asgi.conditions import expectation_of, shown_answer
+from services.gateway.asgi.query import limit_of
+from services.gateway.asgi.router import Route
+from services.gateway.routes.keys import actor_of
+from services.gateway.schemas.objectives import ObjectiveChange
+from services.gateway.usecases.objectives import Objectives
+
+_TOPIC = frozenset({"topic"})
+
+_change = msgspec.json.Decoder(ObjectiveChange)
+
+
+def objective_routes(objectives: Objectives) -> list[Route]:
+    """Return the routes of objectives."""
+
+    async def page(call: Call) -> Answer:
+        rights = call.principal.rights
+        call.principal.require(rights.metrics or rights.admin, "metrics")
+        group = call.query.get("group")
+        if group is not None:
+            check_group(group)
+        return json_answer(
+            await objectives.page(group=group, cursor=call.query.get("cursor"), limit=limit_of(call.query))
+        )
+
+    async def show(call: Call) -> Answer:
+        group, topic = _named(call)
+        call.principal.require(call.principal.may_see_group(group), "consume", f"group {group}")
+        return shown_answer(call, await objectives.get(group, topic))
+
+    async def put(call: Call) -> Answer:
+        call.principal.require_admin()
+        group, topic = _named(call)
+        expect = expectation_of(call)
+        change = await call.read_json(_change)
+        shown = await objectives.put(group, topic, change, expect, actor_of(call))
+        return json_answer(shown.view, 201 if shown.created else 200, etag=shown.etag)
+
+    async def delete(call: Call) -> Answer:
+        call.principal.require_admin()
+        group, topic = _named(call)
+        expect = expectation_of(call, allow_none_match=False)
+        await objectives.delete(group, topic, expect, actor_of(call))
+        return Answer(204)
+
+    return [
+        Route("GET", "/v1/objectives", page, frozenset({"cursor", "group", "limit"})),
+        Route("GET", "/v1/groups/{group}/objective", show, _TOPIC),
+        Route("PUT", "/v1/groups/{group}/objective", put, _TOPIC),
+        Route("DELETE", "/v1/groups/{group}/objective", delete, _TOPIC),
+    ]
+
+
+def _named(call: Call) -> tuple[str, str | None]:
+    """Return the group, and the topic where one is named. Raises InvalidValueError."""
+    group, topic = call.parameters["group"], call.query.get("topic")
+    check_group(group)
+    if topic is not None:
+        check_topic(topic, length_max=RETRY_TOPIC_LENGTH_MAX)
+    return group, topic

@@ -1,0 +1,74 @@
+"""Objectives of groups as requests and answers show them."""
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from gantry.model.errors import InvalidValueError
+from services.gateway.schemas.reports import moment_of
+from services.gateway.schemas.times import format_moment, parse_time_ms
+
+ALL_TOPICS = ""
+"""Stands for all topics of a group, where a topic would stand."""
+
+LagSeconds = Annotated[float, Meta(gt=0, le=31_622_400)]
+LagMessages = Annotated[int, Meta(ge=0, le=2**53 - 1)]
+Reason = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]+\Z")]
+
+
+class ObjectiveChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A change of an objective; what it does not name stays as it is, and null takes it away."""
+
+    max_lag_seconds: LagSeconds | UnsetType | None = UNSET
+    max_lag_messages: LagMessages | UnsetType | None = UNSET
+    ignore: bool | UnsetType = UNSET
+    ignore_until: str | UnsetType | None = UNSET
+    reason: Reason | UnsetType | None = UNSET
+
+    def applied_to(self, present: dict[str, Any], *, now: datetime) -> dict[str, Any]:
+        """Return the columns of the objective with this change.
+
+        Raises:
+            InvalidValueError: `ignore_until` is no moment, has passed, or nothing is ignored.
+        """
+        said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
+        until = said.get("ignore_until")
+        if until is not None:
+            moment = moment_of(parse_time_ms(until, "/ignore_until"))
+            if moment <= now:
+                raise InvalidValueError("/ignore_until", until, f"has passed: it is {format_moment(now)}")
+            said["ignore_until"] = moment
+        wanted = present | said
+        if not wanted["ignore"]:
+            if until is not None:
+                raise InvalidValueError("/ignore_until", until, "says until when to ignore, and `ignore` is false")
+            wanted["ignore_until"] = None
+        return wanted
+
+
+NOTHING: dict[str, Any] = {
+    "max_lag_seconds": None,
+    "max_lag_messages": None,
+    "ignore": False,
+    "ignore_until": None,
+    "reason": None,
+}
+"""What an objective is before anybody said anything."""
+
+
+def objective_view(row: Any) -> dict[str, Any]:
+    """Return an objective as answers show it."""
+    return {
+        "group": row.group_name,
+        "topic": None if row.topic == ALL_TOPICS else row.topic,
+        **shown_facts({name: getattr(row, name) for name in NOTHING}),
+        "updated_at": format_moment(row.updated_at),
+    }
+
+
+def shown_facts(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return what is wanted, as answers and the audit trail show it."""
+    until = facts["ignore_until"]
+    return {**facts, "ignore_until": None if until is None else format_moment(until)}

@@ -1,0 +1,131 @@
+"""Objectives on a real Postgres: made, changed bit by bit, listed, taken away, and refused by field and value."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from gantry.model.errors import InvalidValueError
+from gantry.runtime.clock import SystemClock
+from services.gateway.db.engine import Database
+from services.gateway.db.repositories import ANYTHING, Actor, AuditRepository, Expectation
+from services.gateway.errors import ProblemError
+from services.gateway.schemas.objectives import ObjectiveChange
+from services.gateway.schemas.reading import read_json
+from services.gateway.usecases import objectives as usecase
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.objectives import Objectives
+
+ALICE = Actor("k-alice", "req-1")
+FUTURE = "2126-01-01T00:00:00.000Z"
+
+
+class EveryGroup:
+    """Groups of which all exist."""
+
+    async def require(self, name: str) -> None:
+        del name
+
+
+@pytest.fixture
+def objectives(database: Database) -> Objectives:
+    groups: Any = EveryGroup()
+    return Objectives(Metadata(database), groups, clock=SystemClock())
+
+
+def change(**fields: Any) -> ObjectiveChange:
+    return read_json(msgspec.json.encode(fields), msgspec.json.Decoder(ObjectiveChange))
+
+
+async def test_an_objective_is_made_changed_bit_by_bit_and_taken_away(objectives, database):
+    made = await objectives.put("G", None, change(max_lag_seconds=60), ANYTHING, ALICE)
+    assert made.created
+    assert made.view | {"updated_at": None} == {
+        "group": "G", "topic": None, "max_lag_seconds": 60.0, "max_lag_messages": None, "ignore": False,
+        "ignore_until": None, "reason": None, "updated_at": None,
+    }  # fmt: skip
+    changed = await objectives.put(
+        "G", None, change(ignore=True, ignore_until=FUTURE, reason="moves"), Expectation(version=made.version), ALICE
+    )
+    assert not changed.created
+    assert (changed.view["max_lag_seconds"], changed.view["ignore_until"]) == (60.0, FUTURE)
+    same = await objectives.put("G", None, change(ignore=True), ANYTHING, ALICE)
+    assert same.etag == changed.etag
+    # What ignores no more has no end of it.
+    heard = await objectives.put("G", None, change(ignore=False, max_lag_seconds=None), ANYTHING, ALICE)
+    assert (heard.view["ignore_until"], heard.view["max_lag_seconds"], heard.view["reason"]) == (None, None, "moves")
+    assert (await objectives.get("G", None)).etag == heard.etag
+    await objectives.delete("G", None, Expectation(version=heard.version), ALICE)
+    with pytest.raises(ProblemError, match=r"there is no objective of group G$"):
+        await objectives.get("G", None)
+    again = await objectives.put("G", None, change(), ANYTHING, ALICE)
+    assert again.version > heard.version
+    async with database.transaction() as session:
+        trail = await AuditRepository(session).page(kind="objective", name="G")
+    assert [row.action.partition(".")[2] for row in trail] == ["create", "delete", "change", "change", "create"]
+    assert trail[-1].after["max_lag_seconds"] == 60.0
+
+
+async def test_a_topic_has_one_of_its_own_and_all_are_listed_page_by_page(objectives):
+    for group, topic in (("A", None), ("A", "T"), ("A", "%RETRY%A"), ("B", "T")):
+        await objectives.put(group, topic, change(max_lag_messages=5), ANYTHING, ALICE)
+    found, cursor = [], None
+    for _ in range(5):
+        page = await objectives.page(group=None, cursor=cursor, limit=1)
+        found += [(item["group"], item["topic"]) for item in page["items"]]
+        cursor = page["next_cursor"]
+    assert (found, cursor) == ([("A", None), ("A", "%RETRY%A"), ("A", "T"), ("B", "T")], None)
+    assert len((await objectives.page(group="A", cursor=None, limit=100))["items"]) == 3
+    with pytest.raises(ProblemError, match=r"of group B$"):
+        await objectives.delete("B", None, ANYTHING, ALICE)
+    with pytest.raises(InvalidValueError, match="cursor"):
+        await objectives.page(group=None, cursor="bm8", limit=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "value"),
+    [
+        ({"max_lag_seconds": 0}, "/max_lag_seconds", "0"),
+        ({"max_lag_seconds": "60"}, "/max_lag_seconds", '"60"'),
+        ({"max_lag_messages": -1}, "/max_lag_messages", "-1"),
+        ({"ignore": "yes"}, "/ignore", '"yes"'),
+        ({"ignore": True, "ignore_until": "tomorrow"}, "/ignore_until", "tomorrow"),
+        ({"ignore": True, "ignore_until": "2020-01-01T00:00:00Z"}, "/ignore_until", "2020-01-01T00:00:00Z"),
+        ({"ignore_until": FUTURE}, "/ignore_until", FUTURE),
+        ({"reason": "a\nb"}, "/reason", r"a\nb"),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused_by_field_and_value(objectives, fields, field, value):
+    with pytest.raises(InvalidValueError) as refused:
+        await objectives.put("G", None, change(**fields), ANYTHING, ALICE)
+    assert refused.value.field == field
+    assert value in str(refused.value)
+
+
+async def test_what_is_expected_is_checked(objectives):
+    with pytest.raises(ProblemError, match="If-Match"):
+        await objectives.put("G", None, change(), Expectation(exists=True), ALICE)
+    made = await objectives.put("G", None, change(), Expectation(exists=False), ALICE)
+    with pytest.raises(ProblemError, match="If-None-Match"):
+        await objectives.put("G", None, change(ignore=True), Expectation(exists=False), ALICE)
+    with pytest.raises(ProblemError, match="If-Match"):
+        await objectives.delete("G", None, Expectation(version=made.version + 1), ALICE)
+
+
+async def test_there_are_so_many_and_no_more(objectives, monkeypatch):
+    monkeypatch.setattr(usecase, "OBJECTIVES_MAX", 1)
+    await objectives.put("G", None, change(), ANYTHING, ALICE)
+    assert (await objectives.put("G", None, change(ignore=True), ANYTHING, ALICE)).view["ignore"]
+    with pytest.raises(ProblemError, match="no more may be"):
+        await objectives.put("G", "T", change(), ANYTHING, ALICE)
+
+
+async def test_an_ignoring_that_is_over_ignores_nothing(objectives, database):
+    del objectives, database
+    from spark.objectives import Objective
+
+    now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+    assert Objective(ignore=True).row(now)["is_ignored"]
+    over = Objective(ignore=True, ignore_until=now, reason="moves").row(now)
+    assert (over["is_ignored"], over["ignore_reason"], over["ignore_until"]) == (False, None, None)

@@ -1,0 +1,38 @@
+"""`gantry group objective`: what it asks of the gateway, and what it prints."""
+
+from collections.abc import Callable
+from typing import Any
+
+from tests.unit.gantry.cli.conftest import Answers
+
+OBJECTIVE = {
+    "group": "PRICING", "topic": None, "max_lag_seconds": 60.0, "max_lag_messages": None, "ignore": False,
+    "ignore_until": None, "reason": None, "updated_at": "2026-11-21T09:30:00.123Z",
+}  # fmt: skip
+Gantry = Callable[..., Any]
+
+
+def test_what_is_said_is_asked_for_and_no_more(answers: Answers, gantry: Gantry) -> None:
+    answers.by_call["PUT /v1/groups/PRICING/objective"] = OBJECTIVE
+    done = gantry("group", "objective", "set", "PRICING", "--topic", "T", "--max-lag-seconds", "60")
+    assert done.exit_code == 0, done.output
+    assert answers.body() == {"max_lag_seconds": 60.0}
+    assert answers.asked[0].url.query == b"topic=T"
+    assert "max_lag_seconds" in done.stdout
+    gantry("group", "objective", "set", "PRICING", "--max-lag-seconds", "0", "--max-lag-messages", "-1", "--no-ignore")
+    assert answers.body() == {"max_lag_seconds": None, "max_lag_messages": None, "ignore": False}
+    gantry("group", "objective", "set", "PRICING", "--ignore-until", "2026-11-21T09:30:00Z", "--reason", "moves")
+    assert answers.body() == {"ignore": True, "ignore_until": "2026-11-21T09:30:00Z", "reason": "moves"}
+    assert gantry("group", "objective", "set", "PRICING").exit_code == 2
+    assert len(answers.asked) == 3
+
+
+def test_objectives_are_shown_listed_and_taken_away(answers: Answers, gantry: Gantry) -> None:
+    answers.by_call["GET /v1/groups/PRICING/objective"] = OBJECTIVE
+    answers.by_call["DELETE /v1/groups/PRICING/objective"] = {}
+    answers.by_call["GET /v1/objectives"] = {"items": [OBJECTIVE], "next_cursor": None}
+    assert "all" in gantry("group", "objective", "show", "PRICING").stdout
+    listed = gantry("group", "objective", "list", "--group", "PRICING")
+    assert "PRICING" in listed.stdout
+    assert answers.asked[-1].url.query == b"group=PRICING"
+    assert gantry("group", "objective", "clear", "PRICING", "--topic", "T").stdout.strip().endswith("on T is gone")
