@@ -1,4 +1,4 @@
-"""A run's results in Postgres: all rows, the page and the run's success in one transaction.
+"""A run's results in Postgres: all rows, the page, events of alerts and the run's success in one transaction.
 
 Before it nothing of a run is seen, after it everything is. A job that fails, is killed or is given up leaves the
 report before it in place.
@@ -14,6 +14,8 @@ import msgspec
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
+from gantry.model.alert import AlertSettings
+from spark.alerts import evaluate
 from spark.postgres import Connection
 from spark.runs import Runs
 
@@ -42,8 +44,9 @@ def _same(*names: str, **renamed: str) -> dict[str, str]:
     return {**renamed, **{name: name for name in names}}
 
 
+LAG_REPORT: Final = "lag_report"
 TABLES: Final = {
-    "lag_report": Table(
+    LAG_REPORT: Table(
         "report_lag_rows",
         _same(
             *("level", "topic", "broker", "queue_id", "as_of", "lag_messages", "lag_seconds", "oldest_unconsumed_at"),
@@ -80,6 +83,7 @@ def publish(
     rows: Sequence[Row],
     page: str,
     files: Mapping[str, str],
+    alerts: AlertSettings | None = None,
 ) -> None:
     """Make a run's results the latest ones of its job.
 
@@ -91,6 +95,7 @@ def publish(
         rows: By the names of the job's transform; a name that is not there is null.
         page: The HTML.
         files: Where page and Parquet lie: `html`, `parquet`.
+        alerts: For how long verdicts of a lag report must hold; defaults where None.
 
     Raises:
         TakenAwayError: The run is not this attempt's any more; nothing was written.
@@ -101,6 +106,8 @@ def publish(
         if not Runs(connection).finish(run_id, attempt, rows=len(rows), files=files):
             raise TakenAwayError(f"run {run_id} was given to another process meanwhile, so these results are not kept")
         _write(connection, TABLES[job], run_id, rows)
+        if job == LAG_REPORT:
+            evaluate(connection, rows, run_id=run_id, settings=alerts or AlertSettings())
         connection.execute("DELETE FROM report_pages WHERE run_id = %s", (run_id,))
         connection.execute("INSERT INTO report_pages (run_id, html) VALUES (%s, %s)", (run_id, page))
 

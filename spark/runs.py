@@ -269,6 +269,20 @@ class Runs:
             ).rowcount
         return deleted
 
+    def prune_alerts(self, *, events_older_than: timedelta, deliveries_older_than: timedelta, limit: int) -> int:
+        """Delete old events of alerts and deliveries to webhooks, at most `limit` of each; return how many."""
+        deleted = 0
+        for table, moment, age in (
+            ("alert_events", "at", events_older_than),
+            ("webhook_deliveries", "created_at", deliveries_older_than),
+        ):
+            deleted += self._connection.execute(
+                f"DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table}"  # noqa: S608 - constants.
+                f" WHERE {moment} < clock_timestamp() - %s ORDER BY {moment} LIMIT %s))",
+                (age, limit),
+            ).rowcount
+        return deleted
+
     def schedules(self) -> dict[str, Schedule]:
         """Return what the last scheduler meant to do, by job."""
         rows = self._connection.execute("SELECT job, cron, next_run_at FROM report_schedules").fetchall()

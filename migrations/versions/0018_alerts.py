@@ -46,11 +46,16 @@ def upgrade() -> None:
         sa.Column("lag_seconds", sa.Double(), nullable=True),
         sa.Column("cause", sa.Text(), nullable=True),
         sa.Column("run_id", sa.Uuid(), nullable=False),
+        sa.Column("is_handed_out", sa.Boolean(), server_default=sa.text("false"), nullable=False),
         sa.CheckConstraint("kind IN ('opened', 'changed', 'resolved')", name=op.f("ck_alert_events_kind_known")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_alert_events")),
     )
     op.create_index("ix_alert_events_group_name", "alert_events", ["group_name", "id"])
     op.create_index("ix_alert_events_at", "alert_events", ["at"])
+    # What webhooks have not been given yet: nearly always nothing.
+    op.create_index(
+        "ix_alert_events_handed_out", "alert_events", ["id"], postgresql_where=sa.text("NOT is_handed_out")
+    )
 
 
 def downgrade() -> None:

@@ -1,4 +1,4 @@
-"""Webhooks, and what is to be delivered to them: rows that are written together with the events they tell of.
+"""Webhooks, and what is to be delivered to them.
 
 Revision: 0019
 After: 0018

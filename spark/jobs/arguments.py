@@ -3,17 +3,20 @@
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
 from gantry.http.errors import NoStackError
 from gantry.http.stack import read_stack
+from gantry.model.alert import AlertSettings
 from gantry.runtime.errors import StartupError
 from gantry.runtime.settings import refuse_unknown_environment
 from spark.access import read_access_file
 from spark.classarchive import AUTO
 from spark.datasource.options import MESSAGES
+
+_ALERTS = AlertSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,7 @@ class Arguments:
     access: str | None = field(default=None, repr=False)
     as_json: bool = False
     class_archive: str = AUTO
+    alerts: AlertSettings = _ALERTS
 
 
 def make_parser(job: str, description: str) -> argparse.ArgumentParser:
@@ -85,8 +89,25 @@ def make_parser(job: str, description: str) -> argparse.ArgumentParser:
         default=AUTO,
         help="folder with Spark's classes ready for the JVM; auto (default: the user's cache) or off",
     )
+    for name, default in (("raise", _ALERTS.raise_after), ("clear", _ALERTS.clear_after)):
+        parser.add_argument(
+            f"--alert-{name}-after-ms",
+            metavar="MS",
+            type=milliseconds,
+            default=default,
+            help="for how long a lag_report's verdict must hold before an alert "
+            + ("is opened or changed" if name == "raise" else "is resolved"),
+        )
     parser.add_argument("--json", action="store_true", help="print the rows")
     return parser
+
+
+def milliseconds(text: str) -> timedelta:
+    """Read a length of time. Raises ValueError."""
+    length = timedelta(milliseconds=int(text))
+    if length < timedelta(0):
+        raise ValueError(f"{text} is below 0")
+    return length
 
 
 def moment(text: str) -> datetime:
@@ -140,6 +161,7 @@ def read_arguments(
         access=None if options.access_file is None else read_access_file(options.access_file, "--access-file"),
         as_json=options.json,
         class_archive=options.class_archive,
+        alerts=AlertSettings(options.alert_raise_after_ms, options.alert_clear_after_ms),
     )
 
 

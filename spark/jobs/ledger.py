@@ -12,6 +12,7 @@ from uuid import UUID, uuid4
 
 import psycopg
 
+from gantry.model.alert import AlertSettings
 from gantry.runtime.telemetry import logger
 from spark.jobs.arguments import Arguments
 from spark.postgres import connect
@@ -97,9 +98,10 @@ class RunLedger:
     Concurrency: the methods belong to the job's thread; the heart-beats have a connection of their own.
     """
 
-    def __init__(self, url: str, run: Run) -> None:
+    def __init__(self, url: str, run: Run, alerts: AlertSettings) -> None:
         self.run = run
         self._url = url
+        self._alerts = alerts
         self._percent: int | None = None
         self._step: str | None = None
         self._is_ended = threading.Event()
@@ -124,7 +126,7 @@ class RunLedger:
                     run = _new_run(runs, job, arguments, now)
             else:
                 run = _claimed_run(runs, job, arguments.run_id, arguments.attempt)
-        ledger = cls(arguments.database, run)
+        ledger = cls(arguments.database, run, arguments.alerts)
         ledger._thread.start()
         return ledger
 
@@ -145,6 +147,7 @@ class RunLedger:
                 rows=rows,
                 page=page,
                 files=files,
+                alerts=self._alerts,
             )
 
     def fail(self, reason: str) -> None:

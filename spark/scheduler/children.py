@@ -258,6 +258,8 @@ def shared_arguments(settings: SchedulerSettings) -> Sequence[str]:
         *("--master", settings.master),
         *("--output", settings.output),
         *("--class-archive", settings.class_archive),
+        *("--alert-raise-after-ms", str(settings.alert_raise_after_ms)),
+        *("--alert-clear-after-ms", str(settings.alert_clear_after_ms)),
         *(() if settings.access_file is None else ("--access-file", settings.access_file)),
     )
 

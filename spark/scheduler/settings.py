@@ -35,6 +35,16 @@ class SchedulerSettings:
     backlog_profile_timeout_ms: int = 3_600_000
     """A job that takes longer is killed, with everything it has started."""
 
+    alert_raise_after_ms: int = 300_000
+    """For how long a lag report must say that a group is badly off before an alert is opened or changed, from the first report
+    that says so: with a report every 15 minutes that is the second one. 0: at once."""
+    alert_clear_after_ms: int = 300_000
+    """For how long it must say that the group is well before the alert is resolved. 0: at once."""
+    alert_keep_days: int = 90
+    """How long events of alerts are kept."""
+    delivery_keep_days: int = 7
+    """How long deliveries to webhooks are kept; after a day none is tried any more."""
+
     attempts_max: int = 3
     retry_pause_ms: int = 15_000
     """Before the second attempt; doubled before each further one."""
@@ -76,7 +86,13 @@ class SchedulerSettings:
         for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
-        for name in ("stop_timeout_ms", "worker_idle_ms", "worker_lead_ms"):
+        for name in (
+            "stop_timeout_ms",
+            "worker_idle_ms",
+            "worker_lead_ms",
+            "alert_raise_after_ms",
+            "alert_clear_after_ms",
+        ):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 0")
         # Heart-beats come every 5 s, and one may wait for a slow server.
@@ -122,6 +138,8 @@ _POSITIVE = (
     "runs_max",
     "poll_interval_ms",
     "keep_days",
+    "alert_keep_days",
+    "delivery_keep_days",
     "throughput_minute_keep_days",
     "throughput_hour_keep_days",
     "throughput_day_keep_days",

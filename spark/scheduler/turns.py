@@ -29,7 +29,7 @@ PIECE_MAX = timedelta(hours=6)
 """How long a window is at most. What is missing beyond is done in runs of that length, one behind the other: a run reads
 the samples of its window into memory, and leaves some of them out where there are too many."""
 PRUNE_EVERY_MS = 3_600_000
-BUCKETS_AT_ONCE = 10_000
+ROWS_AT_ONCE = 10_000
 COMMAND_LINE = "command line"
 """`requested_by` of runs that a person started by hand: nobody tries them again."""
 
@@ -210,8 +210,14 @@ class Turns:
         now_ms = self._clock.monotonic_ms()
         if self._pruned_at_ms is not None and now_ms - self._pruned_at_ms < PRUNE_EVERY_MS:
             return []
+        settings = self._settings
+        pruned = runs.prune_throughput(older_than=settings.keep_throughput, limit=ROWS_AT_ONCE) + runs.prune_alerts(
+            events_older_than=timedelta(days=settings.alert_keep_days),
+            deliveries_older_than=timedelta(days=settings.delivery_keep_days),
+            limit=ROWS_AT_ONCE,
+        )
         # Where there is more, the next turn goes on.
-        if not runs.prune_throughput(older_than=self._settings.keep_throughput, limit=BUCKETS_AT_ONCE):
+        if not pruned:
             self._pruned_at_ms = now_ms
         return runs.prune(older_than=self._settings.keep)
 

@@ -13,6 +13,9 @@ TABLES = (
     "report_throughput",
     "report_schedules",
     "report_runs",
+    "alert_states",
+    "alert_events",
+    "webhooks",
 )
 
 

@@ -4,9 +4,9 @@
 |---|---|---|
 | lag_objectives | the gateway | how far behind a group may be; topic '' is all of its topics |
 | alert_states | the job lag_report, as it ends | pairs of group and topic that have an open alert or are about to change |
-| alert_events | the same, in the same transaction | what became of alerts |
+| alert_events | the same, in the same transaction | what became of alerts; `is_handed_out`: deliveries were made of it |
 | webhooks | the gateway | who is told; the secret signs and is never shown again |
-| webhook_deliveries | the job (events), the gateway (tests, and what became of each) | what is to be sent, and was |
+| webhook_deliveries | the gateway | what is to be sent, and what became of it |
 
 `next_attempt_at` of a delivery is its lease, too: a sender that takes it moves it ahead, so that another one takes it over
 if the first one dies.
@@ -86,9 +86,11 @@ ALERT_EVENTS: Final = Table(
     Column("lag_seconds", Double),
     Column("cause", Text),
     Column("run_id", Uuid, nullable=False),
+    Column("is_handed_out", Boolean, server_default=text("false"), nullable=False),
     CheckConstraint("kind IN ('opened', 'changed', 'resolved')", name="kind_known"),
     Index("ix_alert_events_group_name", "group_name", "id"),
     Index("ix_alert_events_at", "at"),
+    Index("ix_alert_events_handed_out", "id", postgresql_where=text("NOT is_handed_out")),
 )
 
 WEBHOOKS: Final = Table(

@@ -259,7 +259,7 @@ def test_a_broken_connection_is_made_anew_with_the_lock(make: Any, postgres: Pos
 def test_old_buckets_are_removed_turn_by_turn_and_then_once_an_hour(
     make: Any, runs: Runs, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "BUCKETS_AT_ONCE", 1)
+    monkeypatch.setattr(turns, "ROWS_AT_ONCE", 1)
 
     def add() -> None:
         connection.execute(

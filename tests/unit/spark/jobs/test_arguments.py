@@ -1,12 +1,13 @@
 """What a job is told, and what it finds out itself."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from gantry.model.alert import AlertSettings
 from gantry.runtime.errors import SettingsError, StartupError
 from spark.jobs.arguments import Arguments, Window, make_parser, read_arguments
 
@@ -45,6 +46,15 @@ def test_what_is_said_goes_over_the_stack(stack: Path) -> None:
 def test_a_stack_that_does_not_run_is_said(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="no stack runs in"):
         read("--data", str(tmp_path))
+
+
+def test_how_long_a_verdict_must_hold_is_said_in_ms(capsys: pytest.CaptureFixture[str]) -> None:
+    found = read("--alert-raise-after-ms", "60000", "--alert-clear-after-ms", "0").alerts
+    assert found == AlertSettings(timedelta(minutes=1), timedelta(0))
+    for text in ("-1", "1m"):
+        with pytest.raises(SystemExit):
+            read("--alert-raise-after-ms", text)
+        assert f"invalid milliseconds value: '{text}'" in capsys.readouterr().err
 
 
 def test_a_window_has_two_ends() -> None:

@@ -92,5 +92,6 @@ def test_a_job_is_told_where_everything_is_but_no_secret() -> None:
     assert command == (
         *("--run", str(UUID(int=5)), "--attempt", "2"),
         *("--namesrv", "a:1;b:2", "--master", "spark://m:7077", "--output", "/out", "--class-archive", "auto"),
+        *("--alert-raise-after-ms", "300000", "--alert-clear-after-ms", "300000"),
     )
     assert "secret" not in " ".join(command)

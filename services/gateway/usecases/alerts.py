@@ -1,0 +1,58 @@
+"""Alerts: what is open now, and what has happened. Lag reports make them (docs/internals/alerts.md)."""
+
+import re
+from typing import Any, Final
+
+from gantry.model.errors import InvalidValueError
+from services.gateway.db.alerts import AlertRepository
+from services.gateway.schemas.alerts import alert_view, event_view
+from services.gateway.schemas.cursors import decode_cursor, encode_cursor
+from services.gateway.usecases.metadata import Metadata
+
+OPEN_LISTING: Final = "alerts"
+EVENTS_LISTING: Final = "alert-events"
+
+_PAIR = re.compile(r"([^/]+)/([^/]+)")
+_ID = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
+
+
+class Alerts:
+    """Reads alerts; the caller has checked the rights."""
+
+    def __init__(self, metadata: Metadata) -> None:
+        self._metadata = metadata
+
+    async def open_page(self, *, group: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
+        """List open alerts by group and topic. Raises InvalidValueError for a cursor that is none, ProblemError."""
+        after = None if cursor is None else _place(_PAIR, cursor, OPEN_LISTING)
+        async with self._metadata.transaction() as session:
+            pair = None if after is None else (after[1], after[2])
+            rows = await AlertRepository(session).open_page(group=group, after=pair, limit=limit)
+        # A page that is exactly full may be the last one; the next is then empty, which costs less than one row more.
+        last = rows[-1] if len(rows) == limit else None
+        return {
+            "items": [alert_view(row) for row in rows],
+            "next_cursor": None if last is None else encode_cursor(OPEN_LISTING, f"{last.group_name}/{last.topic}"),
+        }
+
+    async def events_page(
+        self, *, group: str | None, topic: str | None, cursor: str | None, limit: int
+    ) -> dict[str, Any]:
+        """List events, the newest first. Raises InvalidValueError for a cursor that is none, ProblemError."""
+        before_id = None if cursor is None else int(_place(_ID, cursor, EVENTS_LISTING)[0])
+        async with self._metadata.transaction() as session:
+            rows = await AlertRepository(session).events_page(
+                group=group, topic=topic, before_id=before_id, limit=limit
+            )
+        last = rows[-1] if len(rows) == limit else None
+        return {
+            "items": [event_view(row) for row in rows],
+            "next_cursor": None if last is None else encode_cursor(EVENTS_LISTING, str(last.id)),
+        }
+
+
+def _place(kind: re.Pattern[str], cursor: str, listing: str) -> re.Match[str]:
+    place = kind.fullmatch(decode_cursor(cursor, listing))
+    if place is None:
+        raise InvalidValueError("cursor", cursor, "is not a cursor of this list")
+    return place

@@ -1,0 +1,117 @@
+"""Alerts of a lag report: what was kept of each group and topic, what the report says now, and the events of it.
+
+It is done in the transaction that makes the report visible, by the one process that may: a crash neither loses an event
+nor makes it twice. What is decided is in gantry.model.alert.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID, uuid5
+
+from gantry.model.alert import GONE, GONE_AFTER, AlertEvent, AlertSettings, AlertState, decide_alert
+from spark.postgres import Connection
+
+CAUSE_CHARACTERS_MAX: Final = 2_000
+
+_KEPT: Final = "alert_id, verdict, opened_at, since, pending, pending_since"
+_WRITE: Final = (
+    f"INSERT INTO alert_states (group_name, topic, {_KEPT}, seen_at, seen_verdict, lag_messages, lag_seconds, run_id)"  # noqa: S608
+    " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (group_name, topic) DO UPDATE SET"
+    " alert_id = excluded.alert_id, verdict = excluded.verdict, opened_at = excluded.opened_at, since = excluded.since,"
+    " pending = excluded.pending, pending_since = excluded.pending_since, seen_at = excluded.seen_at,"
+    " seen_verdict = excluded.seen_verdict, lag_messages = excluded.lag_messages, lag_seconds = excluded.lag_seconds,"
+    " run_id = excluded.run_id"
+)
+_TELL: Final = (
+    "INSERT INTO alert_events (at, alert_id, kind, group_name, topic, old_verdict, new_verdict, since, lag_messages,"
+    " lag_seconds, cause, run_id) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+)
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a report says of a group on a topic."""
+
+    verdict: str
+    at: datetime
+    lag_messages: int | None = None
+    lag_seconds: float | None = None
+    cause: str | None = None
+
+
+def evaluate(
+    connection: Connection, rows: Sequence[Mapping[str, Any]], *, run_id: UUID, settings: AlertSettings
+) -> list[AlertEvent]:
+    """Decide what a lag report does to alerts, and write it down.
+
+    Args:
+        connection: In the transaction that ends the run.
+        rows: Of the report.
+        run_id: The report's.
+        settings: For how long verdicts must hold.
+
+    Returns:
+        The events that were written.
+
+    Raises:
+        psycopg.Error: Nothing may be kept of the transaction.
+    """
+    seen = dict(_read(rows))
+    if not seen:
+        return []
+    at = max(one.at for one in seen.values())
+    kept = _kept(connection)
+    seen.update(
+        {pair: Seen(GONE, at) for pair, (_, last) in kept.items() if pair not in seen and at - last >= GONE_AFTER}
+    )
+    states: list[tuple[Any, ...]] = []
+    done: list[Pair] = []
+    events: list[tuple[Pair, Seen, AlertEvent]] = []
+    for pair, one in seen.items():
+        state = kept[pair][0] if pair in kept else None
+        decision = decide_alert(state, one.verdict, one.at, alert_id=uuid5(run_id, "/".join(pair)), settings=settings)
+        if decision.event is not None:
+            events.append((pair, one, decision.event))
+        if decision.state is not None:
+            states.append((*pair, *_columns(decision.state), one.at, one.verdict, *_lag(one), run_id))
+        elif state is not None:
+            done.append(pair)
+    with connection.cursor() as cursor:
+        cursor.executemany("DELETE FROM alert_states WHERE group_name = %s AND topic = %s", done)
+        cursor.executemany(_WRITE, states)
+        cursor.executemany(_TELL, [_told(*event, run_id) for event in events])
+    return [event for _, _, event in events]
+
+
+def _read(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Pair, Seen]]:
+    for row in rows:
+        if row["level"] == "topic":
+            yield (
+                (row["group"], row["topic"]),
+                Seen(row["verdict"], row["as_of"], row.get("lag_messages"), row.get("lag_seconds"), row.get("cause")),
+            )
+
+
+def _kept(connection: Connection) -> dict[Pair, tuple[AlertState, datetime]]:
+    """Return what is kept of each pair, and when a report last had it."""
+    query = f"SELECT group_name, topic, seen_at, {_KEPT} FROM alert_states"  # noqa: S608 - constants of this module.
+    return {(row[0], row[1]): (AlertState(*row[3:]), row[2]) for row in connection.execute(query).fetchall()}
+
+
+def _columns(state: AlertState) -> tuple[Any, ...]:
+    return state.alert_id, state.verdict, state.opened_at, state.since, state.pending, state.pending_since
+
+
+def _lag(seen: Seen) -> tuple[int | None, float | None]:
+    return seen.lag_messages, seen.lag_seconds
+
+
+def _told(pair: Pair, seen: Seen, event: AlertEvent, run_id: UUID) -> tuple[Any, ...]:
+    # A filter or a broker's error is quoted in a cause, and Postgres' texts have no NUL.
+    cause = seen.cause and seen.cause[:CAUSE_CHARACTERS_MAX].replace("\0", "\N{SYMBOL FOR NULL}")
+    verdicts = event.old_verdict, event.new_verdict
+    return seen.at, event.alert_id, event.kind, *pair, *verdicts, event.since, *_lag(seen), cause, run_id
