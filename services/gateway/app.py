@@ -11,6 +11,7 @@ from services.gateway.bootstrap import Dependencies
 from services.gateway.errors import NOT_FOUND, ProblemError
 from services.gateway.middleware import Front
 from services.gateway.requestids import RequestIds
+from services.gateway.routes.alerts import alert_routes, webhook_routes
 from services.gateway.routes.cluster import cluster_routes
 from services.gateway.routes.groups import group_routes
 from services.gateway.routes.keys import audit_routes, key_routes, ticket_routes
@@ -72,6 +73,8 @@ def all_routes(dependencies: Dependencies) -> list[Route]:
         *objective_routes(dependencies.objectives),
         *cluster_routes(dependencies.cluster),
         *report_routes(dependencies.reports, dependencies.report_rows, dependencies.lag_history),
+        *alert_routes(dependencies.alerts),
+        *webhook_routes(dependencies.webhooks),
         *key_routes(dependencies.key_admin),
         *ticket_routes(dependencies.tickets),
         *audit_routes(dependencies.audit),

@@ -26,6 +26,7 @@ from services.gateway.db.engine import Database
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.settings import GatewaySettings
+from services.gateway.usecases.alerts import Alerts
 from services.gateway.usecases.audit import Audit
 from services.gateway.usecases.audittidy import AuditTidy
 from services.gateway.usecases.brokers import Brokers
@@ -52,6 +53,9 @@ from services.gateway.usecases.samplelook import SampleLook
 from services.gateway.usecases.samples import Sampler
 from services.gateway.usecases.sampletidy import SampleTidy
 from services.gateway.usecases.send import SendMessages
+from services.gateway.usecases.webhooks import Webhooks
+from services.gateway.usecases.webhooksender import WebhookSender
+from services.gateway.usecases.webhooksending import LEASE_SPARE_MS, SendPolicy
 from services.gateway.ws.consumers import GroupConsumers
 from services.gateway.ws.endpoint import StreamEndpoint
 
@@ -93,6 +97,9 @@ class Dependencies:
     reports: Reports
     report_rows: ReportRows
     lag_history: LagHistory
+    alerts: Alerts
+    webhooks: Webhooks
+    webhook_sender: WebhookSender
     reconciler: Reconciler
     mirror: Mirror
     sampler: Sampler
@@ -111,6 +118,7 @@ class Dependencies:
             "mirror": self.mirror.run(),
             "sampler": self.sampler.run(),
             "audit_tidy": self.audit_tidy.run(),
+            "webhooks": self.webhook_sender.run(),
             "engine": self.engine.wait_for_failure(),
         }
 
@@ -184,6 +192,9 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         reports=Reports(metadata, clock=clock),
         report_rows=ReportRows(metadata, clock=clock),
         lag_history=LagHistory(metadata, clock=clock, in_thread=engine.in_thread),
+        alerts=Alerts(metadata),
+        webhooks=Webhooks(metadata, clock=clock, networks=settings.private_networks),
+        webhook_sender=_webhook_sender(settings, metadata, metrics, clock=clock, rng=rng),
         reconciler=_reconciler(settings, (topic_kind, group_kind), metadata, brokers, metrics),
         mirror=Mirror(consumers, group_kind, brokers, metadata, metrics, interval_ms=settings.mirror_interval_ms),
         sampler=_sampler(settings, engine, brokers, metadata, metrics=metrics, clock=clock),
@@ -247,6 +258,23 @@ def _reconciler(
         KindReconciler(groups, metadata, brokers),
     ]
     return Reconciler(each, metadata, metrics, interval_ms=settings.reconcile_interval_ms)
+
+
+def _webhook_sender(
+    settings: GatewaySettings, metadata: Metadata, metrics: GatewayMetrics, *, clock: Clock, rng: Rng
+) -> WebhookSender:
+    return WebhookSender(
+        metadata,
+        metrics,
+        clock=clock,
+        rng=rng,
+        networks=settings.private_networks,
+        policy=SendPolicy(
+            timeout_ms=settings.webhook_timeout_ms,
+            give_up_ms=settings.webhook_give_up_ms,
+            lease_ms=settings.webhook_timeout_ms + LEASE_SPARE_MS,
+        ),
+    )
 
 
 def _sampler(

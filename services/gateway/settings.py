@@ -1,5 +1,6 @@
 """Settings of the gateway."""
 
+import ipaddress
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -114,6 +115,13 @@ class GatewaySettings:
     """For how many groups and topics `/metrics` has series of lag: those furthest behind; 0: none."""
     audit_keep_days: int = 90
     """How long rows of the audit trail are kept; 0: for ever. Of a topic or a group the last row stays."""
+    webhook_timeout_ms: int = 10_000
+    """For one attempt to tell a webhook, from the look-up of its name to the head of its answer."""
+    webhook_give_up_ms: int = 86_400_000
+    """How long a webhook is tried to be told of an event: a day, so that a receiver may be away over night."""
+    webhook_private_networks: tuple[str, ...] = ()
+    """Networks such as `10.1.0.0/16` to which webhooks may be sent though they are not public. None: whoever may register a
+    webhook can't reach with it what only the gateway can."""
     broker_timeout_ms: int = 3_000
     """For one question to a broker in an admin call."""
     access_log: bool = False
@@ -151,6 +159,11 @@ class GatewaySettings:
         for name in ("key_requests_per_s", "address_requests_per_s"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 0")
+        for text in self.webhook_private_networks:
+            try:
+                ipaddress.ip_network(text)
+            except ValueError as error:
+                raise ValueError(f"webhook_private_networks: {error}") from None
         if self.sample_interval_ms != 0 and not _SAMPLE_MS_MIN <= self.sample_interval_ms <= _SAMPLE_MS_MAX:
             raise ValueError(
                 f"sample_interval_ms: {self.sample_interval_ms} is neither 0 nor within {_SAMPLE_MS_MIN} and {_SAMPLE_MS_MAX}"
@@ -166,6 +179,11 @@ class GatewaySettings:
         # 20 s of polling and a hanging Postgres still end within the 30 s that are promised.
         if self.key_poll_interval_ms > _KEY_POLL_MS_MAX:
             raise ValueError(f"key_poll_interval_ms: {self.key_poll_interval_ms} is above {_KEY_POLL_MS_MAX}")
+
+    @property
+    def private_networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+        """Return `webhook_private_networks`, read."""
+        return [ipaddress.ip_network(network) for network in self.webhook_private_networks]
 
     @property
     def address(self) -> tuple[str, int]:
@@ -212,5 +230,7 @@ _POSITIVE = (
     "key_poll_interval_ms",
     "reconcile_interval_ms",
     "mirror_interval_ms",
+    "webhook_timeout_ms",
+    "webhook_give_up_ms",
     "broker_timeout_ms",
 )

@@ -4,9 +4,16 @@ from collections.abc import Iterator
 from dataclasses import asdict, fields
 from pathlib import Path
 
+from gantry.model.alert import GONE_AFTER, AlertSettings
 from services.gateway.limits import Limits
+from services.gateway.schemas.webhooks import PATTERNS_MAX, URL_LENGTH_MAX
 from services.gateway.settings import GatewaySettings
+from services.gateway.usecases.objectives import OBJECTIVES_MAX
+from services.gateway.usecases.webhooks import WEBHOOKS_MAX
+from services.gateway.usecases.webhooksender import EACH_MAX, SENDING_MAX
+from services.gateway.usecases.webhooksending import SendPolicy
 from services.gateway.ws.limits import StreamLimits
+from spark.scheduler.settings import SchedulerSettings
 
 ROOT = Path(__file__).resolve().parents[4]
 PAGE = (ROOT / "docs" / "limits.md").read_text()
@@ -67,3 +74,31 @@ def test_every_limit_of_a_stream_is_there_and_in_the_contract() -> None:
     contract = (ROOT / "openapi" / "websocket.md").read_text()
     for name in asdict(StreamLimits()):
         assert f"`{name}`" in contract, name
+
+
+def test_every_limit_of_alerts_and_webhooks_is_there() -> None:
+    scheduler, policy, alerts = SchedulerSettings(), SendPolicy(), AlertSettings()
+    told = {name: number(default) for name, default, *_ in rows("Objectives, alerts and webhooks")}
+    assert told == {
+        "objectives": OBJECTIVES_MAX,
+        "raise_after_ms": scheduler.alert_raise_after_ms,
+        "clear_after_ms": scheduler.alert_clear_after_ms,
+        "gone_after_ms": GONE_AFTER.total_seconds() * 1_000,
+        "alert_keep_days": scheduler.alert_keep_days,
+        "delivery_keep_days": scheduler.delivery_keep_days,
+        "webhooks": WEBHOOKS_MAX,
+        "webhook_patterns": PATTERNS_MAX,
+        "webhook_url_characters": URL_LENGTH_MAX,
+        "webhook_attempts_at_once": SENDING_MAX,
+        "webhook_attempts_at_once_each": EACH_MAX,
+        "webhook_pause_ms": policy.pause_ms,
+        "webhook_pause_ms_max": policy.pause_ms_max,
+        "webhook_lease_ms": policy.lease_ms,
+    }
+    # A report that is made without a scheduler judges alike.
+    assert alerts.raise_after.total_seconds() * 1_000 == scheduler.alert_raise_after_ms
+    assert alerts.clear_after.total_seconds() * 1_000 == scheduler.alert_clear_after_ms
+    assert (policy.timeout_ms, policy.give_up_ms) == (
+        GatewaySettings().webhook_timeout_ms,
+        GatewaySettings().webhook_give_up_ms,
+    )

@@ -1,0 +1,201 @@
+"""Webhooks and their deliveries: an outbox that any number of gateways may send from.
+
+A gateway takes what is due with a lease: `next_attempt_at` moves ahead by it, and `attempts` counts up. If the gateway dies,
+the delivery is due again after that time. What became of an attempt is written only by whoever made the last one.
+"""
+
+import uuid
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import Row, Uuid, bindparam, delete, func, insert, select, text, tuple_, update
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from services.gateway.db.alerttables import ALERT_EVENTS, WEBHOOK_DELIVERIES, WEBHOOKS
+from services.gateway.db.leadership import lock_key
+from services.gateway.db.repositories import Actor, AuditRepository
+
+KIND: Final = "webhook"
+EVENTS_AT_ONCE: Final = 100
+
+_WEBHOOK: Final = WEBHOOKS.c
+_DELIVERY: Final = WEBHOOK_DELIVERIES.c
+_FACTS: Final = ("url", "groups", "verdicts", "enabled")
+
+_GIVE_UP: Final = text("""
+    UPDATE webhook_deliveries SET status = 'failed', finished_at = now(),
+        last_error = coalesce(last_error, 'the webhook was not enabled, or no gateway sent')
+    WHERE status = 'pending' AND next_attempt_at <= now() AND created_at < now() - :give_up
+""")
+_CLAIM: Final = text("""
+    WITH due AS (
+        SELECT found.id FROM webhooks CROSS JOIN LATERAL (
+            SELECT id FROM webhook_deliveries
+            WHERE webhook_id = webhooks.id AND status = 'pending' AND next_attempt_at <= now()
+            ORDER BY next_attempt_at LIMIT :each FOR UPDATE SKIP LOCKED
+        ) AS found
+        WHERE webhooks.enabled AND webhooks.id <> ALL(:busy) LIMIT :rows
+    )
+    UPDATE webhook_deliveries AS delivery SET attempts = attempts + 1, next_attempt_at = now() + :lease
+    FROM due, webhooks WHERE delivery.id = due.id AND webhooks.id = delivery.webhook_id
+    RETURNING delivery.id, delivery.webhook_id, delivery.attempts, delivery.body, webhooks.url, webhooks.secret
+""").bindparams(bindparam("busy", type_=ARRAY(Uuid)))
+_FAIL: Final = text("""
+    UPDATE webhook_deliveries SET last_status = :status, last_error = :error, next_attempt_at = now() + :pause,
+        status = CASE WHEN now() + :pause > created_at + :give_up THEN 'failed' ELSE status END,
+        finished_at = CASE WHEN now() + :pause > created_at + :give_up THEN now() END
+    WHERE id = :id AND attempts = :attempts AND status = 'pending'
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A delivery that this gateway may send now, once."""
+
+    id: uuid.UUID
+    webhook_id: uuid.UUID
+    attempts: int
+    body: str
+    url: str
+    secret: str
+
+
+class WebhookRepository:
+    """Webhooks, as people make and change them."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+        self._audit = AuditRepository(session)
+
+    async def create(self, columns: dict[str, Any], *, actor: Actor, count_max: int) -> Row[Any] | None:
+        """Add a webhook; None: there are `count_max` already."""
+        await self._session.execute(select(func.pg_advisory_xact_lock(lock_key("webhooks"))))
+        if (await self._session.scalar(select(func.count()).select_from(WEBHOOKS)) or 0) >= count_max:
+            return None
+        statement = insert(WEBHOOKS).values(**columns).returning(WEBHOOKS)
+        row: Row[Any] = (await self._session.execute(statement)).one()
+        self._audit.record(actor, "webhook.create", KIND, str(row.id), before=None, after=_facts(row))
+        return row
+
+    async def get(self, webhook_id: uuid.UUID, *, lock: bool = False) -> Row[Any] | None:
+        """Return a webhook; with `lock` nobody else changes it until the transaction ends."""
+        query = select(WEBHOOKS).where(_WEBHOOK.id == webhook_id)
+        return (await self._session.execute(query.with_for_update() if lock else query)).one_or_none()
+
+    async def page(self, *, after: uuid.UUID | None, limit: int) -> Sequence[Row[Any]]:
+        """Return webhooks by id, starting behind `after`."""
+        query = select(WEBHOOKS).order_by(_WEBHOOK.id).limit(limit)
+        if after is not None:
+            query = query.where(_WEBHOOK.id > after)
+        return (await self._session.execute(query)).all()
+
+    async def enabled(self) -> Sequence[Row[Any]]:
+        """Return the webhooks that are told of events."""
+        return (await self._session.execute(select(WEBHOOKS).where(_WEBHOOK.enabled))).all()
+
+    async def change(self, webhook_id: uuid.UUID, columns: dict[str, Any], *, actor: Actor) -> Row[Any] | None:
+        """Change a webhook; None where there is none."""
+        before = await self.get(webhook_id, lock=True)
+        if before is None:
+            return None
+        if all(getattr(before, name) == value for name, value in columns.items()):
+            return before
+        statement = update(WEBHOOKS).where(_WEBHOOK.id == webhook_id).values(**columns, updated_at=func.now())
+        row: Row[Any] = (await self._session.execute(statement.returning(WEBHOOKS))).one()
+        after = _facts(row) | ({"secret": "changed"} if row.secret != before.secret else {})
+        self._audit.record(actor, "webhook.change", KIND, str(webhook_id), before=_facts(before), after=after)
+        return row
+
+    async def delete(self, webhook_id: uuid.UUID, *, actor: Actor) -> bool:
+        """Delete a webhook with its deliveries; False where there is none."""
+        before = await self.get(webhook_id, lock=True)
+        if before is None:
+            return False
+        await self._session.execute(delete(WEBHOOKS).where(_WEBHOOK.id == webhook_id))
+        self._audit.record(actor, "webhook.delete", KIND, str(webhook_id), before=_facts(before), after=None)
+        return True
+
+
+class DeliveryRepository:
+    """What is to be sent, and what became of it."""
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+
+    async def add(self, webhook_ids: Collection[uuid.UUID], body: str, *, event_id: int | None) -> None:
+        """Have the same told to some webhooks."""
+        chosen = select(_WEBHOOK.id, bindparam("event", event_id), bindparam("said", body)).where(
+            _WEBHOOK.id.in_(webhook_ids)
+        )
+        columns = ["webhook_id", "event_id", "body"]
+        await self._session.execute(insert(WEBHOOK_DELIVERIES).from_select(columns, chosen))
+
+    async def add_test(self, webhook_id: uuid.UUID, body: str) -> Row[Any]:
+        """Have a test told to a webhook."""
+        statement = insert(WEBHOOK_DELIVERIES).values(webhook_id=webhook_id, body=body)
+        row: Row[Any] = (await self._session.execute(statement.returning(WEBHOOK_DELIVERIES))).one()
+        return row
+
+    async def page(
+        self, webhook_id: uuid.UUID, *, status: str | None, before: tuple[datetime, uuid.UUID] | None, limit: int
+    ) -> Sequence[Row[Any]]:
+        """Return a webhook's deliveries, the newest first."""
+        place = (_DELIVERY.created_at, _DELIVERY.id)
+        query = select(WEBHOOK_DELIVERIES).where(_DELIVERY.webhook_id == webhook_id)
+        if status is not None:
+            query = query.where(_DELIVERY.status == status)
+        if before is not None:
+            query = query.where(tuple_(*place) < before)
+        query = query.order_by(*(column.desc() for column in place)).limit(limit)
+        return (await self._session.execute(query)).all()
+
+    async def take_events(self) -> Sequence[Row[Any]]:
+        """Return events of which no deliveries were made yet, and mark them; no other gateway gets them meanwhile."""
+        mine = (
+            select(ALERT_EVENTS.c.id)
+            .where(~ALERT_EVENTS.c.is_handed_out)
+            .order_by(ALERT_EVENTS.c.id)
+            .limit(EVENTS_AT_ONCE)
+            .with_for_update(skip_locked=True)
+        )
+        statement = update(ALERT_EVENTS).where(ALERT_EVENTS.c.id.in_(mine)).values(is_handed_out=True)
+        rows = (await self._session.execute(statement.returning(ALERT_EVENTS))).all()
+        return sorted(rows, key=lambda row: int(row.id))
+
+    async def claim(
+        self, *, busy: Collection[uuid.UUID], each: int, rows: int, lease: timedelta, give_up: timedelta
+    ) -> list[Claimed]:
+        """Take what is due, for as long as the lease.
+
+        Args:
+            busy: Webhooks of which nothing is wanted now.
+            each: How many of one webhook at most.
+            rows: How many in all at most.
+            lease: After which they are due again, unless somebody says what became of them.
+            give_up: What is older is not tried any more.
+        """
+        await self._session.execute(_GIVE_UP, {"give_up": give_up})
+        found = await self._session.execute(_CLAIM, {"busy": list(busy), "each": each, "rows": rows, "lease": lease})
+        return [Claimed(*row) for row in found]
+
+    async def delivered(self, claimed: Claimed, status: int) -> None:
+        """Say that the webhook has it."""
+        mine = (_DELIVERY.id == claimed.id, _DELIVERY.attempts == claimed.attempts, _DELIVERY.status == "pending")
+        statement = update(WEBHOOK_DELIVERIES).where(*mine)
+        await self._session.execute(
+            statement.values(status="delivered", finished_at=func.now(), last_status=status, last_error=None)
+        )
+
+    async def failed(
+        self, claimed: Claimed, status: int | None, error: str, *, pause: timedelta, give_up: timedelta
+    ) -> None:
+        """Say that an attempt failed: it is tried again after the pause, unless it would be too old then."""
+        values = {"id": claimed.id, "attempts": claimed.attempts, "status": status, "error": error}
+        await self._session.execute(_FAIL, {**values, "pause": pause, "give_up": give_up})
+
+
+def _facts(row: Any) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in _FACTS}

@@ -1,0 +1,105 @@
+"""`/v1/alerts` and `/v1/webhooks`: what is wrong with groups, and who is told of it."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, check_group, check_topic
+from services.gateway.asgi.answer import Answer, json_answer
+from services.gateway.asgi.call import Call
+from services.gateway.asgi.query import limit_of
+from services.gateway.asgi.router import Route
+from services.gateway.errors import invalid
+from services.gateway.routes.keys import actor_of
+from services.gateway.schemas.webhooks import NewWebhook, WebhookChange
+from services.gateway.usecases.alerts import Alerts
+from services.gateway.usecases.webhooks import Webhooks
+
+STATUSES: Final = ("pending", "delivered", "failed")
+_PAGE: Final = frozenset({"cursor", "limit"})
+
+_new = msgspec.json.Decoder(NewWebhook)
+_change = msgspec.json.Decoder(WebhookChange)
+
+
+def alert_routes(alerts: Alerts) -> list[Route]:
+    """Return the routes of alerts."""
+
+    async def open_page(call: Call) -> Answer:
+        _require_reading(call)
+        group, cursor = _group(call.query), call.query.get("cursor")
+        return json_answer(await alerts.open_page(group=group, cursor=cursor, limit=limit_of(call.query)))
+
+    async def events_page(call: Call) -> Answer:
+        _require_reading(call)
+        group, topic, cursor = _group(call.query), call.query.get("topic"), call.query.get("cursor")
+        if topic is not None:
+            check_topic(topic, length_max=RETRY_TOPIC_LENGTH_MAX)
+        limit = limit_of(call.query)
+        return json_answer(await alerts.events_page(group=group, topic=topic, cursor=cursor, limit=limit))
+
+    return [
+        Route("GET", "/v1/alerts", open_page, _PAGE | {"group"}),
+        Route("GET", "/v1/alerts/events", events_page, _PAGE | {"group", "topic"}),
+    ]
+
+
+def webhook_routes(webhooks: Webhooks) -> list[Route]:
+    """Return the routes of webhooks."""
+
+    async def create(call: Call) -> Answer:
+        call.principal.require_admin()
+        return json_answer(await webhooks.create(await call.read_json(_new), actor_of(call)), 201)
+
+    async def page(call: Call) -> Answer:
+        call.principal.require_admin()
+        return json_answer(await webhooks.page(cursor=call.query.get("cursor"), limit=limit_of(call.query)))
+
+    async def show(call: Call) -> Answer:
+        call.principal.require_admin()
+        return json_answer(await webhooks.get(call.parameters["id"]))
+
+    async def change(call: Call) -> Answer:
+        call.principal.require_admin()
+        wanted = await call.read_json(_change)
+        return json_answer(await webhooks.change(call.parameters["id"], wanted, actor_of(call)))
+
+    async def delete(call: Call) -> Answer:
+        call.principal.require_admin()
+        await webhooks.delete(call.parameters["id"], actor_of(call))
+        return Answer(204)
+
+    async def test(call: Call) -> Answer:
+        call.principal.require_admin()
+        return json_answer(await webhooks.test(call.parameters["id"]), 202)
+
+    async def deliveries(call: Call) -> Answer:
+        call.principal.require_admin()
+        status, cursor = call.query.get("status"), call.query.get("cursor")
+        if status is not None and status not in STATUSES:
+            raise invalid("status", status, f"is not one of {', '.join(STATUSES)}")
+        limit = limit_of(call.query)
+        return json_answer(await webhooks.deliveries(call.parameters["id"], status=status, cursor=cursor, limit=limit))
+
+    return [
+        Route("POST", "/v1/webhooks", create),
+        Route("GET", "/v1/webhooks", page, _PAGE),
+        Route("GET", "/v1/webhooks/{id}", show),
+        Route("PUT", "/v1/webhooks/{id}", change),
+        Route("DELETE", "/v1/webhooks/{id}", delete),
+        Route("POST", "/v1/webhooks/{id}/deliveries", test),
+        Route("GET", "/v1/webhooks/{id}/deliveries", deliveries, _PAGE | {"status"}),
+    ]
+
+
+def _require_reading(call: Call) -> None:
+    rights = call.principal.rights
+    call.principal.require(rights.metrics or rights.admin, "metrics")
+
+
+def _group(query: Mapping[str, str]) -> str | None:
+    group = query.get("group")
+    if group is not None:
+        check_group(group)
+    return group

@@ -1,0 +1,178 @@
+"""Webhooks as requests and answers show them, their addresses and secrets.
+
+Secrets are those of Standard Webhooks: `whsec_` and the base64 of 24 to 64 bytes, which sign each delivery.
+"""
+
+import base64
+import binascii
+import ipaddress
+from collections.abc import Sequence
+from typing import Annotated, Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from gantry.model.errors import UNSHOWN, InvalidValueError
+from gantry.model.lag import VERDICTS
+from gantry.runtime.rng import secret_bytes
+from services.gateway.schemas.rights import Pattern
+from services.gateway.schemas.times import format_moment
+
+PATTERNS_MAX: Final = 20
+"""Of one webhook: each event is matched with those of all webhooks between two turns of the event loop."""
+URL_LENGTH_MAX: Final = 2_000
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - no secret, but what each begins with.
+_SECRET_BYTES_MIN: Final = 24
+_SECRET_BYTES_MAX: Final = 64
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+GroupPatterns = Annotated[tuple[Pattern, ...], Meta(min_length=1, max_length=PATTERNS_MAX)]
+Verdicts = Annotated[tuple[str, ...], Meta(max_length=len(VERDICTS))]
+
+# NAT64, which carries an IPv4 address in its last four bytes.
+_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+class NewWebhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A webhook that somebody wants; without a secret it gets one."""
+
+    url: str
+    groups: GroupPatterns = ("*",)
+    verdicts: Verdicts = ()
+    enabled: bool = True
+    secret: str | None = None
+
+
+class WebhookChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A change of a webhook; what it does not name stays as it is."""
+
+    url: str | UnsetType = UNSET
+    groups: GroupPatterns | UnsetType = UNSET
+    verdicts: Verdicts | UnsetType = UNSET
+    enabled: bool | UnsetType = UNSET
+    secret: str | UnsetType = UNSET
+
+
+def wanted_columns(wanted: NewWebhook | WebhookChange, networks: Sequence[Network]) -> dict[str, Any]:
+    """Return the columns that a request names. Raises InvalidValueError for what can't be meant."""
+    said = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not UNSET}
+    if "url" in said:
+        check_url(said["url"], networks)
+    for at, verdict in enumerate(said.get("verdicts", ())):
+        if verdict not in VERDICTS:
+            raise InvalidValueError(f"/verdicts/{at}", verdict, f"is not one of {', '.join(VERDICTS)}")
+    if said.get("secret") is not None:
+        key_of(said["secret"])
+    elif "secret" in said:
+        said["secret"] = make_secret()
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+
+
+def make_secret() -> str:
+    """Return a new secret."""
+    return SECRET_PREFIX + base64.b64encode(secret_bytes(32)).decode()
+
+
+def key_of(secret: str) -> bytes:
+    """Return the bytes that a secret stands for. Raises InvalidValueError, which does not show it."""
+    try:
+        key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not secret.startswith(SECRET_PREFIX) or not _SECRET_BYTES_MIN <= len(key) <= _SECRET_BYTES_MAX:
+        reason = f"is not {SECRET_PREFIX} and the base64 of {_SECRET_BYTES_MIN} to {_SECRET_BYTES_MAX} bytes"
+        raise InvalidValueError("/secret", UNSHOWN, reason)
+    return key
+
+
+def check_url(url: str, networks: Sequence[Network]) -> None:
+    """Raise InvalidValueError for what can't be sent to, or must not be.
+
+    A name is looked up, and its addresses are checked, each time something is sent.
+    """
+    parts = _split(url)
+    try:
+        address = ipaddress.ip_address((parts.hostname or "").partition("%")[0])
+    except ValueError:
+        return
+    if not is_allowed(address, networks):
+        raise InvalidValueError("/url", url, "is an address that is not public (setting webhook_private_networks)")
+
+
+def _split(url: str) -> SplitResult:
+    reason = None
+    try:
+        parts = urlsplit(url)
+        if parts.port == 0:
+            reason = "has the port 0"
+    except ValueError as error:
+        raise InvalidValueError("/url", url, f"can't be read: {error}") from None
+    if not (url.isascii() and url.isprintable() and " " not in url):
+        reason = "holds what is no printable ASCII"
+    elif len(url) > URL_LENGTH_MAX:
+        reason = f"is longer than {URL_LENGTH_MAX:,} characters"
+    elif parts.scheme not in {"https", "http"} or not parts.hostname:
+        reason = "is not https://HOST/PATH or http://HOST/PATH"
+    elif parts.username is not None or parts.password is not None:
+        # It would be shown in lists, and in logs on the way.
+        reason = "holds credentials: leave them out, each delivery is signed"
+    elif parts.fragment:
+        reason = "has a fragment, which is never sent"
+    if reason is not None:
+        raise InvalidValueError("/url", url if parts.password is None else UNSHOWN, reason)
+    return parts
+
+
+def is_allowed(address: Address, networks: Sequence[Network]) -> bool:
+    """Say whether something may be sent to an address: it is public, or among the networks that a setting names.
+
+    An address that carries another one, as that of a tunnel or a translator does, is as public as that one.
+    """
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        return is_allowed(address.ipv4_mapped, networks)
+    if any(address.version == network.version and address in network for network in networks):
+        return True
+    is_public = address.is_global and not address.is_multicast
+    if isinstance(address, ipaddress.IPv4Address):
+        return is_public
+    return is_public and not address.is_site_local and all(is_allowed(each, networks) for each in _carried(address))
+
+
+def _carried(address: ipaddress.IPv6Address) -> tuple[ipaddress.IPv4Address, ...]:
+    if address in _NAT64:
+        return (ipaddress.IPv4Address(int(address) & 0xFFFFFFFF),)
+    if address.teredo is not None:
+        return address.teredo
+    return () if address.sixtofour is None else (address.sixtofour,)
+
+
+def webhook_view(row: Any) -> dict[str, Any]:
+    """Return a webhook as answers show it; never its secret."""
+    return {
+        "id": str(row.id),
+        "url": row.url,
+        "groups": row.groups,
+        "verdicts": row.verdicts,
+        "enabled": row.enabled,
+        "created_at": format_moment(row.created_at),
+        "updated_at": format_moment(row.updated_at),
+    }
+
+
+def delivery_view(row: Any) -> dict[str, Any]:
+    """Return a delivery as answers show it."""
+    return {
+        "id": str(row.id),
+        "webhook": str(row.webhook_id),
+        "event": None if row.event_id is None else str(row.event_id),
+        "status": row.status,
+        "attempts": row.attempts,
+        "created_at": format_moment(row.created_at),
+        "next_attempt_at": format_moment(row.next_attempt_at) if row.status == "pending" else None,
+        "finished_at": None if row.finished_at is None else format_moment(row.finished_at),
+        "last_status": row.last_status,
+        "last_error": row.last_error,
+    }

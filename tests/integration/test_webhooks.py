@@ -1,0 +1,356 @@
+"""Webhooks on a real Postgres, told over real connections: tried again, taken over, never lost, never to the wrong one."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from gantry.model.errors import InvalidValueError
+from gantry.runtime.clock import SystemClock
+from services.gateway.db.engine import Database
+from services.gateway.db.repositories import Actor, AuditRepository
+from services.gateway.db.webhooks import Claimed
+from services.gateway.errors import ProblemError
+from services.gateway.schemas.webhooks import NewWebhook, WebhookChange, make_secret
+from services.gateway.usecases import webhooks as usecase
+from services.gateway.usecases import webhooksender
+from services.gateway.usecases.alerts import Alerts
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.webhooks import Webhooks
+from services.gateway.usecases.webhooksending import NameServices, SendPolicy, WebhookClient
+from spark.postgres import Connection
+from tests.support.postgres import PostgresServer
+from tests.support.reports import report_tables
+from tests.support.webhooks import LOOPBACK, Received, Receiver, make_sender
+
+ALICE = Actor("k-alice", "req-1")
+QUICK = {"pause_ms": 20, "pause_ms_max": 40, "lease_ms": 60_000, "timeout_ms": 5_000}
+
+
+@pytest.fixture
+def connection(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(webhooksender, "POLL_S", 0.02)
+    with report_tables(postgres) as connected:
+        yield connected
+
+
+@pytest.fixture
+async def pooled(postgres: PostgresServer, connection: Connection) -> AsyncIterator[Database]:
+    database = Database.open(postgres.url, clock=SystemClock())
+    yield database
+    await database.close()
+
+
+@pytest.fixture
+def webhooks(pooled: Database) -> Webhooks:
+    return Webhooks(Metadata(pooled), clock=SystemClock(), networks=LOOPBACK)
+
+
+@asynccontextmanager
+async def sending(database: Database, *, senders: int = 1, **policy: int) -> AsyncIterator[None]:
+    tasks = [asyncio.ensure_future(make_sender(database, **(QUICK | policy)).run()) for _ in range(senders)]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def event(connection: Connection, group: str, verdict: str = "LAGGING", old: str | None = None) -> None:
+    kind = "opened" if old is None else "resolved" if verdict == "OK" else "changed"
+    connection.execute(
+        "INSERT INTO alert_events (at, alert_id, kind, group_name, topic, old_verdict, new_verdict, since, lag_messages,"
+        " run_id) VALUES (now(), %s, %s, %s, 'T', %s, %s, now(), 7, %s)",
+        (uuid4(), kind, group, old, verdict, uuid4()),
+    )
+
+
+async def until_ended(webhooks: Webhooks, webhook: str, count: int = 1) -> list[dict[str, Any]]:
+    async with asyncio.timeout(20):
+        while True:
+            found = await webhooks.deliveries(webhook, status=None, cursor=None, limit=1_000)
+            ended = [item for item in found["items"] if item["status"] != "pending"]
+            if len(ended) >= count:
+                return ended
+            await asyncio.sleep(0.02)
+
+
+def check_signature(secret: str, request: Received) -> None:
+    """As a receiver does."""
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    signed = f"{request.id}.{request.headers['webhook-timestamp']}.".encode() + request.body
+    mac = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    assert request.headers["webhook-signature"] == f"v1,{mac}"
+
+
+async def test_a_receiver_that_fails_first_is_told_again_under_the_same_id(pooled, webhooks, connection):
+    async def hangs(request: Received) -> int:
+        await asyncio.sleep(0.4)
+        return 204
+
+    async with Receiver([500, 302, hangs]) as receiver, sending(pooled, timeout_ms=200):
+        made = await webhooks.create(NewWebhook(url=receiver.url), ALICE)
+        event(connection, "PRICING")
+        [ended] = await until_ended(webhooks, made["id"])
+    assert (ended["status"], ended["attempts"], ended["last_status"], ended["last_error"]) == (
+        "delivered",
+        4,
+        204,
+        None,
+    )
+    assert ended["finished_at"] is not None
+    assert {request.id for request in receiver.received} == {ended["id"]}
+    assert len(receiver.received) == 4
+    for request in receiver.received:
+        check_signature(made["secret"], request)
+    told = json.loads(receiver.received[0].body)
+    assert told["type"] == "alert.opened"
+    listed = (await Alerts(Metadata(pooled)).events_page(group="PRICING", topic="T", cursor=None, limit=10))["items"]
+    assert [told["data"]] == listed
+    assert (ended["event"], told["timestamp"]) == (listed[0]["id"], listed[0]["at"])
+
+
+async def test_events_go_to_whom_they_concern_once(pooled, webhooks, connection):
+    async def make(**fields: Any) -> str:
+        return (await webhooks.create(NewWebhook(url="http://127.0.0.1:1/", **fields), ALICE))["id"]
+
+    names = {
+        await make(): "all",
+        await make(groups=("PRIC*", "X")): "group",
+        await make(verdicts=("STALLED",)): "verdict",
+        await make(enabled=False): "off",
+    }
+    event(connection, "PRICING")
+    event(connection, "PRICING", "STALLED", old="LAGGING")
+    event(connection, "OTHER", "OK", old="STALLED")
+    sender = make_sender(pooled)
+    assert await sender.hand_out() == 3
+    assert await sender.hand_out() == 0
+    rows = connection.execute(
+        "SELECT webhook_id::text, group_name, kind FROM webhook_deliveries JOIN alert_events ON event_id = alert_events.id"
+    ).fetchall()
+    assert sorted((names[webhook], group, kind) for webhook, group, kind in rows) == [
+        ("all", "OTHER", "resolved"),
+        ("all", "PRICING", "changed"),
+        ("all", "PRICING", "opened"),
+        ("group", "PRICING", "changed"),
+        ("group", "PRICING", "opened"),
+        # What the alert was about before counts, so that its end is told.
+        ("verdict", "OTHER", "resolved"),
+        ("verdict", "PRICING", "changed"),
+    ]
+
+
+async def test_two_senders_tell_everything_once(pooled, webhooks, connection):
+    async with Receiver() as receiver:
+        made = await webhooks.create(NewWebhook(url=receiver.url), ALICE)
+        for number in range(40):
+            event(connection, f"G{number}")
+        async with sending(pooled, senders=2):
+            ended = await until_ended(webhooks, made["id"], 40)
+    assert {item["status"] for item in ended} == {"delivered"}
+    assert {item["attempts"] for item in ended} == {1}
+    assert len({request.id for request in receiver.received}) == len(receiver.received) == 40
+
+
+def start_sender(url: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-m", "tests.support.webhooks", url, "1500"])
+
+
+async def test_who_dies_between_sending_and_writing_it_down_is_replaced(pooled, webhooks, connection, postgres):
+    killed = asyncio.Event()
+
+    async def kills(request: Received) -> int:
+        process.send_signal(signal.SIGKILL)
+        await asyncio.to_thread(process.wait)
+        killed.set()
+        return 204
+
+    async with Receiver([kills]) as receiver:
+        made = await webhooks.create(NewWebhook(url=receiver.url), ALICE)
+        event(connection, "PRICING")
+        process = await asyncio.to_thread(start_sender, postgres.url)
+        try:
+            async with asyncio.timeout(30):
+                await killed.wait()
+            [[status, attempts]] = connection.execute("SELECT status, attempts FROM webhook_deliveries").fetchall()
+            assert (status, attempts) == ("pending", 1)
+            async with sending(pooled):
+                [ended] = await until_ended(webhooks, made["id"])
+        finally:
+            process.kill()
+            process.wait()
+    assert (ended["status"], ended["attempts"]) == ("delivered", 2)
+    assert [request.id for request in receiver.received] == [ended["id"]] * 2
+    for request in receiver.received:
+        check_signature(made["secret"], request)
+
+
+async def test_who_comes_back_after_its_lease_writes_nothing_down(pooled, webhooks, connection):
+    """The one that took it over says what became of it."""
+
+    async def is_slow(request: Received) -> int:
+        await asyncio.sleep(0.6)
+        return 500
+
+    async with Receiver([is_slow]) as receiver, sending(pooled, senders=2, lease_ms=200):
+        made = await webhooks.create(NewWebhook(url=receiver.url), ALICE)
+        event(connection, "PRICING")
+        await until_ended(webhooks, made["id"])
+        await asyncio.sleep(0.7)
+        [ended] = await until_ended(webhooks, made["id"])
+    assert (ended["status"], ended["last_error"]) == ("delivered", None)
+
+
+async def test_it_is_given_up_after_its_time_and_what_was_wrong_is_told(pooled, webhooks, connection):
+    async with Receiver([503] * 1_000) as receiver, sending(pooled, give_up_ms=300):
+        made = await webhooks.create(NewWebhook(url=receiver.url), ALICE)
+        event(connection, "PRICING")
+        [ended] = await until_ended(webhooks, made["id"])
+    assert (ended["status"], ended["last_status"], ended["last_error"]) == ("failed", 503, "answered 503")
+    assert ended["attempts"] == len(receiver.received) > 1
+    assert ended["next_attempt_at"] is None
+
+
+async def test_what_is_switched_off_is_told_nothing_and_given_up_in_time(pooled, webhooks, connection):
+    async with Receiver() as receiver, sending(pooled):
+        made = await webhooks.create(NewWebhook(url=receiver.url), ALICE)
+        await webhooks.change(made["id"], WebhookChange(enabled=False), ALICE)
+        with pytest.raises(ProblemError, match="is not enabled"):
+            await webhooks.test(made["id"])
+        connection.execute(
+            "INSERT INTO webhook_deliveries (webhook_id, body, created_at) VALUES (%s, '{}', now() - interval '2 days')",
+            (made["id"],),
+        )
+        [ended] = await until_ended(webhooks, made["id"])
+    assert (ended["status"], ended["attempts"], receiver.received) == ("failed", 0, [])
+    assert "was not enabled" in ended["last_error"]
+
+
+async def test_one_that_does_not_answer_holds_up_nobody_else(pooled, webhooks, connection):
+    released = asyncio.Event()
+
+    async def hangs(request: Received) -> int:
+        await released.wait()
+        return 204
+
+    async with Receiver([hangs] * 4) as slow, Receiver() as quick, sending(pooled):
+        stuck = await webhooks.create(NewWebhook(url=slow.url, groups=("SLOW",)), ALICE)
+        made = await webhooks.create(NewWebhook(url=quick.url, groups=("QUICK",)), ALICE)
+        for _ in range(6):
+            event(connection, "SLOW")
+        await slow.until(4)
+        for _ in range(10):
+            event(connection, "QUICK")
+        await until_ended(webhooks, made["id"], 10)
+        assert len(slow.received) == 4
+        released.set()
+        await until_ended(webhooks, stuck["id"], 6)
+
+
+async def test_a_test_is_told_as_an_event_is(pooled, webhooks):
+    async with Receiver() as receiver, sending(pooled):
+        made = await webhooks.create(NewWebhook(url=receiver.url, groups=("NONE",)), ALICE)
+        asked = await webhooks.test(made["id"])
+        [ended] = await until_ended(webhooks, made["id"])
+    assert (asked["status"], asked["event"], ended["id"]) == ("pending", None, asked["id"])
+    [request] = receiver.received
+    check_signature(made["secret"], request)
+    assert json.loads(request.body)["type"] == "test"
+
+
+async def test_webhooks_are_made_changed_listed_and_deleted(webhooks, pooled, connection, monkeypatch):
+    made = await webhooks.create(NewWebhook(url="https://hooks.example/a"), ALICE)
+    other = await webhooks.create(NewWebhook(url="https://hooks.example/b", secret=make_secret()), ALICE)
+    assert made["secret"].startswith("whsec_")
+    shown = {name: value for name, value in made.items() if name != "secret"}
+    assert await webhooks.get(made["id"]) == shown
+    changed = await webhooks.change(made["id"], WebhookChange(groups=("A*",), secret=make_secret()), ALICE)
+    assert (changed["groups"], changed["url"], "secret" in changed) == (["A*"], made["url"], False)
+    first = await webhooks.page(cursor=None, limit=1)
+    second = await webhooks.page(cursor=first["next_cursor"], limit=1)
+    assert {item["id"] for item in first["items"] + second["items"]} == {made["id"], other["id"]}
+    monkeypatch.setattr(usecase, "WEBHOOKS_MAX", 2)
+    with pytest.raises(ProblemError, match="no more may be"):
+        await webhooks.create(NewWebhook(url="https://hooks.example/c"), ALICE)
+    for number in range(3):
+        connection.execute(
+            "INSERT INTO webhook_deliveries (webhook_id, body) VALUES (%s, %s)", (made["id"], str(number))
+        )
+    page = await webhooks.deliveries(made["id"], status="pending", cursor=None, limit=2)
+    rest = await webhooks.deliveries(made["id"], status="pending", cursor=page["next_cursor"], limit=2)
+    assert len({item["id"] for item in page["items"] + rest["items"]}) == 3
+    await webhooks.delete(made["id"], ALICE)
+    for gone in (webhooks.get(made["id"]), webhooks.delete(made["id"], ALICE), webhooks.test(made["id"])):
+        with pytest.raises(ProblemError, match="there is no webhook"):
+            await gone
+    with pytest.raises(InvalidValueError, match="is no webhook's id"):
+        await webhooks.get("1")
+    assert connection.execute("SELECT count(*) FROM webhook_deliveries").fetchone() == (0,)
+    async with pooled.transaction() as session:
+        trail = await AuditRepository(session).page(kind="webhook", name=made["id"])
+    assert [row.action for row in trail] == ["webhook.delete", "webhook.change", "webhook.create"]
+    assert "whsec_" not in str([(row.before, row.after) for row in trail])
+    assert trail[1].after["secret"] == "changed"
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f.1", "[::1]"])
+async def test_no_way_to_write_loopback_is_public(host):
+    client = WebhookClient(
+        SendPolicy(),
+        clock=SystemClock(),
+        networks=[],
+        look_up=NameServices().look_up,
+        transport=httpx.AsyncHTTPTransport(),
+    )
+    async with Receiver() as receiver:
+        claimed = Claimed(uuid4(), uuid4(), 1, "{}", f"http://{host}:{receiver.port}/", make_secret())
+        sent = await client.send(claimed)
+    await client.close()
+    assert (sent.status, receiver.received) == (None, [])
+    assert "what is not public" in str(sent.error)
+
+
+def make_certificate(key: Path, certificate: Path) -> None:
+    subject = ("-subj", "/CN=hooks.test", "-addext", "subjectAltName=DNS:hooks.test")
+    kind = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    command = ["openssl", "req", "-x509", *kind, *subject, "-keyout", key, "-out", certificate]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+async def test_a_certificate_must_be_the_names_though_the_address_is_connected_to(tmp_path: Path):
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    await asyncio.to_thread(make_certificate, key, certificate)
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    serving.load_cert_chain(certificate, key)
+
+    async def look_up(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    transport = httpx.AsyncHTTPTransport(verify=ssl.create_default_context(cafile=str(certificate)))
+    client = WebhookClient(SendPolicy(), clock=SystemClock(), networks=LOOPBACK, look_up=look_up, transport=transport)
+    async with Receiver(tls=serving) as receiver:
+        errors = {}
+        for host in ("hooks.test", "other.test"):
+            url = f"https://{host}:{receiver.port}/"
+            errors[host] = (await client.send(Claimed(UUID(int=1), UUID(int=2), 1, "{}", url, make_secret()))).error
+    await client.close()
+    assert errors["hooks.test"] is None
+    assert "Hostname mismatch" in str(errors["other.test"])
+    assert [request.headers["host"] for request in receiver.received] == [f"hooks.test:{receiver.port}"]
