@@ -28,6 +28,8 @@ NOUNS = {
     "offset": "gantry.cli.offset",
     "key": "gantry.cli.key",
     "report": "gantry.cli.report",
+    "alert": "gantry.cli.alert",
+    "webhook": "gantry.cli.webhook",
     "store": "gantry.cli.store",
 }
 

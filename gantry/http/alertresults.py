@@ -22,3 +22,65 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     updated_at: str
     etag: str | None = None
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wrong with a group on a topic now; `seen_verdict` is what the last report said."""
+
+    id: str
+    group: str
+    topic: str
+    verdict: str
+    opened_at: str
+    since: str
+    seen_at: str
+    seen_verdict: str
+    lag_messages: int | None
+    lag_seconds: float | None
+    run: str
+
+
+class AlertEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """What has become of an alert: `opened`, `changed` or `resolved`; `alert` is the same from the first to the last."""
+
+    id: str
+    at: str
+    alert: str
+    kind: str
+    group: str
+    topic: str
+    old_verdict: str | None
+    new_verdict: str
+    since: str
+    lag_messages: int | None
+    lag_seconds: float | None
+    cause: str | None
+    run: str
+
+
+class Webhook(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is told of alerts; `secret` is only in the answer that makes it."""
+
+    id: str
+    url: str
+    groups: list[str]
+    verdicts: list[str]
+    enabled: bool
+    created_at: str
+    updated_at: str
+    secret: str | None = None
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """What a webhook was told, or is to be: `pending`, `delivered` or `failed`; `event` None is a test."""
+
+    id: str
+    webhook: str
+    event: str | None
+    status: str
+    attempts: int
+    created_at: str
+    next_attempt_at: str | None
+    finished_at: str | None
+    last_status: int | None
+    last_error: str | None

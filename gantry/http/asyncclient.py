@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 import httpx
 
 from gantry.http import alertcalls, calls, reportcalls
-from gantry.http.alertresults import Objective
+from gantry.http.alertresults import Alert, AlertEvent, Delivery, Objective, Webhook
 from gantry.http.call import Call, Page, Paged, read_answer
 from gantry.http.errors import NOT_STORED, UNKNOWN, GantryConnectionError
 from gantry.http.proxies import follows_proxies
@@ -225,6 +225,40 @@ class AsyncGantryClient:
     async def delete_objective(self, group: str, *, topic: str | None = None, etag: str | None = None) -> None:
         """Take an objective away."""
         await self.run(alertcalls.delete_objective(group, topic=topic, etag=etag))
+
+    async def list_alerts(self, *, group: str | None = None) -> list[Alert]:
+        """Return what is wrong with groups now, by group and topic."""
+        return await self._all_pages(lambda cursor: alertcalls.list_alerts(group=group, cursor=cursor))
+
+    async def list_alert_events(
+        self, *, group: str | None = None, topic: str | None = None, limit: int = 100
+    ) -> list[AlertEvent]:
+        """Return what has become of alerts, the newest first."""
+        return (await self.run(alertcalls.list_alert_events(group=group, topic=topic, limit=limit))).items
+
+    async def list_webhooks(self) -> list[Webhook]:
+        """Return who is told of alerts."""
+        return await self._all_pages(lambda cursor: alertcalls.list_webhooks(cursor=cursor))
+
+    async def create_webhook(self, url: str, **config: Any) -> Webhook:
+        """Have a URL told of alerts; `config` is groups, verdicts, enabled, secret. Only this answer shows the secret."""
+        return await self.run(alertcalls.create_webhook({"url": url, **config}))
+
+    async def put_webhook(self, webhook: str, **change: Any) -> Webhook:
+        """Change a webhook; `change` is url, groups, verdicts, enabled, secret."""
+        return await self.run(alertcalls.put_webhook(webhook, change))
+
+    async def delete_webhook(self, webhook: str) -> None:
+        """Delete a webhook, and what it was to be told."""
+        await self.run(alertcalls.delete_webhook(webhook))
+
+    async def test_webhook(self, webhook: str) -> Delivery:
+        """Have a test sent to a webhook."""
+        return await self.run(alertcalls.test_webhook(webhook))
+
+    async def list_deliveries(self, webhook: str, *, status: str | None = None, limit: int = 100) -> list[Delivery]:
+        """Return what a webhook was told, the newest first."""
+        return (await self.run(alertcalls.list_deliveries(webhook, status=status, limit=limit))).items
 
     async def get_cluster(self) -> Cluster:
         """Return name servers and brokers as they are now."""

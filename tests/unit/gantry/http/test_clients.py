@@ -10,6 +10,7 @@ import pytest
 
 from gantry.http import AsyncGantryClient, GantryClient, GantryConnectionError, GantryProblem, GantryProtocolError
 from gantry.http.results import OffsetCommit, OutgoingMessage, Rights
+from tests.unit.gantry.http.alertfacts import ALERT, ALERT_EVENT, DELIVERY, OBJECTIVE, WEBHOOK
 
 TOPIC = {
     "topic": "T", "read_queues": 4, "write_queues": 4, "perm": "rw", "order": False, "brokers": None, "state": "applied",
@@ -20,10 +21,6 @@ GROUP = {
     "group": "G", "retry_max_times": 16, "retry_queues": 1, "consume": True, "from_min": True, "broadcast": True,
     "orderly": False, "consume_timeout_minutes": 15, "notify_changes": True, "state": "applied", "pending": [],
     "origin": "api", "observed": [], "metadata": "available", "created_at": None, "updated_at": None,
-}  # fmt: skip
-OBJECTIVE = {
-    "group": "G", "topic": None, "max_lag_seconds": 60.0, "max_lag_messages": None, "ignore": False, "ignore_until": None,
-    "reason": None, "updated_at": "",
 }  # fmt: skip
 MESSAGE = {
     "message_id": "M", "stored_id": "S", "topic": "T", "broker": "b", "queue_id": 1, "queue_offset": 5, "body": b"\x00{",
@@ -101,6 +98,15 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any], str, Any]] = [
     ("get_objective", ("G",), {"topic": "T"}, "GET /v1/groups/G/objective?topic=T", OBJECTIVE),
     ("put_objective", ("G",), {"ignore": True}, "PUT /v1/groups/G/objective", OBJECTIVE),
     ("delete_objective", ("G",), {"topic": "T"}, "DELETE /v1/groups/G/objective?topic=T", None),
+    ("list_alerts", (), {"group": "G"}, "GET /v1/alerts?limit=1000&group=G", page(ALERT)),
+    ("list_alert_events", (), {"topic": "T"}, "GET /v1/alerts/events?topic=T&limit=100", page(ALERT_EVENT)),
+    ("list_webhooks", (), {}, "GET /v1/webhooks?limit=1000", page(WEBHOOK)),
+    ("create_webhook", ("https://h/",), {"groups": ["G*"]}, "POST /v1/webhooks", {**WEBHOOK, "secret": "whsec_x"}),
+    ("put_webhook", ("w-1",), {"enabled": False}, "PUT /v1/webhooks/w-1", WEBHOOK),
+    ("delete_webhook", ("w-1",), {}, "DELETE /v1/webhooks/w-1", None),
+    ("test_webhook", ("w-1",), {}, "POST /v1/webhooks/w-1/deliveries", DELIVERY),
+    ("list_deliveries", ("w-1",), {"status": "failed"}, "GET /v1/webhooks/w-1/deliveries?status=failed&limit=100",
+     page(DELIVERY)),
     ("get_cluster", (), {}, "GET /v1/cluster", {"name_servers": [], "brokers": [], "metadata": "available"}),
     ("list_keys", (), {"revoked": True}, "GET /v1/keys?limit=1000&revoked=true", page(KEY)),
     ("create_key", ("n", Rights(admin=True)), {}, "POST /v1/keys", {**KEY, "key": "gk_1"}),
