@@ -1,4 +1,4 @@
-"""Alerts: what is open now, and what has happened. Lag reports make them (docs/internals/alerts.md)."""
+"""Alerts: what is open now, and what has happened. Lag reports make them (docs/alerts.md)."""
 
 import re
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Objectives: how far behind a group may be. Lag reports judge by them (docs/internals/alerts.md)."""
+"""Objectives: how far behind a group may be. Lag reports judge by them (docs/alerts.md)."""
 
 import re
 from datetime import UTC, datetime

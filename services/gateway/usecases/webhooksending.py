@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
+import anyio
 import httpx
 
 from gantry.runtime.clock import Clock
@@ -176,6 +177,13 @@ class NameServices:
 
 async def open_transport() -> httpx.AsyncHTTPTransport:
     """Return what connects. A connection is never used again: it was verified for one name, others may have its address."""
-    # Reading all the certificates of authorities takes longer than the event loop may be held.
-    tls = await asyncio.to_thread(httpx.create_ssl_context)
-    return httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
+    return await asyncio.to_thread(_make_transport)
+
+
+def _make_transport() -> httpx.AsyncHTTPTransport:
+    # To read the certificates of all authorities, and to load what the first connection imports, take longer than the
+    # event loop may be held. The latter is loaded by any use of anyio.
+    anyio.run(anyio.sleep, 0)
+    return httpx.AsyncHTTPTransport(
+        verify=httpx.create_ssl_context(), trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)
+    )

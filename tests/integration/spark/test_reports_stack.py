@@ -1,5 +1,7 @@
 """Reports on a real stack, asked for over HTTP: the scheduler runs them, and they are there in every form."""
 
+import asyncio
+import json
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,6 +15,7 @@ from pyarrow import parquet
 
 from tests.support.sampleblocks import newest
 from tests.support.stack import Stack
+from tests.support.webhooks import Receiver
 
 RUN_TIMEOUT_S = 240.0
 
@@ -26,17 +29,18 @@ def stack() -> Iterator[Stack]:
         f"GANTRY_SCHEDULER_{job.upper()}_CRON": "" for job in ("lag_report", "throughput_rollup", "backlog_profile")
     }
     often = {"GANTRY_GATEWAY_SAMPLE_INTERVAL_MS": "300"}
-    with Stack(brokers=1, environment=quiet | often, scheduler=True) as running:
+    at_once = {"GANTRY_SCHEDULER_ALERT_RAISE_AFTER_MS": "0", "GANTRY_GATEWAY_WEBHOOK_PRIVATE_NETWORKS": "127.0.0.0/8"}
+    with Stack(brokers=1, environment=quiet | often | at_once, scheduler=True) as running:
         yield running
 
 
-def prepare(client: httpx.Client) -> None:
-    """Ten messages, of which group READERS has consumed four."""
+def prepare(client: httpx.Client, group: str = "READERS") -> None:
+    """Ten messages more, of which the group has consumed four."""
     assert client.put("/v1/topics/LAGGED", json={"read_queues": 1, "write_queues": 1}).status_code in {200, 201}
-    assert client.put("/v1/groups/READERS", json={}).status_code in {200, 201}
+    assert client.put(f"/v1/groups/{group}", json={}).status_code in {200, 201}
     send(client, "LAGGED", 10)
     offsets = [{"topic": "LAGGED", "broker": "broker-a", "queue_id": 0, "offset": "4"}]
-    assert client.put("/v1/groups/READERS/offsets", json={"offsets": offsets}).status_code == 200
+    assert client.put(f"/v1/groups/{group}/offsets", json={"offsets": offsets}).status_code == 200
 
 
 def send(client: httpx.Client, topic: str, messages: int) -> None:
@@ -93,6 +97,35 @@ def shown(stack: Stack, run: dict[str, Any], page: str) -> None:
     names = ("level", "group", "topic", "lag_messages", "lag_seconds", "verdict")
     assert sorted(tuple(row[name] for name in names) for row in written) == [row[:-1] for row in kept]
     assert {row["as_of"] for row in written} == {row[-1].astimezone(UTC) for row in kept}
+
+
+async def test_a_group_over_its_objective_is_an_alert_that_a_webhook_is_told_of(stack: Stack) -> None:
+    async with Receiver() as receiver:
+        await asyncio.to_thread(_go_over_an_objective, stack, receiver.url)
+        await receiver.until(2)
+    test, opened = (json.loads(request.body) for request in sorted(receiver.received, key=lambda one: len(one.body)))
+    assert (test["type"], opened["type"]) == ("test", "alert.opened")
+    with stack.http() as client:
+        [alert] = client.get("/v1/alerts", params={"group": "OVER"}).json()["items"]
+        [event] = client.get("/v1/alerts/events", params={"group": "OVER"}).json()["items"]
+    assert opened["data"] == event
+    assert (alert["id"], alert["verdict"], event["cause"]) == (
+        event["alert"],
+        event["new_verdict"],
+        opened["data"]["cause"],
+    )
+    assert event["cause"].endswith(f"It is over its objective: {event['lag_messages']} messages behind, 5 allowed.")
+
+
+def _go_over_an_objective(stack: Stack, url: str) -> None:
+    with stack.http() as client:
+        prepare(client, "OVER")
+        made = client.post("/v1/webhooks", json={"url": url, "groups": ["OVER"]}).json()
+        assert client.post(f"/v1/webhooks/{made['id']}/deliveries").status_code == 202
+        objective = client.put("/v1/groups/OVER/objective", json={"max_lag_messages": 5})
+        assert objective.status_code == 201, objective.text
+        asked = client.post("/v1/reports/lag_report/runs", json={}).json()["id"]
+        assert finished(client, stack, asked)["status"] == "succeeded"
 
 
 def test_a_topic_that_nobody_reads_has_a_throughput(stack: Stack) -> None:
