@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -20,7 +21,7 @@ from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import SystemClock
 from services.gateway.db.engine import Database
 from services.gateway.db.repositories import Actor, AuditRepository
-from services.gateway.db.webhooks import Claimed
+from services.gateway.db.webhooks import Claimed, DeliveryRepository
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.webhooks import NewWebhook, WebhookChange, make_secret
 from services.gateway.usecases import webhooks as usecase
@@ -214,18 +215,28 @@ async def test_who_dies_between_sending_and_writing_it_down_is_replaced(pooled, 
 
 async def test_who_comes_back_after_its_lease_writes_nothing_down(pooled, webhooks, connection):
     """The one that took it over says what became of it."""
+    made = await webhooks.create(NewWebhook(url="http://127.0.0.1:1/"), ALICE)
+    await webhooks.test(made["id"])
+    day, none = timedelta(days=1), timedelta(0)
 
-    async def is_slow(request: Received) -> int:
-        await asyncio.sleep(0.6)
-        return 500
+    async def claim(lease: timedelta) -> list[Claimed]:
+        async with pooled.transaction() as session:
+            return await DeliveryRepository(session).claim(busy=[], each=4, rows=4, lease=lease, give_up=day)
 
-    async with Receiver([is_slow]) as receiver, sending(pooled, senders=2, lease_ms=200):
-        made = await webhooks.create(NewWebhook(url=receiver.url), ALICE)
-        event(connection, "PRICING")
-        await until_ended(webhooks, made["id"])
-        await asyncio.sleep(0.7)
-        [ended] = await until_ended(webhooks, made["id"])
-    assert (ended["status"], ended["last_error"]) == ("delivered", None)
+    [first] = await claim(none)
+    [second] = await claim(day)
+    assert await claim(day) == []
+    assert (first.id, first.attempts, second.attempts) == (second.id, 1, 2)
+    async with pooled.transaction() as session:
+        await DeliveryRepository(session).failed(first, 500, "late", pause=none, give_up=day)
+        await DeliveryRepository(session).delivered(first, 204)
+    assert await claim(day) == []
+    async with pooled.transaction() as session:
+        await DeliveryRepository(session).delivered(second, 200)
+        await DeliveryRepository(session).failed(first, 500, "late", pause=none, give_up=day)
+        await DeliveryRepository(session).failed(second, 500, "twice", pause=none, give_up=day)
+    [ended] = await until_ended(webhooks, made["id"])
+    assert (ended["status"], ended["last_status"], ended["last_error"]) == ("delivered", 200, None)
 
 
 async def test_it_is_given_up_after_its_time_and_what_was_wrong_is_told(pooled, webhooks, connection):
