@@ -120,8 +120,8 @@ class GatewaySettings:
     webhook_give_up_ms: int = 86_400_000
     """How long a webhook is tried to be told of an event: a day, so that a receiver may be away over night."""
     webhook_private_networks: tuple[str, ...] = ()
-    """Networks such as `10.1.0.0/16` to which webhooks may be sent though they are not public. None: whoever may register a
-    webhook can't reach with it what only the gateway can."""
+    """Networks such as `10.1.0.0/16` to which webhooks may be sent though they are not public. None: an admin of webhooks must not
+    reach services that only the gateway can reach."""
     broker_timeout_ms: int = 3_000
     """For one question to a broker in an admin call."""
     access_log: bool = False

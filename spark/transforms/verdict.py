@@ -7,7 +7,7 @@
 3. Of the claims that hold the first in the order of CLAIMS. All that hold are in the evidence (`also`).
 4. Nobody can say whether a consumer is connected, and commits don't move: UNKNOWN. Else OK: it keeps up.
 
-A group that is ignored gets all that as `found`, and IGNORED as its verdict.
+An ignored group keeps the result as `found`, and its verdict is IGNORED.
 """
 
 from typing import Final
@@ -72,7 +72,7 @@ def flags(settings: LagSettings) -> Column:
         OVER_OBJECTIVE: fn.col("is_over_seconds") | fn.col("is_over_messages"),
         RETRY_LOOP: _retries(settings) & (waits | fn.col("is_retry")),
         HOT_QUEUE: hot,
-        # Whoever says how late a group may be has said when it is late.
+        # The group's own limit stands for the general one.
         LAGGING: (fn.col("lag_seconds") >= fn.coalesce("max_lag_seconds", fn.lit(settings.lagging_s)))
         | _grows(settings),
     }

@@ -1,7 +1,7 @@
 """Webhooks and their deliveries: an outbox that any number of gateways may send from.
 
 A gateway takes what is due with a lease: `next_attempt_at` moves ahead by it, and `attempts` counts up. If the gateway dies,
-the delivery is due again after that time. What became of an attempt is written only by whoever made the last one.
+the delivery is due again after that time. Only the gateway that made the last attempt writes its outcome.
 """
 
 import uuid
@@ -19,7 +19,7 @@ from services.gateway.db.leadership import lock_key
 from services.gateway.db.repositories import Actor, AuditRepository
 
 KIND: Final = "webhook"
-EVENTS_AT_ONCE: Final = 100
+EVENTS_AT_ONCE: Final = 50
 
 _WEBHOOK: Final = WEBHOOKS.c
 _DELIVERY: Final = WEBHOOK_DELIVERIES.c
@@ -174,8 +174,8 @@ class DeliveryRepository:
             busy: Webhooks of which nothing is wanted now.
             each: How many of one webhook at most.
             rows: How many in all at most.
-            lease: After which they are due again, unless somebody says what became of them.
-            give_up: What is older is not tried any more.
+            lease: How long until they are due again, unless their outcome is written before.
+            give_up: The age at which a delivery is failed.
         """
         await self._session.execute(_GIVE_UP, {"give_up": give_up})
         found = await self._session.execute(_CLAIM, {"busy": list(busy), "each": each, "rows": rows, "lease": lease})

@@ -43,8 +43,8 @@ class SendPolicy:
         timeout_ms: For one attempt, from the look-up of the name to the head of the answer.
         pause_ms: Before the second attempt; doubled before each further one, and moved by up to a fifth.
         pause_ms_max: The longest pause.
-        give_up_ms: What is older is not tried any more.
-        lease_ms: After which another gateway takes over what nobody said an outcome of; longer than an attempt.
+        give_up_ms: The age at which a delivery is not tried any more.
+        lease_ms: How long a delivery belongs to the gateway that took it; longer than an attempt.
     """
 
     timeout_ms: int = 10_000
