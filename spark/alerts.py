@@ -1,7 +1,7 @@
-"""Alerts of a lag report: what was kept of each group and topic, what the report says now, and the events of it.
+"""Alerts of a lag report: reads the states of groups on topics, and writes new states and events.
 
 It is done in the transaction that makes the report visible, by the one process that may: a crash neither loses an event
-nor makes it twice. What is decided is in gantry.model.alert.
+nor makes it twice. The decisions are made by gantry.model.alert.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a report says of a group on a topic."""
+    """A report's verdict on a group and a topic, with its numbers."""
 
     verdict: str
     at: datetime

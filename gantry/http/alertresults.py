@@ -1,4 +1,4 @@
-"""What the calls of objectives, alerts and webhooks return."""
+"""Results of the calls of objectives, alerts and webhooks."""
 
 import msgspec
 
@@ -25,7 +25,7 @@ class Objective(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with a group on a topic now; `seen_verdict` is what the last report said."""
+    """An open alert of a group on a topic; `seen_verdict` is the verdict of the last report."""
 
     id: str
     group: str
@@ -41,7 +41,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlertEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What has become of an alert: `opened`, `changed` or `resolved`; `alert` is the same from the first to the last."""
+    """An event of an alert: `opened`, `changed` or `resolved`; `alert` is the same from the first to the last."""
 
     id: str
     at: str
@@ -59,7 +59,7 @@ class AlertEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is told of alerts; `secret` is only in the answer that makes it."""
+    """A URL that is told of alerts; `secret` is only in the answer that makes it."""
 
     id: str
     url: str
@@ -72,7 +72,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """What a webhook was told, or is to be: `pending`, `delivered` or `failed`; `event` None is a test."""
+    """One event on its way to one webhook: `pending`, `delivered` or `failed`; `event` None is a test."""
 
     id: str
     webhook: str

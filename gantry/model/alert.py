@@ -1,4 +1,4 @@
-"""What becomes of an alert when a lag report says how a group is doing on a topic; pure.
+"""The life of an alert: opened, changed and resolved by the verdicts of lag reports; pure.
 
 A verdict is good (OK, IGNORED, GONE), unknown (UNKNOWN), or bad: all others, also those of a later version.
 
@@ -48,7 +48,7 @@ class AlertSettings:
 
 @dataclass(frozen=True, slots=True)
 class AlertState:
-    """What is kept of a group on a topic between two reports; None stands for nothing worth keeping.
+    """The memory between two reports of a group on a topic; None instead of one where all is well.
 
     Attributes:
         alert_id: Of the open alert; it and the next three are None where none is open.
@@ -69,7 +69,7 @@ class AlertState:
 
 @dataclass(frozen=True, slots=True)
 class AlertEvent:
-    """What has become of an alert; `since` is when the new verdict was first said."""
+    """A step in the life of an alert; `since` is when the new verdict was first said."""
 
     kind: str
     alert_id: UUID
@@ -80,7 +80,7 @@ class AlertEvent:
 
 @dataclass(frozen=True, slots=True)
 class AlertDecision:
-    """What to keep, and the event that it makes."""
+    """The state to keep, and the event, where there is one."""
 
     state: AlertState | None
     event: AlertEvent | None = None

@@ -52,7 +52,7 @@ def upgrade() -> None:
     )
     op.create_index("ix_alert_events_group_name", "alert_events", ["group_name", "id"])
     op.create_index("ix_alert_events_at", "alert_events", ["at"])
-    # What webhooks have not been given yet: nearly always nothing.
+    # Events of which no deliveries were made yet: nearly always none.
     op.create_index(
         "ix_alert_events_handed_out", "alert_events", ["id"], postgresql_where=sa.text("NOT is_handed_out")
     )

@@ -14,7 +14,7 @@ _PLACE: Final = (_STATE.group_name, _STATE.topic)
 
 
 class AlertRepository:
-    """What is open, and what has happened."""
+    """Open alerts, and events."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session

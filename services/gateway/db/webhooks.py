@@ -120,7 +120,7 @@ class WebhookRepository:
 
 
 class DeliveryRepository:
-    """What is to be sent, and what became of it."""
+    """Deliveries and their outcomes."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session

@@ -55,7 +55,7 @@ NOTHING: dict[str, Any] = {
     "ignore_until": None,
     "reason": None,
 }
-"""What an objective is before anybody said anything."""
+"""The columns of an objective before anything was said."""
 
 
 def objective_view(row: Any) -> dict[str, Any]:

@@ -23,7 +23,7 @@ _PLACE = re.compile(r"([^/]+)/([^/]*)")
 
 
 class Objectives:
-    """What can be done with objectives; the caller has checked the rights and the names."""
+    """Use cases of objectives; the caller has checked the rights and the names."""
 
     def __init__(self, metadata: Metadata, groups: Configs[SubscriptionGroup], *, clock: Clock) -> None:
         self._metadata = metadata

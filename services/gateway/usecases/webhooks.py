@@ -1,4 +1,4 @@
-"""Webhooks: who is told of alerts. webhooksender.py tells them."""
+"""Webhooks: URLs that are told of alerts; webhooksender.py sends."""
 
 import re
 import uuid
@@ -36,7 +36,7 @@ _DELIVERY_PLACE: Final = re.compile(r"([0-9]{1,17})/([0-9a-f-]{36})", re.ASCII)
 
 
 class Webhooks:
-    """What can be done with webhooks; the caller has checked the right `admin`."""
+    """Use cases of webhooks; the caller has checked the right `admin`."""
 
     def __init__(self, metadata: Metadata, *, clock: Clock, networks: Sequence[Network]) -> None:
         self._metadata = metadata
