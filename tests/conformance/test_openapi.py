@@ -220,6 +220,23 @@ def test_reports_are_shown_as_the_contract_says(path, query, stack, session):
     assert answer.status_code == 200
 
 
+def make_alert(postgres: str) -> str:
+    """Write an open alert and its event as a lag report does; return its id."""
+    with psycopg.connect(postgres) as connection:
+        run, alert = "00000000-0000-0000-0000-000000000005", "00000000-0000-0000-0000-000000000007"
+        connection.execute(
+            "INSERT INTO alert_states (group_name, topic, alert_id, verdict, opened_at, since, seen_at, seen_verdict, run_id)"
+            " VALUES ('PRICING', 'FLIGHTS', %s, 'STOPPED', now(), now(), now(), 'OK', %s) ON CONFLICT DO NOTHING",
+            (alert, run),
+        )
+        connection.execute(
+            "INSERT INTO alert_events (at, alert_id, kind, group_name, topic, new_verdict, since, lag_seconds, run_id)"
+            " VALUES (now(), %s, 'opened', 'PRICING', 'FLIGHTS', 'STOPPED', now(), 1.5, %s)",
+            (alert, run),
+        )
+    return alert
+
+
 def test_alerts_and_webhooks_are_shown_as_the_contract_says(stack, session):
     headers = {"Authorization": f"Bearer {stack.facts['api_key']}"}
 
@@ -240,18 +257,7 @@ def test_alerts_and_webhooks_are_shown_as_the_contract_says(stack, session):
     assert ask("GET", "/v1/groups/{group}/objective", 200, **group)["topic"] == "FLIGHTS"
     assert ask("GET", "/v1/objectives", 200, query={"group": "PRICING"})["items"]
     ask("DELETE", "/v1/groups/{group}/objective", 204, **group)
-    with psycopg.connect(stack.facts["postgres"]) as connection:
-        run, alert = "00000000-0000-0000-0000-000000000005", "00000000-0000-0000-0000-000000000007"
-        connection.execute(
-            "INSERT INTO alert_states (group_name, topic, alert_id, verdict, opened_at, since, seen_at, seen_verdict, run_id)"
-            " VALUES ('PRICING', 'FLIGHTS', %s, 'STOPPED', now(), now(), now(), 'OK', %s) ON CONFLICT DO NOTHING",
-            (alert, run),
-        )
-        connection.execute(
-            "INSERT INTO alert_events (at, alert_id, kind, group_name, topic, new_verdict, since, lag_seconds, run_id)"
-            " VALUES (now(), %s, 'opened', 'PRICING', 'FLIGHTS', 'STOPPED', now(), 1.5, %s)",
-            (alert, run),
-        )
+    alert = make_alert(stack.facts["postgres"])
     assert ask("GET", "/v1/alerts", 200)["items"][0]["verdict"] == "STOPPED"
     assert ask("GET", "/v1/alerts/events", 200, query={"group": "PRICING", "limit": 1})["items"][0]["alert"] == alert
     made = ask("POST", "/v1/webhooks", 201, body={"url": "https://hooks.invalid/"}, media_type="application/json")
