@@ -12,6 +12,7 @@ from pyspark.sql import functions as fn
 from spark import fedframes
 from spark.fedframes import ADAPTIVE, CODE_FACTORY, WHOLE_STAGE, fed_frame, plan_as_usual
 from spark.jobs import lag_report as job
+from spark.objectives import ALL_TOPICS, Objective
 from spark.transforms.lag import lag_report
 from tests.integration.spark.transforms.lagworld import AS_OF, SAMPLES, World, steady
 
@@ -112,12 +113,8 @@ def test_a_kept_lag_report_is_the_same_as_one_built_anew(spark: SparkSession) ->
         assert job.rehearse(spark).toArrow().num_rows == 0
         for number, (world, earlier_s) in enumerate([(first, 0), (second, 3_000), (second, 0), (first, 3_000)]):
             as_of, since = AS_OF, AS_OF - timedelta(seconds=900 + earlier_s)
-            moments = {job.AS_OF: as_of, job.SINCE: since}
             survey, samples = frames_of(spark, world)
-            tables = {
-                "survey": job.with_moments(survey.toArrow(), moments),
-                "samples": job.with_moments(samples.toArrow(), moments),
-            }
+            tables = job.tables_of(survey.toArrow(), samples.toArrow(), {}, now=as_of, since=since)
             kept = fed_frame(spark, "lag_report", tables, job.build, feed=f"world-{number}")
             fresh = lag_report(survey, samples, as_of=as_of, since=since)
             assert kept.columns == fresh.columns
@@ -128,6 +125,24 @@ def test_a_kept_lag_report_is_the_same_as_one_built_anew(spark: SparkSession) ->
     finally:
         spark.catalog.dropTempView("lag_report")
         plan_as_usual(spark)
+
+
+def test_a_rehearsed_lag_report_knows_objectives_that_come_later(spark: SparkSession) -> None:
+    world = World().group("g").queue("g", high=100, committed=40, head={"age": 90})
+    survey, samples = (frame.toArrow() for frame in frames_of(spark, world))
+    found = []
+    try:
+        job.rehearse(spark)
+        for number, objectives in enumerate(
+            ({}, {("g", ALL_TOPICS): Objective(max_lag_seconds=60.0)}, {("g", "t"): Objective(ignore=True)})
+        ):
+            tables = job.tables_of(survey, samples, objectives, now=AS_OF, since=AS_OF)
+            rows = in_order(fed_frame(spark, "lag_report", tables, job.build, feed=f"objectives-{number}"))
+            found.append({row["verdict"] for row in rows})
+    finally:
+        spark.catalog.dropTempView("lag_report")
+        plan_as_usual(spark)
+    assert found == [{"OK"}, {"OVER_OBJECTIVE"}, {"IGNORED"}]
 
 
 def frames_of(spark: SparkSession, world: World) -> tuple[DataFrame, DataFrame]:
