@@ -1,15 +1,15 @@
 """Webhooks, and what is to be delivered to them.
 
-Revision: 0019
-After: 0018
+Revision: 0020
+After: 0019
 """
 
 import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects.postgresql import JSONB
 
-revision = "0019"
-down_revision = "0018"
+revision = "0020"
+down_revision = "0019"
 branch_labels = None
 depends_on = None
 

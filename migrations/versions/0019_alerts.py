@@ -1,14 +1,14 @@
 """Alerts: what is open or about to be, for each group and topic, and the events that come of it.
 
-Revision: 0018
-After: 0017
+Revision: 0019
+After: 0018
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0018"
-down_revision = "0017"
+revision = "0019"
+down_revision = "0018"
 branch_labels = None
 depends_on = None
 

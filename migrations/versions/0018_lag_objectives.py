@@ -1,14 +1,14 @@
 """Objectives: how far behind a group may be, on all topics (topic '') or on one.
 
-Revision: 0017
-After: 0016
+Revision: 0018
+After: 0017
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0017"
-down_revision = "0016"
+revision = "0018"
+down_revision = "0017"
 branch_labels = None
 depends_on = None
 
