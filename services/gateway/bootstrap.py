@@ -158,9 +158,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
     topic_kind, group_kind = TopicKind(engine), GroupKind(engine)
     known_topics = Presence(topic_kind, metadata, brokers, engine)
     known_groups = Presence(group_kind, metadata, brokers, engine)
-    reader = QueueReader(
-        engine, brokers, metrics, clock=clock, topics=known_topics, is_stopping=lambda: health.is_stopping
-    )
+    reader = _reader(engine, brokers, metrics, health, clock=clock, topics=known_topics)
     sending = SendMessages(producer, engine, engine.unique_keys, metrics, topics=known_topics)
     groups = Configs(group_kind, metadata, brokers, engine, presence=known_groups, clock=clock)
     consumers = Consumers(engine, brokers, metadata, clock=clock)
@@ -222,6 +220,12 @@ def find_contract() -> bytes:
         if path.exists():
             return path.read_bytes()
     raise StartupError("openapi.json is missing from the installation: run `make contract`, or install Gantry again")
+
+
+def _reader(
+    engine: ClientEngine, brokers: Brokers, metrics: GatewayMetrics, health: Health, *, clock: Clock, topics: Presence
+) -> QueueReader:
+    return QueueReader(engine, brokers, metrics, clock=clock, topics=topics, is_stopping=lambda: health.is_stopping)
 
 
 def _client_settings(settings: GatewaySettings) -> ClientSettings:
