@@ -223,7 +223,13 @@ def find_contract() -> bytes:
 
 
 def _reader(
-    engine: ClientEngine, brokers: Brokers, metrics: GatewayMetrics, health: Health, *, clock: Clock, topics: Presence
+    engine: ClientEngine,
+    brokers: Brokers,
+    metrics: GatewayMetrics,
+    health: Health,
+    *,
+    clock: Clock,
+    topics: Presence[Any],
 ) -> QueueReader:
     return QueueReader(engine, brokers, metrics, clock=clock, topics=topics, is_stopping=lambda: health.is_stopping)
 

@@ -210,13 +210,13 @@ def split_frames(data: bytes) -> list[bytes]:
     return frames
 
 
-def read_items(raws: Sequence[Raw], first: int, *, packed: bool) -> list[Item]:
+def read_items(raws: Sequence[Raw | bytes], *, packed: bool, first: int = 0) -> list[Item]:
     """Return items of a batch that came in another envelope (a WebSocket frame); a bad one is its error.
 
     Args:
         raws: Some of them; `check_count` has passed all.
-        first: Which is the first of these.
         packed: They are MessagePack.
+        first: Which is the first of these.
     """
     return _read_each(raws, read_packed if packed else read_message, first)
 

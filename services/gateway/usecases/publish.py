@@ -40,5 +40,5 @@ class StreamPublisher:
         for first in range(0, len(messages), _READ_AT_ONCE_MAX):
             part = messages[first : first + _READ_AT_ONCE_MAX]
             await turn(len(part) * MESSAGE_BYTES)
-            items += read_items(part, first, packed=binary)
+            items += read_items(part, packed=binary, first=first)
         return await self._sending.send_many(topic, items, request_id, turn=turn, binary=binary)
