@@ -16,6 +16,7 @@ from gantry.remoting.command import RemotingCommand
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.outgoing import read_items, read_message
 from services.gateway.turns import Turns
+from services.gateway.usecases.sendframes import FREE_MESSAGES_MAX
 from tests.support.scriptedpeer import Deed, Script, ok, refuse
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
@@ -218,6 +219,20 @@ async def test_a_large_batch_goes_in_several_requests(sending, two_brokers, tran
     results = await send_many(sending, "T", items(*['{"body": "%s"}' % ("x" * 900_000)] * 5), "r")
     assert outcomes(results) == ["stored"] * 5
     assert [len(decode_batch(request.body_bytes)) for request in transport.sent(BATCH)] == [2, 2]
+    assert len(transport.sent(SEND)) == 1
+
+
+async def test_messages_that_may_go_anywhere_go_in_requests_of_a_few_and_ordered_ones_in_one(
+    sending, two_brokers, transport
+):
+    """A broker stores a request in one go: a thousand messages held it for 10 ms and more."""
+    two_brokers()
+    free = ['{"body": "x"}'] * (2 * FREE_MESSAGES_MAX + 1)
+    ordered = ['{"body": "x", "ordering_key": "k"}'] * (FREE_MESSAGES_MAX + 1)
+    results = await send_many(sending, "T", items(*free, *ordered), "r")
+    assert outcomes(results) == ["stored"] * len([*free, *ordered])
+    sizes = sorted(len(decode_batch(request.body_bytes)) for request in transport.sent(BATCH))
+    assert sizes == [FREE_MESSAGES_MAX, FREE_MESSAGES_MAX, FREE_MESSAGES_MAX + 1]
     assert len(transport.sent(SEND)) == 1
 
 
