@@ -426,7 +426,8 @@ class Channel(asyncio.Protocol):
 
     def _pause_for_others(self) -> None:
         """Go on in the next turn of the event loop; libuv would read up to 8 MiB more in this one."""
-        if not self.closed:
+        # The loop's own TLS, which clients have, drops what it holds when it is paused after the peer's end.
+        if not self.closed and self._transport.get_extra_info("sslcontext") is None:
             self._transport.pause_reading()
             self._loop.call_soon(self._dispatch_held)
 
