@@ -5,7 +5,8 @@ than a second. The event loop belongs to everyone, so a body that is very large,
 the fast one (outgoing.py). The functions here are generators that give the loop a chance wherever they yield; `in_slices`
 runs them.
 
-1. `is_dense` finds such bodies with a few counts of bytes. It is an upper bound: it may take long texts for dense.
+1. `is_dense` finds such bodies with a few counts of bytes. It is an upper bound: it may take long texts for dense. A batch
+   of texts of usual size is not even counted: its decoder refuses other values at once.
 2. A batch is split into its items without decoding them, and each item is a slice of its own.
 3. A dense item is split into its fields. All but the body must be short, and are read as ever. A body that is a text is
    decoded at once. Any other body stays as it is, and only its objects are searched for keys that stand twice.
@@ -35,6 +36,7 @@ from services.gateway.schemas.outgoing import (
     read_batch,
     read_message,
     read_packed,
+    read_texts,
     split_batch,
     split_frames,
     split_lines,
@@ -48,6 +50,8 @@ Slices = Generator[None, None, T]
 DENSE_BYTES_MIN: Final = 64 * 1024
 # From here on even texts are read in slices: what is done to a request takes several times as long as its decoding.
 LARGE_BYTES_MIN: Final = 1024 * 1024
+# So much of a batch may be read as texts without being counted: that takes at most 5 ms.
+TEXTS_BYTES_MAX: Final = 256 * 1024
 VALUES_AT_ONCE_MAX: Final = 20_000
 # Even to skip a million values takes 20 ms, and that can't be sliced.
 VALUES_MAX: Final = 1_000_000
@@ -106,6 +110,8 @@ async def in_slices(slices: Slices[T]) -> T:
 
 def read_json_batch(data: bytes) -> Slices[Sequence[Item]]:
     """Return the items of a JSON batch. Raises InvalidValueError as read_batch does."""
+    if len(data) <= TEXTS_BYTES_MAX and (texts := read_texts(data)):
+        return texts
     if len(data) < LARGE_BYTES_MIN and not is_dense(data):
         return read_batch(data)
     yield from _check_values(data, "/messages")

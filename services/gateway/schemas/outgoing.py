@@ -138,13 +138,20 @@ def read_batch(data: bytes) -> Sequence[Item]:
     Raises:
         InvalidValueError: The batch as such can't be read, is empty or too long.
     """
+    return read_texts(data) or _each(split_batch(data), read_message)
+
+
+def read_texts(data: bytes) -> tuple[TextMessage, ...]:
+    """Return the items of a JSON batch if all are fine and their bodies are texts; else nothing.
+
+    This is the fast way. It decodes no other value than those of a message with a text, so that even the worst bytes
+    take less than 20 µs a KiB.
+    """
     try:
         texts: tuple[TextMessage, ...] = _items_of(_texts.decode(data))
     except READ_ERRORS:
-        return _read_items(data)
-    if not texts or _may_have_duplicates(data, texts, keys_outside=1):
-        return _read_items(data)
-    return texts
+        return ()
+    return () if _may_have_duplicates(data, texts, keys_outside=1) else texts
 
 
 def read_lines(data: bytes) -> Sequence[Item]:
@@ -272,10 +279,6 @@ def check_count(raws: Sequence[Any]) -> None:
         raise InvalidValueError("/messages", UNSHOWN, "holds no message")
     if len(raws) > BATCH_MESSAGES_MAX:
         raise _too_many()
-
-
-def _read_items(data: bytes) -> Sequence[Item]:
-    return _each(split_batch(data), read_message)
 
 
 def _each(raws: Sequence[Any], read: Callable[[Any, str], Sendable]) -> Sequence[Item]:
