@@ -39,17 +39,19 @@ def give_memory_back() -> None:
 
 
 async def trim_after_floods(interval_s: float = _TRIM_INTERVAL_S) -> None:
-    """Give back free pages, once the process has become larger by 16 MiB; without effect outside of glibc and Linux.
+    """Give back free pages while the process is larger by 16 MiB than it was; without effect outside of glibc and Linux.
 
-    A thread does it: it keeps others from the heap for less than 10 ms.
+    What it was is the least that any call has left: a call within a flood gives back little, and says nothing of the time
+    after it. A thread does it: it keeps others from the heap for less than 10 ms.
     """
     trim = _of_c_library("malloc_trim")
-    kept_bytes = 0
+    least_bytes = 0
     while trim is not None and _STATM.exists():
         await asyncio.sleep(interval_s)
-        if _resident_bytes() >= kept_bytes + _WORTH_BYTES:
+        if _resident_bytes() >= least_bytes + _WORTH_BYTES:
             await asyncio.to_thread(trim, 0)
-            kept_bytes = _resident_bytes()
+            left_bytes = _resident_bytes()
+            least_bytes = min(least_bytes, left_bytes) or left_bytes
 
 
 def _resident_bytes() -> int:
