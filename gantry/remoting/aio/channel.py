@@ -6,7 +6,7 @@ write. Replies given later (`reply`, from a flush or a timer) and our own reques
 written in the next turn of the loop, or as soon as they are large. So a request costs neither a task nor, unless it is
 large, a system call of its own.
 
-Fairness. A read may hold large requests that take tens of milliseconds together. After `TURN_MS` of them a server's channel
+Fairness. A read may hold large requests, or such with large answers, that take tens of milliseconds together. After `TURN_MS` of them a server's channel
 lets the others have their turn; it reads nothing until it has dispatched the rest.
 
 Back-pressure. What the peer does not read piles up in the transport; above `write_buffer_high_bytes` a server's
@@ -52,7 +52,7 @@ LARGE_BYTES = 64 * 1024
 TURN_MS = 3
 """A row of requests is dispatched for so long before others have their turn; a request is never cut."""
 _LOOK_BYTES = 8 * 1024
-"""After requests of so many bytes there is a look at the clock: it would cost each small one more than it gains."""
+"""After requests and answers of so many bytes there is a look at the clock: it would cost each small one more than it gains."""
 _REQUEST_BYTES = 1024
 """What a request counts for, beside its body."""
 _RESPONSE = 1
@@ -468,7 +468,10 @@ class Channel(asyncio.Protocol):
                     self.in_flight_count -= 1
                     self._out.append(reply)
                     self._out_bytes += len(reply)
+                    unlooked_bytes += len(reply)
             elif isinstance(reply, RemotingCommand):
+                if reply.body is not None:
+                    unlooked_bytes += len(reply.body)
                 if not command.flag & _ONE_WAY:
                     self.in_flight_count -= 1
                     self._add(reply)

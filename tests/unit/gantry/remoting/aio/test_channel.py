@@ -267,7 +267,15 @@ class BusyClock(VirtualClock):
         return super().monotonic_ms() + self.worked_ms
 
 
-async def test_requests_that_take_long_let_other_channels_have_their_turn():
+@pytest.mark.parametrize(
+    ("asked_bytes", "answered_bytes", "is_frame"),
+    [
+        pytest.param(9_000, 1, False, id="large requests, such as batches"),
+        pytest.param(1, 9_000, False, id="large answers, such as those of pulls"),
+        pytest.param(1, 9_000, True, id="large answers that are complete frames"),
+    ],
+)
+async def test_requests_that_take_long_let_other_channels_have_their_turn(asked_bytes, answered_bytes, is_frame):
     clock = BusyClock()
     fixture = Fixture(clock=clock)
     done: list[bytes] = []
@@ -275,12 +283,14 @@ async def test_requests_that_take_long_let_other_channels_have_their_turn():
     def work(channel: Channel, asked: RemotingCommand) -> Reply:
         clock.worked_ms += 2
         done.append(asked.body_bytes[:1])
-        return echo(channel, asked)
+        answer = RemotingCommand.response_to(asked, 0, body=bytes(answered_bytes))
+        return encode_frame(answer) if is_frame else answer
 
     fixture.server._owner.handlers = {ECHO: work}
     slow, other = fixture.pair(), fixture.pair()
     slow.server_transport.pause_reading()
-    answers = [asyncio.ensure_future(slow.client.request(request(body=b"s" * 9_000), SECOND_MS)) for _ in range(20)]
+    body = b"s" * asked_bytes
+    answers = [asyncio.ensure_future(slow.client.request(request(body=body), SECOND_MS)) for _ in range(20)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     slow.server_transport.resume_reading()  # All 20 come in one read,
