@@ -51,7 +51,7 @@ class Core:
         self.commit = GroupCommit(
             write_out=lambda: store().write_out(),
             request_flush=lambda: store().request_flush(),
-            dispatch=lambda: store().dispatch(),
+            dispatch=lambda everything: _dispatch(store(), everything=everything),
             sync_flush=settings.store().is_sync_flush,
             replies=self.replies,
             clock=doors.clock,
@@ -60,3 +60,11 @@ class Core:
             on_readable=self.long_polling.wake,
             loop=doors.loop,
         )
+
+
+def _dispatch(store: MessageStore, *, everything: bool) -> int | None:
+    """Dispatch one round or everything; return up to where, if another round has something to do and can be made."""
+    before = store.dispatched_offset
+    store.dispatch(None if everything else 1)
+    offset = store.dispatched_offset
+    return None if offset in (before, store.confirm_offset) else offset

@@ -2,11 +2,12 @@
 
 Theory of operation. A turn of the loop reads what has arrived on all connections; each send appends its record and
 waits here. At the end of the turn all of them are written with one call, and the store's flush thread is woken once.
-It makes everything written so far durable with one sync and reports how far it came; then all answers up to there go
-out together, and what is durable becomes readable: dispatch builds the ConsumeQueues and wakes the pulls that wait.
-While one sync runs the next batch gathers, so the batch grows with the load by itself.
+It makes everything written so far durable with one sync and reports how far it came. Then dispatch makes that readable: it
+builds the ConsumeQueues and wakes the pulls that wait. The answers go out with it, so that producers can read what they
+were told is stored. While one sync runs the next batch gathers, so the batch grows with the load by itself. After a sync
+that took a second there is much to dispatch: some of it is done in each turn of the loop.
 
-    loop thread    append … append │ request_flush          append … append │ request_flush     flushed(A): answer, dispatch
+    loop thread    append … append │ request_flush          append … append │ request_flush     flushed(A): dispatch, answer
     flush thread                                  sync A ──────────────────────────────────▶ report A, sync B ─────────▶ …
 
 With ASYNC_FLUSH, and for a message whose producer does not want to wait for the disk, the answer goes out at the end
@@ -56,7 +57,8 @@ class GroupCommit:
     Args:
         write_out: Hands what was appended to the operating system; returns how far that has it.
         request_flush: Wakes the store's flush thread.
-        dispatch: Makes what is confirmed readable.
+        dispatch: Makes some or, if told so, all of what is confirmed readable. Returns up to which offset, if more of it
+            is left; None if not, or if it can't go on.
         sync_flush: See above.
         replies: Encodes the answers.
         clock: For waiting times.
@@ -71,7 +73,7 @@ class GroupCommit:
         *,
         write_out: Callable[[], int],
         request_flush: Callable[[], None],
-        dispatch: Callable[[], int],
+        dispatch: Callable[[bool], int | None],
         sync_flush: bool,
         replies: SendReplies,
         clock: Clock,
@@ -100,6 +102,8 @@ class GroupCommit:
         self._turn_at_ms = 0
         self._refusal: str | None = None
         self._flush_began_ms: int | None = None
+        self._flushed_offset = 0
+        self._is_continuing = False
         self._has_failed = False
 
     @property
@@ -210,8 +214,18 @@ class GroupCommit:
 
     def _flushed(self, offset: int) -> None:
         hit(Failpoint.BROKER_BEFORE_REPLY)
+        self._flushed_offset = offset
         now_ms = self._clock.monotonic_ms()
+        if self._flush_began_ms is not None:
+            self.flush_latency.observe(now_ms - self._flush_began_ms, 1)
+        self._flush_began_ms = now_ms if self._waiting and self._waiting[-1][0] > offset else None
+        self.make_readable()
+
+    def _answer_flushed(self, offset: int) -> None:
         waiting = self._waiting
+        if not waiting or waiting[0][0] > offset:
+            return
+        now_ms = self._clock.monotonic_ms()
         batch_at_ms, batch_count = now_ms, 0
         while waiting and waiting[0][0] <= offset:
             _, at_ms, channel, request, reply = waiting.popleft()
@@ -223,10 +237,6 @@ class GroupCommit:
             batch_count += 1
         if batch_count:
             self.latency.observe(now_ms - batch_at_ms, batch_count)
-        if self._flush_began_ms is not None:
-            self.flush_latency.observe(now_ms - self._flush_began_ms, 1)
-        self._flush_began_ms = now_ms if waiting else None
-        self.make_readable()
 
     def _flush_failed(self) -> None:
         """Answer all who wait: nobody knows what of theirs is on the disk. Later ones the store refuses, with the reason."""
@@ -243,6 +253,17 @@ class GroupCommit:
         channel.reply_frame(request, frame)
 
     def make_readable(self) -> None:
-        """Dispatch what is confirmed, and wake who waits for it."""
-        self._dispatch()
+        """Dispatch what is confirmed, answer those who waited for it, and wake those who wait to read it."""
+        if not self._is_continuing:
+            self._make_some_readable()
+
+    def _make_some_readable(self) -> None:
+        # Sends of one turn are few; only what gathered behind a sync may be many.
+        readable_offset = self._dispatch(not self.sync_flush)
+        if readable_offset is None:
+            self._answer_flushed(self._flushed_offset)
+        else:
+            self._answer_flushed(min(readable_offset, self._flushed_offset))
+            self._loop.call_soon(self._make_some_readable)
+        self._is_continuing = readable_offset is not None
         self._on_readable()

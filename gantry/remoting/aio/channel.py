@@ -1,13 +1,12 @@
 """One connection, accepted or dialled: frames in, handlers called, replies out.
 
-Theory of operation. All frames of one read are decoded and dispatched in a row. A plain function as handler is
-called right there, without a task, and its reply is added to a list; when the row is through, the list becomes one
-write. Replies given later (`reply`, from a flush or a timer) and our own requests collect in the same list and are
-written in the next turn of the loop, or as soon as they are large. So a request costs neither a task nor, unless it is
-large, a system call of its own.
+Theory of operation. All frames of one read are decoded and dispatched in a row. A plain function as handler is called
+right there, without a task, and its reply is added to a list. At the end of the row the list becomes one write. Replies
+given later (`reply`, from a flush or a timer) and our own requests collect in the same list; they are written in the next
+turn of the loop, or as soon as they are large. So a small request costs neither a task nor a system call of its own.
 
-Fairness. A read may hold large requests, or such with large answers, that take tens of milliseconds together. After `TURN_MS` of them a server's channel
-lets the others have their turn; it reads nothing until it has dispatched the rest.
+Fairness. One read may hold requests that take tens of milliseconds together. After `TURN_MS` a server's channel lets the
+others have their turn; it reads nothing until it has dispatched the rest.
 
 Back-pressure. What the peer does not read piles up in the transport; above `write_buffer_high_bytes` a server's
 channel neither dispatches what it has nor reads more until that has drained. A client's goes on reading, since two
@@ -470,8 +469,7 @@ class Channel(asyncio.Protocol):
                     self._out_bytes += len(reply)
                     unlooked_bytes += len(reply)
             elif isinstance(reply, RemotingCommand):
-                if reply.body is not None:
-                    unlooked_bytes += len(reply.body)
+                unlooked_bytes += len(reply.body or b"")
                 if not command.flag & _ONE_WAY:
                     self.in_flight_count -= 1
                     self._add(reply)

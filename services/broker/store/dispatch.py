@@ -26,7 +26,8 @@ from services.broker.store.indexservice import IndexService
 
 OnArrival = Callable[[str, int, int, bytes], None]
 
-ROUND_MAX = 2048
+ROUND_MAX = 512
+"""Records of a round: about 3 ms."""
 log = logger("broker.store.dispatch")
 
 
@@ -84,10 +85,16 @@ class Dispatcher:
             count = QueueCount(self.offset, queues.units, queues.files, settled_offset, self._deleted.number)
         return self.offset, self.stored_at_ms, count
 
-    def run(self, limit: int) -> int:
-        """Dispatch everything before `limit`, the confirm offset; return the number of records."""
-        count = 0
-        while self.offset < limit:
+    def run(self, limit: int, rounds_max: int | None = None) -> int:
+        """Dispatch what is before `limit`, the confirm offset; return the number of records.
+
+        Args:
+            limit: Where the confirmed part of the log ends.
+            rounds_max: Stop after so many rounds; None for as many as it takes.
+        """
+        count = rounds = 0
+        while self.offset < limit and rounds != rounds_max:
+            rounds += 1
             start, stored_at_ms = self.offset, self.stored_at_ms
             try:
                 count += self._round(limit)

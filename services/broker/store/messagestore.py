@@ -332,12 +332,12 @@ class MessageStore:
         self.write_out()
         self._group_commit.request()
 
-    def dispatch(self) -> int:
-        """Make what is confirmed readable, and tell who waits for it; return the number of records."""
+    def dispatch(self, rounds_max: int | None = None) -> int:
+        """Make what is confirmed readable, in as many rounds as may be; tell who waits for it; return how many records."""
         self.write_out()
         if self._owner.lost is not None:
             return 0
-        count = self._dispatcher.run(self._log.confirm_offset)
+        count = self._dispatcher.run(self._log.confirm_offset, rounds_max)
         if self._dispatcher.failure is not None:
             self._failures.refresh()
         return count

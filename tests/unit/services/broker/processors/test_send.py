@@ -305,6 +305,31 @@ class TestDurability:
             assert (await waiting).code == 0
             assert unit.broker.core.commit.latency.max_ms >= 1000
 
+    async def test_what_gathered_behind_a_slow_flush_is_made_readable_and_answered_in_pieces(self) -> None:
+        """A disk that hung for a second under load once held the loop for a quarter of a second more."""
+        async with BrokerUnit(os_page_cache_busy_time_out_mills=100_000) as unit:
+            await unit.make_topic("T")
+            unit.flush_is_stuck = True
+            commit, store = unit.broker.core.commit, unit.store
+            sends = [asyncio.ensure_future(unit.send(queue_id=number % 4)) for number in range(1_500)]
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert commit.waiting_count == len(sends)
+            record_bytes = store.max_physical_offset // len(sends)
+            assert store.dispatched_offset == 0
+            unit.flush_is_stuck = False
+            commit.flushed_from_thread(store.flushed_offset)
+            turns = 0
+            while not all(send.done() for send in sends):
+                before = store.dispatched_offset
+                await asyncio.sleep(0)
+                assert store.dispatched_offset - before <= 512 * record_bytes
+                assert sum(send.done() for send in sends) * record_bytes <= store.dispatched_offset
+                turns += 1
+            assert turns >= 3
+            assert {(await send).code for send in sends} == {0}
+            assert store.dispatched_offset == store.max_physical_offset
+
     async def test_what_is_not_flushed_in_time_is_answered_10_with_its_place(self) -> None:
         async with BrokerUnit(os_page_cache_busy_time_out_mills=100_000) as unit:
             await unit.make_topic("T")
