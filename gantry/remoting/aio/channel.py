@@ -8,9 +8,9 @@ turn of the loop, or as soon as they are large. So a small request costs neither
 Fairness. One read may hold requests that take tens of milliseconds together. After `TURN_MS` a server's channel lets the
 others have their turn; it reads nothing until it has dispatched the rest.
 
-Back-pressure. What the peer does not read piles up in the transport; above `write_buffer_high_bytes` a server's
-channel neither dispatches what it has nor reads more until that has drained. A client's goes on reading, since two
-peers that both stopped reading would wait for each other for ever; its callers get BackpressureError instead.
+Back-pressure. Data that the peer does not read collects in the transport. Above `write_buffer_high_bytes` a server's channel
+stops dispatching and reading until the buffer has drained. A client's channel goes on reading: two peers that both stopped
+would wait for each other for ever. Its callers get BackpressureError instead.
 
 Concurrency: used from the event loop's thread only. Handlers must not block.
 """
