@@ -5,12 +5,12 @@ right there, without a task, and its reply is added to a list. At the end of the
 given later (`reply`, from a flush or a timer) and our own requests collect in the same list; they are written in the next
 turn of the loop, or as soon as they are large. So a small request costs neither a task nor a system call of its own.
 
-Fairness. One read may hold requests that take tens of milliseconds together. After `TURN_MS` a server's channel lets the
-others have their turn; it reads nothing until it has dispatched the rest.
+Fairness. One read may hold requests that take tens of milliseconds. After `TURN_MS` a server's channel lets others have
+their turn. It reads nothing until it has dispatched the rest.
 
 Back-pressure. Data that the peer does not read collects in the transport. Above `write_buffer_high_bytes` a server's channel
-stops dispatching and reading until the buffer has drained. A client's channel goes on reading: two peers that both stopped
-would wait for each other for ever. Its callers get BackpressureError instead.
+stops reading and dispatching until that has drained. A client's channel goes on reading, since two peers that both stopped
+would wait for ever; its callers get BackpressureError.
 
 Concurrency: used from the event loop's thread only. Handlers must not block.
 """
@@ -167,8 +167,6 @@ class Channel(asyncio.Protocol):
     def __repr__(self) -> str:
         return f"<Channel {self.local} to {self.peer}{' closed' if self.closed else ''}>"
 
-    # What owners and handlers call
-
     def reply(self, request: RemotingCommand, response: RemotingCommand) -> None:
         """Answer a request whose handler returned None; opaque and coding are the request's.
 
@@ -298,8 +296,6 @@ class Channel(asyncio.Protocol):
             log.warning("peer does not read its answers", peer=self.address, bytes=self._unwritten_bytes())
             self.abort("peer does not read")
 
-    # What the event loop calls
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start; called once."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
@@ -405,8 +401,6 @@ class Channel(asyncio.Protocol):
             counters.closed_handshake += 1
             self.abort("TLS handshake took too long")
 
-    # Inside
-
     def _dispatch_and_flush(self, commands: list[RemotingCommand]) -> None:
         self._flush_scheduled = True  # By the last line: no callback is needed for it.
         try:
@@ -463,11 +457,11 @@ class Channel(asyncio.Protocol):
             except Exception as error:  # noqa: BLE001 # boundary: one request must not take the others along.
                 reply = self._answer_error(command, error)
             if isinstance(reply, bytes):
+                unlooked_bytes += len(reply)
                 if not command.flag & _ONE_WAY:
                     self.in_flight_count -= 1
                     self._out.append(reply)
                     self._out_bytes += len(reply)
-                    unlooked_bytes += len(reply)
             elif isinstance(reply, RemotingCommand):
                 unlooked_bytes += len(reply.body or b"")
                 if not command.flag & _ONE_WAY:
