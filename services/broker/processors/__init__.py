@@ -1,1 +1,1 @@
-"""Requests: a module a family of request codes, and `table`, which says who answers which code."""
+"""The request processors: one module for each family of request codes. `table` maps each code to its handler."""

@@ -1,8 +1,8 @@
-"""What reports ask: units with their store times (900001), and the first messages that groups wait for (900002).
+"""Requests of reports: units with their store times (900001), and the first unconsumed messages of groups (900002).
 
-A report asks for millions of units while others send and pull, so its work is done in slices of at most half a
-millisecond, which take turns with all other long work (turns.py). A slice that needs something from the disk is done
-again when that was read; what the slices before it found stays.
+A report asks for millions of units while other clients send and pull. So the work runs in slices of at most half a
+millisecond, which take turns with all other long work (turns.py). A slice that needs bytes from the disk is repeated
+when they have been read. The results of the earlier slices stay.
 """
 
 from gantry.remoting.aio.channel import Channel
@@ -28,25 +28,26 @@ from services.broker.store.results import FirstMessage, UnitRows
 from services.broker.turns import Turns
 
 SCANNED_UNITS_MAX = 16_384
-"""A request for heads looks at so many units over all its queries."""
+"""Number of units that one request for heads may examine, over all its queries."""
 BODY_BYTES_MAX = 1 << 20
 
-# About 0.5 ms each: rows of units take 0.5 µs, looking for tags codes 0.1 µs a unit.
+# About 0.5 ms each: a row of units takes 0.5 µs, and a comparison of tags codes takes 0.1 µs a unit.
 _SLICE_UNITS = 1_024
 _SLICE_SCANNED = 4_096
-# What a head costs in units looked at: its record is proved, which takes the longer the larger it is.
+# The cost of a head in examined units. The broker verifies the record of the head, which takes longer for a larger
+# record.
 _HEAD_COST = 100
 _BYTES_A_UNIT = 512
 _INT64_MAX = 2**63 - 1
 
 
 class _Look:
-    """How far a request for heads has come.
+    """The progress of a request for heads.
 
     Attributes:
         heads: Results of the finished queries.
-        offset: Where the next query goes on; None where it begins.
-        left: So many units may still be looked at.
+        offset: Queue offset at which the next query continues; None if it has not begun.
+        left: Number of units that may still be examined.
     """
 
     __slots__ = ("heads", "left", "offset", "queries")
@@ -58,13 +59,13 @@ class _Look:
         self.left = SCANNED_UNITS_MAX
 
     def add(self, head: QueueHead) -> None:
-        """Be done with a query."""
+        """Finish a query with its result."""
         self.heads.append(head)
         self.offset = None
 
 
 class BacklogProcessor:
-    """Answers what reports ask about messages that are not consumed."""
+    """Answers requests of reports about messages that are not consumed yet."""
 
     def __init__(
         self,
@@ -84,7 +85,7 @@ class BacklogProcessor:
         self._turns = turns
 
     async def units(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """900001: units of a queue as rows with their store times (docs/formats/remoting.md)."""
+        """900001: return units of a queue as rows with their store times (docs/formats/remoting.md)."""
         header = UnitsHeader.from_ext(request.ext_fields)
         count = UNITS_DEFAULT if header.max_units is None else header.max_units
         _check("queueId", header.queue_id, 0, _INT64_MAX)
@@ -95,7 +96,8 @@ class BacklogProcessor:
         def read() -> UnitRows | None:
             return self._next_units(header, count, parts)
 
-        # An attempt that finds something missing may return less than there is: only a whole one becomes a part.
+        # An attempt with missing bytes may return fewer units than the queue has, so only a complete attempt adds a
+        # part.
         while (part := await read_cold(self._cold, channel, read, turns=self._turns)) is not None:
             parts.append(part)
         answer = UnitsResponseHeader(
@@ -108,7 +110,7 @@ class BacklogProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, answer, body=rows)
 
     async def heads(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """900002: the first message at an offset or later that a filter lets through, of many queues."""
+        """900002: return the first message at or after an offset that passes a filter, for each of many queues."""
         _check("body bytes", len(request.body_bytes), 0, BODY_BYTES_MAX)
         queries = HeadQueries.decode(request.body_bytes).queries
         _check("queries", len(queries), 0, HEAD_QUERIES_MAX)
@@ -123,25 +125,25 @@ class BacklogProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     def _next_units(self, header: UnitsHeader, count: int, parts: list[UnitRows]) -> UnitRows | None:
-        """Return the units of the next slice; None when the answer is whole. Changes nothing."""
+        """Return the units of the next slice, or None if the reply is complete. Change nothing."""
         topic, queue_id = header.topic, header.queue_id
-        # Each time anew: while the loop turned, the topic may have been deleted.
+        # Check again in every slice: the topic may have been deleted between two slices.
         self._require_queue(topic, queue_id)
         offset, left = header.offset, count
         if parts:
             first, last = parts[0], parts[-1]
             offset, left = last.next_offset, count - (last.next_offset - first.first_offset)
-            # The end as it was at first: an answer need not run after those who send.
+            # The reply ends at the max offset of the first slice: it does not follow the producers.
             if left <= 0 or offset >= first.max_offset:
                 return None
         part = self._store.unit_rows(topic, queue_id, offset, min(left, _SLICE_UNITS))
         self._turns.spend((part.next_offset - part.first_offset) / _SLICE_UNITS)
         if parts and part.first_offset != offset:
-            return None  # Removed meanwhile: what there is so far follows each other.
+            return None  # Units were removed meanwhile: the reply ends here, so that its rows have no gap.
         return part
 
     def _look(self, look: _Look) -> bool:
-        """Do a slice; return whether it was the last one."""
+        """Process one slice. Return whether it was the last one."""
         cost = 0
         try:
             while len(look.heads) < len(look.queries) and cost < _SLICE_SCANNED:
@@ -151,7 +153,7 @@ class BacklogProcessor:
         return len(look.heads) == len(look.queries)
 
     def _look_on(self, look: _Look, query: HeadQuery, limit: int) -> int:
-        """Look at so many units of a query; return what that cost, in units."""
+        """Examine up to `limit` units of a query. Return the cost in units."""
         try:
             self._require_queue(query.topic, query.queue_id)
         except RefusalError as error:
@@ -190,7 +192,10 @@ class BacklogProcessor:
         return head
 
     def _require_queue(self, topic: str, queue_id: int) -> None:
-        """Raise RefusalError unless the topic is known and has the queue, or messages in it from when it had."""
+        """Raise RefusalError if the topic is unknown or has no such queue.
+
+        A queue that the topic had before it was made smaller counts as long as it holds messages.
+        """
         config = self._topics.find(topic)
         if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")

@@ -1,4 +1,4 @@
-"""The broker as tools see it: its settings (25, 26) and its figures (28)."""
+"""Requests of tools about the broker itself: its settings (25, 26) and its figures (28)."""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -19,15 +19,15 @@ from services.broker.processors.refusal import RefusalError
 
 
 class BlackListedError(Exception):
-    """A setting may not be changed while the broker runs; its name is the message."""
+    """A setting may not be changed while the broker runs. The message is the name of the setting."""
 
 
 class ConfigOwner(Protocol):
-    """Who keeps the settings."""
+    """The owner of the settings."""
 
     @property
     def version(self) -> DataVersion:
-        """The settings' version."""
+        """The version of the settings."""
         ...
 
     def properties(self) -> Mapping[str, str]:
@@ -35,24 +35,24 @@ class ConfigOwner(Protocol):
         ...
 
     async def change(self, changes: Mapping[str, str]) -> list[str]:
-        """Change settings, all or none, and keep them; return those that take effect at the next start only.
+        """Change settings, all or none, and keep them. Return those that take effect only at the next start.
 
         Raises:
-            BlackListedError: One of them may not be changed.
-            SettingsError: One of them has a wrong value.
+            BlackListedError: A request may not change one of these settings.
+            SettingsError: One of these settings has an invalid value.
         """
         ...
 
 
 class BrokerAdminProcessor:
-    """Answers what tools ask of the broker itself."""
+    """Answers requests of tools about the broker itself."""
 
     def __init__(self, *, config: ConfigOwner, runtime_info: Callable[[], dict[str, str]]) -> None:
         self._config = config
         self._runtime_info = runtime_info
 
     async def change_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """25: change settings; unknown ones are ignored, as RocketMQ does."""
+        """25: change settings. Unknown settings are ignored, as in RocketMQ."""
         changes = decode_properties_text(request.body_bytes)
         try:
             later = await self._config.change(changes)
@@ -64,7 +64,7 @@ class BrokerAdminProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, remark=remark)
 
     def config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """26: all settings as Java properties."""
+        """26: return all settings as Java properties."""
         return RemotingCommand.response_to(
             request,
             ResponseCode.SUCCESS,
@@ -73,7 +73,7 @@ class BrokerAdminProcessor:
         )
 
     def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """28: the broker's figures."""
+        """28: return the figures of the broker."""
         return RemotingCommand.response_to(
             request, ResponseCode.SUCCESS, body=KVTable(table=self._runtime_info()).encode()
         )

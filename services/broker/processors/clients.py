@@ -1,7 +1,7 @@
-"""Clients: heart-beats (34), leaving (35), a check of a subscription (46), who is in a group (38).
+"""Requests of clients: heart-beat (34), unregister (35), check of a subscription (46), instances of a group (38).
 
-The first heart-beat of a consumer group makes the group, where that is allowed, and its %RETRY% topic, since clients
-subscribe to that at once.
+The first heart-beat of a consumer group creates the group, if that is allowed, and its %RETRY% topic, because clients
+subscribe to this topic at once.
 """
 
 import dataclasses
@@ -25,17 +25,18 @@ from services.broker.registry.groups import GroupTable
 from services.broker.registry.producers import ProducerTable
 from services.broker.registry.topics import TOPICS_MAX, TopicTable
 
-# A person's typing error should not become an endless table; RocketMQ has no limit.
+# The limits keep a client with an error from filling the tables. RocketMQ has no limit.
 GROUPS_OF_CLIENT_MAX = 10_000
 SUBSCRIPTIONS_OF_CLIENT_MAX = 10_000
-# Instances, each once a group; about 1 KiB each. Ten thousand connections with fifty groups.
+# Members: an instance counts once for each of its groups. A member takes about 1 KiB. The limit is enough for ten
+# thousand connections with fifty groups each.
 MEMBERS_MAX = 500_000
 CLIENT_ID_LENGTH_MAX = 1024
 _UNIT_SUB_FLAG = 0x2
 
 
 class ClientProcessor:
-    """Keeps the tables of producers and consumers."""
+    """Maintains the tables of producers and consumers."""
 
     def __init__(
         self,
@@ -57,7 +58,7 @@ class ClientProcessor:
         self._notify_group = notify_group
 
     def heartbeat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """34: a client says which groups it takes part in."""
+        """34: register a client in all its groups."""
         data = HeartbeatData.decode(request.body_bytes)
         _check_heartbeat(data)
         self._check_room(channel, data)
@@ -75,7 +76,8 @@ class ClientProcessor:
         needs_subscriptions = False
         for consumer in data.consumers:
             needs_subscriptions |= self._register(consumer, client, without_sub=data.without_sub)
-        # A client that leaves unchanged subscriptions out has to send them all if we don't know its group (any more).
+        # A client may omit unchanged subscriptions. If the broker does not know the group (any more), the client must
+        # send all of them.
         is_changed = needs_subscriptions if data.heartbeat_fingerprint else True
         return RemotingCommand.response_to(
             request,
@@ -84,7 +86,7 @@ class ClientProcessor:
         )
 
     def unregister(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """35: one instance leaves its groups; the others on its connection stay."""
+        """35: remove one instance from its groups. The other instances of its connection stay."""
         header = UnregisterClientHeader.from_ext(request.ext_fields)
         if header.producer_group:
             self._producers.unregister(header.producer_group, channel, header.client_id)
@@ -94,13 +96,13 @@ class ClientProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     def check_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """46: would a subscription be taken?"""
+        """46: check whether the broker would accept a subscription."""
         check = CheckClientConfig.decode(request.body_bytes)
         _refuse_sql(check.group, check.subscription)
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     def consumer_ids(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """38: the ids of a group's instances, for clients that share the queues out among them."""
+        """38: return the ids of a group's instances, for clients that allocate the queues among them."""
         header = GetConsumerListHeader.from_ext(request.ext_fields)
         info = self._consumers.find(header.consumer_group)
         if info is None:
@@ -110,7 +112,7 @@ class ClientProcessor:
         )
 
     def _check_room(self, channel: Channel, data: HeartbeatData) -> None:
-        """Refuse a heart-beat of new members where there are too many; those that are known go on."""
+        """Refuse a heart-beat of new members if there are too many. Known members are not refused."""
         count = self._producers.members_count + self._consumers.members_count
         new = len(data.producer_groups) + len(data.consumers)
         if count + new <= MEMBERS_MAX:
@@ -125,7 +127,7 @@ class ClientProcessor:
             )
 
     def _register(self, consumer: ConsumerData, client: ClientInfo, *, without_sub: bool) -> bool:
-        """Take one group of a heart-beat; return whether its subscriptions are wanted and were left out."""
+        """Register one group of a heart-beat. Return whether the client must send the subscriptions that it omitted."""
         group = consumer.group_name
         now_ms = self._clock.now_ms()
         config = self._groups.ensure(group, self._policy, now_ms)
@@ -156,7 +158,7 @@ class ClientProcessor:
 
 
 def _check_heartbeat(data: HeartbeatData) -> None:
-    """Refuse the whole heart-beat or take all of it: half of it would look like the groups had been left."""
+    """Refuse or accept a heart-beat as a whole. Half of it would look as if the client had left the other groups."""
     if not data.client_id or len(data.client_id) > CLIENT_ID_LENGTH_MAX:
         raise RefusalError(
             ResponseCode.SYSTEM_ERROR,
@@ -195,7 +197,7 @@ def _refuse_sql(group: str, subscription: SubscriptionData) -> None:
 
 
 def _with_codes(subscription: SubscriptionData) -> SubscriptionData:
-    """Fill in the tags' hashes where a client left them out."""
+    """Add the hashes of the tags if the client omitted them."""
     if subscription.is_all or subscription.code_set:
         return subscription
     tags = subscription.tags_set or parse_tag_expression(subscription.topic, subscription.sub_string).tags_set

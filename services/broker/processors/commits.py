@@ -1,16 +1,16 @@
-"""Commits of offsets, by a request of their own (15) and within pulls (11).
+"""Commits of offsets, by a separate request (15) and within pulls (11).
 
-Apache RocketMQ stores what it is told. Here a commit is refused, and the offset before it stays, if it could make a
-group pass over messages, or names a queue that is not there:
+Apache RocketMQ stores every commit. This broker refuses a commit, and keeps the old offset, if the commit could
+make a group skip messages or names a queue that does not exist:
 
-- The topic is unknown (17), or has no such queue (29). A queue that a topic had before it was made smaller counts as
+- The topic is unknown (17), or has no such queue (29). A queue that the topic had before it was made smaller exists as
   long as it holds messages.
-- The offset lies beyond the queue's end (29). A consumer knows such an offset only from before a crash that took
-  messages, or from another broker; the messages that fill the queue up to it would never be read.
-- The table of offsets is full, and the group has none of the topic yet (1).
+- The offset is past the end of the queue (29). A consumer has such an offset only from the time before a crash that
+  lost messages, or from another broker. The group would skip the messages that fill the queue up to this offset.
+- The table of offsets is full, and the group has no offset on the topic yet (1).
 
-Most commits are one-way, and those within pulls have no answer of their own. So the broker counts the refused ones and
-logs one of them a second.
+Most commits are one-way, and a commit within a pull has no reply of its own. So the broker counts the refused commits,
+and logs at most one a second.
 """
 
 from gantry.remoting.codes import ResponseCode
@@ -39,18 +39,18 @@ class OffsetCommits:
         self._clock = clock
         self._logged_at_ms = -LOG_INTERVAL_MS
         self.refused_count = 0
-        """Refused so far; shown to Prometheus."""
+        """Number of refused commits; exported to Prometheus."""
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Store an offset; a negative one is ignored.
+        """Store an offset. A negative one is ignored.
 
         Raises:
-            RefusalError: It was not stored, as the module says.
+            RefusalError: The offset was not stored, for one of the reasons in the module's docstring.
         """
         if offset < 0:
             return
         end = self._store.max_offset(topic, queue_id)
-        # A queue that holds messages is there, whatever its topic says; nearly every commit goes this way.
+        # A queue that holds messages exists, whatever the configuration says. Nearly every commit takes this path.
         refusal = None if 0 < offset <= end else self._refusal(topic, queue_id, offset, end)
         if refusal is None:
             if self._offsets.commit(topic, group, queue_id, offset, self._clock.now_ms()):

@@ -1,4 +1,4 @@
-"""Who is connected (203, 204, 328, 343, 345), and asking one of them what it is doing (307)."""
+"""Requests of tools about connected clients (203, 204, 328, 343, 345) and about the state of one client (307)."""
 
 import msgspec
 
@@ -22,18 +22,18 @@ from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.producers import ProducerTable
 
-# Some clients (ali-ons) never answer what a broker asks; RocketMQ waits 10 s for them.
+# Some clients (ali-ons) never reply to requests of a broker. RocketMQ waits 10 s for them.
 CLIENT_TIMEOUT_MS = 10_000
 
 
 class _GroupHeader(Header):
-    """343."""
+    """The header of request 343."""
 
     group: str
 
 
 class _GroupTopicHeader(Header):
-    """345."""
+    """The header of request 345."""
 
     group: str
     topic: str
@@ -48,7 +48,7 @@ class _ProducerRow(msgspec.Struct, rename="camel"):
 
 
 class ConnectionProcessor:
-    """Answers what tools ask of clients."""
+    """Answers requests of tools about clients."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class ConnectionProcessor:
         self._identity = identity
 
     def consumers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """203: the instances of a consumer group and what it has subscribed to."""
+        """203: return the instances of a consumer group and its subscriptions."""
         group = GetConsumerConnectionListHeader.from_ext(request.ext_fields).consumer_group
         info = self._consumers.find(group)
         if info is None:
@@ -79,7 +79,7 @@ class ConnectionProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     def producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """204: the instances of a producer group."""
+        """204: return the instances of a producer group."""
         group = GetProducerConnectionListHeader.from_ext(request.ext_fields).producer_group
         members = self._producers.members(group)
         if not members:
@@ -88,7 +88,7 @@ class ConnectionProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     def all_producers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """328: the instances of all producer groups."""
+        """328: return the instances of all producer groups."""
         rows = {
             group: [
                 _ProducerRow(
@@ -105,13 +105,13 @@ class ConnectionProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=msgspec.json.encode({"data": rows}))
 
     def topics_of(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """343: the topics of which a group has committed offsets."""
+        """343: return the topics on which a group has committed offsets."""
         group = _GroupHeader.from_ext(request.ext_fields).group
         body = TopicList(topic_list=self._offsets.topics_of(group), broker_addr=self._identity.address).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     def subscription_of(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """345: what a group has subscribed to of one topic."""
+        """345: return the subscription of a group to one topic."""
         header = _GroupTopicHeader.from_ext(request.ext_fields)
         info = self._consumers.find(header.group)
         subscription = None if info is None else info.subscriptions.get(header.topic)
@@ -127,7 +127,7 @@ class ConnectionProcessor:
         )
 
     async def running_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """307: what one instance is doing, asked of the instance itself."""
+        """307: ask one instance for its state and return the reply."""
         header = GetConsumerRunningInfoHeader.from_ext(request.ext_fields)
         group, client_id = header.consumer_group, header.client_id
         info = self._consumers.find(group)

@@ -1,4 +1,7 @@
-"""Groups and delay offsets as tools see them: create and change (200, 225), delete (207), read (43, 45, 201, 352)."""
+"""Requests of tools about groups: create and change (200, 225), delete (207), read (43, 45, 201, 352).
+
+They include the requests for committed offsets (43) and delay offsets (45).
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -25,15 +28,15 @@ from services.broker.registry.offsets import OffsetTable
 from services.broker.stats import BrokerStats
 
 SLICE_OFFSETS = 1024
-"""Offsets that are encoded between two turns of the loop, about half a millisecond."""
+"""Number of offsets that are encoded in one turn of the loop; takes about half a millisecond."""
 
 _RETRY_QUEUES_MAX = 1024
-# The shortest sleep of the event loop.
+# The shortest sleep that the event loop can make.
 _PAUSE_S = 0.001
 
 
 class GroupAdminProcessor:
-    """Answers what tools ask of groups."""
+    """Answers requests of tools about groups."""
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class GroupAdminProcessor:
         return await self._put(request, decode_subscription_groups(request.body_bytes))
 
     async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """207: forget a group and, if asked to, its committed offsets. Its topics are the tool's business."""
+        """207: delete a group and, if asked, its committed offsets. The tool deletes the group's topics."""
         header = DeleteSubscriptionGroupHeader.from_ext(request.ext_fields)
         self._groups.remove(header.group_name, self._clock.now_ms())
         if header.clean_offset or header.remove_offset:
@@ -72,7 +75,7 @@ class GroupAdminProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     def config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """352: one group's configuration."""
+        """352: return the configuration of one group."""
         name = GetSubscriptionGroupConfigHeader.from_ext(request.ext_fields).group
         group = self._groups.find(name)
         if group is None:
@@ -82,7 +85,7 @@ class GroupAdminProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=encode_subscription_group(group))
 
     def all_configs(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """201: all groups."""
+        """201: return the configurations of all groups."""
         version, table, forbidden = self._groups.snapshot()
         body = SubscriptionGroupWrapper(
             subscription_group_table=table, data_version=version, forbidden_table=forbidden
@@ -90,7 +93,7 @@ class GroupAdminProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     async def all_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """43: all committed offsets, each as it is when its turn comes."""
+        """43: return all committed offsets, each with its value at the time when it is encoded."""
         offsets, body, done = self._offsets, OffsetsBody(), 0
         for group in offsets.groups():
             topics = offsets.topics_of(group)
@@ -105,7 +108,7 @@ class GroupAdminProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body.encode(offsets.version))
 
     def all_delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """45: how far the delay levels were delivered by whoever wrote the store."""
+        """45: return the delivery progress of the delay levels, as the broker that wrote the store has left it."""
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=self._delay_offsets.encode())
 
     async def _put(self, request: RemotingCommand, groups: list[SubscriptionGroup]) -> RemotingCommand:
@@ -132,7 +135,7 @@ class GroupAdminProcessor:
 
 
 async def _rest(done: int) -> int:
-    """Pause where enough is done; return how much counts towards the next pause."""
+    """Pause if a slice is full. Return the number of items that count towards the next pause."""
     if done < SLICE_OFFSETS:
         return done
     await asyncio.sleep(_PAUSE_S)

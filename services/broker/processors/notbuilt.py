@@ -1,7 +1,9 @@
-"""What this broker does not do yet, and how it says so: code 3, never half done and never something else instead.
+"""Features that this broker does not have yet. It replies with code 3 to requests for them.
 
-A message that asks for a delay, a transaction or a pop receipt is refused too: stored as a normal message it would be
-delivered at the wrong time, or before its transaction was decided.
+The broker never handles such a request in part, and never does something else instead.
+
+A message that asks for a delay, a transaction or a pop receipt is refused too. As a normal message, it would be
+delivered at the wrong time, or before its transaction is decided.
 """
 
 from collections.abc import Mapping
@@ -53,10 +55,10 @@ TRANSACTION_OR_INNER_BATCH = sysflag.TRANSACTION_MASK | sysflag.NEED_UNWRAP | sy
 
 
 def refuse_unbuilt(properties: Mapping[str, str]) -> None:
-    """Check a message's properties.
+    """Check the properties of a message.
 
     Raises:
-        RefusalError: One of them asks for what is not built; names it.
+        RefusalError: A property asks for a feature that does not exist yet; the remark names the property.
     """
     for name, value in properties.items():
         feature = "messages for a set time" if name.startswith(_TIMER_PREFIX) else _FEATURES.get(name)
@@ -71,7 +73,7 @@ def refuse_unbuilt(properties: Mapping[str, str]) -> None:
 
 
 def refuse_sys_flag(sys_flag: int) -> None:
-    """Raise RefusalError if a message's sysFlag says transaction or inner batch."""
+    """Raise RefusalError if the sysFlag of a message marks a transaction or an inner batch."""
     if sys_flag & TRANSACTION_OR_INNER_BATCH:
         raise RefusalError(
             ResponseCode.REQUEST_CODE_NOT_SUPPORTED,

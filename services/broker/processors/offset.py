@@ -1,4 +1,4 @@
-"""Offsets: 14 and 15 of groups, 29 to 32 of queues."""
+"""Requests about offsets: of groups (14, 15) and of queues (29 to 32)."""
 
 from gantry.model.record import parse_head
 from gantry.remoting.aio.channel import Channel
@@ -26,10 +26,10 @@ _NO_TIME = -1
 
 
 class OffsetProcessor:
-    """Answers what groups and tools ask about offsets.
+    """Answers requests of groups and tools about offsets.
 
     Args:
-        recent_bytes: How far back in the CommitLog a message still counts as young (request 14).
+        recent_bytes: Largest distance in bytes from the end of the CommitLog at which a message is recent (request 14).
     """
 
     def __init__(
@@ -50,10 +50,11 @@ class OffsetProcessor:
         self._recent_bytes = recent_bytes
 
     def query_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """14: what has the group committed on a queue?
+        """14: return the committed offset of a group on a queue.
 
-        A group that has nothing yet begins at 0 if the queue still has its first message and that is young; so a
-        group made shortly after its topic misses nothing, though it asked for the newest messages only.
+        A group without a committed offset begins at 0 if the queue still has its first message and this message is
+        recent. So a group that is created shortly after its topic misses no message, although it asked only for new
+        ones.
         """
         header = QueryConsumerOffsetHeader.from_ext(request.ext_fields)
         _check_queue_id(header.queue_id)
@@ -71,7 +72,7 @@ class OffsetProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, OffsetResponseHeader(offset=offset))
 
     def update_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """15: store an offset, whatever was there before, unless it is refused (commits.py)."""
+        """15: store an offset, even if it is smaller than the old one, unless commits.py refuses it."""
         header = UpdateConsumerOffsetHeader.from_ext(request.ext_fields)
         _check_queue_id(header.queue_id)
         if self._groups.find(header.consumer_group) is None:
@@ -82,7 +83,7 @@ class OffsetProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     def search_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """29: which offset was stored at a time?"""
+        """29: return the offset that belongs to a store time."""
         header = SearchOffsetHeader.from_ext(request.ext_fields)
         _check_queue_id(header.queue_id)
         boundary = Boundary.UPPER if header.is_upper else Boundary.LOWER
@@ -90,21 +91,21 @@ class OffsetProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, OffsetResponseHeader(offset=offset))
 
     def max_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """30: the next offset to be written; 0 for a queue that does not exist."""
+        """30: return the next offset to be written; 0 for a queue that does not exist."""
         header = GetMaxOffsetHeader.from_ext(request.ext_fields)
         _check_queue_id(header.queue_id)
         offset = self._store.max_offset(header.topic, header.queue_id)
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, OffsetResponseHeader(offset=offset))
 
     def min_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """31: the first offset that can be read; 0 for a queue that does not exist."""
+        """31: return the first offset that can be read; 0 for a queue that does not exist."""
         header = GetMinOffsetHeader.from_ext(request.ext_fields)
         _check_queue_id(header.queue_id)
         offset = self._store.min_offset(header.topic, header.queue_id)
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, OffsetResponseHeader(offset=offset))
 
     def earliest_store_time(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """32: when was the first readable message of a queue stored?"""
+        """32: return the store time of the first readable message of a queue; -1 if there is none."""
         header = GetEarliestStoreTimeHeader.from_ext(request.ext_fields)
         _check_queue_id(header.queue_id)
         topic, queue_id = header.topic, header.queue_id

@@ -1,10 +1,10 @@
-"""Pulling: 11 and 361.
+"""Pull requests: 11 and 361.
 
 The order of the checks is RocketMQ's: the broker's perm (16), the group (26, 16), the topic (17, 16), the queue (29),
 then the subscription, which comes with the request or from the group's heart-beats (24, 16, 25; SQL92: 1).
 
-A pull that finds nothing new may be held; it is then run again, once, by whatever wakes it. A pull whose messages are
-not in memory waits in a task until a reader thread has read them (coldreader.py).
+A pull that finds no new message may be held. The event that wakes it runs it once more, and then the broker replies. A
+pull whose messages are not in memory waits in a task until a reader thread has read them (coldreader.py).
 """
 
 import contextlib
@@ -39,16 +39,17 @@ from services.broker.store.messagestore import MessageStore
 from services.broker.store.pages import NotInMemoryError
 from services.broker.store.results import GetResult, GetStatus
 
-# What a pull may bring whatever the settings say: a frame, less its header. RocketMQ's own limit does not fit a frame.
+# Largest size of the messages in the reply to a pull, whatever the settings say: a frame minus room for its header.
+# RocketMQ's own limit does not fit a frame.
 PULL_BYTES_MAX: Final = FRAME_BYTES_MAX - 1024 * 1024
-# The most that `gantryMaxMsgNums` gets; the limit by bytes, mostly reached before, is not moved by it.
+# Largest value of `gantryMaxMsgNums` that counts. It does not change the limit by bytes, which most pulls reach first.
 WIDE_MESSAGES_MAX: Final = 1024
 _FILTERS_CACHED_MAX = 1024
 _MASTER_ID = 0
 
 
 class ForbiddenType:
-    """Why a pull is answered NO_PERMISSION."""
+    """The reason why a pull gets NO_PERMISSION."""
 
     BROKER: Final = "1"
     GROUP: Final = "2"
@@ -69,7 +70,8 @@ _CODES = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
-# A queue begins with its first message; to a client, one that its topic has is there and empty before that.
+# The store creates a queue with its first message. For a client, every queue of the topic exists and is empty before
+# that.
 _REMARKS = {status: status.name for status in GetStatus} | {
     GetStatus.NO_MATCHED_LOGIC_QUEUE: GetStatus.NO_MESSAGE_IN_QUEUE.name
 }
@@ -77,7 +79,7 @@ _EMPTY_QUEUE = frozenset({GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE
 
 
 class _Allowed(NamedTuple):
-    """What the checks found out."""
+    """The result of the checks."""
 
     topic: TopicConfig
     group: SubscriptionGroup
@@ -87,7 +89,7 @@ class _Allowed(NamedTuple):
 class PullProcessor:
     """Answers pulls.
 
-    Concurrency: the loop's thread; a plain function while messages are in memory.
+    Concurrency: the loop's thread. `pull` is a plain function while the messages are in memory.
     """
 
     def __init__(
@@ -124,12 +126,12 @@ class PullProcessor:
     def pull(
         self, channel: Channel, request: RemotingCommand
     ) -> RemotingCommand | Awaitable[RemotingCommand | None] | None:
-        """11 and 361; a coroutine if messages have to come from the disk."""
+        """11 and 361: return the reply; None if the pull is held; a coroutine if messages must come from the disk."""
         header = PullMessageHeader.from_ext(request.ext_fields)
         allowed = self._check(channel, header)
         if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
-            # Before anything waits: a later commit of the same consumer must not be overwritten by this one. A commit that
-            # is refused costs nobody the pull; it is counted and logged.
+            # Commit before anything waits: this commit must not overwrite a later one of the same consumer. The pull
+            # goes on if the commit is refused, which is counted and logged.
             with contextlib.suppress(RefusalError):
                 self._commits.commit(header.topic, header.consumer_group, header.queue_id, header.commit_offset)
         try:
@@ -143,7 +145,7 @@ class PullProcessor:
     ) -> RemotingCommand | None:
         request.drop_content()
         result = await read_cold(self._cold, channel, lambda: self._get(header, allowed))
-        # While the disk was read, what was checked may have changed.
+        # The results of the checks may have changed while the disk was read.
         return self._answer(channel, request, header, self._check(channel, header), result)
 
     def _answer(
@@ -154,7 +156,7 @@ class PullProcessor:
         allowed: _Allowed,
         result: GetResult,
     ) -> RemotingCommand | None:
-        """Return the reply, or None where the pull is held."""
+        """Return the reply, or None if the pull is held."""
         code = _code(result, header)
         if code == ResponseCode.PULL_NOT_FOUND and header.sys_flag & PullSysFlag.SUSPEND and not request.is_one_way:
             self._hold(channel, request, header, allowed)
@@ -179,7 +181,7 @@ class PullProcessor:
         self._long_polling.hold(held, self._clock.monotonic_ms(), suspend_ms)
 
     def _resume(self, channel: Channel, request: RemotingCommand, header: PullMessageHeader) -> None:
-        """Run a held pull again; what was checked then may have changed, so it is checked again."""
+        """Run a held pull again. The results of its checks may have changed, so the checks run again too."""
         if channel.closed:
             return
         try:
@@ -200,7 +202,7 @@ class PullProcessor:
             reply = self._reply(request, header, allowed, result, _code(result, header))
         except RefusalError as error:
             reply = error.reply_to(request)
-        except Exception as error:  # boundary: the client is told, and the task's owner logs it.
+        except Exception as error:  # boundary: the client gets an error reply, and the task's owner logs the error.
             self._fail(channel, request, error)
             raise
         channel.reply(request, reply)
@@ -244,7 +246,7 @@ class PullProcessor:
             request,
             code,
             PullMessageResponseHeader(
-                # Slaves are not built; RocketMQ's answer too while slaves may not be read.
+                # There are no slaves yet. RocketMQ gives the same reply while clients may not read from slaves.
                 suggest_which_broker_id=_MASTER_ID,
                 next_begin_offset=result.next_offset,
                 min_offset=result.min_offset,

@@ -1,4 +1,4 @@
-"""Looking for messages: 12 by key, 33 by their place in the CommitLog."""
+"""Searches for messages: by key (12) and by position in the CommitLog (33)."""
 
 from gantry.remoting.aio.channel import Channel
 from gantry.remoting.codes import ResponseCode
@@ -12,16 +12,19 @@ from services.broker.store.keysearch import KeySearch
 from services.broker.store.messagestore import MessageStore
 from services.broker.turns import Turns
 
-# A frame, less what a header may take.
+# A frame minus room for its header.
 REPLY_BODY_BYTES_MAX = FRAME_BYTES_MAX - 1024 * 1024
 
-# About 0.5 ms each: an entry of the index takes 1 µs, a record's checksum 1 µs a KiB.
+# About 0.5 ms each: an index item takes 1 µs, and a record's checksum takes 1 µs per KiB.
 _SLICE_ENTRIES = 500
 _SLICE_BYTES = 512 * 1024
 
 
 class QueryProcessor:
-    """Answers queries. The index has hashes only, so a reply may hold messages of other keys; clients look again."""
+    """Answers queries.
+
+    The index holds only hashes, so a reply may contain messages with other keys. Clients compare the keys again.
+    """
 
     def __init__(self, *, store: MessageStore, policy: Policy, cold: ColdReader, turns: Turns) -> None:
         self._store = store
@@ -30,7 +33,7 @@ class QueryProcessor:
         self._turns = turns
 
     async def by_key(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """12: messages of a topic with a key or, with `_UNIQUE_KEY_QUERY`, a unique key."""
+        """12: return the messages of a topic with a key or, with `_UNIQUE_KEY_QUERY`, with a unique key."""
         header = QueryMessageHeader.from_ext(request.ext_fields)
         count_max = self._policy.default_query_max_num if header.unique_key_query else header.max_num
         if count_max < 1:
@@ -67,7 +70,7 @@ class QueryProcessor:
             await read_cold(self._cold, channel, step, turns=self._turns)
 
     async def _newest_that_fit(self, channel: Channel, offsets: list[int]) -> list[bytes]:
-        """Return the records at these offsets until the next one would not fit the reply; one always fits."""
+        """Return the records at these offsets, until the next one does not fit the reply. The first one always fits."""
         taken: list[bytes] = []
         size, position = 0, 0
 
@@ -87,7 +90,7 @@ class QueryProcessor:
         return taken
 
     def by_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """33: the record that begins at a byte of the CommitLog."""
+        """33: return the record that begins at this byte of the CommitLog."""
         header = ViewMessageHeader.from_ext(request.ext_fields)
         record = self._store.record_at(header.offset) if header.offset >= 0 else None
         if record is None:

@@ -1,4 +1,4 @@
-"""How requests read the store: at once while everything is in memory, in a task where the disk has to be waited for."""
+"""Reads from the store: at once if everything is in memory, in a task if a request must wait for the disk."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -21,10 +21,11 @@ R = TypeVar("R")
 
 
 async def read_cold(cold: ColdReader, owner: Any, operation: Callable[[], R], *, turns: Turns | None = None) -> R:
-    """Run an operation, waiting for the disk.
+    """Run an operation that may have to wait for the disk.
 
     Raises:
-        RefusalError: SYSTEM_BUSY: it can't wait now, try again. SYSTEM_ERROR: the disk can't read what it needs.
+        RefusalError: SYSTEM_BUSY: the operation can't wait now, and the client should try again. SYSTEM_ERROR: the disk
+            can't read the bytes.
     """
     try:
         return await cold.run(owner, operation, turns=turns)
@@ -34,7 +35,7 @@ async def read_cold(cold: ColdReader, owner: Any, operation: Callable[[], R], *,
         raise RefusalError(ResponseCode.SYSTEM_ERROR, str(error)) from None
     except OSError as error:
         if error.errno is None:
-            raise  # A TimeoutError, say, which no system call raised.
+            raise  # No system call raised it: a TimeoutError, for example.
         log.warning("a read failed", reason=os_reason(error))
         raise RefusalError(
             ResponseCode.SYSTEM_ERROR, f"a file of the store can't be read: {os_reason(error)}"
@@ -44,7 +45,12 @@ async def read_cold(cold: ColdReader, owner: Any, operation: Callable[[], R], *,
 def reading(
     cold: ColdReader, handler: Callable[[Channel, RemotingCommand], RemotingCommand]
 ) -> Callable[[Channel, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand]]:
-    """Return a handler that runs another one, which only reads, again and again until nothing is missing."""
+    """Return a handler that runs `handler`, and runs it again until no bytes are missing.
+
+    Args:
+        cold: Reader of the bytes that are not in memory.
+        handler: Handler that only reads, so that it can run several times.
+    """
 
     def read(channel: Channel, request: RemotingCommand) -> RemotingCommand | Awaitable[RemotingCommand]:
         operation = partial(handler, channel, request)

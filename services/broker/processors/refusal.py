@@ -1,4 +1,4 @@
-"""How a handler says no: it raises, and the table turns that into the reply."""
+"""Refusals: a handler raises RefusalError, and the table of handlers makes the reply from it."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 
 
 class RefusalError(Exception):
-    """The request is answered with this response code and remark; nothing was stored or changed."""
+    """A request is refused. The reply has this response code and remark; nothing was stored or changed."""
 
     def __init__(self, code: int, remark: str, *, ext: Mapping[str, str] | None = None) -> None:
         super().__init__(remark)
@@ -17,7 +17,7 @@ class RefusalError(Exception):
         self.ext = ext
 
     def reply_to(self, request: RemotingCommand) -> RemotingCommand:
-        """Return the reply that says so."""
+        """Return the reply for this refusal."""
         return RemotingCommand.response_to(
             request, self.code, remark=self.remark, ext=dict(self.ext) if self.ext else None
         )

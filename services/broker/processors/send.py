@@ -1,7 +1,7 @@
-"""Sending: 10, 310 and 320.
+"""Send requests: 10, 310 and 320.
 
-Durability: see groupcommit. An answer 0 means that the message survives a power cut (SYNC_FLUSH), unless its producer
-said WAIT=false and did not want to wait for that.
+Durability: see groupcommit.py. With SYNC_FLUSH, a reply with code 0 means that the message survives a power failure.
+The exception is a message with WAIT=false, whose producer does not want to wait for the disk.
 """
 
 import struct
@@ -29,25 +29,29 @@ from services.broker.stats import BrokerStats
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import BatchMessage, PutStatus
 
-# The size word of a batch item is 22 bytes by itself; a batch of empty messages must not become a million records.
+# An empty batch item takes only 22 bytes. The limit keeps a batch of empty messages from becoming far too many records.
 BATCH_COUNT_MAX: Final = 10_000
 
 CREATING_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bodies of sends that wait for their topics to be saved. A healthy disk saves a topic in milliseconds."""
+"""Largest size of the bodies of sends that wait for their topics to be saved.
+
+A healthy disk saves a topic in milliseconds.
+"""
 
 TYPED_HEADERS: Final[Mapping[int, type[Header]]] = {
     RequestCode.SEND_MESSAGE: SendMessageHeader,
     RequestCode.SEND_MESSAGE_V2: SendMessageHeaderV2,
     RequestCode.SEND_BATCH_MESSAGE: SendMessageHeaderV2,
 }
-"""What a server decodes together with the frame."""
+"""The headers that the server decodes together with the frame."""
 
 _BORN_HOST = "born_host"
 _CODES = {
     PutStatus.NOT_WRITABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
-    # RocketMQ: SYSTEM_ERROR, which may mean anything. Here nothing was written, for the reason of a full disk.
+    # RocketMQ: SYSTEM_ERROR, which may mean anything. Here the code means that nothing was written, because the disk is
+    # full.
     PutStatus.CREATE_FILE_FAILED: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
 _OK = PutStatus.OK
@@ -56,7 +60,7 @@ _Append = Callable[[Channel, RemotingCommand, SendMessageHeader, Target], Reply]
 
 
 def note_peer(channel: Channel) -> None:
-    """Keep the packed address of a new connection's peer; every message from it is born there."""
+    """Store the packed address of a new connection's peer. It is the born host of every message from the connection."""
     channel.attributes[_BORN_HOST] = pack_host(channel.peer)
 
 
@@ -64,10 +68,10 @@ class SendProcessor:
     """Answers sends.
 
     Attributes:
-        send: Takes 10 and 310: one message.
-        send_batch: Takes 320: several messages of one topic, all to one queue, all or none.
+        send: Handler of 10 and 310: one message.
+        send_batch: Handler of 320: several messages of one topic, all to one queue, all or none.
 
-    Concurrency: the loop's thread; a plain function, since a task a message would cost more than the message.
+    Concurrency: the loop's thread. The handlers are plain functions, because a task costs more than a message.
     """
 
     def __init__(
@@ -87,7 +91,7 @@ class SendProcessor:
         self._store = store
         self._stats = stats
         self._policy = policy
-        # A stored id is the store's address and the record's place in it (gantry.model.messageid).
+        # A stored message id consists of the store's address and the record's position (gantry.model.messageid).
         self._id_prefix = pack_host(identity.store_host).hex().upper()
         self._refusal_ext = {"MSG_REGION": identity.region_id, "TRACE_ON": "true" if identity.trace_on else "false"}
         self._creating_bytes = 0
@@ -110,7 +114,7 @@ class SendProcessor:
     async def _create_first(
         self, channel: Channel, request: RemotingCommand, header: SendMessageHeader, append: _Append
     ) -> Reply:
-        """Make the topic, then do as for a known one; the only sends that cost a task."""
+        """Create the topic, then continue as with a known topic. Only such sends need a task."""
         size = len(request.body or b"")
         if self._creating_bytes + size > CREATING_BYTES_MAX:
             remark = (
@@ -214,12 +218,12 @@ class SendProcessor:
         return None
 
     def _stored_ids(self, offsets: Sequence[int]) -> str:
-        """Return the stored ids with commas between; all digits at once, half the time of one by one."""
+        """Return the stored ids, separated by commas. Formatting all digits at once takes half the time."""
         prefix, digits = self._id_prefix, struct.pack(f">{len(offsets)}Q", *offsets).hex().upper()
         return ",".join([prefix + digits[at : at + 16] for at in range(0, len(digits), 16)])
 
     def _complete_items(self, request: RemotingCommand, shared: bytes) -> list[BatchMessage]:
-        """Return the batch's items as they are to be stored."""
+        """Return the items of the batch in the form in which they are stored."""
         body = request.body_bytes
         if not body or len(body) > self._policy.max_message_size:
             raise self._bad_body(body or None)

@@ -1,8 +1,9 @@
-"""What every send has to pass before its message is looked at, and how the answer leaves.
+"""The checks that a send passes before its message is examined.
 
-The order of the checks is RocketMQ's: not yet accepting (1), an order topic on a broker that may not be written (16),
-the topic's name (29), a topic nobody may send to (16), an unknown topic (made, or 17), the queue (29). What a topic has
-passed once it need not pass for every message: its `Target` is kept until the topic changes.
+The order of the checks is RocketMQ's: the broker does not accept sends yet (1), an order topic on a broker without
+write permission (16), an invalid topic name (29), a topic that clients may not send to (16), an unknown topic (created,
+or 17), the queue (29). The checks of the topic itself run once, not for every message: its `Target` is kept until the
+topic changes.
 """
 
 from collections.abc import Awaitable, Callable
@@ -28,7 +29,7 @@ _UNIT_SUB_FLAG = 0x2
 
 
 class Target:
-    """A topic that may be sent to, with what each message needs to know of it."""
+    """A topic that may be sent to, with the data about it that each message needs."""
 
     __slots__ = ("config", "flow", "is_retry", "queue_ids_max", "sys_flag", "write_queue_nums")
 
@@ -42,7 +43,7 @@ class Target:
 
 
 class SendGate:
-    """Finds or refuses the target of a send."""
+    """Finds the target of a send, or refuses the send."""
 
     def __init__(
         self,
@@ -66,14 +67,14 @@ class SendGate:
         self._unsaved: set[str] = set()
 
     def topic_changed(self, topic: str) -> None:
-        """Forget what was known of a topic."""
+        """Drop the target of a changed topic."""
         self._targets.pop(topic, None)
 
     def find(self, header: SendMessageHeader) -> Target | None:
-        """Return the target of a send, or None if its topic has to be made first (`create`).
+        """Return the target of a send, or None if its topic must be created first (`create`).
 
         Raises:
-            RefusalError: The send may not go there.
+            RefusalError: The send is not allowed.
         """
         policy = self._policy
         if policy.start_accept_send_request_time_stamp > 0:
@@ -92,10 +93,10 @@ class SendGate:
         return target
 
     async def create(self, header: SendMessageHeader) -> None:
-        """Make the unknown topic of a send, and wait until it would survive a crash.
+        """Create the unknown topic of a send, and wait until the topic would survive a crash.
 
         Raises:
-            RefusalError: It may not be made.
+            RefusalError: The topic may not be created, or can't be saved.
         """
         topic = header.topic
         if self._topics.is_closed(topic):
@@ -109,8 +110,8 @@ class SendGate:
         )
         if config is None or len(self._topics) >= TOPICS_MAX:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
-        # Until the topic is on disk nobody may send to it, since a message must not outlive its topic. If the disk
-        # refuses, the next send waits for it again.
+        # No message may go to the topic before the topic is on disk, because a message must not outlive its topic. If
+        # the disk fails, the next send waits for the save again.
         self._unsaved.add(topic)
         try:
             await self._create_topic(config)
@@ -119,7 +120,7 @@ class SendGate:
         self._unsaved.discard(topic)
 
     def queue_id(self, channel: Channel, header: SendMessageHeader, target: Target) -> int:
-        """Return the queue: the one asked for, or any that is written if that is negative.
+        """Return the queue of a send: the requested one, or a random writable one if the requested id is negative.
 
         Raises:
             RefusalError: The topic has no such queue.
@@ -164,7 +165,11 @@ class SendGate:
             )
 
     def _check_retry(self, header: SendMessageHeader) -> None:
-        """A client that can't send a message back sends it to the retry topic itself; that is not built either."""
+        """Refuse a retry message of an unknown group, and a message that a client sends back for a later retry.
+
+        A client that can't send a message back by request sends it to the retry topic itself. This is not supported yet
+        either.
+        """
         group = header.topic.removeprefix(names.RETRY_PREFIX)
         if self._groups.find(group) is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}{FAQ}")

@@ -1,9 +1,9 @@
-"""The properties of a message on their way into the store.
+"""Completes the properties of a message before it is stored.
 
-A message is stored with what its producer gave it and with MSG_REGION, TRACE_ON, CLUSTER and, if it has none, a
-UNIQ_KEY. Since of a name that stands twice the last value counts, these are put at the end of the text; the text
-itself is looked through by one regular expression and only taken apart if that finds a name with a meaning of its
-own. That costs about a microsecond a message instead of five.
+The broker stores the properties of the producer and adds MSG_REGION, TRACE_ON, CLUSTER and, if it is missing, UNIQ_KEY.
+It adds them at the end of the text, because the last value counts if a name occurs twice. One regular expression
+searches the text for names with a special meaning. The text is decoded only if there is such a name. This takes about
+one microsecond a message instead of five.
 """
 
 import re
@@ -17,8 +17,8 @@ from services.broker.identity import BrokerIdentity
 from services.broker.processors.notbuilt import refuse_unbuilt
 from services.broker.processors.refusal import RefusalError
 
-# Names that mean the text can't be stored as it is, each right after a separator. What their values mean is judged
-# once the text is taken apart.
+# Names with which the text can't be stored unchanged, each after a separator. Their values are examined only after
+# the text is decoded.
 _SPECIAL = (
     r"\x02(?:DELAY\x01|TIMER_|TRAN_MSG\x01|__STARTDELIVERTIME\x01|POP_CK|1ST_POP_TIME\x01|INNER_|WAIT\x01false"
     r"|MSG_REGION\x01|TRACE_ON\x01|CLUSTER\x01|__CRC32#)"
@@ -31,17 +31,17 @@ _UNIQ_KEY_BYTES, _TAGS_BYTES, _KEYS_BYTES = _UNIQ_KEY.encode(), _TAGS.encode(), 
 _KEY_FIRST = _UNIQ_KEY_BYTES[1:]
 _KNOWN_MAX = 4096
 _KNOWN_BYTES_MAX = 256
-# What the broker writes itself, or the store.
+# The properties that the broker or the store writes itself.
 _OWN = (PropertyName.MSG_REGION, PropertyName.TRACE_ON, PropertyName.CLUSTER, PropertyName.CRC32)
 
 
-# What goes into the record; tag and keys, None where the store is to look them up; the unique key, for the reply, too.
-# A plain tuple, as one is made for every message.
+# The properties as bytes of the record; the tag; the keys; the unique key, which the reply also needs. Tag or keys
+# are None if the store must look them up. A plain tuple, because the broker makes one for every message.
 StoredProperties = tuple[bytes, str | None, str | None, str]
 
 
 class SendProperties:
-    """Completes properties for one broker."""
+    """Completes the properties of messages for one broker."""
 
     __slots__ = ("_known", "_make_key", "_suffix", "_suffix_bytes")
 
@@ -55,14 +55,15 @@ class SendProperties:
             }
         )
         self._suffix = self._suffix_bytes.decode()
-        # Of items that begin with a key of the usual length, by everything behind it: tag, keys, what is put at the end.
+        # Results for batch items that begin with a unique key of the usual length. Key: everything after the unique
+        # key. Value: tag, keys, and the text to append.
         self._known: dict[bytes, tuple[str, str, bytes]] = {}
 
     def complete(self, text: str | None) -> tuple[StoredProperties, bool]:
-        """Return a message's properties as they are to be stored, and whether its producer waits for the disk.
+        """Return a message's properties in their stored form, and whether the producer waits for the disk.
 
         Raises:
-            RefusalError: They ask for what is not built, or can't be stored.
+            RefusalError: A property asks for a feature that does not exist yet, or can't be stored.
         """
         if not text:
             key = self._make_key()
@@ -75,7 +76,7 @@ class SendProperties:
         start = searched.rfind(_TAGS)
         tag = (searched[start + 6 : searched.find("\x02", start + 6)] or None) if start >= 0 else ""
         start = searched.rfind(_KEYS)
-        # An empty value does not count, and an earlier one of the same name may: the store looks.
+        # An empty value does not count, but an earlier value of the same name may: the store looks it up.
         keys = (searched[start + 6 : searched.find("\x02", start + 6)] or None) if start >= 0 else ""
         start = searched.rfind(_UNIQ_KEY)
         key = searched[start + 10 : searched.find("\x02", start + 10)] if start >= 0 else ""
@@ -88,14 +89,15 @@ class SendProperties:
             raise _not_utf8(error) from None
 
     def complete_item(self, data: bytes, shared: bytes) -> StoredProperties:
-        """Return the properties of a batch's item as they are to be stored.
+        """Return the properties of a batch item in their stored form.
 
         Args:
-            data: The item's own.
-            shared: Those of the whole batch without a unique key, ending with a separator if there are any.
+            data: Properties of the item.
+            shared: Properties of the whole batch without a unique key. They end with a separator, unless there are
+                none.
 
         Raises:
-            RefusalError: They ask for what is not built.
+            RefusalError: A property asks for a feature that does not exist yet.
         """
         # Without their unique keys, the properties of a batch's items are nearly always the same.
         if data[:9] != _KEY_FIRST or data.find(b"\x02", 9) != 41 or data[-1] != 0x02:
@@ -111,7 +113,8 @@ class SendProperties:
     def _remember(self, data: bytes, shared: bytes, completed: StoredProperties) -> None:
         stored, tag, keys, _ = completed
         rest, tail = data[42:] + shared, shared + self._suffix_bytes
-        # Nothing in them was changed, looked for elsewhere, or a second unique key.
+        # Keep the result only if the text was stored unchanged, tag and keys are known, and there is no second unique
+        # key.
         if tag is not None and keys is not None and stored == data + tail and _KEY_FIRST not in rest:
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
@@ -163,13 +166,13 @@ class SendProperties:
 
 
 def shared_by_batch(text: str | None) -> tuple[bytes, str | None, bool]:
-    """Take the properties of a whole batch apart: what its messages share, its unique key, and whether it is patient.
+    """Return a batch's shared properties, its unique key, and whether its producer waits for the disk.
 
-    Each message keeps its own unique key, since that is the id its producer was given for it; RocketMQ writes the
-    batch's key over them all.
+    Each message keeps its own unique key, because its producer knows the message by this id. RocketMQ overwrites all of
+    them with the unique key of the batch.
 
     Raises:
-        RefusalError: They ask for what is not built, or can't be stored.
+        RefusalError: A property asks for a feature that does not exist yet, or can't be stored.
     """
     if not text:
         return b"", None, True

@@ -1,4 +1,8 @@
-"""Numbers for tools: a topic's queues (202), a group against them (208), one counter (315), all queue states (900000)."""
+"""Requests of tools for figures.
+
+They ask for the queues of a topic (202), the progress of a group in them (208), one counter (315), and the state of
+all queues of a topic (900000).
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -34,13 +38,14 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 
 _NEVER = 0
-# A row takes 10 to 20 µs with a small last record, and 4 ms with one of 4 MiB, whose checksum is proved.
+# A row takes 10 to 20 µs if the last record of the queue is small. It takes 4 ms if that record has 4 MiB, because its
+# checksum is verified.
 _QUEUES_AT_ONCE = 4
 _QUEUES_A_SLICE = 32
 
 
 class StatisticsProcessor:
-    """Answers what tools want to count."""
+    """Answers requests of tools for figures."""
 
     def __init__(
         self,
@@ -66,7 +71,7 @@ class StatisticsProcessor:
         self._turns = turns
 
     async def topic_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """202: offsets and last store times of all queues of a topic, those that are only read or written too."""
+        """202: return offsets and last store times of a topic's queues, even if only readable or only writable."""
         topic = GetTopicStatsHeader.from_ext(request.ext_fields).topic
         config = self._topics.find(topic)
         if config is None:
@@ -87,7 +92,7 @@ class StatisticsProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=TopicStatsTable(table, put_tps).encode())
 
     async def consume_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """208: how far a group has come in the queues of its topics; an unknown group has none."""
+        """208: return the progress of a group in the queues of its topics. An unknown group gets an empty table."""
         header = GetConsumeStatsHeader.from_ext(request.ext_fields)
         group = header.consumer_group
         if header.topic:
@@ -101,7 +106,7 @@ class StatisticsProcessor:
         tps = 0.0
         for topic in wanted:
             config = self._topics.find(topic)
-            # A topic that the group reads no more would show a lag that nobody is going to work off.
+            # A topic that the group no longer reads would show a lag that no consumer reduces.
             if config is None or (live is not None and live.subscriptions and topic not in live.subscriptions):
                 continue
             queues += [(topic, queue_id) for queue_id in range(config.read_queue_nums)]
@@ -110,7 +115,7 @@ class StatisticsProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=ConsumeStats(table, tps).encode())
 
     def view(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """315: one counter over the last minute, hour and day."""
+        """315: return one counter over the last minute, hour and day."""
         header = ViewBrokerStatsDataHeader.from_ext(request.ext_fields)
         windows = self._stats.find(header.stats_name, header.stats_key, self._clock.now_ms())
         if windows is None:
@@ -122,7 +127,7 @@ class StatisticsProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     async def queue_states(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """900000: the state of every queue of a topic in one answer (docs/formats/remoting.md)."""
+        """900000: return the state of every queue of a topic in one reply (docs/formats/remoting.md)."""
         header = QueueStatesHeader.from_ext(request.ext_fields)
         topic, group = header.topic, header.consumer_group
         config = self._topics.find(topic)
@@ -149,7 +154,10 @@ class StatisticsProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     async def _in_slices(self, channel: Channel, queues: Sequence[Q], row: Callable[[Q], R]) -> list[R]:
-        """Return a row for each queue: there may be thousands, and each proves the record of its last message."""
+        """Return one row for each queue, made in slices.
+
+        There may be thousands of queues, and each row verifies the record of the queue's last message.
+        """
         rows: list[R] = []
 
         def work() -> list[R]:

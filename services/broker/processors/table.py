@@ -1,7 +1,8 @@
-"""Who answers which request code. What is not here is answered with code 3 by the server itself.
+"""The handlers of all request codes. The server itself replies with code 3 to any other request code.
 
-A handler may raise RefusalError, or one of the model's errors for a name or value that can't be (29, INVALID_PARAMETER);
-HeaderError and BodyError are answered by the channel (1, SYSTEM_ERROR). A change that can't be saved is answered 14.
+A handler may raise RefusalError. It may also raise an error of the model for an invalid name or value, for which the
+reply is 29, INVALID_PARAMETER. The channel replies to HeaderError and BodyError (1, SYSTEM_ERROR). The reply to a
+change that can't be saved is 14, SERVICE_NOT_AVAILABLE.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,7 +30,7 @@ from services.broker.registry.persistence import NotSavedError
 
 _Read = Callable[[Channel, RemotingCommand], RemotingCommand]
 _Async = Callable[[Channel, RemotingCommand], Awaitable[RemotingCommand | None]]
-# One that answers at once, unless it has to wait for the disk.
+# A handler that replies at once, unless it has to wait for the disk.
 _Sync = Callable[[Channel, RemotingCommand], RemotingCommand | Awaitable[RemotingCommand | None] | None]
 
 
@@ -48,7 +49,7 @@ def handlers(
     broker: BrokerAdminProcessor,
     cold: ColdReader,
 ) -> Mapping[int, Handler]:
-    """Return the whole table."""
+    """Return the handler of each request code."""
     code = RequestCode
     at_once: dict[int, _Sync] = {
         code.PULL_MESSAGE: pull.pull,
@@ -92,7 +93,7 @@ def handlers(
         code.GANTRY_UNITS: backlog.units,
         code.GANTRY_HEADS: backlog.heads,
     }
-    # These three see to their own refusals, which carry more than others.
+    # The handlers of these three codes make the replies for refusals themselves: these replies have more fields.
     table: dict[int, Handler] = {code.SEND_MESSAGE: send.send, code.SEND_MESSAGE_V2: send.send}
     table[code.SEND_BATCH_MESSAGE] = send.send_batch
     table |= {number: _guarded(handler) for number, handler in at_once.items()}
@@ -103,7 +104,7 @@ def handlers(
 
 
 def _reads(offset: OffsetProcessor, query: QueryProcessor, broker: BrokerAdminProcessor) -> dict[int, _Read]:
-    """Return what reads messages, which may have to come from the disk; it changes nothing and can be run again."""
+    """Return the handlers that may read from the disk. They change nothing, so they can run several times."""
     code = RequestCode
     return {
         code.QUERY_CONSUMER_OFFSET: offset.query_consumer_offset,

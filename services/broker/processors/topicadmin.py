@@ -1,7 +1,8 @@
-"""Topics as tools see them: create and change (17, 18), delete (215), read (21, 351), who consumes (300), system's (305).
+"""Requests of tools about topics: create and change (17, 18), delete (215), read (21, 351).
 
-A change is answered once it is on disk and the name servers have heard of it, or have had their time; so what a tool
-asks next finds the route there.
+Tools also ask for the groups that consume a topic (300) and for the system's topics (305). The broker replies to a
+change once it is on disk and the reachable name servers know it, or their time is up. So the next request of a tool
+finds the route there.
 """
 
 from collections.abc import Awaitable, Callable
@@ -37,7 +38,7 @@ _PERM_MAX = 7
 
 
 class TopicAdminProcessor:
-    """Answers what tools ask of topics."""
+    """Answers requests of tools about topics."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class TopicAdminProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """215: forget a topic, the offsets groups had of it, and its queues; the records go with their files."""
+        """215: delete a topic, its queues and its committed offsets. The records stay until their files are removed."""
         topic = DeleteTopicHeader.from_ext(request.ext_fields).topic
         self._check_name(topic)
         if await self._deletion.delete(topic):
@@ -105,7 +106,7 @@ class TopicAdminProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     def config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """351: one topic's configuration."""
+        """351: return the configuration of one topic."""
         topic = GetTopicConfigHeader.from_ext(request.ext_fields).topic
         config = self._topics.find(topic)
         if config is None:
@@ -113,13 +114,13 @@ class TopicAdminProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=encode_topic_config(config))
 
     def all_configs(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """21: all topics."""
+        """21: return the configurations of all topics."""
         version, table = self._topics.snapshot()
         body = TopicConfigSerializeWrapper(topic_config_table=table, data_version=version).encode()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=body)
 
     def consumed_by(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """300: the groups that have subscribed to a topic or committed an offset of it."""
+        """300: return the groups that have a subscription to a topic or a committed offset on it."""
         topic = QueryTopicConsumeByWhoHeader.from_ext(request.ext_fields).topic
         groups = dict.fromkeys([*self._consumers.groups_of(topic), *self._offsets.groups_of(topic)])
         return RemotingCommand.response_to(
@@ -127,7 +128,7 @@ class TopicAdminProcessor:
         )
 
     def system_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """305: the topics that belong to the system."""
+        """305: return the topics that belong to the system."""
         identity = self._identity
         topics = [
             topic
