@@ -1,1 +1,1 @@
-"""Which messages a subscription wants: tags by their hash."""
+"""Message filters of subscriptions: tags, compared by their hash."""

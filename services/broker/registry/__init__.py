@@ -1,1 +1,1 @@
-"""What the broker knows beside the messages: topics, groups and offsets (kept in files), producers and consumers (live)."""
+"""The broker's tables beside the messages: topics, groups and offsets (in files), live producers and consumers."""

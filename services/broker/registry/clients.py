@@ -1,4 +1,4 @@
-"""One client instance, as heart-beats describe it."""
+"""One client instance, as its heart-beats describe it."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,14 +8,14 @@ from gantry.remoting.command import RemotingCommand
 
 
 class ClientChannel(Protocol):
-    """A client's connection; told apart by identity."""
+    """The connection of a client. Connections are compared by identity."""
 
     def send_one_way(self, command: RemotingCommand) -> None:
-        """Send without wanting an answer."""
+        """Send a command that expects no reply."""
         ...
 
     async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """Send a request of ours and return its answer."""
+        """Send a request of the broker and return the client's reply."""
         ...
 
     def close(self, reason: str) -> None:
@@ -27,8 +27,8 @@ class ClientChannel(Protocol):
 class ClientInfo:
     """An instance of a group.
 
-    A group's members are keyed by (connection, client id): a gateway carries many instances over one connection, and
-    two processes may, by mistake, call themselves the same.
+    The key of a group's member is (connection, client id). A gateway carries many instances over one connection, and
+    two processes may use the same client id by mistake.
     """
 
     connection: ClientChannel
@@ -37,23 +37,24 @@ class ClientInfo:
     version: int
     address: str
     seen_at_ms: int
-    """Wall time of the last heart-beat, for people."""
+    """Wall-clock time of the last heart-beat, for people."""
     seen_monotonic_ms: int
-    """The same on the monotonic clock, for expiry."""
+    """Monotonic time of the last heart-beat, for expiry."""
 
     @property
     def key(self) -> tuple[ClientChannel, str]:
-        """What tells members of one group apart."""
+        """The key that identifies a member of a group."""
         return (self.connection, self.client_id)
 
 
 class Memberships:
-    """The groups that a connection's instances are members of.
+    """The memberships of each connection: the groups and client ids of its instances.
 
-    To lose one of 10,000 connections costs the work for its own members, not a look at all groups.
+    If one of 10,000 connections closes, the broker only handles the members of this connection and does not search all
+    groups.
 
     Attributes:
-        count: How many members there are.
+        count: Number of members.
     """
 
     __slots__ = ("_table", "count")
@@ -66,14 +67,14 @@ class Memberships:
         return connection in self._table
 
     def add(self, connection: ClientChannel, group: str, client_id: str) -> None:
-        """Note a member; one that is known stays."""
+        """Add a member, unless it is known."""
         members = self._table.setdefault(connection, {})
         if (group, client_id) not in members:
             members[group, client_id] = None
             self.count += 1
 
     def remove(self, connection: ClientChannel, group: str, client_id: str) -> None:
-        """Forget a member that was noted."""
+        """Remove a known member."""
         members = self._table[connection]
         del members[group, client_id]
         self.count -= 1
@@ -81,5 +82,5 @@ class Memberships:
             del self._table[connection]
 
     def of(self, connection: ClientChannel) -> list[tuple[str, str]]:
-        """Return group and client id of a connection's members."""
+        """Return group and client id of each member of a connection."""
         return list(self._table.get(connection, ()))

@@ -1,13 +1,13 @@
-"""config/*.json on the disk: the file, its backup, and how one replaces the other.
+"""The files config/*.json on disk: each file, its backup, and the order in which they are replaced.
 
-Durability: a write first copies NAME to NAME.bak, then replaces NAME; either of them is whole after a crash. Only
-content that was read or written in this life is copied: a file that could not be read goes aside as NAME.broken, and
-the backup, which may be the only good copy, stays.
+Durability: a write first copies NAME to NAME.bak, then replaces NAME. After a crash, each of them is complete. A write
+copies only content that this process has read or written. It keeps a file that could not be read as NAME.broken, and
+leaves the backup, which may be the only good copy.
 
-A file that is missing, empty or broken is read from its .bak, with a warning; if that is broken too, the start is
-refused: topics and offsets that silently become empty are worse than a broker that does not start. A file without its
-table, or with one wrong entry, is broken as a whole (gantry.storeformat.configtables). A file that can't be opened now
-(no descriptors, no rights) may be good: the start, or the save, fails and changes nothing.
+If a file is missing, empty or broken, the broker reads its .bak and logs a warning. If that is broken too, the broker
+does not start: topics and offsets that silently become empty are worse. A file without its table, or with one wrong
+entry, is broken as a whole (gantry.storeformat.configtables). A file that can't be opened now (no descriptors, no
+permission) may be good, so the start or the save fails and changes nothing.
 """
 
 import zlib
@@ -43,7 +43,8 @@ class ConfigFile:
         self._files = files
         self.path = path
         self._name = path.rpartition("/")[2]
-        # CRC-32 of the content that is known to be good. It is cheap, and zlib releases the GIL for it.
+        # The CRC-32 of the content that is known to be good. A checksum is cheap, and zlib releases the GIL while it
+        # works.
         self._proven: int | None = None
         self._was_read = False
 
@@ -51,10 +52,10 @@ class ConfigFile:
         """Read the file, or its backup, as `kind`, a msgspec type.
 
         Returns:
-            The value, or None where neither file holds anything.
+            The value, or None if both files are missing or empty.
 
         Raises:
-            StartupError: There is something in the files and none of it can be read.
+            StartupError: The files have content, but none of it can be read.
         """
         self._was_read = True
 
@@ -96,10 +97,10 @@ class ConfigFile:
         )
 
     def write(self, pieces: Iterable[bytes]) -> None:
-        """Replace the file, and keep the old content beside it if it was good; durable when it returns.
+        """Replace the file, and keep its old content as the backup if that was good. Durable on return.
 
         Raises:
-            OSError: The disk refused; either file is whole.
+            OSError: The disk failed. Both files are still complete.
         """
         self._keep_old()
         checksum = 0
@@ -120,7 +121,7 @@ class ConfigFile:
             return
         except OSError as error:
             if error.errno not in CONTENT_IS_LOST:
-                raise  # No descriptors or no memory, say: that tells nothing about the file.
+                raise  # For example no descriptors or no memory, which says nothing about the file.
             old = b""
         if self._is_good(old):
             write_atomically(self._files, self.path + BACKUP_SUFFIX, old)

@@ -1,14 +1,15 @@
-"""The text of config/*.json, with the entries of large tables kept from save to save.
+"""The text of config/*.json. The text of each entry of a large table is kept from save to save.
 
-Format: JSON in fastjson's pretty print (docs/formats/config.md): tabs, no blank after a colon; a map whose keys are
+Format: JSON in fastjson's pretty print (docs/formats/config.md): tabs, and no blank after a colon. A map whose keys are
 integers is not broken into lines (`{0:250,1:250` and the brace on a line of its own).
 
-Theory of operation. A broker may have 50,000 topics and 160,000 offsets. Encoding them takes half a second, and a
-thread that encodes holds the interpreter as much as the loop does. So each entry's text is kept, and a save encodes
-those that changed since the last one, in slices between which the loop turns. The pieces of the whole text are then
-joined and written in another thread, which gives the interpreter up with every piece.
+Theory of operation. A broker may have 50,000 topics and 160,000 offsets. Encoding them takes half a second. A thread
+would not help, because it holds the interpreter lock while it encodes. So the text of each entry is kept, and a
+save encodes only the entries that changed since the last save. It does this in slices, and other work of the loop runs
+between them. Another thread then joins the pieces of the whole text and writes them. It releases the interpreter lock
+with every piece.
 
-Concurrency: `refresh` and `take` in the loop's thread, the iterator that `take` returns in any.
+Concurrency: `refresh` and `take` run in the loop's thread. The iterator that `take` returns may run in any thread.
 """
 
 from collections import OrderedDict
@@ -19,13 +20,13 @@ from typing import Any, Final
 import msgspec
 
 SLICE_BYTES: Final = 16 * 1024
-"""Text that is encoded between two turns of the loop, about half a millisecond."""
+"""Size of the text that is encoded in one turn of the loop; takes about half a millisecond."""
 PIECE_BYTES: Final = 64 * 1024
-"""Text that is joined and written at once, a tenth of a millisecond."""
+"""Size of the text that is joined and written at once; takes a tenth of a millisecond."""
 
-# A removed entry costs about as much as so much text.
+# The removal of an entry takes about as long as encoding this many bytes.
 _REMOVED_BYTES: Final = 32
-# After so many rounds the rest is encoded in one turn, however much it is.
+# After this many rounds, the rest is encoded in one turn, whatever its size.
 _PASSES_MAX: Final = 8
 _ENTRY_DEPTH: Final = 2
 
@@ -36,9 +37,9 @@ class EntryTexts:
     """The texts of a table's entries.
 
     Args:
-        changed: The keys of entries that are new, changed or gone since the last save; the table's owner adds to
-            it, and a save takes them out.
-        find: Returns an entry's value, or None if it is gone.
+        changed: Keys of the entries that are new, changed or removed since the last save. The owner of the table adds
+            keys, and a save takes them out.
+        find: Function that returns the value of an entry, or None if it was removed.
     """
 
     def __init__(self, changed: OrderedDict[str, None], find: Callable[[str], Any]) -> None:
@@ -48,14 +49,14 @@ class EntryTexts:
 
     @property
     def is_stale(self) -> bool:
-        """Whether an entry has changed since its text was made."""
+        """Whether an entry has changed since its text was encoded."""
         return bool(self._changed)
 
     def refresh(self) -> Iterator[None]:
-        """Encode what has changed by now, yielding after each slice."""
+        """Encode the entries that have changed; yield after each slice."""
         size = 0
         for _ in range(len(self._changed)):
-            # One by one, so that a save that is given up half way leaves nothing out of the next one.
+            # Take the keys one by one, so that the next save still has the rest if this save is cancelled.
             key, _ = self._changed.popitem(last=False)
             value = self._find(key)
             if value is None:
@@ -69,7 +70,7 @@ class EntryTexts:
                 yield
 
     def take(self) -> list[bytes]:
-        """Return all texts."""
+        """Return the texts of all entries."""
         assert not self.is_stale, "refreshed in the same turn of the loop"
         return list(self._texts.values())
 
@@ -78,17 +79,17 @@ class ConfigText:
     """The text of one file.
 
     Args:
-        members: The members of its object, in order: a value that is encoded with each save, or a table's entries.
+        members: Members of the JSON object, in order: a value that each save encodes, or the entries of a table.
     """
 
     def __init__(self, members: Mapping[str, Callable[[], Any] | EntryTexts]) -> None:
         self._members = members
 
     def refresh(self) -> Iterator[None]:
-        """Encode what has changed, yielding after each slice. When it ends, `take` in the same turn of the loop."""
+        """Encode the changed entries; yield after each slice. At the end, call `take` in the same turn of the loop."""
         tables = [member for member in self._members.values() if isinstance(member, EntryTexts)]
         for _ in range(_PASSES_MAX):
-            # While the loop turned, entries may have changed again, each time fewer of them.
+            # Between the slices, entries may have changed again. Each round has fewer of them.
             for table in tables:
                 yield from table.refresh()
             if not any(table.is_stale for table in tables):
@@ -98,7 +99,7 @@ class ConfigText:
                 pass
 
     def take(self) -> Iterator[bytes]:
-        """Return the text as it is now, in pieces that are joined when they are asked for."""
+        """Return the current text, in pieces that the iterator joins when it reaches them."""
         parts: list[bytes | list[bytes]] = []
         separator = b"{\n\t"
         for name, member in self._members.items():
@@ -116,18 +117,18 @@ class ConfigText:
         return _pieces(parts)
 
     def encode(self) -> bytes:
-        """Return the whole text, at once; for whoever has no loop."""
+        """Return the whole text at once, for callers without an event loop."""
         for _ in self.refresh():
             pass
         return b"".join(self.take())
 
 
 def write_value(value: Any, depth: int, parts: list[bytes]) -> None:
-    """Add a value's text to `parts`.
+    """Append the text of a value to `parts`.
 
     Args:
-        value: A struct, a map with texts or, to integers, integers as keys, or anything that fits a line.
-        depth: Depth of the line in which it begins.
+        value: A struct, a map with texts as keys, a map from integers to integers, or a value that fits on one line.
+        depth: Depth of the line on which the value begins.
         parts: Pieces of the text.
     """
     if isinstance(value, msgspec.Struct):
@@ -155,7 +156,7 @@ def write_value(value: Any, depth: int, parts: list[bytes]) -> None:
 
 @cache
 def _struct_members(kind: type[msgspec.Struct], depth: int) -> list[tuple[bytes, str]]:
-    """Return what stands before each member's value, and the member's name."""
+    """Return, for each member, the text before its value and its name."""
     indent = b"\n" + b"\t" * (depth + 1)
     return [
         ((b"," if number else b"{") + indent + _scalar(field.encode_name) + b":", field.name)

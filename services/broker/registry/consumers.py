@@ -1,8 +1,8 @@
-"""Live consumers: who reads in the name of which group, and what the group has subscribed to.
+"""Live consumers: the instances of each group and the group's subscriptions.
 
-A subscription belongs to the group, not to an instance: a heart-beat replaces it only with a greater version, and
-topics that the latest heart-beat does not name are removed. So two instances of one group with different topics keep
-removing each other's subscription, as they do in RocketMQ, whose clients count on the rule.
+A subscription belongs to the group, not to an instance. A heart-beat replaces a subscription only with a greater
+version, and it removes the subscriptions to topics that it does not name. So two instances of one group with different
+topics keep removing each other's subscription. RocketMQ does the same, and its clients rely on this rule.
 
 Concurrency: the loop's thread only.
 """
@@ -16,7 +16,7 @@ from services.broker.registry.clients import ClientChannel, ClientInfo, Membersh
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The live side of a consumer group. `consume_type` and the others are as the latest heart-beat said."""
+    """The live part of a consumer group. `consume_type` and the two fields after it come from the latest heart-beat."""
 
     name: str
     consume_type: str
@@ -26,9 +26,10 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
 
     def client_ids(self) -> list[str]:
-        """Return the ids byte for byte as heart-beats gave them, each once, in the order of joining.
+        """Return the client ids exactly as heart-beats gave them, each once, in the order of joining.
 
-        An id that stood twice would be given its share of the queues twice, and the second share nobody would read.
+        If an id occurred twice, the allocation would give it two shares of the queues, and nobody would consume the
+        second.
         """
         return list(dict.fromkeys(client_id for _, client_id in self.members))
 
@@ -37,13 +38,13 @@ class ConsumerGroup:
         return list(dict.fromkeys(connection for connection, _ in self.members))
 
     def find_member(self, client_id: str) -> ClientInfo | None:
-        """Return the instance with this id that was seen last, or None."""
+        """Return the instance with this id that sent the latest heart-beat, or None."""
         found = [member for member in self.members.values() if member.client_id == client_id]
         return max(found, key=lambda member: member.seen_monotonic_ms, default=None)
 
 
 class ConsumerTable:
-    """Consumer group → its live side; a group without a member has none."""
+    """The live part of each consumer group. A group without members is not in the table."""
 
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
@@ -51,7 +52,7 @@ class ConsumerTable:
 
     @property
     def members_count(self) -> int:
-        """How many instances there are, each counted once a group."""
+        """Number of instances, each counted once per group."""
         return self._memberships.count
 
     def register(
@@ -64,10 +65,10 @@ class ConsumerTable:
         consume_from_where: str,
         subscriptions: Iterable[SubscriptionData] | None,
     ) -> bool:
-        """Note a heart-beat; `subscriptions` None leaves them as they are.
+        """Record a heart-beat. If `subscriptions` is None, the group keeps its subscriptions.
 
         Returns:
-            Whether the others of the group have to hear of it: a new member, or a topic more or less.
+            Whether the other members must be notified: a member is new, or a topic was added or removed.
         """
         info = self._groups.get(group)
         if info is None:
@@ -82,7 +83,7 @@ class ConsumerTable:
         return is_new or has_changed
 
     def unregister(self, group: str, connection: ClientChannel, client_id: str) -> bool:
-        """Remove one instance from a group; return whether it was there."""
+        """Remove one instance from a group. Return whether it was a member."""
         info = self._groups.get(group)
         if info is None or info.members.pop((connection, client_id), None) is None:
             return False
@@ -92,7 +93,7 @@ class ConsumerTable:
         return True
 
     def drop_connection(self, connection: ClientChannel) -> list[str]:
-        """Remove all instances of a connection that is gone; return the groups that lost one."""
+        """Remove all instances of a closed connection. Return the groups that lost a member."""
         members = self._memberships.of(connection)
         for group, client_id in members:
             self.unregister(group, connection, client_id)
@@ -102,7 +103,7 @@ class ConsumerTable:
         """Remove the instances that have been silent for longer than the time-out.
 
         Returns:
-            The groups that lost one, and the connections of those removed.
+            The groups that lost a member, and the connections of the removed instances.
         """
         groups: dict[str, None] = {}
         connections: set[ClientChannel] = set()
@@ -115,11 +116,11 @@ class ConsumerTable:
         return list(groups), connections
 
     def find(self, group: str) -> ConsumerGroup | None:
-        """Return the live side of a group, or None if nobody is there."""
+        """Return the live part of a group, or None if it has no members."""
         return self._groups.get(group)
 
     def has_member(self, group: str, key: tuple[ClientChannel, str]) -> bool:
-        """Say whether an instance, by connection and id, is in a group."""
+        """Return whether an instance, given by connection and id, is a member of a group."""
         info = self._groups.get(group)
         return info is not None and key in info.members
 
@@ -128,11 +129,11 @@ class ConsumerTable:
         return [group for group, info in self._groups.items() if topic in info.subscriptions]
 
     def groups(self) -> list[ConsumerGroup]:
-        """Return all groups somebody is in."""
+        """Return all groups that have members."""
         return list(self._groups.values())
 
     def has_connection(self, connection: ClientChannel) -> bool:
-        """Say whether an instance of the connection is left."""
+        """Return whether an instance of the connection is still a member of a group."""
         return connection in self._memberships
 
 

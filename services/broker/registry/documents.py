@@ -1,14 +1,14 @@
-"""The shapes of config/*.json, and which table each of them keeps (docs/formats/config.md).
+"""The shapes of config/*.json, and the table that each file keeps (docs/formats/config.md).
 
-    topics.json              TopicTable     on change
-    subscriptionGroup.json   GroupTable     on change
-    consumerOffset.json      OffsetTable    every 5 s
-    delayOffset.json         read only here: what a store from elsewhere has, answered to request 45
-    gantry-settings.json     what request 25 changed; Gantry's own
+    topics.json              TopicTable     saved on change
+    subscriptionGroup.json   GroupTable     saved on change
+    consumerOffset.json      OffsetTable    saved every 5 s
+    delayOffset.json         delivery progress of the broker that wrote the store; only read, for request 45
+    gantry-settings.json     changes by request 25; Gantry's own file
 
-4.9 writes less (no stateVersion, no attributes, no forbiddenTable, no dataVersion of offsets); such a member takes its
-default. The table itself is in the files of all releases (gantry.storeformat.configtables). `groupTopicMap` is derived
-and not read.
+RocketMQ 4.9 writes fewer members (no stateVersion, no attributes, no forbiddenTable, no dataVersion of offsets). A
+missing member takes its default. The files of all releases have the table itself (gantry.storeformat.configtables).
+`groupTopicMap` is derived from the table and not read.
 """
 
 from collections.abc import Callable, Mapping
@@ -60,19 +60,19 @@ class _DelayOffsets(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class KeptSettings(msgspec.Struct):
-    """gantry-settings.json: texts by the settings' names, as request 25 brought them."""
+    """The content of gantry-settings.json: texts by names of settings, as request 25 gave them."""
 
     data_version: DataVersionBean = msgspec.field(default_factory=DataVersionBean)
     settings: dict[str, str] = {}
 
 
 def config_path(root_dir: str, name: str) -> str:
-    """Return where a config file lies in a store."""
+    """Return the path of a config file in a store."""
     return f"{root_dir}/{CONFIG_DIR}/{name}"
 
 
 def load_topics(files: FileSystem, root_dir: str, table: TopicTable) -> ConfigFile:
-    """Fill the table from its file, and return the file for the saves to come. Raises StartupError."""
+    """Fill the table from its file. Return the file for later saves. Raises StartupError."""
     file = ConfigFile(files, config_path(root_dir, TOPICS_FILE))
     read = file.read(_Topics)
     if read is not None:
@@ -82,7 +82,7 @@ def load_topics(files: FileSystem, root_dir: str, table: TopicTable) -> ConfigFi
 
 
 def load_groups(files: FileSystem, root_dir: str, table: GroupTable) -> ConfigFile:
-    """Fill the table from its file, and return the file for the saves to come. Raises StartupError."""
+    """Fill the table from its file. Return the file for later saves. Raises StartupError."""
     file = ConfigFile(files, config_path(root_dir, GROUPS_FILE))
     read = file.read(_Groups)
     if read is not None:
@@ -92,7 +92,7 @@ def load_groups(files: FileSystem, root_dir: str, table: GroupTable) -> ConfigFi
 
 
 def load_offsets(files: FileSystem, root_dir: str, table: OffsetTable) -> ConfigFile:
-    """Fill the table from its file, and return the file for the saves to come. Raises StartupError."""
+    """Fill the table from its file. Return the file for later saves. Raises StartupError."""
     file = ConfigFile(files, config_path(root_dir, OFFSETS_FILE))
     read = file.read(_Offsets)
     if read is not None:
@@ -101,7 +101,7 @@ def load_offsets(files: FileSystem, root_dir: str, table: OffsetTable) -> Config
 
 
 def _committed(table: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
-    """Leave out negative offsets: RocketMQ keeps whatever a client commits, and says -1 where it has nothing."""
+    """Remove negative offsets: RocketMQ stores every commit of a client, and -1 stands for no offset."""
     negative = sum(offset < 0 for queues in table.values() for offset in queues.values())
     if not negative:
         return table
@@ -112,7 +112,7 @@ def _committed(table: dict[str, dict[int, int]]) -> dict[str, dict[int, int]]:
 
 
 def load_delay_offsets(files: FileSystem, root_dir: str) -> DelayOffsetWrapper:
-    """Read what the store says of delay levels. Raises StartupError."""
+    """Read the delivery progress of the delay levels. Raises StartupError."""
     read = ConfigFile(files, config_path(root_dir, DELAY_OFFSETS_FILE)).read(_DelayOffsets)
     if read is None:
         return DelayOffsetWrapper({}, _NO_VERSION.to_model())
@@ -120,12 +120,12 @@ def load_delay_offsets(files: FileSystem, root_dir: str) -> DelayOffsetWrapper:
 
 
 def load_kept_settings(files: FileSystem, root_dir: str) -> KeptSettings:
-    """Read what request 25 changed. Raises StartupError."""
+    """Read the settings that request 25 has changed. Raises StartupError."""
     return ConfigFile(files, config_path(root_dir, SETTINGS_FILE)).read(KeptSettings) or KeptSettings()
 
 
 def topics_text(topics: TopicTable) -> ConfigText:
-    """Return topics.json."""
+    """Return the text of topics.json."""
 
     def find(name: str) -> TopicConfigBean | None:
         config = topics.find(name)
@@ -140,7 +140,7 @@ def topics_text(topics: TopicTable) -> ConfigText:
 
 
 def groups_text(groups: GroupTable) -> ConfigText:
-    """Return subscriptionGroup.json."""
+    """Return the text of subscriptionGroup.json."""
 
     def find(name: str) -> SubscriptionGroupBean | None:
         group = groups.find(name)
@@ -156,7 +156,7 @@ def groups_text(groups: GroupTable) -> ConfigText:
 
 
 def offsets_text(offsets: OffsetTable) -> ConfigText:
-    """Return consumerOffset.json; `groupTopicMap` is what RocketMQ derives from the table."""
+    """Return the text of consumerOffset.json. RocketMQ derives `groupTopicMap` from the table in the same way."""
     return ConfigText(
         {
             "dataVersion": lambda: version_document(offsets.version),
@@ -167,10 +167,10 @@ def offsets_text(offsets: OffsetTable) -> ConfigText:
 
 
 def settings_text(version: Callable[[], DataVersion], settings: Callable[[], Mapping[str, str]]) -> ConfigText:
-    """Return gantry-settings.json."""
+    """Return the text of gantry-settings.json."""
     return ConfigText({"data_version": lambda: version_document(version()), "settings": lambda: dict(settings())})
 
 
 def version_document(version: DataVersion) -> dict[str, int]:
-    """Return a DataVersion as JSON holds it."""
+    """Return a DataVersion in its JSON form."""
     return {"counter": version.counter, "stateVersion": version.state_version, "timestamp": version.timestamp}

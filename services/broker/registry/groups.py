@@ -27,16 +27,16 @@ SYSTEM_GROUPS = (
 
 
 class GroupTable:
-    """Group name → SubscriptionGroup. `on_change` hears of every group that is new, changed or gone.
+    """Group name → SubscriptionGroup. `on_change` is called for every new, changed or removed group.
 
-    `unsaved` holds the names of those that are new, changed or gone since the last save.
+    `unsaved` holds the names of the groups that are new, changed or removed since the last save.
     """
 
     def __init__(self, on_change: Callable[[str], None] = lambda group: None) -> None:
         self.version = DataVersion()
         self.on_change = on_change
         self.forbidden: dict[str, dict[str, int]] = {}
-        """group → topic → bits of what it may not do; kept as a store from elsewhere has it."""
+        """group → topic → bits of the forbidden actions. It comes from a store that another broker wrote."""
         self.unsaved: OrderedDict[str, None] = OrderedDict()
         self._table: dict[str, SubscriptionGroup] = {}
 
@@ -49,14 +49,14 @@ class GroupTable:
         groups: Iterable[SubscriptionGroup],
         forbidden: Mapping[str, Mapping[str, int]] | None = None,
     ) -> None:
-        """Take over what the file says."""
+        """Load the content of the file."""
         self.version = version
         self._table = {group.group_name: group for group in groups}
         self.unsaved.update(dict.fromkeys(self._table))
         self.forbidden = {group: dict(topics) for group, topics in (forbidden or {}).items()}
 
     def add_missing(self, groups: Iterable[SubscriptionGroup]) -> list[str]:
-        """Add those of the system's groups that the file does not have."""
+        """Add the system's groups that the file does not have. Return the names of the added groups."""
         added = [group for group in groups if group.group_name not in self._table]
         for group in added:
             self._table[group.group_name] = group
@@ -64,14 +64,14 @@ class GroupTable:
         return [group.group_name for group in added]
 
     def find(self, group: str) -> SubscriptionGroup | None:
-        """Return a group's configuration, or None."""
+        """Return the configuration of a group, or None."""
         return self._table.get(group)
 
     def ensure(self, group: str, policy: Policy, now_ms: int) -> SubscriptionGroup | None:
-        """Return a group's configuration, made at its first use where that is allowed, else None.
+        """Return the configuration of a group; create the group if it is missing and may be created. Else return None.
 
         Raises:
-            InvalidNameError: There is no such group, and its name could never be one.
+            InvalidNameError: The group does not exist, and its name is not valid.
         """
         config = self._table.get(group)
         if config is None and (policy.auto_create_subscription_group or names.is_system_group(group)):
@@ -83,7 +83,7 @@ class GroupTable:
         return config
 
     def all(self) -> Mapping[str, SubscriptionGroup]:
-        """Return the table itself; not to be changed."""
+        """Return the table itself; callers must not change it."""
         return self._table
 
     def put(self, config: SubscriptionGroup, now_ms: int) -> None:
@@ -92,7 +92,7 @@ class GroupTable:
         self._changed(config.group_name, now_ms)
 
     def remove(self, group: str, now_ms: int) -> bool:
-        """Forget a group; return whether there was one."""
+        """Remove a group. Return whether it existed."""
         self.forbidden.pop(group, None)
         if self._table.pop(group, None) is None:
             return False
@@ -100,11 +100,11 @@ class GroupTable:
         return True
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Say whether a group's reading of a topic was not forbidden."""
+        """Return whether the group may read the topic."""
         return not self.forbidden.get(group, {}).get(topic, 0) >> _READ_BIT & 1
 
     def snapshot(self) -> tuple[DataVersion, dict[str, SubscriptionGroup], dict[str, dict[str, int]]]:
-        """Return version and copies of the tables."""
+        """Return the version and copies of the tables."""
         return self.version, dict(self._table), {group: dict(topics) for group, topics in self.forbidden.items()}
 
     def _changed(self, group: str, now_ms: int) -> None:
@@ -114,5 +114,5 @@ class GroupTable:
 
 
 def system_groups() -> list[SubscriptionGroup]:
-    """Return the groups every broker has from its start."""
+    """Return the groups that every broker has from its start."""
     return [SubscriptionGroup(group) for group in SYSTEM_GROUPS]

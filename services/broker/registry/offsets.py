@@ -1,8 +1,8 @@
-"""Committed offsets: per (topic, group) and queue, the next message the group wants.
+"""Committed offsets: for each (topic, group) and queue, the next message that the group wants.
 
-A commit overwrites whatever was there, also with a smaller offset; negative ones come from clients that know nothing
-yet and are ignored. What a crash may lose is what was committed since the last write of the file (5 s by default), so
-a group sees those messages again: at least once, never lost.
+A commit overwrites the old offset, even with a smaller one. A client without an offset commits a negative one, which is
+ignored. A crash may lose the commits since the last write of the file (5 s by default). The group then receives these
+messages again: delivery is at least once, and no message is lost.
 
 Concurrency: the loop's thread only.
 """
@@ -13,21 +13,24 @@ from typing import Final, NamedTuple
 
 from gantry.model.topic import DataVersion
 
-# Commits per new DataVersion; the table changes too often for a version each.
+# Number of commits for each new DataVersion. The table changes too often for a version after each commit.
 VERSION_STEP = 500
 SEPARATOR = "@"
 
 OFFSETS_MAX: Final = 500_000
-"""Offsets beyond which no pair of topic and group is added. RocketMQ has no limit, and any client may invent pairs;
-so many pairs with one queue each take 400 MB of memory, and 30 MB of the disk with every save."""
+"""Limit of offsets: beyond it, no new pair of topic and group is added.
+
+RocketMQ has no limit, and any client may invent pairs. This many pairs with one queue each take 400 MB of memory, and
+30 MB of the disk with every save.
+"""
 QUEUES_RESERVE: Final = 500_000
-"""So many more offsets may be added to pairs that are there: their groups go on when a topic gets more queues."""
+"""Number of further offsets that existing pairs may add. Their groups can go on when a topic gets more queues."""
 PULLED_PAIRS_MAX: Final = 100_000
-"""Pairs whose pulls are noted; the oldest goes. Tools show them, nothing depends on them."""
+"""Number of pairs whose pulls are recorded; the oldest pair is removed. Only tools show them."""
 
 
 class Clamped(NamedTuple):
-    """An offset that lay beyond the end of its queue."""
+    """An offset that was past the end of its queue."""
 
     topic: str
     group: str
@@ -37,11 +40,11 @@ class Clamped(NamedTuple):
 
 
 class QueueOffsets:
-    """`topic@group` → queue id → offset, with the names found from both sides.
+    """`topic@group` → queue id → offset, with indexes from topic to groups and from group to topics.
 
     Attributes:
-        table: The offsets; not to be changed.
-        count: How many there are.
+        table: The offsets; callers must not change them.
+        count: Number of offsets.
     """
 
     __slots__ = ("_groups", "_topics", "count", "table")
@@ -53,7 +56,7 @@ class QueueOffsets:
         self._topics: dict[str, dict[str, None]] = {}
 
     def put(self, topic: str, group: str, queues: dict[int, int]) -> None:
-        """Add a pair that is not there."""
+        """Add a new pair."""
         self.table[f"{topic}{SEPARATOR}{group}"] = queues
         self.count += len(queues)
         self._groups.setdefault(topic, {})[group] = None
@@ -72,7 +75,7 @@ class QueueOffsets:
         return list(self._groups.get(topic, ()))
 
     def remove(self, topic: str, group: str) -> None:
-        """Remove a pair that is there."""
+        """Remove an existing pair."""
         self.count -= len(self.table.pop(f"{topic}{SEPARATOR}{group}"))
         for table, key, name in ((self._groups, topic, group), (self._topics, group, topic)):
             names = table[key]
@@ -82,12 +85,12 @@ class QueueOffsets:
 
 
 class OffsetTable:
-    """The committed offsets; and beside them, in memory only, how far each queue was pulled.
+    """The committed offsets, and the pull progress of each queue, which is in memory only.
 
     Attributes:
-        is_dirty: Whether anything was committed or removed since its owner last had the table saved.
-        unsaved: The pairs that are new, changed or gone since the last save.
-        unsaved_groups: The groups whose topics are not those of the last save.
+        is_dirty: Whether an offset was committed or removed since the owner last saved the table.
+        unsaved: Pairs that are new, changed or removed since the last save.
+        unsaved_groups: Groups whose list of topics has changed since the last save.
     """
 
     def __init__(self) -> None:
@@ -100,7 +103,7 @@ class OffsetTable:
         self._commits = 0
 
     def load(self, version: DataVersion, table: Mapping[str, Mapping[int, int]]) -> None:
-        """Take over what the file says."""
+        """Load the content of the file."""
         self.version = version
         for key, queues in table.items():
             topic, _, group = key.partition(SEPARATOR)
@@ -109,12 +112,13 @@ class OffsetTable:
             self.unsaved_groups[group] = None
 
     def clamp(self, end_of: Callable[[str, int], int]) -> list[Clamped]:
-        """Set every offset beyond its queue's end back to it, and say which.
+        """Set every offset past the end of its queue back to the end, and return these offsets.
 
-        Without that a group would pass over the messages that fill the queue up to its offset.
+        Otherwise a group would skip the messages that fill the queue up to its offset.
 
         Args:
-            end_of: Returns a queue's max offset; 0 for a queue that is not there, whose first message will be 0.
+            end_of: Function that returns the max offset of a queue; 0 for a missing queue, whose first message gets
+                offset 0.
         """
         clamped: list[Clamped] = []
         for key, queues in self._committed.table.items():
@@ -131,10 +135,10 @@ class OffsetTable:
         return clamped
 
     def commit(self, topic: str, group: str, queue_id: int, offset: int, now_ms: int) -> bool:
-        """Store an offset; a negative one is ignored.
+        """Store an offset. A negative one is ignored.
 
         Returns:
-            False: the table is full, and nothing was stored.
+            False if the table is full and the offset was not stored, else True.
         """
         if offset < 0:
             return True
@@ -169,7 +173,7 @@ class OffsetTable:
         return self._committed.table.get(f"{topic}{SEPARATOR}{group}", {})
 
     def note_pull(self, topic: str, group: str, queue_id: int, offset: int) -> None:
-        """Note how far a group has been given the messages of a queue."""
+        """Record the offset up to which the group has received the messages of a queue."""
         pulled = self._pulled
         queues = pulled.table.get(f"{topic}{SEPARATOR}{group}")
         if queues is not None:
@@ -181,16 +185,16 @@ class OffsetTable:
         pulled.put(topic, group, {queue_id: offset})
 
     def pulled(self, topic: str, group: str, queue_id: int) -> int | None:
-        """Return how far a queue was pulled since the start, or None."""
+        """Return the offset up to which the group has pulled a queue since the start, or None."""
         queues = self._pulled.table.get(f"{topic}{SEPARATOR}{group}")
         return None if queues is None else queues.get(queue_id)
 
     def topics_of(self, group: str) -> list[str]:
-        """Return the topics of which a group has committed offsets."""
+        """Return the topics on which a group has committed offsets."""
         return self._committed.topics_of(group)
 
     def groups_of(self, topic: str) -> list[str]:
-        """Return the groups that have committed offsets of a topic."""
+        """Return the groups that have committed offsets on a topic."""
         return self._committed.groups_of(topic)
 
     def groups(self) -> list[str]:
@@ -198,18 +202,18 @@ class OffsetTable:
         return self._committed.groups()
 
     def all(self) -> Mapping[str, Mapping[int, int]]:
-        """Return the table itself; not to be changed."""
+        """Return the table itself; callers must not change it."""
         return self._committed.table
 
     def remove_topic(self, topic: str) -> None:
-        """Forget the offsets of a deleted topic."""
+        """Remove the offsets of a deleted topic."""
         for group in self._committed.groups_of(topic):
             self._remove(topic, group)
         for group in self._pulled.groups_of(topic):
             self._pulled.remove(topic, group)
 
     def remove_group(self, group: str) -> None:
-        """Forget the offsets of a deleted group."""
+        """Remove the offsets of a deleted group."""
         for topic in self._committed.topics_of(group):
             self._remove(topic, group)
         for topic in self._pulled.topics_of(group):

@@ -1,10 +1,12 @@
-"""Writing the config files: many changes become one write, in a thread, and whoever needs it can wait for the disk.
+"""Writes the config files: many changes become one write in a thread, and callers can wait until it is on disk.
 
-A save encodes what has changed in the loop's thread, in slices between which it pauses; the pause is time asleep and not
-a turn of the loop, since a thread that waits for the interpreter, as the one that flushes the log does, gets it from a
-busy loop only every 5 ms. A file's text is joined and written in a thread, piece by piece (configtext.py).
+A save encodes the changed entries in the loop's thread, in slices. After a slice, the save
+sleeps instead of waiting for one turn of the loop. Without the sleep, the loop would be busy all the time, and a thread
+that waits for the interpreter lock, such as the flush thread, gets it from a busy loop only every 5 ms. Another thread
+joins the text of a file and writes it piece by piece (configtext.py).
 
-Concurrency: `mark` and `durable` from the loop's thread. The thread that writes never sees a table change under it.
+Concurrency: `mark` and `durable` are called from the loop's thread. A table never changes while the writing thread
+reads it.
 """
 
 import asyncio
@@ -20,19 +22,19 @@ from services.broker.registry.configtext import ConfigText
 log = logger("broker.persistence")
 
 RETRY_DELAY_SECONDS = 1.0
-# The shortest sleep of the event loop.
+# The shortest sleep that the event loop can make.
 PAUSE_SECONDS = 0.001
 
 
 class NotSavedError(Exception):
-    """The disk refused a config file; the change is in memory and is tried again, but may be lost by a crash."""
+    """The disk failed to write a config file. The change is in memory and is retried, but a crash may lose it."""
 
 
 class RunInThread(Protocol):
-    """TaskScope.in_thread, bound to an executor."""
+    """The type of TaskScope.in_thread, bound to an executor."""
 
     def __call__(self, work: Callable[[], None], /) -> Awaitable[None]:
-        """Run the work and wait for it."""
+        """Run the work in a thread and wait for it."""
         ...
 
 
@@ -41,14 +43,14 @@ class _Document:
     file: ConfigFile
     text: ConfigText
     wanted: int = 0
-    """How often it was marked."""
+    """Number of marks so far."""
     written: int = 0
-    """Which of these marks the file holds."""
+    """Number of the marks whose changes are in the file."""
     waiters: list[tuple[int, asyncio.Future[None]]] = field(default_factory=list)
 
 
 class Persistence:
-    """Keeps a set of files up to date with the tables they come from."""
+    """Keeps a set of files up to date with their tables."""
 
     def __init__(self, run_in_thread: RunInThread) -> None:
         self._run_in_thread = run_in_thread
@@ -61,7 +63,7 @@ class Persistence:
         self._documents[name] = _Document(file, text)
 
     def mark(self, name: str) -> None:
-        """Say that a table has changed."""
+        """Record that a table has changed and must be written."""
         self._documents[name].wanted += 1
         self._changed.set()
 
@@ -69,7 +71,7 @@ class Persistence:
         """Wait until every change marked so far is on disk.
 
         Raises:
-            NotSavedError: The disk refused; nobody should be told that the change is safe.
+            NotSavedError: The disk failed. The caller must not report the change as safe.
         """
         document = self._documents[name]
         if document.written < document.wanted:
@@ -78,7 +80,7 @@ class Persistence:
             await waiter
 
     async def run(self) -> None:
-        """Write what is marked, for ever; a disk that refuses is asked again."""
+        """Write the marked files until the task is cancelled. Retry if the disk fails."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -88,10 +90,10 @@ class Persistence:
                     await asyncio.sleep(RETRY_DELAY_SECONDS)
 
     def write_all(self) -> None:
-        """Write everything that is marked, at once and in this thread; the last thing before the store stops.
+        """Write all marked files at once, in the caller's thread. This is the last step before the store stops.
 
         Raises:
-            OSError: The disk refused.
+            OSError: The disk failed.
         """
         for document in self._documents.values():
             if document.written < document.wanted:
@@ -106,7 +108,7 @@ class Persistence:
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
-            # The thread can't be called back, and what is written after this must not be overtaken by it.
+            # The thread can't be stopped. Wait for it, so that its write does not end after a later one.
             await asyncio.wait({writing})
             raise
         except OSError as error:

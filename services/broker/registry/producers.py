@@ -1,4 +1,4 @@
-"""Live producers: who sends in the name of which group.
+"""Live producers: the instances of each producer group.
 
 Concurrency: the loop's thread only.
 """
@@ -17,16 +17,16 @@ class ProducerTable:
 
     @property
     def members_count(self) -> int:
-        """How many instances there are, each counted once a group."""
+        """Number of instances, each counted once per group."""
         return self._memberships.count
 
     def register(self, group: str, client: ClientInfo) -> None:
-        """Note a heart-beat."""
+        """Record a heart-beat."""
         self._groups.setdefault(group, {})[client.key] = client
         self._memberships.add(client.connection, group, client.client_id)
 
     def unregister(self, group: str, connection: ClientChannel, client_id: str) -> None:
-        """Remove one instance from a group, if it is there."""
+        """Remove one instance from a group, if it is a member."""
         members = self._groups.get(group)
         if members is None or members.pop((connection, client_id), None) is None:
             return
@@ -35,12 +35,12 @@ class ProducerTable:
             del self._groups[group]
 
     def drop_connection(self, connection: ClientChannel) -> None:
-        """Remove all instances of a connection that is gone."""
+        """Remove all instances of a closed connection."""
         for group, client_id in self._memberships.of(connection):
             self.unregister(group, connection, client_id)
 
     def expire(self, monotonic_ms: int, timeout_ms: int) -> set[ClientChannel]:
-        """Remove the instances that have been silent for longer than the time-out; return their connections."""
+        """Remove the instances that have been silent for longer than the time-out. Return their connections."""
         connections: set[ClientChannel] = set()
         for group, members in list(self._groups.items()):
             for client in list(members.values()):
@@ -50,11 +50,11 @@ class ProducerTable:
         return connections
 
     def members(self, group: str) -> list[ClientInfo]:
-        """Return a group's instances, empty if there is no such group."""
+        """Return the instances of a group; an empty list if there is no such group."""
         return list(self._groups.get(group, {}).values())
 
     def has_member(self, group: str, key: tuple[ClientChannel, str]) -> bool:
-        """Say whether an instance, by connection and id, is in a group."""
+        """Return whether an instance, given by connection and id, is a member of a group."""
         return key in self._groups.get(group, {})
 
     def groups(self) -> Mapping[str, list[ClientInfo]]:
@@ -62,5 +62,5 @@ class ProducerTable:
         return {group: list(members.values()) for group, members in self._groups.items()}
 
     def has_connection(self, connection: ClientChannel) -> bool:
-        """Say whether an instance of the connection is left."""
+        """Return whether an instance of the connection is still a member of a group."""
         return connection in self._memberships

@@ -1,4 +1,4 @@
-"""Topics: their configuration on this broker, and the rules by which they come into being.
+"""Topics: their configuration on this broker, and the rules by which they are created.
 
 Concurrency: the loop's thread only.
 """
@@ -12,8 +12,8 @@ from gantry.model.topic import DataVersion, Perm, TopicConfig
 from services.broker.identity import BrokerIdentity
 from services.broker.policy import Policy
 
-# What a person or a client may ask for. RocketMQ has no limit; each queue costs an object and a folder, and what
-# tools ask of a topic goes through all its queues.
+# The limits of requests. RocketMQ has no limit. Each queue needs an object and a folder, and a request of a tool about
+# a topic goes through all its queues.
 QUEUE_NUMS_MAX = 10_000
 TOPICS_MAX = 100_000
 
@@ -22,12 +22,12 @@ _RWX = int(Perm.READ | Perm.WRITE | Perm.INHERIT)
 
 
 class TopicTable:
-    """Topic name → TopicConfig. `on_change` hears of every topic that is new, changed or gone.
+    """Topic name → TopicConfig. `on_change` is called for every new, changed or removed topic.
 
-    `unsaved` holds the names of those that are new, changed or gone since the last save.
+    `unsaved` holds the names of the topics that are new, changed or removed since the last save.
 
-    A name is closed while its topic is being deleted: until that is on the disk, a topic of that name that is made anew
-    could not be told from the old one after a crash. Callers of `put` ask `is_closed` first.
+    A name is closed while its topic is being deleted. If a topic of the same name were created before the deletion is
+    on disk, it could not be told from the old one after a crash. Callers of `put` check `is_closed` first.
     """
 
     def __init__(self, on_change: Callable[[str], None] = lambda topic: None) -> None:
@@ -41,13 +41,13 @@ class TopicTable:
         return len(self._table)
 
     def load(self, version: DataVersion, configs: Iterable[TopicConfig]) -> None:
-        """Take over what the file says."""
+        """Load the content of the file."""
         self.version = version
         self._table = {config.topic_name: config for config in configs}
         self.unsaved.update(dict.fromkeys(self._table))
 
     def add_missing(self, configs: Iterable[TopicConfig]) -> list[str]:
-        """Add those of the system's topics that the file does not have; no new version, as in RocketMQ."""
+        """Add the system's topics that the file lacks, without a new version, as in RocketMQ. Return their names."""
         added = []
         for config in configs:
             if config.topic_name not in self._table:
@@ -57,23 +57,23 @@ class TopicTable:
         return added
 
     def find(self, topic: str) -> TopicConfig | None:
-        """Return a topic's configuration, or None."""
+        """Return the configuration of a topic, or None."""
         return self._table.get(topic)
 
     def all(self) -> Mapping[str, TopicConfig]:
-        """Return the table itself; not to be changed."""
+        """Return the table itself; callers must not change it."""
         return self._table
 
     def close(self, topic: str) -> None:
-        """Let nobody make or change a topic of this name."""
+        """Close a name: no topic of this name may be created or changed."""
         self._closed.add(topic)
 
     def open(self, topic: str) -> None:
-        """Let topics of this name be made again."""
+        """Open a name: topics of this name may be created again."""
         self._closed.discard(topic)
 
     def is_closed(self, topic: str) -> bool:
-        """Say whether a topic of this name is being deleted."""
+        """Return whether a topic of this name is being deleted."""
         return topic in self._closed
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
@@ -83,20 +83,20 @@ class TopicTable:
         self._changed(config.topic_name, now_ms)
 
     def remove(self, topic: str, now_ms: int) -> bool:
-        """Forget a topic; return whether there was one."""
+        """Remove a topic. Return whether it existed."""
         if self._table.pop(topic, None) is None:
             return False
         self._changed(topic, now_ms)
         return True
 
     def touch(self, now_ms: int) -> None:
-        """Make a new version though no topic has changed: what others may do with them has."""
+        """Make a new version although no topic has changed, because the perm of the broker has."""
         self.version = self.version.next(now_ms)
 
     def ensure_retry(self, group: str, queue_nums: int, now_ms: int, *, topic_sys_flag: int = 0) -> bool:
-        """Make a group's retry topic if it is missing; return whether it was made.
+        """Create a group's retry topic if it is missing. Return whether it was created.
 
-        While an old one is being deleted it is not; the group's next heart-beat makes it.
+        While an old one is being deleted, the topic is not created. The next heart-beat of the group creates it.
         """
         topic = names.retry_topic(group)
         if topic in self._table or topic in self._closed:
@@ -109,7 +109,7 @@ class TopicTable:
         return True
 
     def snapshot(self) -> tuple[DataVersion, dict[str, TopicConfig]]:
-        """Return version and a copy of the table."""
+        """Return the version and a copy of the table."""
         return self.version, dict(self._table)
 
     def _changed(self, topic: str, now_ms: int) -> None:
@@ -121,18 +121,18 @@ class TopicTable:
 def auto_created(
     topic: str, template: TopicConfig | None, wanted_queue_nums: int, policy: Policy, *, topic_sys_flag: int
 ) -> TopicConfig | None:
-    """Say what a send to an unknown topic creates; pure.
+    """Return the topic that a send to an unknown topic creates; pure.
 
     Args:
-        topic: The unknown topic.
-        template: The topic whose likeness it takes, named by the request (usually TBW102), or None if that is
-            unknown too.
-        wanted_queue_nums: What the client asks for.
-        policy: Whether automatic creation is on.
-        topic_sys_flag: The new topic's.
+        topic: Name of the unknown topic.
+        template: Topic from which the new one takes its configuration. The request names it (usually TBW102). None if
+            it is unknown too.
+        wanted_queue_nums: Number of queues that the client asks for.
+        policy: Switches of the broker; they say whether automatic creation is on.
+        topic_sys_flag: System flag of the new topic.
 
     Returns:
-        The new topic, or None if there may be none.
+        The new topic, or None if it may not be created.
     """
     if names.is_retry_topic(topic):
         return TopicConfig(topic, 1, 1, int(Perm.READ | Perm.WRITE), topic_sys_flag=topic_sys_flag)
@@ -156,7 +156,7 @@ def auto_created(
 def system_topics(
     identity: BrokerIdentity, policy: Policy, *, cluster_topic: bool, broker_topic: bool, trace_topic: str | None
 ) -> list[TopicConfig]:
-    """Return the topics every broker has from its start."""
+    """Return the topics that every broker has from its start."""
     read_write = int(Perm.READ | Perm.WRITE)
     topics = [_square(names.SELF_TEST_TOPIC, 1)]
     if policy.auto_create_topic_enable:
@@ -180,10 +180,10 @@ def system_topics(
 
 
 def changed_attributes(current: Mapping[str, str], text: str, *, creating: bool) -> dict[str, str]:
-    """Apply an attribute text (`+key=value`, `-key`, separated by commas) to a topic's attributes; pure.
+    """Return the attributes after the changes in `text` (`+key=value`, `-key`, separated by commas); pure.
 
     Raises:
-        ValueError: An item has another form, a key is unknown or stands twice, or a value is none of those allowed.
+        ValueError: An item has another form, a key is unknown or occurs twice, or a value is not allowed.
     """
     attributes = dict(current)
     seen = set()
@@ -208,8 +208,8 @@ def changed_attributes(current: Mapping[str, str], text: str, *, creating: bool)
     return attributes
 
 
-# The attributes RocketMQ knows, with the values this broker can keep the promise of: batch queues and compaction
-# are not built, and a topic that claims them would lose what it is told.
+# RocketMQ's attributes, with the values that this broker supports. Batch queues and compaction are not implemented, so
+# a topic with such a value would break its promise.
 _ATTRIBUTES: Mapping[str, tuple[str, ...]] = {
     "queue.type": ("SimpleCQ",),
     "cleanup.policy": ("DELETE",),
@@ -222,7 +222,7 @@ def _square(topic: str, queue_nums: int, perm: int = int(Perm.READ | Perm.WRITE)
 
 
 def with_perm_of_broker(config: TopicConfig, broker_permission: int) -> TopicConfig:
-    """Return the topic as others may use it: with the bits that both it and the broker have."""
+    """Return the topic with the permissions that clients have: those that both the topic and the broker grant."""
     if config.perm & broker_permission == config.perm & int(Perm.READ | Perm.WRITE):
         return config
     kept = config.perm & ~int(Perm.READ | Perm.WRITE) | config.perm & broker_permission
