@@ -1,4 +1,4 @@
-"""`python -m services.broker`: runs one broker."""
+"""`python -m services.broker`: run one broker."""
 
 import argparse
 import os
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             overrides=overrides,
         )
     except StartupError as error:
-        print(f"broker: {error}", file=sys.stderr)  # noqa: T201 - one line for whoever started it.
+        print(f"broker: {error}", file=sys.stderr)  # noqa: T201 - one line for the person at the terminal.
         return 1
     return run_service(
         "broker", lambda lifecycle: run(settings, overrides.keys(), lifecycle), ready_file=options.ready_file

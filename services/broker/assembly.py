@@ -1,6 +1,7 @@
-"""Wires a broker's parts around a store that has started; no sockets, no files but config/*.json, no tasks.
+"""Wires a broker's parts around a store that has started. It opens no sockets and starts no tasks.
 
-What a service process adds — addresses, listening, timers, signals — is bootstrap's.
+The only files it touches are config/*.json. bootstrap.py adds what belongs to a process: addresses, listening, timers
+and signals.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -58,7 +59,7 @@ class Broker:
         physical_memory_bytes: int,
         next_start: StartCheck | None = None,
     ) -> None:
-        """Wire everything. Raises StartupError for a config file that can't be read."""
+        """Create and connect all parts. Raises StartupError if a config file can't be read."""
         clock = doors.clock
         self.settings = settings
         self.identity = identity
@@ -109,17 +110,18 @@ class Broker:
         self.handlers = self._handlers(unique_keys, recent_bytes)
         tables.topics.on_change = self._topic_changed
         tables.groups.on_change = lambda group: self.persistence.mark(documents.GROUPS_FILE)
-        # What was not in the files is in them soon; after a crash before that it is simply added again.
+        # The files may lack topics and groups that this start added. Both tables are saved soon. After a crash before
+        # that, the next start adds them again.
         self.persistence.mark(documents.TOPICS_FILE)
         self.persistence.mark(documents.GROUPS_FILE)
         self.deletion.finish_unsaved(self._save_all)
 
     def connected(self, channel: Channel) -> None:
-        """Take note of a new connection."""
+        """Note a new connection."""
         note_peer(channel)
 
     def disconnected(self, channel: Channel) -> None:
-        """Forget everything that hung on a connection."""
+        """Forget everything that belongs to a connection: its held pulls, reads, producers and consumers."""
         self.core.long_polling.forget(channel)
         self.core.cold.forget(channel)
         self.tables.producers.drop_connection(channel)
@@ -127,7 +129,7 @@ class Broker:
             self.notifications.notify(group)
 
     def expire_clients(self) -> None:
-        """Remove instances that have been silent for too long; close connections that none is left on."""
+        """Remove instances that have been silent for too long, and close connections that have no instance left."""
         tables, timeout_ms = self.tables, self.core.policy.channel_expired_timeout
         now_ms = self.clock.monotonic_ms()
         groups, connections = tables.consumers.expire(now_ms, timeout_ms)
@@ -139,13 +141,13 @@ class Broker:
                 connection.close(f"no heart-beat for {timeout_ms} ms")
 
     def save_offsets(self) -> None:
-        """Have the offsets written if any was committed."""
+        """Request a save of the offsets if any was committed since the last save."""
         if self.tables.offsets.is_dirty:
             self.tables.offsets.is_dirty = False
             self.persistence.mark(documents.OFFSETS_FILE)
 
     def collector(self, counters: Counters) -> BrokerCollector:
-        """Return what shows the broker to Prometheus; `counters` are the server's."""
+        """Return the collector that exports the broker's state to Prometheus; `counters` are those of the server."""
         core, tables = self.core, self.tables
         return BrokerCollector(
             identity=self.identity,
@@ -192,10 +194,10 @@ class Broker:
         await self._saved(documents.GROUPS_FILE)
 
     async def _saved(self, name: str) -> None:
-        """Wait until a table is on the disk, and the offsets with it.
+        """Wait until a table and the offsets are on disk.
 
-        Those of a deleted topic or group must not come back for another one of its name, whose first messages would
-        then be passed over.
+        The offsets of a deleted topic or group must not survive on disk. A new topic or group of the same name would
+        start from them and skip its first messages.
         """
         self.save_offsets()
         await self.persistence.durable(name)

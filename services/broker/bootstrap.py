@@ -1,9 +1,10 @@
-"""Runs a broker process: addresses, store, listening, timers, and their order at start and stop.
+"""Runs a broker process: creates its parts, listens, starts the timers, and stops all of it in order.
 
 Start: settings → store (lock, recovery) → tables → listen → register → ready.
-Stop: unregister → refuse new requests, answer those in flight → offsets and tables → store (flush, checkpoint, no
-abort file). After a bug nothing of this is done: recovery at the next start is what brings back a known state. A broker
-that has lost its store (store/ownership.py) answers the requests in flight, writes nothing, and ends with code 3.
+Stop: unregister → refuse new requests and reply to those in flight → save offsets and tables → close the store (flush,
+write the checkpoint, remove the abort file). After a bug the process skips all of this: recovery at the next start
+restores a known state. A broker that has lost its store (store/ownership.py) replies to the requests in flight, writes
+nothing, and ends with exit code 3.
 """
 
 import asyncio
@@ -48,20 +49,20 @@ from services.broker.timers import every, timers
 log = logger("broker")
 
 CLIENT_DESCRIPTORS_EACH: Final = 2
-"""For each name server: the connection, and the one that takes its place."""
+"""Descriptors for each name server: one for the connection and one for the connection that replaces it."""
 
 
 async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifecycle) -> None:
-    """Run a broker until it is told to stop.
+    """Run a broker until the process is told to stop.
 
     Args:
-        settings: From file, environment and command line.
-        given: The names that the command line gave; kept settings don't change these.
-        lifecycle: The process's life.
+        settings: Settings from the file, the environment and the command line.
+        given: Names of the settings that the command line gave; kept settings do not override them.
+        lifecycle: Lifecycle of the process.
 
     Raises:
-        StartupError: A port or the store is taken, the disk refuses, a file can't be read.
-        LostError: The store is another broker's by now, or its folder is gone.
+        StartupError: A port or the store is already in use, the disk refuses a write, or a file can't be read.
+        LostError: Another broker has taken the store, or the store's folder is gone.
     """
     files, clock = OsFileSystem(), SystemClock()
     kept = load_kept_settings(files, settings.store_path_root_dir)
@@ -96,7 +97,7 @@ async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifec
     process = _Process(settings, lifecycle, clock)
     try:
         _refuse_hopeless(settings, store.state(), files)
-        # The number of the port has to be known before the first message: records and ids carry it.
+        # The port must be known before the first message: records and message ids contain it.
         port = (await process.listen(settings.listen_port)).port
         identity = _identity(settings, record_ip, port)
         store.store_host = pack_host(identity.store_host)
@@ -127,7 +128,7 @@ def _stop_from_thread(loop: asyncio.AbstractEventLoop, lifecycle: Lifecycle) -> 
     try:
         loop.call_soon_threadsafe(lifecycle.stopping.set)
     except RuntimeError:
-        return  # The loop is closed: the process ends already.
+        return  # The loop is closed, so the process is already ending.
 
 
 def _save_and_close(broker: Broker, store: MessageStore) -> None:
@@ -149,7 +150,7 @@ def _save_and_close(broker: Broker, store: MessageStore) -> None:
 
 
 class _Process:
-    """The broker's sockets and tasks."""
+    """The sockets and tasks of the broker process."""
 
     def __init__(self, settings: BrokerSettings, lifecycle: Lifecycle, clock: Clock) -> None:
         self._settings = settings
@@ -159,7 +160,7 @@ class _Process:
         self._tasks: list[asyncio.Task[Any]] = []
         self._metrics: MetricsServer | None = None
         self.bound: set[tuple[str, int]] = set()
-        """Hosts as the settings have them, and ports."""
+        """The hosts (as written in the settings) and ports that the process listens on."""
         self.client = RemotingClient(clock=clock, name="broker", on_channel_closed=self._namesrv_lost)
         self.server = RemotingServer(
             name=f"broker {settings.broker_name}",
@@ -178,14 +179,14 @@ class _Process:
         )
 
     async def listen(self, port: int) -> Address:
-        """Listen on one more port, 0 for any; return the address. Raises StartupError."""
+        """Listen on one more port (0 means any free port) and return the address. Raises StartupError."""
         host = self._settings.bind_address
         address = await self.server.start(host, port)
         self.bound.add((host, address.port))
         return address
 
     async def open(self, broker: Broker) -> None:
-        """Answer requests, register, say that the broker is ready. Raises StartupError."""
+        """Start to answer requests, register with the name servers, and report ready. Raises StartupError."""
         settings = self._settings
         self._broker = broker
         self._handlers.update(broker.handlers)
@@ -209,22 +210,23 @@ class _Process:
         self._lifecycle.ready(facts)
 
     async def drain(self) -> None:
-        """Stop in order: no new clients, no new requests, an answer to everybody, no timers."""
+        """Stop in order: unregister, refuse new requests, reply to all that wait, end the timers."""
         broker = self._broker
         assert broker is not None, "opened first"
         if broker.store.lost_reason() is None:
-            # Else another broker may be registered under this name; name servers drop this one with its connection.
+            # A broker that has lost its store does not unregister: another broker may be registered under its name.
+            # Name servers remove this one when its connection closes.
             await broker.registration.unregister_all()
 
         async def answer_held() -> None:
-            # By now new requests are refused, so what is answered here does not come back.
+            # The server refuses new requests by now, so a client that gets this reply can't start another long poll.
             broker.core.long_polling.resume_all()
 
         await asyncio.gather(self.server.stop(drain_ms=self._settings.drain_timeout_ms), answer_held())
         await self.close()
 
     async def close(self) -> None:
-        """Close sockets and end the tasks."""
+        """Close the sockets and end the tasks."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -254,7 +256,7 @@ class _Process:
         )
 
     def _bug(self, error: AssertionError) -> None:
-        """End the process: state that contradicts itself must not go on answering, and recovery knows a way back."""
+        """End the process: a broker whose state contradicts itself must not go on. Recovery restores a known state."""
 
         async def fail() -> None:
             raise error
@@ -263,7 +265,7 @@ class _Process:
 
 
 def _descriptors(settings: BrokerSettings) -> DescriptorShares:
-    """Share out the descriptors of this process. Raises StartupError if there are too few."""
+    """Divide the file descriptors of this process among their uses. Raises StartupError if there are too few."""
     clients = CLIENT_DESCRIPTORS_EACH * len(settings.name_servers())
     shares = share_descriptors(
         raise_descriptor_limit(),
@@ -297,7 +299,7 @@ def _identity(settings: BrokerSettings, record_ip: str, port: int) -> BrokerIden
 
 
 def _refuse_hopeless(settings: BrokerSettings, state: StoreState, files: FileSystem) -> None:
-    """Refuse to start a new store that could not take a message. Raises StartupError."""
+    """Refuse to start on a new store that can't take a message. Raises StartupError."""
     reason = hopeless(settings, state, files)
     if reason is not None:
         root = settings.store_path_root_dir

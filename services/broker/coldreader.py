@@ -1,17 +1,20 @@
-"""Requests that need bytes from the disk: read by threads, fairly among connections, while the loop serves all others.
+"""Reads the bytes that requests need from the disk, in threads, so that the loop can serve all other requests.
 
-Theory of operation. The loop attempts every reading operation on what is in memory. Where something is missing, `run`
-has a reader thread read it and attempts again, with what was read laid over the files; an operation that learns only
-then what else it needs (a search) takes several rounds. A request thus waits for the disk in a task, never on the loop.
+Theory of operation. The loop attempts each read operation with the bytes that are in memory. If bytes are missing, a
+reader thread reads them. `run` then attempts the operation again, with these bytes laid over the files. A search takes
+several rounds, because it learns from one read which bytes it needs next. A request thus waits for the disk in a task
+and never blocks the loop.
 
-Fairness. Each connection has at most one read under way; connections take turns. So a consumer with many queues and a
-large backlog delays others by one read, not by all of its own. READERS_MAX threads read at the same time: enough for
-the queue of a disk, and few enough that the disk still serves the flush thread.
+Fairness. Each connection has at most one read in progress, and connections take turns. A consumer with many queues
+and a large backlog thus delays other connections by one read and not by all of its own reads. READERS_MAX threads read
+at the same time. This is enough to keep the queue of a disk busy, and few enough that the disk still serves the flush
+thread.
 
-Limits. WAITING_MAX requests wait in all; one more is refused with SYSTEM_BUSY, and its client tries again. A round
-reads at most ROUND_BYTES_MAX, an operation ROUNDS_MAX times and OPERATION_BYTES_MAX in all.
+Limits. At most WAITING_MAX requests wait. The broker rejects further requests with SYSTEM_BUSY, and their clients try
+again. A round reads at most ROUND_BYTES_MAX. An operation takes at most ROUNDS_MAX rounds and reads at most
+OPERATION_BYTES_MAX.
 
-Concurrency: the loop's thread; `ColdRead.run` in the workers.
+Concurrency: everything runs in the loop's thread, except `ColdRead.run`, which runs in the workers.
 """
 
 import asyncio
@@ -34,26 +37,26 @@ R_co = TypeVar("R_co", covariant=True)
 
 READERS_MAX: Final = 4
 WAITING_MAX: Final = 4_096
-"""As many as connections that each pull one queue; the ranges of a request that waits take about 10 KB."""
+"""Enough for 4,096 connections that each pull one queue. The ranges of a waiting request take about 10 KB."""
 ROUND_BYTES_MAX: Final = 8 << 20
-"""More than the largest record."""
+"""More than the size of the largest record."""
 OPERATION_BYTES_MAX: Final = 64 << 20
 ROUNDS_MAX: Final = 128
-"""A search by time halves up to 2^31 messages, with one round for a unit and one for its record at each step."""
+"""Enough for a search by time. It halves up to 2^31 messages and needs two rounds a step: the unit and its record."""
 
 log = logger("broker.coldreader")
 
 
 class Attempt(Protocol):
-    """`MessageStore.attempt`."""
+    """The type of `MessageStore.attempt`."""
 
     def __call__(self, operation: Callable[[], R], blocks: Blocks = ...) -> R:
-        """Run an operation on what is in memory. Raises NotInMemoryError."""
+        """Run an operation with the bytes that are in memory. Raises NotInMemoryError."""
         ...
 
 
 class ColdReadsBusyError(Exception):
-    """A request can't wait for the disk: too many do already, or it needs more than an operation may read."""
+    """A request can't wait for the disk: too many requests wait, or it needs more than an operation may read."""
 
 
 class _Job:
@@ -69,19 +72,19 @@ class ColdReader:
     """Runs operations that may have to wait for the disk.
 
     Args:
-        attempt: The store's.
-        files: Returns the file system that the store lies in.
+        attempt: The store's method `attempt`.
+        files: Function that returns the store's file system.
         workers: The reader threads, one worker each.
         loop: Event loop of the thread that makes all calls.
-        waiting_max: For tests.
+        waiting_max: Largest number of waiting reads; tests pass their own.
 
     Attributes:
-        attempt: The store's, for callers that need no task while everything is in memory.
-        waiting_count: Reads that wait for a thread.
-        reads: Rounds of reading that were done.
-        read_bytes: Bytes of them.
-        unreadable_reads: Ranges that the disk could not read.
-        refused: Operations that were refused.
+        attempt: The store's method, for callers that need no task while everything is in memory.
+        waiting_count: Number of reads that wait for a thread.
+        reads: Number of finished reads; each serves one round of one operation.
+        read_bytes: Number of bytes read from the disk.
+        unreadable_reads: Number of ranges that the disk could not read.
+        refused: Number of rejected operations.
     """
 
     def __init__(
@@ -110,15 +113,17 @@ class ColdReader:
         self.refused = 0
 
     async def run(self, owner: Any, operation: Callable[[], R], *, turns: Turns | None = None) -> R:
-        """Return what an operation returns, as soon as all that it needs could be read.
+        """Run an operation until all bytes that it needs are there, and return its result.
 
         Args:
-            owner: The connection that asks.
-            operation: Run on the loop, once a round; it must not have changed anything when it finds something missing.
-            turns: Taken for each attempt.
+            owner: Connection that sent the request.
+            operation: Function that the loop calls once a round. It must not change anything before it raises
+                NotInMemoryError.
+            turns: Turns of long work; each attempt takes one. None if the operation is short.
 
         Raises:
-            ColdReadsBusyError: It can't wait, or needs too much.
+            ColdReadsBusyError: The request can't wait, because too many requests wait or the broker is stopping; or it
+                needs too many bytes or rounds.
         """
         blocks = Blocks()
         for _ in range(ROUNDS_MAX):
@@ -139,23 +144,23 @@ class ColdReader:
         )
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a request that no task of its connection waits for."""
+        """Run a request in a task of its own, for which its connection does not wait."""
         self._tasks.spawn(work)
 
     def forget(self, owner: Any) -> None:
-        """Drop what a connection that is gone waits for."""
+        """Drop the waiting reads of a closed connection."""
         for job in self._queues.pop(owner, ()):
             self._drop(job)
 
     async def close(self) -> None:
-        """Drop all that waits, and wait for the reads that are under way."""
+        """Drop all waiting reads, and wait for the reads in progress."""
         self._is_closed = True
         for owner in list(self._queues):
             self.forget(owner)
         await self._tasks.cancel()
         for worker in self._workers:
             worker.close()
-        await asyncio.sleep(0)  # The callbacks of the last reads wait now.
+        await asyncio.sleep(0)  # Let the callbacks of the last reads run.
 
     async def _read(self, owner: Any, missing: list[Missing], blocks: Blocks) -> None:
         if self._is_closed or self.waiting_count >= self._waiting_max:
@@ -174,7 +179,7 @@ class ColdReader:
         job.read.give_to(blocks)
 
     def _pump(self) -> None:
-        """Give waiting reads to idle workers: of the first connection that has none under way."""
+        """Give waiting reads to idle workers. A connection with a read in progress is passed over."""
         while self._idle:
             owner = next((owner for owner in self._queues if owner not in self._busy), None)
             if owner is None:
@@ -196,7 +201,7 @@ class ColdReader:
         try:
             self._loop.call_soon_threadsafe(self._done, future, job, worker)
         except RuntimeError:
-            return  # The loop is closed, and nobody is left to be answered.
+            return  # The loop is closed, so no client waits for the reply.
 
     def _done(self, future: "Future[None]", job: _Job, worker: Worker) -> None:
         read = job.read
@@ -204,7 +209,7 @@ class ColdReader:
         self._busy.discard(job.owner)
         waiting = self._queues.pop(job.owner, None)
         if waiting is not None:
-            self._queues[job.owner] = waiting  # It has had its turn: behind all others.
+            self._queues[job.owner] = waiting  # This connection has had its turn, so it goes to the end.
         self.reads += 1
         self.read_bytes += read.size_bytes
         self.unreadable_reads += len(read.unreadable)
@@ -224,7 +229,7 @@ class ColdReader:
 
 
 def _some_of(missing: list[Missing]) -> list[Missing]:
-    """Return the first ranges, as many as one round may read; the next attempt asks for the others again."""
+    """Return the first ranges, as many as one round may read. The next attempt asks for the rest again."""
     total = 0
     for count, part in enumerate(missing):
         total += part.size

@@ -1,4 +1,4 @@
-"""The parts that the store calls, and those between connections and store; built before the store starts."""
+"""The parts that the store calls, and the parts between connections and store. They exist before the store starts."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -21,18 +21,18 @@ from services.broker.turns import Turns
 
 @dataclass(slots=True)
 class Doors:
-    """How the parts reach the outside."""
+    """The access of the parts to the outside: time, randomness, the event loop and threads."""
 
     clock: Clock
     rng: Rng
     loop: asyncio.AbstractEventLoop
     run_in_thread: RunInThread
     readers: Sequence[Worker]
-    """Threads that wait for the disk in place of the loop."""
+    """Threads that wait for the disk, so that the loop does not."""
 
 
 class Core:
-    """The parts that the store calls; built before the store starts."""
+    """The parts that must exist before the store starts, because the store calls some of them."""
 
     def __init__(self, settings: BrokerSettings, doors: Doors, store: Callable[[], MessageStore]) -> None:
         self.policy = Policy()
@@ -63,7 +63,11 @@ class Core:
 
 
 def _dispatch(store: MessageStore, *, everything: bool) -> int | None:
-    """Dispatch one round or everything; return up to where, if another round has something to do and can be made."""
+    """Dispatch one round or everything.
+
+    Returns:
+        The dispatched offset if another round is needed and possible, else None.
+    """
     before = store.dispatched_offset
     store.dispatch(None if everything else 1)
     offset = store.dispatched_offset

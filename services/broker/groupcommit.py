@@ -1,24 +1,26 @@
-"""Between the append of a message and its answer: one write and one flush for all that was sent meanwhile.
+"""Holds the replies of sends until their messages are safe: one write and one flush serve all sends of a turn.
 
-Theory of operation. A turn of the loop reads what has arrived on all connections; each send appends its record and
-waits here. At the end of the turn all of them are written with one call, and the store's flush thread is woken once.
-It makes everything written so far durable with one sync and reports how far it came. Then dispatch makes that readable: it
-builds the ConsumeQueues and wakes the pulls that wait. The answers go out with it, so that producers can read what they
-were told is stored. While one sync runs the next batch gathers, so the batch grows with the load by itself. After a sync
-that took a second there is much to dispatch: some of it is done in each turn of the loop.
+Theory of operation. In one turn, the loop reads the requests that have arrived on all connections. Each send appends
+its record and waits here for its reply. At the end of the turn, one call writes all appended records, and the loop
+wakes the store's flush thread once. The flush thread makes all written records durable with one sync and reports the
+offset that it reached. Then dispatch makes these records readable: it builds the ConsumeQueues and wakes the waiting
+pulls. The replies go out together with it, so that producers can read the messages for which they got a reply. The
+next batch gathers while a sync runs, so the batch size grows with the load. A sync that takes a second leaves many
+records to dispatch: each turn of the loop dispatches a part of them.
 
-    loop thread    append … append │ request_flush          append … append │ request_flush     flushed(A): dispatch, answer
-    flush thread                                  sync A ──────────────────────────────────▶ report A, sync B ─────────▶ …
+    loop thread    append … append │ request_flush          append … append │ request_flush flushed(A): dispatch, reply
+    flush thread                                  sync A ──────────────────────────────▶ report A, sync B ─────────▶ …
 
-With ASYNC_FLUSH, and for a message whose producer does not want to wait for the disk, the answer goes out at the end
-of the turn.
+With ASYNC_FLUSH, the reply goes out at the end of the turn. The same holds for a message whose producer does not want
+to wait for the disk.
 
-Durability: no answer 0 goes out before the message was written, so that it survives the process. With SYNC_FLUSH it
-goes out only after `flushed` has reported the message's end, so that it survives the machine; a message that is not
-flushed within `sync_flush_timeout`, or whose flush has failed, is answered FLUSH_DISK_TIMEOUT (10): stored, but not
-certainly safe. A message that could not be written is answered SYSTEM_ERROR (1): it may be there or not.
+Durability: no reply with code 0 goes out before the message is written, so the message survives a crash of the process.
+With SYNC_FLUSH, the reply goes out only after `flushed_from_thread` has reported the end of the message, so the message
+survives a power failure. A message that is not flushed within `sync_flush_timeout`, or whose flush fails, gets
+the reply FLUSH_DISK_TIMEOUT (10): it is stored, but may not be on disk. A message that could not be written gets
+SYSTEM_ERROR (1): it may be stored or not.
 
-Concurrency: the loop's thread, except `flushed_from_thread` and `flush_failed_from_thread`.
+Concurrency: everything runs in the loop's thread, except `flushed_from_thread` and `flush_failed_from_thread`.
 """
 
 import asyncio
@@ -35,37 +37,39 @@ from services.broker.overload import Overload
 from services.broker.policy import Policy
 from services.broker.stats import Latency
 
-# What a send will be answered: the stored id (of a batch all of them, with commas between), queue id, queue offset,
-# unique key. A plain tuple, as one is made for every message.
+# The content of a send's reply: stored message id (a batch has all ids, separated by commas), queue id, queue offset,
+# unique key. A plain tuple, because the broker makes one for every message.
 SendReply = tuple[str, int, int, str]
 
-# Physical end of the record, when it was appended (monotonic ms), whom to answer, the request without its content,
-# what to answer.
+# Physical end of the record, time of the append (monotonic ms), channel of the reply, request without its content,
+# content of the reply.
 _Waiting = tuple[int, int, Channel, RemotingCommand, SendReply]
 
 
 class GroupCommit:
-    """The sends that wait for the disk, in the order of their records.
+    """The sends that wait for their reply, in the order of their records.
 
     Attributes:
-        sync_flush: Whether sends wait.
-        latency: From append to answer, of sends that waited.
-        flush_latency: From the request of a flush to its report.
-        timeouts: Sends answered FLUSH_DISK_TIMEOUT.
-        has_appended: To be set by whoever appends in this turn, whether or not somebody waits for it.
+        sync_flush: Whether sends wait for the disk.
+        latency: Time from append to reply, of sends that waited for the disk.
+        flush_latency: Time from the request of a flush to its report.
+        timeouts: Number of sends that got FLUSH_DISK_TIMEOUT.
+        has_appended: Whether anything was appended in this turn. Each caller that appends sets it, even if no reply
+            waits.
 
     Args:
-        write_out: Hands what was appended to the operating system; returns how far that has it.
-        request_flush: Wakes the store's flush thread.
-        dispatch: Makes some or, if told so, all of what is confirmed readable. Returns up to which offset, if more of it
-            is left; None if not, or if it can't go on.
-        sync_flush: See above.
-        replies: Encodes the answers.
-        clock: For waiting times.
-        policy: Says how many and how long may wait.
-        overload: Judges once a turn whether more may be appended.
-        on_readable: Called after each dispatch.
-        loop: Of the thread that all calls come from.
+        write_out: Function that hands the appended records to the operating system and returns the offset up to which
+            it has them.
+        request_flush: Function that wakes the store's flush thread.
+        dispatch: Function that makes a part of the confirmed messages readable or, if its argument is true, all of
+            them. It returns the offset that it reached if more is left to do and it can go on, else None.
+        sync_flush: Whether sends wait for the disk.
+        replies: Encoder of the replies.
+        clock: Clock that measures waiting times.
+        policy: Limits on how many sends may wait, and for how long.
+        overload: Judge of whether more may be appended; asked once a turn.
+        on_readable: Callback after each dispatch.
+        loop: Event loop of the thread that makes all calls.
     """
 
     def __init__(
@@ -108,17 +112,17 @@ class GroupCommit:
 
     @property
     def waiting_count(self) -> int:
-        """How many sends wait."""
+        """Number of sends that wait for the disk."""
         return len(self._waiting)
 
     def oldest_wait_ms(self) -> int:
-        """Return how long the first of them has waited."""
+        """Return how many milliseconds the oldest waiting send has waited, or 0 if none waits."""
         return self._clock.monotonic_ms() - self._waiting[0][1] if self._waiting else 0
 
     def admit(self) -> str | None:
-        """Say whether one more send may be appended in this turn; the remark that refuses it, or None.
+        """Return None if one more send may be appended in this turn, else the remark of the refusal.
 
-        The clock is read and overload judged once a turn; only the count is looked at every time.
+        The clock is read and overload is judged once a turn. Only the number of waiting sends is checked at every call.
         """
         if not self._is_turn_open:
             self._open_turn()
@@ -132,32 +136,33 @@ class GroupCommit:
     def wait(
         self, next_offset: int, channel: Channel, request: RemotingCommand, reply: SendReply, *, for_disk: bool
     ) -> None:
-        """Keep an answer until everything up to `next_offset`, the end of the request's last record, is safe enough.
+        """Hold a reply until all bytes before `next_offset`, the end of the request's last record, are safe enough.
 
-        That is on the disk with SYNC_FLUSH and `for_disk`, else with the operating system. The request loses its
-        content: the log has the message, and a flush that takes a second would keep a second's bodies in memory.
+        With SYNC_FLUSH and `for_disk`, safe means on disk; else it means written to the operating system. The request
+        loses its content, because the CommitLog has the message. Otherwise a flush that takes a second would keep the
+        bodies of that second in memory.
         """
         request.drop_content()
         waiting = self._waiting if for_disk and self.sync_flush else self._unwritten
         waiting.append((next_offset, self._turn_at_ms, channel, request, reply))
 
     def flushed_from_thread(self, offset: int) -> None:
-        """Take the flush thread's report; one wake-up of the loop a group."""
+        """Take the flush thread's report and wake the loop once for the whole group of sends."""
         try:
             self._loop.call_soon_threadsafe(self._flushed, offset)
         except RuntimeError:
-            # The loop is closed: the store flushes once more while it stops, and nobody is left to be answered.
+            # The loop is closed: the store flushes once more while it stops, and no client waits for a reply.
             return
 
     def flush_failed_from_thread(self, reason: str) -> None:
-        """Take the flush thread's report that it will never report again."""
+        """Take the flush thread's report that a flush failed and no more reports will come."""
         try:
             self._loop.call_soon_threadsafe(self._flush_failed)
         except RuntimeError:
             return
 
     def sweep(self) -> None:
-        """Answer FLUSH_DISK_TIMEOUT to those who have waited too long; called by a timer."""
+        """Reply FLUSH_DISK_TIMEOUT to sends that have waited too long. A timer calls this."""
         now_ms = self._clock.monotonic_ms()
         limit_ms = self._policy.sync_flush_timeout
         while self._waiting and now_ms - self._waiting[0][1] > limit_ms:
@@ -239,7 +244,10 @@ class GroupCommit:
             self.latency.observe(now_ms - batch_at_ms, batch_count)
 
     def _flush_failed(self) -> None:
-        """Answer all who wait: nobody knows what of theirs is on the disk. Later ones the store refuses, with the reason."""
+        """Reply FLUSH_DISK_TIMEOUT to all waiting sends: it is unknown which of their messages are on disk.
+
+        The store refuses later sends and gives the reason.
+        """
         self._has_failed = True
         self._flush_began_ms = None
         self.timeouts += len(self._waiting)
@@ -253,12 +261,12 @@ class GroupCommit:
         channel.reply_frame(request, frame)
 
     def make_readable(self) -> None:
-        """Dispatch what is confirmed, answer those who waited for it, and wake those who wait to read it."""
+        """Dispatch the confirmed messages, send the replies for them, and wake the pulls that wait for them."""
         if not self._is_continuing:
             self._make_some_readable()
 
     def _make_some_readable(self) -> None:
-        # Sends of one turn are few; only what gathered behind a sync may be many.
+        # The sends of one turn are few, so ASYNC_FLUSH dispatches all. Only a sync can hold up many records.
         readable_offset = self._dispatch(not self.sync_flush)
         if readable_offset is None:
             self._answer_flushed(self._flushed_offset)

@@ -1,4 +1,4 @@
-"""Who this broker is to others."""
+"""The broker's names and addresses, as other processes know them."""
 
 from dataclasses import dataclass
 
@@ -7,10 +7,10 @@ from gantry.model.address import Address
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
-    """Names and addresses, fixed while the broker runs.
+    """The broker's names and addresses, which do not change while it runs.
 
-    `address` is the host:port that name servers give to clients, and may hold a host name; `store_host` is the same
-    with an IP address (IPv4 where there is one), as records and stored ids carry it.
+    `address` is the host:port that name servers give to clients. It may hold a host name. `store_host` is the same
+    address with an IP address (IPv4 if there is one). Records and stored message ids contain it.
     """
 
     cluster: str
@@ -24,10 +24,10 @@ class BrokerIdentity:
 
     @property
     def host(self) -> str:
-        """Return the host that others are told, without the brackets around an IPv6 address."""
+        """Return the advertised host, without the brackets around an IPv6 address."""
         return self.address.rpartition(":")[0].removeprefix("[").removesuffix("]")
 
     @property
     def port(self) -> int:
-        """Return the port that others are told."""
+        """Return the advertised port."""
         return self.store_host.port

@@ -1,8 +1,8 @@
-"""The settings of a running broker: shown by request 26, changed by 25, and kept for the next start.
+"""The settings of a running broker: request 26 returns them, request 25 changes them and keeps the changes.
 
-A change of what Policy reads is in force at once; everything else is kept and waits for the next start, and the answer
-says so. Kept settings lie in the store (config/gantry-settings.json), over file and environment: the store goes
-where the broker goes.
+A change to a setting of Policy takes effect at once. Every other change is kept and takes effect at the next start, and
+the reply says so. Kept settings lie in the store (config/gantry-settings.json), because the store moves with the
+broker. They override the settings file and the environment.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from services.broker.settings import BrokerSettings, camel_case, snake_case
 
 log = logger("broker.settings")
 
-# Where the store lies can't be said in the store; secrets' paths are for whoever starts the broker.
+# A setting in the store can't say where the store is. The TLS paths are the choice of the person who starts the broker.
 _NEVER_BY_REQUEST = frozenset(
     {
         "storePathRootDir",
@@ -39,15 +39,15 @@ _NEVER_BY_REQUEST = frozenset(
 
 
 def apply_kept(settings: BrokerSettings, kept: Mapping[str, str], *, above: Collection[str]) -> BrokerSettings:
-    """Lay kept settings over those of file and environment.
+    """Return the settings with the kept settings laid over those of file and environment.
 
     Args:
-        settings: What file, environment and command line gave.
-        kept: Texts by name.
-        above: Names that the command line gave; they stay.
+        settings: Settings from the file, the environment and the command line.
+        kept: Texts of the kept settings, by name.
+        above: Names of the settings that the command line gave; these keep their value.
 
     Raises:
-        StartupError: A kept setting is unknown or has a wrong value.
+        StartupError: A kept setting is unknown or has an invalid value.
     """
     try:
         changed = changed_settings(settings, {name: text for name, text in kept.items() if name not in above})
@@ -60,7 +60,7 @@ def apply_kept(settings: BrokerSettings, kept: Mapping[str, str], *, above: Coll
 
 
 def changed_settings(settings: BrokerSettings, changes: Mapping[str, str]) -> BrokerSettings:
-    """Return the settings with some of them changed, given as texts. Raises SettingsError."""
+    """Return a copy of the settings with these changes, given as texts. Raises SettingsError."""
     values: dict[str, Any] = {name: parse_value(BrokerSettings, name, text) for name, text in changes.items()}
     changed = dataclasses.replace(settings, **values)
     try:
@@ -71,25 +71,25 @@ def changed_settings(settings: BrokerSettings, changes: Mapping[str, str]) -> Br
 
 
 class StartCheck(Protocol):
-    """Says whether the broker would start again."""
+    """Checks whether the broker could start again."""
 
     async def check(self, current: BrokerSettings, kept: Mapping[str, str]) -> None:
-        """Raise SettingsError if the next start would refuse what would be kept."""
+        """Raise SettingsError if the next start would reject these kept settings."""
         ...
 
 
 class LiveConfig:
-    """Owns the settings while the broker runs.
+    """The settings of a running broker.
 
     Args:
-        settings: As the broker was started.
-        kept: What earlier requests changed.
-        policy: Follows the settings.
-        persistence: Writes what is kept.
-        clock: For the version.
-        effective: What is shown instead of a setting that says "any" or "the usual", by RocketMQ's names.
-        next_start: Knows what the next start refuses beside a wrong setting; None where there is no process.
-        on_permission: Called when the broker's perm has changed.
+        settings: Settings with which the broker was started.
+        kept: Settings that earlier requests changed.
+        policy: Policy that follows the settings.
+        persistence: Writer of the kept settings.
+        clock: Clock that dates the version.
+        effective: Actual values of settings that say "any" or "the usual", under RocketMQ's names.
+        next_start: Check of everything that can make the next start fail; None if there is no process.
+        on_permission: Callback after a change of the broker's perm.
     """
 
     def __init__(
@@ -113,12 +113,12 @@ class LiveConfig:
         self._effective = effective
         self._next_start = next_start
         self._on_permission = on_permission
-        # Changes come one after the other: each is checked against those before it.
+        # Changes run one after the other: each one is checked together with the changes before it.
         self._changing = asyncio.Lock()
 
     @property
     def version(self) -> DataVersion:
-        """The settings' version."""
+        """The version of the settings."""
         return self._version
 
     def properties(self) -> dict[str, str]:
@@ -127,15 +127,15 @@ class LiveConfig:
             camel_case(field.name): _text(getattr(self._settings, field.name))
             for field in dataclasses.fields(self._settings)
         }
-        # What was left to the start, as it turned out.
+        # Settings that say "any" or "the usual" show the value that the start chose.
         return {**shown, **self._effective}
 
     async def change(self, changes: Mapping[str, str]) -> list[str]:
-        """Change settings, all or none; return those that take effect at the next start only.
+        """Change settings, all or none, and return the names of those that take effect only at the next start.
 
         Raises:
-            BlackListedError: One of them may not be changed by request.
-            SettingsError: One of them has a wrong value, or one that the next start would refuse.
+            BlackListedError: A request may not change one of these settings.
+            SettingsError: A value is invalid, or the next start would reject it.
         """
         async with self._changing:
             return await self._change(changes)
@@ -171,7 +171,7 @@ class LiveConfig:
 
     @property
     def text(self) -> ConfigText:
-        """The file that keeps the changes."""
+        """The config file that keeps the changes."""
         return settings_text(lambda: self._version, lambda: self._kept)
 
 

@@ -1,9 +1,9 @@
-"""Held pulls: a consumer that finds nothing waits here until a message arrives or its time is over.
+"""Held pulls: a pull that finds no message waits here until a message arrives or its time is over.
 
-A pull is held under its (topic, queue id) and under its deadline, a bucket of SWEEP_INTERVAL_MS; both tables are
-insertion-ordered dicts, so holding, waking and forgetting cost the same however many are held. What wakes a pull
-only marks it; `wake` resumes all that are marked at once, so that a batch of messages answers a pull once, with all
-of them.
+A held pull is stored under its (topic, queue id), under its deadline in a bucket of SWEEP_INTERVAL_MS, and under its
+connection. All tables are insertion-ordered dicts, so the cost of holding, waking and forgetting does not depend on the
+number of held pulls. The arrival of a message only marks a pull. `wake` then resumes all marked pulls at once, so one
+reply to a pull carries all messages of a batch.
 
 Concurrency: the loop's thread only.
 """
@@ -18,12 +18,12 @@ from services.broker.filter.tags import UnitFilter
 log = logger("broker.longpolling")
 
 SWEEP_INTERVAL_MS = 100
-# RocketMQ takes any time a client asks for; a table entry should not outlive a person's patience.
+# RocketMQ takes any time that a client asks for. This limit keeps a table entry from staying for hours.
 SUSPEND_MAX_MS = 300_000
 
 
 class HeldPull:
-    """One pull that waits. `owner` identifies its connection, `resume` answers it, `fail` says why that is impossible."""
+    """One waiting pull. `owner` is its connection, `resume` replies to it, `fail` replies with an error."""
 
     __slots__ = ("bucket", "fail", "offset", "owner", "queue", "resume", "unit_filter")
 
@@ -47,11 +47,11 @@ class HeldPull:
 
 
 class LongPolling:
-    """The table of held pulls. Its owner bounds it by looking at `count` before it holds one more.
+    """The table of held pulls. Its owner limits the size: it checks `count` before it holds one more pull.
 
     Attributes:
-        count: Pulls that are held.
-        failures: Pulls whose resumption raised an exception.
+        count: Number of held pulls.
+        failures: Number of pulls whose resumption raised an exception.
     """
 
     def __init__(self, now_ms: int) -> None:
@@ -73,7 +73,14 @@ class LongPolling:
         self.count += 1
 
     def arrived(self, topic: str, queue_id: int, max_offset: int, units: bytes) -> None:
-        """Mark the pulls that new messages answer, whose ConsumeQueue units end at `max_offset`; called by dispatch."""
+        """Mark the pulls that new messages answer. Dispatch calls this.
+
+        Args:
+            topic: Topic of the messages.
+            queue_id: Queue of the messages.
+            max_offset: Queue offset after the last new message.
+            units: ConsumeQueue units of the messages, which end at `max_offset`.
+        """
         waiting = self._queues.get((topic, queue_id))
         if waiting is None:
             return
@@ -84,17 +91,17 @@ class LongPolling:
             self._woken.append(held)
 
     def wake(self) -> None:
-        """Resume what was marked."""
+        """Resume the marked pulls."""
         if self._woken:
             woken, self._woken = self._woken, []
             for held in woken:
                 self._resume(held)
 
     def sweep(self, now_ms: int) -> None:
-        """Resume the pulls whose time is over; called every SWEEP_INTERVAL_MS."""
+        """Resume the pulls whose time is over. A timer calls this every SWEEP_INTERVAL_MS."""
         current = now_ms // SWEEP_INTERVAL_MS
         first = self._swept_bucket + 1
-        # After a long pause (a stopped machine) there may be more empty buckets behind us than pulls.
+        # After a long pause (a stopped machine), more buckets may have passed than there are pulls.
         due = range(first, current + 1) if current - first < len(self._buckets) else sorted(self._buckets)
         for bucket in due:
             if bucket <= current:
@@ -104,12 +111,12 @@ class LongPolling:
         self._swept_bucket = current
 
     def forget(self, owner: Any) -> None:
-        """Drop the pulls of a connection that is gone."""
+        """Drop the pulls of a closed connection."""
         for held in list(self._owners.get(owner, ())):
             self._remove(held)
 
     def resume_all(self) -> None:
-        """Resume everything; the broker stops and answers what it holds."""
+        """Resume all held pulls, so that a broker that stops replies to them."""
         for waiting in list(self._owners.values()):
             for held in list(waiting):
                 self._remove(held)
@@ -118,7 +125,7 @@ class LongPolling:
     def _resume(self, held: HeldPull) -> None:
         try:
             held.resume()
-        except Exception as error:  # boundary: one pull must not take along those that are resumed with it.
+        except Exception as error:  # boundary: one failed pull must not stop the resumption of the others.
             self.failures += 1
             topic, queue_id = held.queue
             log.exception("a held pull failed", topic=topic, queue_id=queue_id, offset=held.offset)

@@ -1,4 +1,4 @@
-"""What a broker shows to Prometheus, read from its counters when asked; RocketMQ's names where it has them.
+"""The broker's metrics for Prometheus, read from its counters on each request, under RocketMQ's names if it has them.
 
 Source: RocketMQ 5.x BrokerMetricsManager and DefaultStoreMetricsManager (names and labels).
 """
@@ -28,9 +28,10 @@ _BASE = ("cluster", "node_type", "node_id")
 
 
 class BrokerCollector(Collector):
-    """Reads counters and the sizes of tables.
+    """Reads counters and the sizes of tables when Prometheus asks.
 
-    Concurrency: called from the metrics server's threads; it reads numbers and copies tables before it walks them.
+    Concurrency: the metrics server's threads call `collect`. It reads numbers, and copies each table before it
+    iterates.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class BrokerCollector(Collector):
         self._base = [identity.cluster, "broker", identity.name]
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of now."""
+        """Yield the current metrics."""
         yield from self._traffic()
         yield from self._tables()
         yield from self._store()

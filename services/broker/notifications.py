@@ -1,8 +1,8 @@
-"""Telling a group's instances that others came or went (request 40).
+"""Tells the instances of a group that other instances came or went (request 40).
 
-Once a connection and group, however many instances share the connection; and once a turn of the loop, however many
-changes that turn brought: a gateway that connects with a hundred instances should not set off a hundred rounds of
-sharing out.
+Each connection gets one notification for a group, even if several instances share the connection. All changes in one
+turn of the loop cause one such notification. Otherwise a gateway that connects with a hundred instances would start a
+hundred rounds of queue allocation.
 
 Concurrency: the loop's thread only.
 """
@@ -19,7 +19,7 @@ from services.broker.registry.groups import GroupTable
 
 
 class GroupNotifications:
-    """Collects the groups that changed and tells their instances."""
+    """Collects the changed groups and notifies their instances."""
 
     def __init__(
         self, consumers: ConsumerTable, groups: GroupTable, policy: Policy, loop: asyncio.AbstractEventLoop
@@ -31,7 +31,7 @@ class GroupNotifications:
         self._changed: dict[str, None] = {}
 
     def notify(self, group: str) -> None:
-        """Say that a group has changed."""
+        """Note that a group has changed; its instances are notified in the next turn of the loop."""
         if not self._changed:
             self._loop.call_soon(self._send)
         self._changed[group] = None

@@ -1,18 +1,18 @@
-"""Fast failure: when to say "busy" at once instead of keeping a client waiting for its time-out.
+"""Fast failure: decides when the broker replies "busy" at once, so that a client does not wait for its time-out.
 
-A refusal is certain: nothing was stored. Its remark begins with the word RocketMQ's clients know:
+After a refusal, the client knows that nothing was stored. The remark begins with a word that RocketMQ's clients know:
 
-    remark                   what is too much                                        limit
-    [REJECTREQUEST]          one flush of the disk takes longer than                 os_page_cache_busy_time_out_mills
-    [OVERLOAD]               messages that wait for a flush · pulls that are held    send_/pull_thread_pool_queue_capacity
-    [PCBUSY_CLEAN_QUEUE]     the oldest message that waits for a flush has waited    os_page_cache_busy_time_out_mills
-    [TIMEOUT_CLEAN_QUEUE]    the loop is late all the time, by more than             wait_time_mills_in_send_/pull_queue
+    remark                 overload                                                limit
+    [REJECTREQUEST]        one flush of the disk takes longer than                 os_page_cache_busy_time_out_mills
+    [OVERLOAD]             messages that wait for a flush · pulls that are held    send_/pull_thread_pool_queue_capacity
+    [PCBUSY_CLEAN_QUEUE]   the oldest message that waits for a flush waits longer  os_page_cache_busy_time_out_mills
+    [TIMEOUT_CLEAN_QUEUE]  the loop is late all the time, and by more than         wait_time_mills_in_send_/pull_queue
 
-One stall (a paused machine, a big query) is no overload: the requests it delayed are served in less time than it
-takes to refuse them and have them sent again. So lateness counts only as its minimum over a whole second, as CoDel
-counts queueing delay.
+One stall (a paused machine, a big query) is not overload. Serving the requests that it delayed takes less time than
+refusing them and receiving them again. So the lag of the loop is the minimum over a whole second, in the way CoDel
+measures queueing delay.
 
-Pure: times come in as arguments.
+Pure: times are arguments.
 """
 
 from collections import deque
@@ -26,7 +26,12 @@ REJECT = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
 class StandingLag:
-    """How late the loop's timer has been at the least over the last second."""
+    """The lag of the loop: the smallest delay of its timer during the last second.
+
+    Attributes:
+        lag_ms: The smallest delay of the last _LAG_SAMPLES ticks; 0 before that many have fired.
+        lag_max_ms: The largest delay since the start.
+    """
 
     __slots__ = ("_late_ms", "_ticked_at_ms", "lag_max_ms", "lag_ms")
 
@@ -37,7 +42,7 @@ class StandingLag:
         self.lag_max_ms = 0
 
     def tick(self, now_ms: int) -> None:
-        """Note that the timer of TICK_INTERVAL_MS has fired."""
+        """Record that the timer of TICK_INTERVAL_MS has fired."""
         if self._ticked_at_ms is not None:
             late_ms = max(0, now_ms - self._ticked_at_ms - TICK_INTERVAL_MS)
             self._late_ms.append(late_ms)
@@ -47,7 +52,7 @@ class StandingLag:
 
 
 class Overload:
-    """Says whether a send or a held pull is one too many."""
+    """Decides whether the broker has room for one more send or held pull."""
 
     __slots__ = ("_lag", "_policy", "refused_pulls", "refused_sends")
 
@@ -58,12 +63,14 @@ class Overload:
         self.refused_pulls = 0
 
     def send_refusal(self, *, waiting_count: int, oldest_wait_ms: int, flush_ms: int) -> str | None:
-        """Return the remark that refuses a send, or None; counted by the caller, who may ask once for many.
+        """Return the remark that refuses a send, or None.
+
+        The caller counts the refusals, because it may ask once for many sends.
 
         Args:
-            waiting_count: Messages appended and not yet flushed that somebody waits for.
-            oldest_wait_ms: How long the first of them has waited; 0 if there is none.
-            flush_ms: How long the flush that runs now has been running; 0 if none does.
+            waiting_count: Number of messages that are appended but not flushed, and whose send waits for the flush.
+            oldest_wait_ms: Waiting time of the oldest of them; 0 if there is none.
+            flush_ms: Time since the current flush began; 0 if none runs.
         """
         policy = self._policy
         remark = None

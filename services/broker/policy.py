@@ -1,13 +1,13 @@
-"""The switches that request 25 may change while the broker runs, as the hot paths read them.
+"""The settings that request 25 can change while the broker runs, in the form that the hot paths read.
 
-RocketMQ has a pool of threads and a queue of requests a family; this broker has one loop, in which a request is
-handled in the turn that reads it. So the words of RocketMQ's settings mean here:
+RocketMQ has a thread pool and a request queue for each family of requests. This broker has one event loop, which
+handles a request in the turn that reads it. So RocketMQ's words have these meanings here:
 
-- *send queue*: messages that are appended and wait for the disk (SYNC_FLUSH); its capacity is
+- *send queue*: appended messages that wait for the disk (SYNC_FLUSH); its capacity is
   `send_thread_pool_queue_capacity`.
-- *pull queue*: pulls that are held; its capacity is `pull_thread_pool_queue_capacity`.
-- *waiting time*: how late the loop is all the time (`overload.StandingLag`), since that is how long every request
-  waited in its socket before it was read.
+- *pull queue*: held pulls; its capacity is `pull_thread_pool_queue_capacity`.
+- *waiting time*: the standing lag of the loop (`overload.StandingLag`). Every request has waited about that long in its
+  socket before the loop read it.
 """
 
 import dataclasses
@@ -17,7 +17,10 @@ from typing import Any
 
 @dataclass(slots=True)
 class Policy:
-    """Mutable on purpose: handlers keep a reference and read it at every request. Names are those of the settings."""
+    """The current switches, under the names of the settings.
+
+    It is mutable on purpose: handlers keep a reference and read it at every request.
+    """
 
     auto_create_topic_enable: bool = True
     auto_create_subscription_group: bool = True
@@ -39,7 +42,7 @@ class Policy:
     os_page_cache_busy_time_out_mills: int = 1000
 
     def follow(self, settings: Any) -> None:
-        """Take every switch from the settings, which have fields of the same names."""
+        """Copy every switch from the settings, whose fields have the same names."""
         for field in dataclasses.fields(self):
             setattr(self, field.name, getattr(settings, field.name))
 

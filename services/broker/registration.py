@@ -1,12 +1,13 @@
-"""Registration: every name server is told who this broker is and what topics it has.
+"""Registration: tells every name server who this broker is and which topics it has.
 
-Each name server has a task of its own, so that one that is away delays nobody. A full registration goes out at the
-start, every `register_name_server_period` ms, and whenever we don't know what the name server knows (it answered no, or
-the connection was lost: it may have been restarted). A changed topic is sent at once and alone, unless a full
-registration is due anyway: with thousands of topics the whole table would be megabytes for each new one.
+Each name server has its own task, so that an unreachable one does not delay the others. The broker sends a full
+registration at the start, every `register_name_server_period` ms, and whenever it does not know the state of the name
+server. That is the case if the name server refused a registration, or if the connection was lost, since the name server
+may have restarted. A changed topic is sent at once and alone, unless a full registration is due anyway. With thousands
+of topics, a full registration for each new one would be megabytes.
 
-A full registration never holds exactly one topic, since a broker has its system topics; name servers refuse a broker
-they don't know that brings one topic, taking it for a change that came too early.
+A full registration never holds exactly one topic, since a broker has its system topics. If an unknown broker registers
+exactly one topic, name servers refuse it: they take this for a change that came too early.
 
 Concurrency: the loop's thread only.
 """
@@ -31,23 +32,24 @@ from services.broker.registry.topics import TopicTable, with_perm_of_broker
 
 log = logger("broker.registration")
 
-# After a failure: often enough that a name server that comes back knows us soon, seldom enough for its log.
+# The delay after a failure: short enough that a name server that comes back soon knows this broker, long enough not to
+# fill its log.
 RETRY_DELAY_MS = 3_000
-# A tool that changes a topic waits this long at most for name servers that are away.
+# The longest time that a tool that changes a topic waits for unreachable name servers.
 ANNOUNCE_TIMEOUT_MS = 3_000
 UNREGISTER_TIMEOUT_MS = 1_000
 SLICE_TOPICS = 256
-"""Topics that are encoded between two turns of the loop, about half a millisecond."""
-# The shortest sleep of the event loop.
+"""Number of topics that are encoded in one turn of the loop; takes about half a millisecond."""
+# The shortest sleep that the event loop can make.
 _PAUSE_S = 0.001
 _CRC_MASK = 0x7FFF_FFFF
 
 
 class Caller(Protocol):
-    """What is needed of the RemotingClient."""
+    """The methods of RemotingClient that registration needs."""
 
     async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
-        """Send a request and return its answer."""
+        """Send a request and return its reply."""
         ...
 
     def connected(self, address: str) -> object | None:
@@ -56,7 +58,7 @@ class Caller(Protocol):
 
 
 class _NameServer:
-    """What is known of one name server."""
+    """The state of one name server, as far as the broker knows it."""
 
     __slots__ = ("address", "changed", "is_known", "needs_full", "sent_version", "wake", "was_asked")
 
@@ -71,28 +73,29 @@ class _NameServer:
 
 
 class FullBody:
-    """The body of a full registration, encoded once a version: it goes out every 30 s to each name server.
+    """The body of a full registration, encoded once for each version of the topic table.
 
-    Each topic's text is kept. Changed topics are encoded in slices, between which the loop turns. With 50,000 topics
-    it takes a hundred milliseconds to encode all of them, and some to join their texts.
+    It goes out every 30 s to each name server. The encoded text of each topic is kept. Changed topics are encoded in
+    slices, and other work of the loop runs between them. With 50,000 topics, encoding all of them takes a hundred
+    milliseconds. Joining their texts takes some more.
     """
 
     def __init__(self, topics: TopicTable, policy: Policy) -> None:
         self._topics = topics
         self._policy = policy
         self._permission: int | None = None
-        """The broker's perm that the texts carry."""
+        """The perm of the broker that the texts contain."""
         self._texts: dict[str, msgspec.Raw] = {}
         self._changed: dict[str, None] = {}
         self._made: tuple[DataVersion, bytes] | None = None
         self._making = asyncio.Lock()
 
     def topic_changed(self, topic: str) -> None:
-        """Say that a topic is new, changed or gone."""
+        """Note that a topic is new, changed or deleted."""
         self._changed[topic] = None
 
     async def current(self) -> tuple[DataVersion, bytes]:
-        """Return the table's version and the body that belongs to it."""
+        """Return the version of the topic table and the body for this version."""
         async with self._making:
             while True:
                 if self._permission != self._policy.broker_permission:
@@ -119,7 +122,7 @@ class FullBody:
 
 
 class Registration:
-    """Keeps the name servers up to date."""
+    """Keeps the registrations at all name servers up to date."""
 
     def __init__(
         self,
@@ -146,38 +149,38 @@ class Registration:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The name servers."""
+        """The addresses of the name servers."""
         return tuple(self._servers)
 
     @property
     def registered_count(self) -> int:
-        """How many name servers answered the latest registration with yes."""
+        """Number of name servers that accepted the latest registration."""
         return sum(server.is_known for server in self._servers.values())
 
     def topic_changed(self, topic: str) -> None:
-        """Say that a topic is new, changed or gone; told in this turn of the loop together with others."""
+        """Announce a new, changed or deleted topic. All changes of one turn of the loop go out together."""
         self._full_body.topic_changed(topic)
         for server in self._servers.values():
             server.changed.add(topic)
             server.wake.set()
 
     def connection_lost(self, address: str) -> None:
-        """Say that the connection to a name server is gone; what it knows is uncertain from now on."""
+        """Note that the connection to a name server is lost, so that its state is unknown."""
         server = self._servers.get(address)
         if server is not None and not self._is_stopping:
-            # It may have been restarted, and one that was not has just forgotten us: that is how it sees us die.
+            # The name server may have restarted. Else it removed this broker when the connection closed.
             server.needs_full = True
             server.wake.set()
 
     def permission_changed(self, now_ms: int) -> None:
-        """Say that the broker's perm has changed, and with it that of all its topics."""
+        """Announce that the perm of the broker has changed, and so the perm of all its topics."""
         self._topics.touch(now_ms)
         for server in self._servers.values():
             server.needs_full = True
             server.wake.set()
 
     async def announced(self) -> None:
-        """Wait until every name server that can be reached knows the topics as they are now, or the time is up."""
+        """Wait until every registered name server has the current topics, at most ANNOUNCE_TIMEOUT_MS."""
         if self._is_current():
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -186,7 +189,7 @@ class Registration:
         waiter.cancel()
 
     async def first_round(self) -> None:
-        """Wait until every name server was asked once, or the time is up; those that are away are asked again."""
+        """Wait until each name server was tried once, at most ANNOUNCE_TIMEOUT_MS. Failures are retried later."""
         waiting = {asyncio.ensure_future(server.was_asked.wait()) for server in self._servers.values()}
         if waiting:
             await asyncio.wait(waiting, timeout=ANNOUNCE_TIMEOUT_MS / 1000)
@@ -194,7 +197,7 @@ class Registration:
             waiter.cancel()
 
     async def keep(self, address: str) -> None:
-        """Keep one name server up to date, for ever."""
+        """Keep the registration at one name server up to date, until the task is cancelled."""
         server = self._servers[address]
         while True:
             await self._register(server)
@@ -205,11 +208,11 @@ class Registration:
                     await server.wake.wait()
             except TimeoutError:
                 server.needs_full = True
-            # One more turn of the loop, so that a list of topics goes out as one change.
+            # Wait one more turn of the loop, so that several changed topics go out together.
             await asyncio.sleep(0)
 
     async def unregister_all(self) -> None:
-        """Say good-bye to every name server that answers at once."""
+        """Unregister from every name server that has an open connection."""
         self._is_stopping = True
         await asyncio.gather(*(self._unregister(server) for server in self._servers.values()))
 
@@ -221,7 +224,8 @@ class Registration:
         if server.is_known and not server.needs_full:
             failure = await self._send(server, self._partial(changed))
         if failure is not None:
-            # First time, time for it, or a change alone was refused: the name server does not know us any more.
+            # This is the first registration, or a full one is due, or the name server refused a change because it has
+            # forgotten this broker.
             server.needs_full = False
             version, body = await self._full_body.current()
             failure = await self._send(server, body)
@@ -238,7 +242,7 @@ class Registration:
         self._tell_waiters()
 
     async def _send(self, server: _NameServer, body: bytes) -> str | None:
-        """Send one registration; return why it failed, or None."""
+        """Send one registration. Return the reason if it failed, else None."""
         identity = self._identity
         header = RegisterBrokerHeader(
             broker_name=identity.name,
@@ -273,7 +277,7 @@ class Registration:
         try:
             await self._client.invoke(server.address, request, timeout_ms=UNREGISTER_TIMEOUT_MS)
         except RemotingError as error:
-            # It forgets us by itself when the connection closes, or 120 s later.
+            # The name server removes this broker anyway: when the connection closes, or after 120 s.
             log.warning("not unregistered", namesrv=server.address, reason=str(error))
 
     def _partial(self, changed: set[str]) -> bytes:
@@ -286,7 +290,7 @@ class Registration:
         return RegisterBrokerBody(TopicConfigSerializeWrapper(table, self._topics.version)).encode()
 
     def _is_current(self) -> bool:
-        """Say whether nobody who can be reached has to be told anything."""
+        """Return whether every registered name server has the current topics."""
         version = self._topics.version
         return all(not server.is_known or server.sent_version == version for server in self._servers.values())
 

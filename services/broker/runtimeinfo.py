@@ -1,6 +1,7 @@
-"""What request 28 tells of a running broker, under RocketMQ's names; `mqadmin clusterList` and `brokerStatus` read it.
+"""The figures of a running broker that request 28 returns, under RocketMQ's names.
 
-Left out is what has no meaning here (timers, transient buffers). A "thread pool's queue" is what policy.py says.
+`mqadmin clusterList` and `brokerStatus` read them. Figures without a meaning here (timers, transient buffers) are left
+out. policy.py defines the meaning of a "thread pool's queue".
 """
 
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 class RuntimeInfo:
-    """Collects the figures when somebody asks."""
+    """Collects the figures on request."""
 
     def __init__(
         self,
@@ -56,13 +57,13 @@ class RuntimeInfo:
         self.gets = DailyTotals()
 
     def sample(self) -> None:
-        """Take the sample of a second."""
+        """Take one sample; a timer calls this every second."""
         put, got = self._stats.totals()
         values = (put.messages, self._stats.get_found, self._stats.get_missed, got.messages)
         self.rates.sample(self._clock.now_ms(), values)
 
     def midnight(self) -> None:
-        """Note the turn of a day."""
+        """Note the start of a new day."""
         put, got = self._stats.totals()
         self.puts.midnight(put.messages)
         self.gets.midnight(got.messages)
@@ -130,7 +131,7 @@ class RuntimeInfo:
             "remainHowManyDataToFlush": _size(state.max_physical_offset - state.flushed_offset),
             "earliestMessageTimeStamp": str(-1 if earliest_ms is None else earliest_ms),
             "pageCacheLockTimeMills": str(self._commit.oldest_wait_ms()),
-            # Gantry's own: what RocketMQ would have cut off in silence.
+            # Gantry's own figures. They show damage that RocketMQ would cut off without a report.
             "gantryStoreWritable": str(state.writable).lower(),
             "gantryStoreReason": state.reason,
             "gantryLostBytes": str(state.lost_bytes),
@@ -156,7 +157,7 @@ class RuntimeInfo:
 
 
 def schedule_offsets(delivered: Mapping[int, int], max_offset: Callable[[int], int]) -> dict[str, str]:
-    """Return how far each delay level of a store from elsewhere was delivered, `delivered,max`."""
+    """Return the delivery progress of each delay level as `delivered,max`, for a store that another broker wrote."""
     return {
         f"scheduleMessageOffset_{level}": f"{offset},{max_offset(level - 1)}" for level, offset in delivered.items()
     }

@@ -1,7 +1,8 @@
-"""The broker's settings: RocketMQ's names in snake_case (`brokerIP1` is `broker_ip1`), in a TOML file.
+"""The broker's settings, from a TOML file: RocketMQ's names in snake_case (`brokerIP1` is `broker_ip1`).
 
-Defaults are RocketMQ's unless a comment says why not. What request 25 changes is kept in the store's
-config/gantry-settings.json and laid over file and environment at the next start; the command line is above all.
+Defaults are RocketMQ's, unless a comment gives the reason for another one. Changes by request 25 are kept in the
+store's config/gantry-settings.json. At the next start they override the file and the environment. The command line
+overrides everything.
 """
 
 import dataclasses
@@ -18,17 +19,17 @@ from gantry.storeformat import layout
 from services.broker.store.settings import FlushDiskType, StoreSettings
 
 PORT_MAX = 65_535
-# RocketMQ's settings are Java's int, these are long.
+# RocketMQ's settings have Java's type int, except these, which are long.
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 _INT64 = frozenset({"start_accept_send_request_time_stamp"})
 TEXT_LENGTH_MAX = 4096
-"""Characters of a text: more than a path or a list of name servers needs."""
+"""Largest number of characters of a text: more than a path or a list of name servers needs."""
 FAST_PORT_OFF = "off"
 
 
 class BrokerRole(enum.StrEnum):
-    """What the broker is to its set; only a master is built."""
+    """The role of the broker in its set. Only a master is implemented."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
 
@@ -37,18 +38,18 @@ class BrokerRole(enum.StrEnum):
 class BrokerSettings:
     """All settings of one broker."""
 
-    # Who and where
+    # Names and addresses
     namesrv_addr: str = ""
     broker_cluster_name: str = "DefaultCluster"
     broker_name: str = "broker-a"
     broker_id: int = 0
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
-    broker_ip1: str = ""  # The address others are told; empty: the one listened on.
+    broker_ip1: str = ""  # The address that other processes are told; empty: bind_address.
     bind_address: str = "127.0.0.1"  # RocketMQ: 0.0.0.0. Safe by default, ADR-0008.
     listen_port: int = 10_911
-    fast_listen_port: str = ""  # Empty: listen_port - 2; or a number; or off.
+    fast_listen_port: str = ""  # A port, or "off"; empty: listen_port - 2.
     ha_listen_port: int = 0  # 0: listen_port + 1.
-    metrics_port: str = "auto"  # listen_port + 7; or a number, 0 for any; or off.
+    metrics_port: str = "auto"  # A port, 0 for any free one, or "off"; "auto": listen_port + 7.
     metrics_host: str = "127.0.0.1"
     broker_permission: int = 6
     region_id: str = "DefaultRegion"
@@ -77,7 +78,7 @@ class BrokerSettings:
     channel_expired_timeout: int = 120_000
     default_query_max_num: int = 32
 
-    # Fast failure, see policy.py for what a queue is here
+    # Fast failure; policy.py says what a queue is here
     broker_fast_failure_enable: bool = True
     wait_time_mills_in_send_queue: int = 200
     wait_time_mills_in_pull_queue: int = 5000
@@ -87,8 +88,8 @@ class BrokerSettings:
 
     # Connections
     server_channel_max_idle_time_seconds: int = 120
-    server_connections_max: int = 10_000  # Not RocketMQ's: file descriptors are what runs out first.
-    tls_server_mode: TlsMode = TlsMode.PERMISSIVE  # Counts once there is a certificate.
+    server_connections_max: int = 10_000  # Not RocketMQ's. File descriptors run out before anything else.
+    tls_server_mode: TlsMode = TlsMode.PERMISSIVE  # Has an effect only with a certificate.
     tls_server_cert_path: str | None = None
     tls_server_key_path: str | None = None
     tls_server_trust_cert_path: str | None = None
@@ -131,10 +132,10 @@ class BrokerSettings:
     max_msgs_num_batch: int = 64
 
     def check(self) -> None:
-        """Raise ValueError("name: reason") for a value that can't work."""
+        """Raise ValueError("name: reason") if a value can't work."""
         for name in ("broker_name", "broker_cluster_name", "msg_trace_topic_name"):
             try:
-                # Cluster and broker are topics too: tools find the broker by them.
+                # The names of cluster and broker are also names of topics, by which tools find the broker.
                 check_topic(getattr(self, name), field=name)
             except InvalidNameError as error:
                 raise ValueError(str(error)) from None
@@ -172,7 +173,7 @@ class BrokerSettings:
         self.store().check()
 
     def store(self) -> StoreSettings:
-        """Return the store's part, under the store's names."""
+        """Return the settings of the store, under the store's names."""
         values: dict[str, Any] = {}
         for field in dataclasses.fields(StoreSettings):
             name = _BROKER_NAMES.get(field.name, field.name)
@@ -181,19 +182,19 @@ class BrokerSettings:
         return StoreSettings(**values)
 
     def fast_port(self) -> int | None:
-        """Return the second port that old clients and slaves use; 0 for any, None for none. Raises ValueError."""
+        """Return the second port, for old clients and slaves; 0 for any free one, None for none. Raises ValueError."""
         text = self.fast_listen_port
         if text == FAST_PORT_OFF:
             return None
         if not text:
-            # Any port for the first leaves no rule for the second.
+            # If the first port is any free one, no rule gives the second.
             return self.listen_port - 2 if self.listen_port > 2 else None
         if text.isascii() and text.isdigit() and int(text) <= PORT_MAX:
             return int(text)
         raise ValueError(f"fast_listen_port: {text!r} is neither a port nor {FAST_PORT_OFF}")
 
     def tls(self) -> TlsSettings | None:
-        """Return the TLS settings, or None without a certificate."""
+        """Return the TLS settings, or None if TLS is disabled or there is no certificate."""
         cert, key = self.tls_server_cert_path, self.tls_server_key_path
         if cert is None or key is None or self.tls_server_mode is TlsMode.DISABLED:
             return None
@@ -206,19 +207,19 @@ class BrokerSettings:
         )
 
     def name_servers(self) -> tuple[str, ...]:
-        """Return the addresses of the name servers, separated by `;` as RocketMQ has it, or `,`."""
+        """Return the addresses of the name servers. They are separated by `;`, as in RocketMQ, or by `,`."""
         parts = self.namesrv_addr.replace(",", ";").split(";")
         return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
 
 
 def check_address(address: str) -> None:
-    """Raise ValueError for a name server's address that can't be one."""
+    """Raise ValueError if an address of a name server is not host:port."""
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdigit() and 0 < int(port) <= PORT_MAX):
         raise ValueError(f"namesrv_addr: {address!r} is not host:port")
 
 
-# Where the store has a unit in the name that RocketMQ leaves out, or another word.
+# The store's names that differ from RocketMQ's: they contain a unit, or use another word.
 _BROKER_NAMES = {
     "root_dir": "store_path_root_dir",
     "flush_interval_commit_log_ms": "flush_interval_commit_log",
@@ -260,7 +261,7 @@ def _shown(value: int) -> str:
 
 
 def camel_case(name: str) -> str:
-    """Return a setting's name as RocketMQ writes it."""
+    """Return the RocketMQ name of a setting."""
     if name in _SPECIAL_CAMEL:
         return _SPECIAL_CAMEL[name]
     first, *rest = name.split("_")
@@ -268,7 +269,7 @@ def camel_case(name: str) -> str:
 
 
 def snake_case(name: str) -> str:
-    """Return a setting's name as it is called here."""
+    """Return the snake_case name of a setting."""
     if name in _SPECIAL_SNAKE:
         return _SPECIAL_SNAKE[name]
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)

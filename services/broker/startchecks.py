@@ -1,7 +1,7 @@
-"""Checks of a start beside the settings' own: addresses, ports, certificates and a store without room.
+"""Checks that decide whether a start succeeds, beside the settings' own: addresses, ports, certificates, disk space.
 
-A start runs these checks one by one where it needs their results. Request 25 runs all of them on the settings as the
-next start will see them, so that no value is kept that keeps the broker from starting.
+A start runs each check where it needs the result. Request 25 runs all of them on the settings of the next start, so
+that the broker keeps no value that would prevent its start.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from services.broker.settings import BrokerSettings
 from services.broker.store.results import StoreState
 
 _ALL_ADDRESSES: Final = frozenset({"", "0.0.0.0", "::"})
-# The store's files have these sizes, and a running broker makes more of them.
+# These are the sizes of the store's existing files. They can't change, because a running broker makes more files.
 _FIXED_SIZES: Final = (
     "mapped_file_size_commit_log",
     "mapped_file_size_consume_queue",
@@ -30,17 +30,18 @@ _FIXED_SIZES: Final = (
 
 
 def told_host(settings: BrokerSettings) -> str:
-    """Return the host that others are told."""
+    """Return the host that the broker advertises to other processes."""
     return (settings.broker_ip1 or settings.bind_address).removeprefix("[").removesuffix("]")
 
 
 async def store_ip(settings: BrokerSettings) -> str:
-    """Return the IP address of the host that others are told, as records carry it.
+    """Return the IP address of the advertised host, as records contain it.
 
-    An IPv4 one where there is one: RocketMQ's clients before 4.6 can't read records with any other.
+    An IPv4 address is preferred: RocketMQ's clients before 4.6 can't read records that contain an IPv6 address.
 
     Raises:
-        StartupError: There is none, or nobody said what to tell others.
+        StartupError: The host has no address, or the broker listens on all addresses and no setting says which one to
+            advertise.
     """
     host = told_host(settings)
     if host in _ALL_ADDRESSES:
@@ -58,10 +59,10 @@ async def store_ip(settings: BrokerSettings) -> str:
 
 
 def hopeless(settings: BrokerSettings, state: StoreState, files: FileSystem) -> str | None:
-    """Say why a new store could not take a message, or None.
+    """Return why a new store can't take a message, or None.
 
-    A store that holds messages starts on a full disk too: they can still be read, and reading them is how the disk
-    gets room again.
+    A store that holds messages may start on a full disk: consumers can still read the messages. After that, the disk
+    can get room again.
     """
     if state.max_physical_offset > state.min_physical_offset:
         return None
@@ -77,14 +78,14 @@ def hopeless(settings: BrokerSettings, state: StoreState, files: FileSystem) -> 
 
 @dataclass(slots=True)
 class NextStart:
-    """The next start of a running broker, as far as its settings decide whether it succeeds.
+    """The next start of a running broker, as far as the settings decide whether it succeeds.
 
     Attributes:
-        base: Settings of file, environment and command line, without what is kept in the store.
-        given: Names that the command line gave.
-        files: Where the store lies.
-        state: Returns how the store does.
-        bound: Returns the hosts and ports that this process listens on, which the next start finds free.
+        base: Settings from the file, the environment and the command line, without those kept in the store.
+        given: Names of the settings that the command line gave.
+        files: File system of the store.
+        state: Function that returns the state of the store.
+        bound: Function that returns the hosts and ports on which this process listens; the next start finds them free.
     """
 
     base: BrokerSettings
@@ -94,14 +95,14 @@ class NextStart:
     bound: Callable[[], Collection[tuple[str, int]]]
 
     async def check(self, current: BrokerSettings, kept: Mapping[str, str]) -> None:
-        """Check what would be kept.
+        """Check that the next start would accept the kept settings.
 
         Args:
-            current: As they are in force.
-            kept: All texts that would be kept, by name.
+            current: Settings in force.
+            kept: Texts of all settings that would be kept, by name.
 
         Raises:
-            SettingsError: The next start would refuse a value; names it.
+            SettingsError: The next start would reject a value; the error names the setting.
         """
         try:
             settings = apply_kept(self.base, kept, above=self.given)
@@ -136,7 +137,7 @@ async def _check_host(current: BrokerSettings, settings: BrokerSettings) -> None
 
 
 async def _check_ports(settings: BrokerSettings, bound: Collection[tuple[str, int]]) -> None:
-    """Listen for a moment wherever the next start will, and this process does not yet."""
+    """Listen for a moment on each address that the next start needs and this process does not have yet."""
     wanted = (
         ("listen_port", "bind_address", settings.listen_port),
         ("fast_listen_port", "bind_address", settings.fast_port()),
@@ -154,7 +155,7 @@ async def _check_ports(settings: BrokerSettings, bound: Collection[tuple[str, in
         if (host, port) in bound:
             continue
         try:
-            # A port of ours on another host: only the host can be tried now.
+            # This process has the port on another host, so only the host can be tried.
             await _listen(host, 0 if port in {own for _, own in bound} else port)
         except (OSError, UnicodeError) as error:
             text = f"can't listen on {host[:255]}:{port}: {_reason(error)}"

@@ -1,9 +1,10 @@
-"""What passes through: counts by topic and group with windows (request 315), and rates (request 28).
+"""Statistics of the message traffic: counts by topic and group over windows (request 315), and rates (request 28).
 
-The hot path only adds to plain integers; a timer samples them. A window's figure is the difference between now and
-the oldest sample that is still inside it.
+The hot path only adds to plain integers, and a timer samples them. The figure of a window is the difference between now
+and the oldest sample inside the window.
 
-Source: RocketMQ 5.x store/stats; its names of statistics are kept, those of single queues and of commerce left out.
+Source: RocketMQ 5.x store/stats. The names of its statistics are kept. Those of single queues and of commerce are left
+out.
 """
 
 from collections import deque
@@ -13,19 +14,19 @@ from typing import NamedTuple
 
 SAMPLE_INTERVAL_MS = 10_000
 SAMPLE_TICK_MS = 100
-# About 2 ms; 50,000 flows are sampled within 3 s, of which a tick holds the loop 4 % of its time.
+# A slice takes about 2 ms. 50,000 flows are sampled within 3 s, in which sampling takes 4 % of the loop's time.
 SAMPLE_SLICE_MAX = 2_000
 _MINUTE_SAMPLES = 6
 _HOUR_EVERY_MS, _HOUR_SAMPLES = 600_000, 6
 _DAY_EVERY_MS, _DAY_SAMPLES = 3_600_000, 24
-# What no group has read for two days is forgotten; a table of names must not grow for ever.
+# A flow that no group has read for two days is removed, so that the table does not grow without limit.
 IDLE_MAX_MS = 2 * 86_400_000
 
 RATE_SECONDS = (10, 60, 600)
 
 
 class Sample(NamedTuple):
-    """What a flow had counted at a moment."""
+    """The counters of a flow at one moment."""
 
     at_ms: int
     messages: int
@@ -35,7 +36,7 @@ class Sample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One window's figures: the sum, the sum a second, and the mean of one call."""
+    """The figures of one window: the sum, the sum per second, and the mean of one call."""
 
     sum: int
     tps: float
@@ -43,7 +44,7 @@ class Window:
 
 
 class Flow:
-    """Messages, bytes and calls since the start. The hot path adds to the three fields directly."""
+    """Counters of messages, bytes and calls since the start. The hot path adds to the three fields directly."""
 
     __slots__ = ("_day", "_hour", "_minute", "calls", "changed_at_ms", "messages", "size_bytes")
 
@@ -58,7 +59,7 @@ class Flow:
         self._day = deque([zero], _DAY_SAMPLES + 1)
 
     def sample(self, now_ms: int) -> None:
-        """Take a sample; called every SAMPLE_INTERVAL_MS."""
+        """Take a sample. Called every SAMPLE_INTERVAL_MS."""
         sample = Sample(now_ms, self.messages, self.size_bytes, self.calls)
         if sample.calls != self._minute[-1].calls:
             self.changed_at_ms = now_ms
@@ -69,7 +70,7 @@ class Flow:
             self._day.append(sample)
 
     def windows(self, now_ms: int, *, size: bool = False) -> tuple[Window, Window, Window]:
-        """Return the last minute, hour and day, of messages or of bytes."""
+        """Return the figures of the last minute, hour and day, of messages or (with `size`) of bytes."""
         now = Sample(now_ms, self.messages, self.size_bytes, self.calls)
         minute, hour, day = (_window(ring[0], now, size) for ring in (self._minute, self._hour, self._day))
         return minute, hour, day
@@ -86,7 +87,7 @@ def _window(first: Sample, now: Sample, size: bool) -> Window:
     )
 
 
-# Name of a statistic → (which table, bytes instead of messages).
+# Name of a statistic → (table, whether it counts bytes instead of messages).
 _NAMES: Mapping[str, tuple[str, bool]] = {
     "TOPIC_PUT_NUMS": ("put", False),
     "TOPIC_PUT_SIZE": ("put", True),
@@ -98,7 +99,7 @@ _NAMES: Mapping[str, tuple[str, bool]] = {
 
 
 class Totals(NamedTuple):
-    """Everything that went one way since the start."""
+    """All traffic in one direction since the start."""
 
     messages: int
     size_bytes: int
@@ -108,7 +109,7 @@ class Totals(NamedTuple):
 class BrokerStats:
     """All flows of the broker.
 
-    Concurrency: the loop's thread; the metrics read from another one, which may see a figure a moment late.
+    Concurrency: the loop's thread. The metrics are read from another thread, which may see a slightly older figure.
     """
 
     def __init__(self, cluster: str, now_ms: int) -> None:
@@ -120,7 +121,7 @@ class BrokerStats:
         self._sampling: Iterator[None] | None = None
         self._sampled_at_ms = 0
         self._now_ms = now_ms
-        # What flows had counted that are forgotten by now: totals never go back.
+        # The counts of removed flows. They are part of the totals, which never decrease.
         self._forgotten_put = Totals(0, 0, 0)
         self._forgotten_get = Totals(0, 0, 0)
         self.get_found = 0
@@ -128,14 +129,14 @@ class BrokerStats:
         self.put_failed = 0
 
     def put_flow(self, topic: str, now_ms: int) -> Flow:
-        """Return the flow into a topic, made if it is new."""
+        """Return the flow into a topic; create it if it is new."""
         flow = self._puts.get(topic)
         if flow is None:
             flow = self._puts[topic] = Flow(now_ms)
         return flow
 
     def get_flow(self, topic: str, group: str, now_ms: int) -> Flow:
-        """Return the flow from a topic to a group, made if it is new."""
+        """Return the flow from a topic to a group; create it if it is new."""
         key = (topic, group)
         flow = self._gets.get(key)
         if flow is None:
@@ -143,11 +144,11 @@ class BrokerStats:
         return flow
 
     def totals(self) -> tuple[Totals, Totals]:
-        """Return all that was put and all that was got."""
+        """Return the totals of puts and of gets."""
         return _total(self._forgotten_put, self._puts.values()), _total(self._forgotten_get, self._gets.values())
 
     def find(self, name: str, key: str, now_ms: int) -> tuple[Window, Window, Window] | None:
-        """Return minute, hour and day of a statistic by RocketMQ's name and key, or None if there is none."""
+        """Return minute, hour and day of the statistic with RocketMQ's name and key, or None if there is none."""
         if name not in _NAMES:
             return None
         table, size = _NAMES[name]
@@ -165,17 +166,17 @@ class BrokerStats:
         return None if flow is None else flow.windows(now_ms, size=size)
 
     def put_tps(self, topic: str, now_ms: int) -> float:
-        """Return messages a second into a topic over the last minute."""
+        """Return the messages per second into a topic over the last minute."""
         flow = self._puts.get(topic)
         return 0.0 if flow is None else flow.windows(now_ms)[0].tps
 
     def get_tps(self, topic: str, group: str, now_ms: int) -> float:
-        """Return messages a second from a topic to a group over the last minute."""
+        """Return the messages per second from a topic to a group over the last minute."""
         flow = self._gets.get((topic, group))
         return 0.0 if flow is None else flow.windows(now_ms)[0].tps
 
     def tick(self, monotonic_ms: int, now_ms: int) -> None:
-        """Sample some flows, if it is time to; called every SAMPLE_TICK_MS."""
+        """Sample one slice of the flows if a round is in progress or due. Called every SAMPLE_TICK_MS."""
         if self._sampling is None:
             if monotonic_ms - self._sampled_at_ms < SAMPLE_INTERVAL_MS:
                 return
@@ -187,16 +188,16 @@ class BrokerStats:
             self._sampling = None
 
     def sample(self, now_ms: int) -> None:
-        """Sample every flow, and forget those of groups that read no more.
+        """Sample every flow, and remove the flows of groups that no longer read.
 
-        A topic's flow stays as long as the topic: senders keep it at hand and count in it.
+        The flow of a topic stays as long as the topic: senders keep a reference to it and count in it.
         """
         self._now_ms = now_ms
         for _ in self._sample_slices():
             pass
 
     def _sample_slices(self) -> Iterator[None]:
-        """Sample everything, a slice at each step: with many topics all of it would hold the loop."""
+        """Sample everything, one slice at each step: with many topics, one step for all would block the loop."""
         for number, put in enumerate(list(self._puts.values()), 1):
             put.sample(self._now_ms)
             if number % SAMPLE_SLICE_MAX == 0:
@@ -212,7 +213,7 @@ class BrokerStats:
         self._broker_get.sample(self._now_ms)
 
     def forget_topic(self, topic: str) -> None:
-        """Drop the flows of a deleted topic."""
+        """Remove the flows of a deleted topic."""
         flow = self._puts.pop(topic, None)
         if flow is not None:
             self._forgotten_put = _total(self._forgotten_put, (flow,))
@@ -220,16 +221,16 @@ class BrokerStats:
             self._forget_get(key)
 
     def forget_group(self, group: str) -> None:
-        """Drop the flows of a deleted group."""
+        """Remove the flows of a deleted group."""
         for key in [key for key in self._gets if key[1] == group]:
             self._forget_get(key)
 
     def put_items(self) -> list[tuple[str, Flow]]:
-        """Return (topic, flow) of everything put, for the metrics."""
+        """Return (topic, flow) of all puts, for the metrics."""
         return list(self._puts.items())
 
     def get_items(self) -> list[tuple[tuple[str, str], Flow]]:
-        """Return ((topic, group), flow) of everything got, for the metrics."""
+        """Return ((topic, group), flow) of all gets, for the metrics."""
         return list(self._gets.items())
 
     def _forget_get(self, key: tuple[str, str]) -> None:
@@ -250,27 +251,27 @@ def _total(start: Totals, flows: Iterable[Flow]) -> Totals:
 
 
 class Rates:
-    """Counters a second over 10 seconds, a minute and ten minutes, from one sample a second."""
+    """Rates of counters per second over 10 seconds, one minute and ten minutes, from one sample a second."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
         self._samples: deque[tuple[int, tuple[int, ...]]] = deque(maxlen=RATE_SECONDS[-1] + 1)
 
     def sample(self, now_ms: int, values: tuple[int, ...]) -> None:
-        """Note the counters' values, in the order of the names."""
+        """Record the values of the counters, in the order of the names."""
         assert len(values) == len(self._names), "one value a name"
         self._samples.append((now_ms, values))
 
     def text(self, name: str) -> str:
-        """Return the three rates separated by blanks, 0.0 where there is no second sample yet.
+        """Return the three rates of a counter, separated by blanks; 0.0 before the second sample.
 
-        RocketMQ leaves out the spans it has no samples for; its own tools then read past the end of the text.
+        RocketMQ omits the spans for which it has no samples. Its own tools then read past the end of the text.
         """
         index = self._names.index(name)
         return " ".join(str(self._rate((index,), seconds)) for seconds in RATE_SECONDS)
 
     def sum_text(self, names: tuple[str, ...]) -> str:
-        """Return the three rates of several counters together."""
+        """Return the three rates of the sum of several counters."""
         indices = tuple(self._names.index(name) for name in names)
         return " ".join(str(self._rate(indices, seconds)) for seconds in RATE_SECONDS)
 
@@ -286,19 +287,19 @@ class Rates:
 
 
 class DailyTotals:
-    """How much had been counted this morning and yesterday morning (local midnight), since the start."""
+    """The count since the start at the last local midnight and at the one before it."""
 
     def __init__(self) -> None:
         self.yesterday_morning = 0
         self.today_morning = 0
 
     def midnight(self, total: int) -> None:
-        """Note the turn of a day."""
+        """Record the count at the start of a new day."""
         self.yesterday_morning = self.today_morning
         self.today_morning = total
 
 
-# Upper bounds in ms of the buckets of the put latency; the texts are those of request 28.
+# Upper bounds in ms of the buckets of the put latency. The texts are those of request 28.
 LATENCY_BOUNDS_MS = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
 _LATENCY_TEXTS = (
     "[<=0ms]",
@@ -319,7 +320,7 @@ assert len(_LATENCY_TEXTS) == len(LATENCY_BOUNDS_MS) + 1
 
 
 class Latency:
-    """A histogram that costs one comparison for most of what it counts."""
+    """A histogram that needs one comparison for most events."""
 
     __slots__ = ("counts", "max_ms", "sum_ms")
 
@@ -329,7 +330,7 @@ class Latency:
         self.max_ms = 0
 
     def observe(self, elapsed_ms: int, count: int) -> None:
-        """Count `count` events that took that long each."""
+        """Count `count` events that took `elapsed_ms` each."""
         index = 0
         for bound in LATENCY_BOUNDS_MS:
             if elapsed_ms <= bound:
@@ -341,11 +342,11 @@ class Latency:
 
     @property
     def total(self) -> int:
-        """How many events were counted."""
+        """Number of counted events."""
         return sum(self.counts)
 
     def quantile_ms(self, share: float) -> float:
-        """Return the upper bound of the bucket in which that share of the events lies."""
+        """Return the upper bound of the bucket that contains this quantile; `share` is between 0 and 1."""
         wanted = self.total * share
         seen = 0
         for bound, count in zip(LATENCY_BOUNDS_MS, self.counts, strict=False):
@@ -355,5 +356,5 @@ class Latency:
         return float(self.max_ms)
 
     def text(self) -> str:
-        """Return the distribution in the words of request 28."""
+        """Return the distribution in the format of request 28."""
         return "".join(f"{name}:{count} " for name, count in zip(_LATENCY_TEXTS, self.counts, strict=True))

@@ -1,4 +1,7 @@
-"""The tables that a broker keeps beside the messages: read from config/*.json at the start, and checked against the store."""
+"""The tables that a broker keeps beside the messages.
+
+The start reads them from config/*.json and checks them against the store.
+"""
 
 from collections.abc import Callable
 from itertools import islice
@@ -23,7 +26,7 @@ from services.broker.settings import BrokerSettings
 log = logger("broker.tables")
 
 CLAMPED_LOGGED_MAX: Final = 100
-"""Topics and groups, and queues of each, that a start names in the log: more than a person reads."""
+"""Largest number of topics and groups, and of queues of each, that a start logs: more than a person reads."""
 
 
 class Tables:
@@ -32,7 +35,7 @@ class Tables:
     def __init__(
         self, settings: BrokerSettings, identity: BrokerIdentity, policy: Policy, *, files: FileSystem, clock: Clock
     ) -> None:
-        """Read the files. Raises StartupError for one that can't be read."""
+        """Read the files. Raises StartupError if one can't be read."""
         root = settings.store_path_root_dir
         self.topics = TopicTable()
         self.groups = GroupTable()
@@ -54,23 +57,26 @@ class Tables:
             )
         )
         self.groups.add_missing(system_groups())
-        # A name server that knew this address with another store must see that the table is a new one.
+        # If a name server knew this address with another store, the new version shows it that this table is a new one.
         born = DataVersion(timestamp=clock.now_ms())
         for table in (self.topics, self.groups, self.offsets):
             if table.version == DataVersion():
                 table.version = born
 
     def keep(self, persistence: Persistence) -> None:
-        """Have the tables written to their files."""
+        """Register the tables with `persistence`, which writes them to their files."""
         persistence.add(documents.TOPICS_FILE, self._topics_file, documents.topics_text(self.topics))
         persistence.add(documents.GROUPS_FILE, self._groups_file, documents.groups_text(self.groups))
         persistence.add(documents.OFFSETS_FILE, self._offsets_file, documents.offsets_text(self.offsets))
 
     def clamp_offsets(self, end_of: Callable[[str, int], int]) -> None:
-        """Set committed offsets beyond the end of their queues back to it: a crash took messages, or a topic is gone.
+        """Set committed offsets beyond the end of their queue back to the end.
+
+        Such an offset remains if a crash lost messages, or if its topic was deleted.
 
         Args:
-            end_of: Returns a queue's max offset, 0 for a queue that is not there; the store has been recovered.
+            end_of: Function that returns the max offset of a queue in the recovered store; 0 if the queue does not
+                exist.
         """
         pairs: dict[tuple[str, str], dict[int, str]] = {}
         for topic, group, queue_id, offset, end in self.offsets.clamp(end_of):

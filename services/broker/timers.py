@@ -1,4 +1,4 @@
-"""What a broker does by the clock, each a named task of the service."""
+"""The periodic work of a broker. Each timer is a named task of the service."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ MAINTAIN_INTERVAL_MS = 100
 EXPIRY_INTERVAL_MS = 10_000
 RATES_INTERVAL_MS = 1_000
 
-# The turn of the day is local midnight, as in RocketMQ; checked with the rates.
+# The day begins at local midnight, as in RocketMQ. The timer of the rates checks it.
 _DAY = "%Y-%m-%d"
 
 
@@ -28,7 +28,7 @@ def timers(broker: Broker) -> Iterator[tuple[str, int, Callable[[], None]]]:
 
     def maintain() -> None:
         broker.store.maintain()
-        # Records that nobody waited for (one-way, WAIT=false) become readable here at the latest.
+        # Records for which no send waits (one-way, WAIT=false) become readable here, if not before.
         core.commit.make_readable()
 
     day = _day(broker.clock.now_ms())
@@ -51,7 +51,7 @@ def timers(broker: Broker) -> Iterator[tuple[str, int, Callable[[], None]]]:
 
 
 async def every(interval_ms: int, work: Callable[[], None]) -> None:
-    """Do the work at that interval, for ever; a turn that came late is not made up for."""
+    """Do the work at this interval until the task is cancelled. A late run does not cause an extra one."""
     while True:
         await asyncio.sleep(interval_ms / 1000)
         work()

@@ -1,18 +1,19 @@
-"""Deleting a topic from everything a broker knows of it: queues, configuration, committed offsets, figures.
+"""Deletes a topic from all places where the broker keeps it: queues, configuration, committed offsets, statistics.
 
-A crash at any point leaves the topic with all its messages, or no topic and none of its offsets:
+A crash at any point leaves either the topic with all its messages, or no topic and no offsets of it:
 
-    step                                    a crash after it leaves
-    close the name: nobody makes it anew    the topic
-    the store's note is durable             no topic: the start sees that the note is unsaved, and removes the topic from
-                                            the tables that still have it
-    its files are gone                      the same
-    topics.json, consumerOffset.json        the same
-    the note says that these are saved      no topic; from here on a topic of the name is another one
+    step                                    state after a crash that follows the step
+    close the name, so that no request      the topic
+    creates the topic again
+    make the store's note durable           no topic: the start sees that the note is unsaved, and removes the
+                                            topic from the tables that still have it
+    remove the topic's files                the same
+    save topics.json, consumerOffset.json   the same
+    mark the note as saved                  no topic; from now on, a topic with the name is a new one
     open the name
 
-Nothing of the topic leaves the tables before the note is durable, since a table may be saved at any time: without a note
-the old messages would belong to the next topic of the name.
+The tables keep the topic until the note is durable, because a table may be saved at any time. Without a note, the old
+messages would belong to the next topic of the name.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ class TopicDeletion:
     """Deletes topics.
 
     Args:
-        saved: Waits until topics and offsets are on the disk, or raises NotSavedError.
+        saved: Function that waits until topics and offsets are on disk. Raises NotSavedError.
 
     Concurrency: the loop's thread.
     """
@@ -57,11 +58,12 @@ class TopicDeletion:
         self._under_way: dict[str, asyncio.Event] = {}
 
     async def delete(self, topic: str) -> bool:
-        """Delete a topic; return False if there is none.
+        """Delete a topic. Return False if there is none.
 
         Raises:
-            NotSavedError: The disk refused. The name stays closed until a repeated call succeeds, or until the next
-                start, which ends the deletion if the store's note is durable and else has the topic as it was.
+            NotSavedError: The disk failed, or the broker is stopping. The name stays closed until a repeated call
+                succeeds, or until the next start. The next start finishes the deletion if the store's note is durable.
+                Otherwise it still has the topic.
         """
         while (running := self._under_way.get(topic)) is not None:
             await running.wait()
@@ -88,10 +90,10 @@ class TopicDeletion:
         self._topics.open(topic)
 
     def finish_unsaved(self, save: Callable[[], None]) -> None:
-        """End the deletions that a crash or a stop cut off; part of the start, which may wait for the disk.
+        """Finish the deletions that a crash or a stop interrupted. This is part of the start and may wait for the disk.
 
         Args:
-            save: Saves the tables. Raises OSError: then the names stay closed.
+            save: Function that saves the tables. If it raises OSError, the names stay closed.
         """
         topics = self._store.unsaved_deletions()
         for topic in topics:

@@ -1,7 +1,8 @@
-"""Turns: long work is done in slices of about half a millisecond, and all of it together leaves the loop its share.
+"""Turns: long work runs in slices of about half a millisecond, so that the loop has time for other work.
 
-The pause after a slice is time asleep and not a turn of the loop: a thread that waits for the interpreter, as the one
-that flushes does, gets it from a loop that is always busy only every 5 ms, and every send would wait for that.
+After a slice, the work sleeps instead of waiting for one turn of the loop. Without the sleep, the loop would be busy
+all the time. A thread that waits for the interpreter lock, such as the flush thread, gets it from a busy loop only
+every 5 ms, and every send would wait for that.
 
 Concurrency: the loop's thread only.
 """
@@ -9,17 +10,17 @@ Concurrency: the loop's thread only.
 import asyncio
 from types import TracebackType
 
-# The shortest sleep of the event loop.
+# The shortest sleep that the event loop can make.
 PAUSE_S = 0.001
 
 
 class Turns:
-    """Taken with `async with` for each slice, which says by `spend` how much of a whole one it was."""
+    """The turns of long work. Each slice takes a turn with `async with`, and reports with `spend` how long it was."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
         self._rests_until_s = 0.0
-        # Since the last pause, in whole slices.
+        # The work since the last pause, in whole slices.
         self._spent = 0.0
 
     async def __aenter__(self) -> None:
@@ -36,12 +37,12 @@ class Turns:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Let the next one have its turn."""
+        """Give the turn to the next waiting slice; start a pause if a whole slice was spent."""
         if self._spent >= 1:
             self._spent = 0.0
             self._rests_until_s = asyncio.get_running_loop().time() + PAUSE_S
         self._lock.release()
 
     def spend(self, share: float) -> None:
-        """Say how much of a whole slice was done."""
+        """Add this share of a whole slice to the work of the turn."""
         self._spent += share
