@@ -1,4 +1,4 @@
-"""The name server: which broker serves which topic, told by the brokers and asked by everyone else.
+"""The name server: knows which broker serves which topic. Brokers register their topics, and clients ask for routes.
 
-It keeps nothing on disk but key-values; name servers do not know of each other, brokers register with every one.
+It keeps only key-values on disk. Name servers do not know each other; brokers register with each of them.
 """

@@ -1,4 +1,4 @@
-"""`python -m services.namesrv`: runs one name server."""
+"""`python -m services.namesrv`: run one name server."""
 
 import argparse
 import os
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             overrides={"listen": options.listen, "data": options.data, "metrics_port": options.metrics_port},
         )
     except StartupError as error:
-        print(f"namesrv: {error}", file=sys.stderr)  # noqa: T201 - one line for whoever started it.
+        print(f"namesrv: {error}", file=sys.stderr)  # noqa: T201 - one line for the person at the terminal.
         return 1
     return run_service("namesrv", lambda lifecycle: run(settings, lifecycle), ready_file=options.ready_file)
 

@@ -1,4 +1,4 @@
-"""Builds a name server from its settings and runs it: the only place that wires its parts."""
+"""Creates the parts of a name server from its settings, connects them, and runs the name server."""
 
 import asyncio
 import ipaddress
@@ -32,14 +32,14 @@ log = logger("namesrv")
 _TELL_TIMEOUT_MS = 3_000
 _CONNECTIONS_MAX: Final = 10_000
 _TOLD_DESCRIPTORS: Final = 64
-"""For connections to brokers that are told of a change."""
+"""Number of descriptors for connections to brokers that are notified of a change."""
 
 
 async def run(settings: NamesrvSettings, lifecycle: Lifecycle) -> None:
-    """Run a name server until it is told to stop.
+    """Run a name server until the process is told to stop.
 
     Raises:
-        StartupError: A port is taken, or a file or folder can't be used.
+        StartupError: A port is in use, or a file or folder can't be used.
     """
     files = OsFileSystem()
     _make_folder(files, settings.data)
@@ -104,7 +104,7 @@ def _server(
         raise error
 
     def on_bug(error: AssertionError) -> None:
-        # A table that contradicts itself must not go on answering: the process ends, and brokers register anew.
+        # A server whose tables contradict themselves must not go on: the process ends, and brokers register again.
         lifecycle.scope.spawn("bug", fail(error))
 
     return RemotingServer(
@@ -172,7 +172,7 @@ def _make_folder(files: FileSystem, path: str) -> None:
 
 
 def _lock_folder(files: FileSystem, path: str) -> FileLock:
-    """Lock a folder: each of two name servers would write its own tables over those of the other."""
+    """Lock the folder, because two name servers in one folder would overwrite each other's files."""
     try:
         return files.lock_dir(path)
     except AlreadyLockedError:

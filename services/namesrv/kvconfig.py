@@ -1,4 +1,4 @@
-"""Key-values by namespace, kept in one small file; clients read ORDER_TOPIC_CONFIG from here.
+"""Key-values by namespace, kept in one small file. Clients read ORDER_TOPIC_CONFIG from it.
 
 Format of kvConfig.json: `{"configTable":{NAMESPACE:{KEY:VALUE}}}`, compact.
 
@@ -16,7 +16,7 @@ from services.namesrv.errors import NoConfigError, RefusedError
 
 ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 
-# All of it is rewritten at each change. RocketMQ has no limit; real ones hold some kilobytes.
+# Each change rewrites the whole file. RocketMQ has no limit; files in practice hold some kilobytes.
 KV_BYTES_MAX = 16 * 1024 * 1024
 
 Table = dict[str, dict[str, str]]
@@ -29,23 +29,23 @@ class _KvFile(msgspec.Struct, rename="camel"):
 class KvConfig:
     """The key-values.
 
-    Durability: a change is on disk before it can be read, so nobody sees one that a crash takes back.
+    Durability: a change is on disk before it can be read, so a crash never takes back a value that a client has read.
 
-    Concurrency: the event loop's thread; changes wait for each other. A change that is cancelled may be on disk and
-    is then seen after a restart, as if its answer had been lost.
+    Concurrency: the event loop's thread. Changes run one after the other. A cancelled change may be on disk. It then
+    takes effect after a restart, as if the reply had been lost.
     """
 
     def __init__(
         self, table: Table, save: Callable[[bytes], Awaitable[None]], *, bytes_max: int = KV_BYTES_MAX
     ) -> None:
-        """Make it of what was loaded; `save` writes the file and returns when it is durable."""
+        """Create the key-values from a loaded table. `save` writes the file and returns when it is durable."""
         self._table = table
         self._save = save
         self._bytes_max = bytes_max
         self._changing = asyncio.Lock()
 
     def find(self, namespace: str, key: str) -> str | None:
-        """Return a value, or None."""
+        """Return a value, or None if there is none."""
         return self._table.get(namespace, {}).get(key)
 
     def get(self, namespace: str, key: str) -> str:
@@ -56,11 +56,11 @@ class KvConfig:
         return value
 
     def find_namespace(self, namespace: str) -> Mapping[str, str]:
-        """Return all of a namespace, perhaps nothing."""
+        """Return all items of a namespace; empty if there are none."""
         return self._table.get(namespace, {})
 
     def namespace(self, namespace: str) -> Mapping[str, str]:
-        """Return all of a namespace. Raises NoConfigError when it has nothing."""
+        """Return all items of a namespace. Raises NoConfigError if there are none."""
         items = self._table.get(namespace)
         if not items:
             raise NoConfigError(f"No config item, Namespace: {namespace}")
@@ -70,8 +70,8 @@ class KvConfig:
         """Set a value.
 
         Raises:
-            RefusedError: Namespace or key is empty, the value is no order configuration though the namespace is
-                theirs, or the file would get too large.
+            RefusedError: The namespace or key is empty, a value in the namespace of order configurations is not one, or
+                the file would become too large.
             OSError: The file can't be written; nothing has changed.
         """
         for field, text in (("namespace", namespace), ("key", key)):
@@ -83,7 +83,7 @@ class KvConfig:
             await self._replace({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
 
     async def delete(self, namespace: str, key: str) -> None:
-        """Remove a value; nothing happens where there is none.
+        """Remove a value, if it exists.
 
         Raises:
             OSError: The file can't be written; nothing has changed.
@@ -108,10 +108,10 @@ class KvConfig:
 
 
 def check_order_conf(text: str) -> None:
-    """Check an order configuration, `broker:queues;broker:queues`; every client of the topic has to read it.
+    """Check an order configuration, `broker:queues;broker:queues`: every client of the topic must be able to read it.
 
     Raises:
-        RefusedError: It is none.
+        RefusedError: The text is not an order configuration.
     """
     for item in text.removesuffix(";").split(";"):
         name, separator, count = item.partition(":")
@@ -120,10 +120,10 @@ def check_order_conf(text: str) -> None:
 
 
 def load_table(files: FileSystem, path: str) -> Table:
-    """Read the file; nothing where there is none.
+    """Read the file; return an empty table if it does not exist.
 
     Raises:
-        StartupError: It is there and can't be read. Starting without it would lose it at the next change.
+        StartupError: The file exists but can't be read. A start without it would lose its content at the next change.
     """
     try:
         return msgspec.json.decode(files.read(path), type=_KvFile).config_table

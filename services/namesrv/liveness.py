@@ -1,8 +1,8 @@
-"""Which brokers are alive, and who has expired (pure).
+"""The living brokers, and the decision which of them have expired (pure).
 
-A broker is known here by cluster and address. It lives as long as it registers or says that it is alive within the
-time-out it named itself, and as long as the connection over which it registered is open. Times are monotonic ms, so
-that nobody expires because the wall clock was set.
+A broker is identified by cluster and address. It lives as long as it sends a registration or heart-beat within its own
+time-out, and as long as the connection of its registration is open. Times are monotonic ms, so that a change of the
+wall clock does not make brokers expire.
 
 Source: RocketMQ 5.3 RouteInfoManager.brokerLiveTable.
 """
@@ -17,15 +17,18 @@ HEARTBEAT_TIMEOUT_MS = 120_000
 
 
 class Connection(Protocol):
-    """What a member registered over; told apart by identity."""
+    """The connection of a member's registration. Connections are compared by identity."""
 
     def close(self, reason: str) -> None:
-        """End it."""
+        """Close the connection."""
         ...
 
 
 class BrokerKey(NamedTuple):
-    """A member of a broker set: two clusters may use the same address, as seen from different networks."""
+    """The key of a member of a broker set.
+
+    It contains the cluster, because two clusters in different networks may use the same address.
+    """
 
     cluster: str
     address: str
@@ -33,7 +36,7 @@ class BrokerKey(NamedTuple):
 
 @dataclass(slots=True)
 class LiveBroker:
-    """What is known of one living member."""
+    """The state of one living member."""
 
     key: BrokerKey
     broker_name: str
@@ -45,7 +48,7 @@ class LiveBroker:
     seen_at_ms: int
 
     def has_expired(self, now_ms: int) -> bool:
-        """Say whether nothing was heard for longer than the time-out."""
+        """Return whether the member has been silent for longer than its time-out."""
         return self.seen_at_ms + self.timeout_ms < now_ms
 
 
@@ -67,15 +70,15 @@ class LiveTable:
         return iter(self._brokers.values())
 
     def find(self, key: BrokerKey) -> LiveBroker | None:
-        """Return what is known of a member, or None."""
+        """Return the state of a member, or None if it is not known."""
         return self._brokers.get(key)
 
     def put(self, broker: LiveBroker) -> None:
-        """Note that a member has registered; replaces what was known of it."""
+        """Store the state of a member that has registered; replace an earlier state."""
         self._brokers[broker.key] = broker
 
     def touch(self, key: BrokerKey, now_ms: int) -> bool:
-        """Note that a member is alive; False if it is not known, since an address alone makes no route."""
+        """Record a sign of life of a member. Return False for an unknown member: an address alone makes no route."""
         broker = self._brokers.get(key)
         if broker is None:
             return False
@@ -83,18 +86,18 @@ class LiveTable:
         return True
 
     def remove(self, key: BrokerKey) -> None:
-        """Forget a member."""
+        """Remove a member."""
         self._brokers.pop(key, None)
 
     def expired(self, now_ms: int) -> list[LiveBroker]:
-        """Return the members of which nothing was heard for too long."""
+        """Return the members that have been silent for longer than their time-out."""
         return [broker for broker in self._brokers.values() if broker.has_expired(now_ms)]
 
     def registered_over(self, connection: Connection) -> list[LiveBroker]:
-        """Return the members whose last registration came over a connection."""
+        """Return the members whose last registration came over this connection."""
         return [broker for broker in self._brokers.values() if broker.connection is connection]
 
     def is_version_current(self, key: BrokerKey, version: DataVersion) -> bool:
-        """Say whether a member's tables are known in exactly this version."""
+        """Return whether the member is known with exactly this version of its tables."""
         broker = self._brokers.get(key)
         return broker is not None and broker.data_version == version

@@ -1,4 +1,4 @@
-"""What a name server shows to Prometheus, read from its tables when asked."""
+"""The name server's metrics for Prometheus, read from its tables on each request."""
 
 from collections.abc import Iterator
 
@@ -10,10 +10,10 @@ from services.namesrv.processor import Processor
 
 
 class NamesrvCollector(Collector):
-    """Reads counters and table sizes.
+    """Reads counters and the sizes of tables.
 
-    Concurrency: called from the metrics server's threads; it only reads numbers, and copies the one table that grows
-    before it walks it.
+    Concurrency: the metrics server's threads call `collect`. It only reads numbers. It copies the one table that grows
+    before it iterates over it.
     """
 
     def __init__(self, processor: Processor, server: RemotingServer) -> None:
@@ -21,7 +21,7 @@ class NamesrvCollector(Collector):
         self._server = server
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of now."""
+        """Yield the current metrics."""
         table = self._processor.table
         yield GaugeMetricFamily("gantry_namesrv_broker_sets", "Broker sets registered.", value=len(table.brokers))
         yield GaugeMetricFamily("gantry_namesrv_brokers", "Members of broker sets alive.", value=len(table.live))

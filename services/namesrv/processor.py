@@ -1,7 +1,7 @@
-"""One function a request code: read the header, ask or change the tables, answer.
+"""The request handlers: one function for each request code reads the header, uses the tables, and returns the reply.
 
-What can't be done is raised as a NamesrvError and answered with its code and text; the connection lives on. Requests
-that write a file are answered when it is durable.
+A handler raises NamesrvError if it must refuse a request. The reply then has the code and the text of the error, and
+the connection stays open. The reply to a request that writes a file goes out when the file is durable.
 
 Source: RocketMQ 5.3 DefaultRequestProcessor and ClientRequestProcessor.
 
@@ -55,9 +55,9 @@ log = logger("namesrv")
 Request = RemotingCommand
 Response = RemotingCommand
 Tell = Callable[[str, RemotingCommand], None]
-"""Sends a one-way request to a broker's address, without waiting."""
+"""Function that sends a one-way request to a broker's address, without waiting."""
 Save = Callable[[bytes], Awaitable[None]]
-"""Writes a file and returns when it is durable."""
+"""Function that writes a file and returns when it is durable."""
 
 
 class Processor:
@@ -74,11 +74,11 @@ class Processor:
         save_changes: Save,
         changes: dict[str, str] | None = None,
     ) -> None:
-        """Make it; `changes` are those of earlier requests, which `settings` contain already."""
+        """Create the handlers. `changes` are the changes by earlier requests; `settings` already contains them."""
         self.settings = settings
         self.table = table
         self.counts: Counter[tuple[int, int]] = Counter()
-        """(request code, response code) → requests."""
+        """(request code, response code) → number of requests."""
         self.expired_count = 0
         self._kv = kv
         self._clock = clock
@@ -89,7 +89,7 @@ class Processor:
         self._started_ms = clock.monotonic_ms()
 
     def handlers(self) -> dict[int, Handler]:
-        """Return what RemotingServer needs."""
+        """Return the handler of each request code, for RemotingServer."""
         immediate: dict[int, Callable[[Channel, Request], Response]] = {
             RequestCode.REGISTER_BROKER: self.register_broker,
             RequestCode.UNREGISTER_BROKER: self.unregister_broker,
@@ -125,7 +125,7 @@ class Processor:
     # Brokers
 
     def register_broker(self, channel: Channel, request: Request) -> Response:
-        """103: a broker and its topics."""
+        """103: register a broker and its topics."""
         header = headers.RegisterBrokerHeader.from_ext(request.ext_fields)
         asked = read_registration(header, request.body_bytes, version=request.version)
         is_new = self.table.live.find(asked.key) is None
@@ -161,7 +161,7 @@ class Processor:
         )
 
     def unregister_broker(self, channel: Channel, request: Request) -> Response:
-        """104: a broker stops."""
+        """104: unregister a broker that stops."""
         header = headers.UnregisterBrokerHeader.from_ext(request.ext_fields)
         self._removed(
             self.table.unregister(BrokerKey(header.cluster_name, header.broker_addr), header.broker_name), "it said so"
@@ -169,13 +169,13 @@ class Processor:
         return _success(request)
 
     def heartbeat(self, channel: Channel, request: Request) -> Response:
-        """904: a broker is alive; one that is not known stays unknown, since nobody could route to it."""
+        """904: record a broker's sign of life. An unknown broker stays unknown, because its topics are unknown too."""
         header = headers.BrokerHeartbeatHeader.from_ext(request.ext_fields)
         self.table.live.touch(BrokerKey(header.cluster_name, header.broker_addr), self._clock.monotonic_ms())
         return _success(request)
 
     def query_data_version(self, channel: Channel, request: Request) -> Response:
-        """322: is a broker's registration still what we know? If it is, that is a sign of life, too."""
+        """322: return whether a broker's registration has changed. If not, the request is also a sign of life."""
         header = headers.QueryDataVersionHeader.from_ext(request.ext_fields)
         key = BrokerKey(header.cluster_name, header.broker_addr)
         asked = decode_data_version(request.body_bytes)
@@ -190,20 +190,20 @@ class Processor:
         )
 
     def member_group(self, channel: Channel, request: Request) -> Response:
-        """901: the members of a broker set."""
+        """901: return the members of a broker set."""
         header = headers.GetBrokerMemberGroupHeader.from_ext(request.ext_fields)
         addresses = member_addresses(self.table, header.cluster_name, header.broker_name)
         return _success(request, body=BrokerMemberGroup(header.cluster_name, header.broker_name, addresses).encode())
 
     def wipe_write_perm(self, channel: Channel, request: Request) -> Response:
-        """205: nobody may send to a broker set any more."""
+        """205: remove the write permission from all queues of a broker set."""
         header = headers.WipeWritePermHeader.from_ext(request.ext_fields)
         count = self.table.wipe_write_perm(header.broker_name)
         log.info("write permission taken", broker=header.broker_name, topics=count)
         return _success(request, headers.WipeWritePermResponseHeader(wipe_topic_count=count))
 
     def add_write_perm(self, channel: Channel, request: Request) -> Response:
-        """327: the opposite of 205."""
+        """327: undo 205: give all queues of a broker set read and write permission."""
         header = headers.AddWritePermHeader.from_ext(request.ext_fields)
         count = self.table.add_write_perm(header.broker_name)
         log.info("write permission given", broker=header.broker_name, topics=count)
@@ -212,7 +212,7 @@ class Processor:
     # Routes and lists
 
     def route(self, channel: Channel, request: Request) -> Response:
-        """105: where is a topic?"""
+        """105: return the route of a topic."""
         header = headers.GetRouteInfoHeader.from_ext(request.ext_fields)
         settings = self.settings
         if settings.need_wait_for_service:
@@ -228,47 +228,47 @@ class Processor:
         return _success(request, body=TopicRouteData(found).encode(standard_json=reads_standard))
 
     def cluster_info(self, channel: Channel, request: Request) -> Response:
-        """106: all broker sets and clusters."""
+        """106: return all broker sets and clusters."""
         clusters = {name: tuple(sorted(members)) for name, members in self.table.clusters.items()}
         return _success(request, body=ClusterInfo(self.table.brokers, clusters).encode())
 
     def all_topics(self, channel: Channel, request: Request) -> Response:
-        """206: all topics."""
+        """206: return all topics."""
         if not self.settings.enable_all_topic_list:
             raise DisabledError("disable")
         return _success(request, body=TopicList(topic_list=sorted(self.table.topics)).encode())
 
     def topics_by_cluster(self, channel: Channel, request: Request) -> Response:
-        """224: topics with a queue in a cluster."""
+        """224: return the topics that have a queue in a cluster."""
         header = headers.GetTopicsByClusterHeader.from_ext(request.ext_fields)
         return self._topic_list(request, topics_of_cluster(self.table, header.cluster))
 
     def system_topics(self, channel: Channel, request: Request) -> Response:
-        """304: names of clusters and broker sets, which are topics, too."""
+        """304: return the names of clusters and broker sets, which are names of topics too."""
         names, address = system_topics(self.table)
         return _success(request, body=TopicList(topic_list=names, broker_addr=address).encode())
 
     def unit_topics(self, channel: Channel, request: Request) -> Response:
-        """311: topics of units."""
+        """311: return the topics of units."""
         return self._topic_list(request, topics_with_flags(self.table, have=UNIT))
 
     def unit_sub_topics(self, channel: Channel, request: Request) -> Response:
-        """312: topics with subscriptions of units."""
+        """312: return the topics with subscriptions of units."""
         return self._topic_list(request, topics_with_flags(self.table, have=UNIT_SUB))
 
     def unit_sub_ununit_topics(self, channel: Channel, request: Request) -> Response:
-        """313: topics with subscriptions of units that are no unit's themselves."""
+        """313: return the topics that have subscriptions of units but belong to no unit."""
         return self._topic_list(request, topics_with_flags(self.table, have=UNIT_SUB, lack=UNIT))
 
     def delete_topic(self, channel: Channel, request: Request) -> Response:
-        """216: forget a topic, in one cluster or everywhere."""
+        """216: remove a topic, from one cluster or from all."""
         header = headers.DeleteTopicInNamesrvHeader.from_ext(request.ext_fields)
         self.table.delete_topic(header.topic, header.cluster_name or None)
         log.info("topic deleted", topic=header.topic, cluster=header.cluster_name)
         return _success(request)
 
     def register_topic(self, channel: Channel, request: Request) -> Response:
-        """217: a topic's queues on broker sets that are known already; others are left out."""
+        """217: add a topic's queues on known broker sets. Queues on other sets are ignored."""
         header = headers.RegisterTopicHeader.from_ext(request.ext_fields)
         queues = TopicRouteData.decode(request.body_bytes).route.queue_datas
         for queue in queues:
@@ -279,13 +279,13 @@ class Processor:
     # Key-values and settings
 
     def get_kv(self, channel: Channel, request: Request) -> Response:
-        """101: one value."""
+        """101: return one value."""
         header = kv_headers.GetKvConfigHeader.from_ext(request.ext_fields)
         value = self._kv.get(header.namespace, header.key)
         return _success(request, kv_headers.GetKvConfigResponseHeader(value=value))
 
     def list_kv(self, channel: Channel, request: Request) -> Response:
-        """219: all of a namespace."""
+        """219: return all items of a namespace."""
         header = kv_headers.GetKvListHeader.from_ext(request.ext_fields)
         return _success(request, body=KVTable(table=dict(self._kv.namespace(header.namespace))).encode())
 
@@ -302,11 +302,11 @@ class Processor:
         return _success(request)
 
     def get_config(self, channel: Channel, request: Request) -> Response:
-        """319: our settings."""
+        """319: return the settings of the name server."""
         return _success(request, body=encode_properties_text(dict(to_properties(self.settings))))
 
     async def update_config(self, channel: Channel, request: Request) -> Response:
-        """318: change settings; kept for the next start, too."""
+        """318: change settings, and keep the changes for the next start."""
         properties = decode_properties_text(request.body_bytes)
         async with self._changing:
             settings, taken = self.settings.changed(properties)
@@ -317,21 +317,21 @@ class Processor:
                 log.info("settings changed", **taken)
         return _success(request)
 
-    # What the loop and the server tell us
+    # Events of the loop and of the server
 
     def expire(self) -> None:
-        """Forget the brokers of which nothing was heard for too long, and close their connections."""
+        """Remove the brokers that have been silent for too long, and close their connections."""
         for broker, removal in self.table.expire(self._clock.monotonic_ms()):
             self.expired_count += 1
             self._removed(removal, f"silent for more than {broker.timeout_ms} ms")
             broker.connection.close("its broker was silent for too long")
 
     def connection_closed(self, channel: Channel) -> None:
-        """Forget the brokers that had registered over a connection that is gone."""
+        """Remove the brokers that registered over a connection that is closed now."""
         for removal in self.table.connection_closed(channel):
             self._removed(removal, f"connection: {channel.close_reason}")
 
-    # Inside
+    # Internal functions
 
     def _guard(self, handler: Callable[[Channel, Request], Response]) -> Handler:
         def handle(channel: Channel, request: Request) -> Response:

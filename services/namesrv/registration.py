@@ -1,4 +1,4 @@
-"""What a broker says of itself, read and checked (pure).
+"""Reads and checks a broker's registration (pure).
 
 Source: RocketMQ 5.3 DefaultRequestProcessor.registerBroker; docs/formats/remoting.md.
 """
@@ -22,13 +22,13 @@ def read_registration(header: RegisterBrokerHeader, body: bytes, *, version: int
     """Read a registration.
 
     Args:
-        header: Its header.
-        body: Its body as it came, perhaps compressed; empty for a broker that says nothing of its topics.
-        version: As the command announces.
+        header: Header of the request.
+        body: Body of the request as received, maybe compressed; empty if the broker sends no topics.
+        version: Protocol version of the command.
 
     Raises:
-        RefusedError: The checksum does not match, or a value can't be; names field and value.
-        BodyError: The body can't be read.
+        RefusedError: The checksum does not match, or a value is invalid. The message names field and value.
+        BodyError: The body can't be decoded.
     """
     expected = header.body_crc32 or 0
     found = zlib.crc32(body) & _CRC_MASK
@@ -61,7 +61,7 @@ def read_registration(header: RegisterBrokerHeader, body: bytes, *, version: int
 
 
 def check_name(field: str, name: str) -> None:
-    """Raise RefusedError for a name that is empty, too long, or has characters nobody can see."""
+    """Raise RefusedError if a name is empty, too long, or has characters that can't be printed."""
     if not name:
         raise RefusedError(f"{field}: is empty")
     if len(name) > NAME_LENGTH_MAX:
@@ -71,14 +71,14 @@ def check_name(field: str, name: str) -> None:
 
 
 def check_address(field: str, address: str) -> None:
-    """Raise RefusedError for what no client could dial."""
+    """Raise RefusedError if an address is not host:port, so that no client could connect to it."""
     host, _, port = address.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) <= _PORT_MAX:
         raise RefusedError(f"{field}: {address[:100]!r} is not host:port")
 
 
 def check_queues(topic: str, queues: TopicConfig | QueueData) -> None:
-    """Raise RefusedError for a topic that no client could use."""
+    """Raise RefusedError if no client could use the topic: its name is invalid, or a number is below 0."""
     check_name("topic", topic)
     for field, value in (
         ("readQueueNums", queues.read_queue_nums),

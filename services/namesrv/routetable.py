@@ -1,15 +1,15 @@
-"""Topics, broker sets and clusters, and what registrations do to them (pure).
+"""The tables of topics, broker sets and clusters, and the effect of registrations on them (pure).
 
 Four tables change together: topic → broker name → QueueData; broker name → BrokerData; cluster → broker names; and
-the living members (liveness.py). A registration is checked as a whole before anything changes, so that a refused one
-leaves no trace.
+the living members (liveness.py). A registration is checked as a whole before anything changes, so a refused one
+changes nothing.
 
-A broker set may be served by an acting master: with `enable_acting_master`, the slave with the lowest id registers
-the topics too, without their write bit, while there is no master.
+An acting master may serve a broker set. With `enable_acting_master`, while there is no master, the slave with the
+lowest id registers the topics, without their write bit.
 
 Source: RocketMQ 5.3 RouteInfoManager; docs/formats/remoting.md for the messages.
 
-Concurrency: one thread; no call waits for anything.
+Concurrency: one thread. No call waits for anything.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,8 @@ from gantry.model.topic import DataVersion, Perm, TopicConfig
 from services.namesrv.errors import RefusedError, TableFullError
 from services.namesrv.liveness import HEARTBEAT_TIMEOUT_MS, BrokerKey, Connection, LiveBroker, LiveTable
 
-# RocketMQ has no limits here; these keep a broken or hostile peer from filling the memory, far above real clusters.
+# RocketMQ has no limits here. These limits keep a broken or hostile peer from filling the memory. They are far above
+# the size of real clusters.
 BROKERS_MAX = 4_096
 TOPICS_MAX = 200_000
 
@@ -30,7 +31,7 @@ _PERM_READ_WRITE = int(Perm.READ | Perm.WRITE)
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker says of itself."""
+    """The data of a broker's registration."""
 
     key: BrokerKey
     broker_name: str
@@ -41,12 +42,12 @@ class Registration:
     filter_servers: tuple[str, ...] = ()
     heartbeat_timeout_ms: int = HEARTBEAT_TIMEOUT_MS
     enable_acting_master: bool | None = None
-    """None from a broker that does not know of acting masters."""
+    """None if the broker does not know of acting masters."""
     zone_name: str | None = None
 
 
 class LowestIdChange(NamedTuple):
-    """The lowest broker id of a set has changed: who is to be told, and what (NOTIFY_MIN_BROKER_ID_CHANGE)."""
+    """The change of the lowest broker id of a set (NOTIFY_MIN_BROKER_ID_CHANGE), and the addresses to notify."""
 
     broker_name: str
     lowest_id: int
@@ -57,17 +58,20 @@ class LowestIdChange(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """What a registration is answered, and who else is to hear of it."""
+    """The result of a registration: the content of the reply, and the notification of other members."""
 
     master_address: str | None = None
     master_ha_address: str | None = None
     change: LowestIdChange | None = None
     is_stale: bool = False
-    """An older incarnation of a member whose successor is registered: answered, not taken in."""
+    """Whether the registration came from an older incarnation of a member whose successor is registered.
+
+    The broker gets a reply, but the tables ignore the registration.
+    """
 
 
 class Removal(NamedTuple):
-    """A member that is gone, and who else is to hear of it."""
+    """The removal of a member, and the notification of other members."""
 
     key: BrokerKey
     broker_name: str
@@ -90,26 +94,27 @@ class RouteTable:
     def register(
         self, asked: Registration, *, connection: Connection, now_ms: int, delete_missing_topics: bool = False
     ) -> Registered:
-        """Take in a registration.
+        """Apply a registration to the tables.
 
         Args:
             asked: The registration.
-            connection: Over which it came; its end is the broker's.
+            connection: Connection of the registration. When it closes, the broker is removed.
             now_ms: Monotonic time.
-            delete_missing_topics: Also forget the broker's topics that it no longer names
+            delete_missing_topics: Whether to remove the broker's topics that the registration does not name
                 (deleteTopicWithBrokerRegistration).
 
         Raises:
-            RefusedError: It is the set's first and names exactly one topic. Brokers send each new topic on its own;
-                taken first, it would make this the only topic of a broker that has many.
-            TableFullError: It would make a table larger than its limit.
+            RefusedError: The member is not registered yet, and the registration names exactly one topic. Brokers send
+                each new topic alone. If such a registration were the first, a broker with many topics would have only
+                this one.
+            TableFullError: The registration would make a table larger than its limit.
         """
         before = self.brokers.get(asked.broker_name)
-        # Of a set that moves to another cluster, the members it had there are not taken along.
+        # If a set moves to another cluster, it does not keep its members of the old cluster.
         is_moving = before is not None and before.cluster != asked.key.cluster
         addresses = dict(before.broker_addrs) if before is not None and not is_moving else {}
         lowest_before = min(addresses) if addresses else MASTER_ID
-        # A slave that became master keeps its address: its old id is gone.
+        # A slave that became master keeps its address, so its old id must go.
         for broker_id in [one for one, address in addresses.items() if address == asked.key.address]:
             if broker_id != asked.broker_id:
                 del addresses[broker_id]
@@ -124,7 +129,7 @@ class RouteTable:
         self._check_room(asked, is_new=before is None)
         known = self.live.find(asked.key)
         if known is not None and known.broker_name != asked.broker_name:
-            self.unregister(asked.key, known.broker_name)  # It was given another name.
+            self.unregister(asked.key, known.broker_name)  # The member got another broker name.
         is_first = asked.broker_id not in addresses
         addresses[asked.broker_id] = asked.key.address
         self._put_broker(asked, before, addresses)
@@ -151,15 +156,15 @@ class RouteTable:
         return self._answer(asked, addresses, change)
 
     def unregister(self, key: BrokerKey, broker_name: str) -> Removal:
-        """Forget a member; of a set without members, its queues too. Nothing happens for one that is not known."""
+        """Remove a member if it is known. If it was the last member of its set, remove the set and its queues too."""
         known = self.live.find(key)
         if known is not None and known.broker_name != broker_name:
-            return Removal(key, broker_name)  # That address is another set's member by now.
+            return Removal(key, broker_name)  # The address now belongs to a member of another set.
         was_live = known is not None
         self.live.remove(key)
         self.filter_servers.pop(key, None)
         broker = self.brokers.get(broker_name)
-        # A set that has moved to another cluster is not touched by what is left of it in its old one.
+        # If the set has moved to another cluster, a member that remained in the old one must not change it.
         if broker is None or broker.cluster != key.cluster:
             return Removal(key, broker_name, was_live)
         left = {broker_id: address for broker_id, address in broker.broker_addrs.items() if address != key.address}
@@ -178,27 +183,27 @@ class RouteTable:
         return Removal(key, broker_name, True, change)
 
     def expire(self, now_ms: int) -> list[tuple[LiveBroker, Removal]]:
-        """Forget the members of which nothing was heard for too long."""
+        """Remove the members that have been silent for longer than their time-out."""
         return [(broker, self.unregister(broker.key, broker.broker_name)) for broker in self.live.expired(now_ms)]
 
     def connection_closed(self, connection: Connection) -> list[Removal]:
-        """Forget the members that had registered over a connection that is gone."""
+        """Remove the members that registered over a connection that is closed now."""
         gone = self.live.registered_over(connection)
         return [self.unregister(broker.key, broker.broker_name) for broker in gone]
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Take the write bit from all of a set's queues; return how many topics it has."""
+        """Remove the write bit from all queues of a set. Return the number of its topics."""
         return self._change_perms(broker_name, lambda perm: perm & ~Perm.WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Give all of a set's queues back to readers and writers; return how many topics it has."""
+        """Set the read and write bits on all queues of a set. Return the number of its topics."""
         return self._change_perms(broker_name, lambda _: _PERM_READ_WRITE)
 
     def register_topic(self, topic: str, queue_datas: Iterable[QueueData]) -> int:
-        """Add a topic's queues on sets that are registered; others are left out. Return how many were added.
+        """Add a topic's queues on registered sets, ignore the others, and return the number of added sets.
 
         Raises:
-            TableFullError: There are too many topics already.
+            TableFullError: The table of topics has reached its limit.
         """
         known = [queue for queue in queue_datas if queue.broker_name in self.brokers]
         if known:
@@ -208,7 +213,7 @@ class RouteTable:
         return len(known)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic, or only its queues on one cluster's sets."""
+        """Remove a topic, or only its queues on the sets of one cluster."""
         if cluster is None:
             self.topics.pop(topic, None)
             return
@@ -254,7 +259,7 @@ class RouteTable:
         is_prime_slave = not is_master and asked.enable_acting_master is not None and asked.broker_id == min(addresses)
         if not is_master and not is_prime_slave:
             return
-        # A single topic is an increment, not the whole table: nothing may be concluded from what it leaves out.
+        # A single topic is an increment and not the whole table, so the topics it does not name stay.
         if delete_missing and len(asked.topics) != 1:
             for topic in [topic for topic, queues in self.topics.items() if asked.broker_name in queues]:
                 if topic not in asked.topics:
@@ -285,7 +290,7 @@ class RouteTable:
     def _lowest_id_change(self, broker_name: str, *, offline: str | None, ha_address: str | None) -> LowestIdChange:
         addresses = self.brokers[broker_name].broker_addrs
         lowest_id = min(addresses)
-        # A member that comes in knows that it did; all others have to be told, and all of them of one that went.
+        # A member that joins knows about it, so only the others are notified. If a member has left, all are notified.
         tell = tuple(
             address
             for broker_id, address in sorted(addresses.items())

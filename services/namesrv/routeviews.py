@@ -1,4 +1,4 @@
-"""What a name server answers from its tables (pure): routes, members, lists of topics.
+"""The replies that a name server makes from its tables (pure): routes, members, lists of topics.
 
 Source: RocketMQ 5.3 RouteInfoManager.pickupTopicRouteData, ZoneRouteRPCHook and the topic lists.
 """
@@ -15,27 +15,27 @@ from services.namesrv.routetable import RouteTable
 UNIT = 0x1
 UNIT_SUB = 0x2
 
-# Members of a set learn of each other through this topic: they must see who really is there.
+# Members of a set find each other through this topic, so its route must show the actual members.
 _MEMBER_TOPIC_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 _FAQ = "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
 def find_route(table: RouteTable, topic: str, *, support_acting_master: bool = False) -> TopicRoute:
-    """Return where a topic is.
+    """Return the route of a topic.
 
     Args:
         table: The tables.
-        topic: Its name.
-        support_acting_master: Show the slave that acts for a missing master under the master's id.
+        topic: Name of the topic.
+        support_acting_master: Whether to show a slave that acts for a missing master under the master's id.
 
     Raises:
-        NoRouteError: No broker set that is alive serves the topic.
+        NoRouteError: No living broker set serves the topic.
     """
     queues = table.topics.get(topic, {})
     brokers = [table.brokers[name] for name in sorted(queues) if name in table.brokers]
     if not brokers:
-        # Clients look at the code, people at the first sentence; the rest is what RocketMQ's tools print.
+        # Clients check the code, and people read the first sentence. RocketMQ's tools print the rest.
         raise NoRouteError(f"No topic route info in name server for the topic: {topic}\n{_FAQ}")
     if support_acting_master and not topic.startswith(_MEMBER_TOPIC_PREFIX):
         brokers = [_with_acting_master(broker, queues[broker.broker_name]) for broker in brokers]
@@ -52,7 +52,7 @@ def find_route(table: RouteTable, topic: str, *, support_acting_master: bool = F
 
 
 def within_zone(route: TopicRoute, zone_name: str) -> TopicRoute:
-    """Return the route without the sets of other zones; a set without a master stays, to be read from its slaves."""
+    """Return the route without the sets of other zones. A set without a master stays: clients read its slaves."""
     left_out = {
         broker.broker_name
         for broker in route.broker_datas
@@ -77,7 +77,7 @@ def within_zone(route: TopicRoute, zone_name: str) -> TopicRoute:
 
 
 def member_addresses(table: RouteTable, cluster: str, broker_name: str) -> dict[int, str]:
-    """Return a set's members by id; nothing for a set that is not registered in that cluster."""
+    """Return a set's members by id; an empty dict if the set is not registered in this cluster."""
     broker = table.brokers.get(broker_name)
     return dict(broker.broker_addrs) if broker is not None and broker.cluster == cluster else {}
 
@@ -94,12 +94,12 @@ def topics_with_flags(table: RouteTable, *, have: int, lack: int = 0) -> list[st
     def matches(queue: QueueData) -> bool:
         return queue.topic_sys_flag & have == have and not queue.topic_sys_flag & lack
 
-    # All sets hold the same flag; the first one speaks for the topic.
+    # All sets have the same flags for a topic, so the first set is enough.
     return sorted(topic for topic, queues in table.topics.items() if matches(next(iter(queues.values()))))
 
 
 def system_topics(table: RouteTable) -> tuple[list[str], str | None]:
-    """Return the names of clusters and broker sets, which are topics of their own, and any broker's address."""
+    """Return the names of clusters and broker sets, which are names of topics too, and the address of any broker."""
     names = {*table.clusters, *(name for members in table.clusters.values() for name in members)}
     addresses = (address for broker in table.brokers.values() for address in broker.broker_addrs.values())
     return sorted(names), next(addresses, None)

@@ -1,7 +1,7 @@
-"""Settings of the name server: RocketMQ's names in snake_case, with our own beside them.
+"""Settings of the name server: RocketMQ's names in snake_case, and Gantry's own settings.
 
-A request (UPDATE_NAMESRV_CONFIG) may change those in CHANGEABLE while the server runs; what it changed is kept in
-the data folder and counts over file and environment at the next start.
+A request (UPDATE_NAMESRV_CONFIG) may change the settings in CHANGEABLE while the server runs. The changes are kept in
+the data folder. At the next start they override the file and the environment.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -33,7 +33,10 @@ CHANGEABLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NamesrvSettings:
-    """All settings. Those without a unit in their name carry RocketMQ's name and unit, said beside them."""
+    """All settings of a name server.
+
+    A setting without a unit in its name has RocketMQ's name and unit; a comment gives the unit.
+    """
 
     listen: str = "127.0.0.1:9876"
     data: str = ".gantry/namesrv"
@@ -54,7 +57,7 @@ class NamesrvSettings:
     kv_config_path: str | None = None  # None: kvConfig.json in the data folder.
     server_channel_max_idle_time_seconds: int = 120  # s
 
-    tls_server_mode: TlsMode = TlsMode.PERMISSIVE  # Counts once there is a certificate.
+    tls_server_mode: TlsMode = TlsMode.PERMISSIVE  # Has an effect only with a certificate.
     tls_server_cert_path: str | None = None
     tls_server_key_path: str | None = None
     tls_server_trust_cert_path: str | None = None
@@ -65,7 +68,7 @@ class NamesrvSettings:
     drain_timeout_ms: int = 3_000
 
     def check(self) -> None:
-        """Raise ValueError, naming the setting, for one that can't be."""
+        """Raise ValueError if a setting is invalid. The message names the setting."""
         _, port = self.listen_address
         choose_metrics_port(self.metrics_port, listen_port=port)
         for name in (
@@ -86,7 +89,7 @@ class NamesrvSettings:
 
     @property
     def listen_address(self) -> tuple[str, int]:
-        """Return host and port. Raises ValueError for what is not HOST:PORT."""
+        """Host and port of `listen`. Raises ValueError if it is not HOST:PORT."""
         host, separator, port = self.listen.rpartition(":")
         if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
             raise ValueError(f"listen: {self.listen!r} is not HOST:PORT")
@@ -94,17 +97,17 @@ class NamesrvSettings:
 
     @property
     def kv_config_file(self) -> str:
-        """Return where the key-values are kept."""
+        """Path of the file that keeps the key-values."""
         return self.kv_config_path or f"{self.data}/kvConfig.json"
 
     @property
     def changes_file(self) -> str:
-        """Return where settings that were changed by request are kept."""
+        """Path of the file that keeps the settings changed by request."""
         return f"{self.data}/namesrv-settings.json"
 
     @property
     def tls(self) -> TlsSettings | None:
-        """Return the TLS settings, or None without a certificate."""
+        """TLS settings, or None if TLS is disabled or there is no certificate."""
         if (
             self.tls_server_cert_path is None
             or self.tls_server_key_path is None
@@ -120,15 +123,15 @@ class NamesrvSettings:
         )
 
     def changed(self, properties: dict[str, str]) -> tuple["NamesrvSettings", dict[str, str]]:
-        """Return the settings after a request's changes, and those changes that are ours, by our names.
+        """Return the settings after a request's changes, and the applied changes by their snake_case names.
 
         Args:
-            properties: RocketMQ's names and texts. Names we don't know are ignored, as RocketMQ does: tools send
-                back all they have read.
+            properties: Texts by RocketMQ's names. Unknown names are ignored, as in RocketMQ, because tools send back
+                everything that they have read.
 
         Raises:
-            ForbiddenError: One of them is on the black list, or can't change while the server runs.
-            RefusedError: A value can't be read, or can't be.
+            ForbiddenError: A setting is on the black list, or can't change while the server runs.
+            RefusedError: A value can't be parsed or is invalid.
         """
         forbidden = {name.strip() for name in self.config_black_list.split(";")} & properties.keys()
         if forbidden:
@@ -145,10 +148,10 @@ class NamesrvSettings:
 
 
 def apply_changes(settings: NamesrvSettings, changes: dict[str, str]) -> NamesrvSettings:
-    """Return the settings with some of them changed, given by our names as texts.
+    """Return a copy of the settings with these changes, given as texts by snake_case names.
 
     Raises:
-        RefusedError: A value can't be read, or can't be.
+        RefusedError: A value can't be parsed or is invalid.
     """
     try:
         settings = replace(
@@ -161,7 +164,7 @@ def apply_changes(settings: NamesrvSettings, changes: dict[str, str]) -> Namesrv
 
 
 def to_properties(settings: NamesrvSettings) -> list[tuple[str, str]]:
-    """Return what GET_NAMESRV_CONFIG shows: settings whose meaning is RocketMQ's, under its names, sorted."""
+    """Return the reply to GET_NAMESRV_CONFIG: the settings that RocketMQ has too, under its names, sorted."""
     host, port = settings.listen_address
     shown = {
         to_wire_name(field.name): _to_text(getattr(settings, field.name))
@@ -176,13 +179,13 @@ def to_properties(settings: NamesrvSettings) -> list[tuple[str, str]]:
 
 
 def to_wire_name(name: str) -> str:
-    """Return RocketMQ's name of one of our settings."""
+    """Return the RocketMQ name of a setting."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)
 
 
 def from_wire_name(name: str) -> str:
-    """Return our name of one of RocketMQ's settings."""
+    """Return the snake_case name of one of RocketMQ's settings."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
