@@ -1,4 +1,5 @@
-"""The files of a store: their layouts, and reading a store that is not running.
+"""The files of a store: their layouts, and readers for a store that no broker runs on.
 
-Nothing here writes to a store. The broker's store shares the layouts; the command line, Spark and tests the rest.
+Nothing here writes a store's records, queues or index. The broker's store uses the layouts. The command line, Spark and
+the tests use the readers.
 """

@@ -1,6 +1,6 @@
-"""Files that hold nothing: what a power cut leaves of a file that was being made.
+"""Blank files: files with no data, which a power cut can leave while the broker creates them.
 
-ext4 lets a file grow while it allocates its blocks, so that such a file may have any size up to its full one.
+ext4 lets a file grow while it allocates the file's blocks. Such a file can therefore have any size up to its full size.
 """
 
 from errno import EIO
@@ -12,9 +12,10 @@ _PIECE_BYTES: Final = 1 << 20
 
 
 def is_blank_file(files: FileSystem, path: str) -> bool:
-    """Say whether a file has no byte but zeros. Space that was allocated and never written is not read.
+    """Return whether a file has no byte other than zero.
 
-    A file that the disk can't read was written, so it is not blank.
+    Allocated space that was never written is not read. A file that the disk can't read has been written, so it is not
+    blank.
     """
     if files.size_bytes(path) == 0:
         return True

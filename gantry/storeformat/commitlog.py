@@ -1,11 +1,15 @@
-"""Reading a CommitLog from end to end, damaged or not.
+"""Reads a CommitLog from end to end, damaged or not.
 
-The scan yields every record that proves itself, and those whose checksum alone is wrong, marked as such. What it
-can't read it counts: `damages` are bytes between records, `tail` is what lies behind the last one.
+The scan yields each valid record. It also yields a record whose only fault is a wrong checksum, and marks it as such.
+The scan counts the bytes that it can't read: `damages` are bytes between records, `tail` is the part after the last
+record.
 
-A tail is one of three things. Zeros: preallocated space, nothing happened. A torn record: a crash cut the last append
-off. Older records: a store that was truncated once keeps the bytes behind the cut, and what was appended since ends
-in the middle of them. The last are told by their store times, which go back where the newer ones end.
+There are three kinds of tail:
+- Zeros: preallocated space. Nothing happened.
+- A torn record: a crash interrupted the last append.
+- Older records: a store that was truncated once keeps the bytes after the cut, and the records appended since then end
+  in the middle of these bytes. The scan recognizes older records by their store times, which go back where the newer
+  records end.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,17 +34,17 @@ class LogFile(NamedTuple):
 
     path: str
     start: int
-    """The physical offset of its first byte."""
+    """The physical offset of the file's first byte."""
     size_bytes: int
 
     @property
     def end(self) -> int:
-        """Return the physical offset behind its last byte."""
+        """Return the physical offset after the file's last byte."""
         return self.start + self.size_bytes
 
 
 class Damage(NamedTuple):
-    """Bytes of the CommitLog that are no record and no filler."""
+    """Bytes of the CommitLog that are neither a record nor filler."""
 
     path: str
     start: int
@@ -54,23 +58,23 @@ class Damage(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """What lies behind the last record, in the same file."""
+    """The bytes after the last record, in the same file."""
 
     path: str
     start: int
-    """The end of the log: the physical offset the next record would get."""
+    """The end of the log: the physical offset of the next record to be appended."""
     used_end: int
-    """Behind the last byte that is not zero; `start` if there is none."""
+    """The physical offset after the last byte that is not zero; `start` if all bytes are zero."""
     reason: str
-    """Why what is there is no record."""
+    """Why the bytes at `start` are not a valid record."""
     is_record_like: bool
-    """Whether it begins as a record does, so that it is more than leftover bytes."""
+    """Whether the tail begins as a record does; such a tail is more than leftover bytes."""
     is_older: bool
-    """Whether records that are older than the last one follow: the log was once cut here."""
+    """Whether records follow that are older than the last one, because the log was once cut here."""
 
     @property
     def size_bytes(self) -> int:
-        """Return how many bytes are not zero, gaps included."""
+        """Return the number of bytes up to the last byte that is not zero, gaps included."""
         return self.used_end - self.start
 
 
@@ -88,10 +92,10 @@ class LogScan:
         """Prepare a scan.
 
         Args:
-            log_files: In the order of their offsets, none of them empty.
-            open_memory: Gives the map of a file by its path.
-            mark: The store's mark, None for a store that never had one.
-            start: A record's physical offset from which to read; the log's first byte by default.
+            log_files: The log's files in the order of their offsets, none of them empty.
+            open_memory: Returns the memory map of a file, given its path.
+            mark: The store's mark; None for a store that never had one.
+            start: The physical offset of a record, where reading begins; the log's first byte by default.
         """
         self._files = log_files
         self._open = open_memory
@@ -106,7 +110,7 @@ class LogScan:
 
     @property
     def last_stored_at_ms(self) -> int:
-        """Return the store time of the last record that proved itself, 0 before there was one."""
+        """Return the store time of the last valid record, or 0 before the first one."""
         return self._stored_at_ms
 
     def __iter__(self) -> Iterator[LogRecord]:
@@ -148,7 +152,7 @@ class LogScan:
             at = following
 
     def _after_damage(self, number: int, file: LogFile, memory: Memory, at: int, problem: str) -> int | None:
-        """Return where reading goes on in this file; None if it does not, with the tail set if the log ends here."""
+        """Return where reading continues in this file, or None if it does not; set the tail if the log ends here."""
         base, end = file.start, file.size_bytes
         following = find_next_record(memory, at + 1, end=end, base=base, mark=self._mark)
         is_last = number >= self._last_file_with_records()
@@ -167,10 +171,10 @@ class LogScan:
         return None
 
     def _is_older(self, memory: Memory, at: int, following: int, base: int) -> bool:
-        """Say whether the record that follows a gap was stored before those in front of it."""
+        """Return whether the record that follows a gap was stored before the records in front of the gap."""
         size, _ = peek(memory, at)
         if at + size == following:
-            return False  # Exactly one record is damaged; what follows it belongs to it, whatever its clock said.
+            return False  # Exactly one record is damaged; the next one belongs to the log, whatever its clock said.
         head = examine(memory, following, end=len(memory), base=base).head
         return head is not None and head.stored_at_ms < self._stored_at_ms
 
@@ -185,7 +189,7 @@ class LogScan:
         self.tail = Tail(file.path, self.end, file.start + used_end, reason, is_record_like, is_older)
 
     def _last_file_with_records(self) -> int:
-        """Return the number of the last file that holds a record; files behind it were only made in advance."""
+        """Return the number of the last file that holds a record; files after it were only preallocated."""
         if self._last_used is None:
             self._last_used = -1
             for number in reversed(range(len(self._files))):

@@ -1,7 +1,7 @@
-"""Reading the JSON of `config/`: RocketMQ's writer leaves integer keys without quotes, `{0:8,1:7}`.
+"""Reads the JSON of `config/`; RocketMQ's writer leaves integer keys without quotes: `{0:8,1:7}`.
 
-A broker that finds a file empty, missing or broken reads its `.bak` instead; `read_config` is that rule, for the
-broker and for everybody who reads a store that is not running.
+A broker that finds a file empty, missing or broken reads its `.bak` file instead. `read_config` implements this rule
+for the broker and for the readers of a store that no broker runs on.
 
 Source: docs/formats/config.md.
 """
@@ -17,20 +17,20 @@ from gantry.storeformat.errors import BrokenFileError
 
 BACKUP_SUFFIX: Final = ".bak"
 BROKEN_SUFFIX: Final = ".broken"
-"""Suffix of a file that a broker could not read and has replaced by a new one."""
+"""Suffix of a file that a broker could not read and has replaced with a new one."""
 CONTENT_IS_LOST: Final = frozenset({EIO, EUCLEAN, EBADMSG, ENODATA})
-"""Errors that disks and file systems report for a file whose content is lost; others say nothing about the file."""
+"""Errors that a disk or file system reports if a file's content is lost; other errors say nothing about the file."""
 
 IS_EMPTY: Final = "is empty"
 IS_MISSING: Final = "is missing"
 
 T = TypeVar("T")
 
-# Texts are matched whole and so left alone; outside of them a number before a colon is a key.
+# The pattern matches strings whole, so they stay unchanged; outside of strings, a number before a colon is a key.
 _TEXT_OR_KEY = re.compile(r'"(?:[^"\\]|\\.)*+"|(?P<before>[{,]\s*+)(?P<key>-?\d++)(?=\s*+:)', re.DOTALL)
-# An escape that is half of a character; JSON allows it to stand alone, UTF-8 does not.
+# An escape for half of a surrogate pair. JSON allows it to stand alone, UTF-8 does not.
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-# Preallocated blocks that were never written read as NUL.
+# Preallocated blocks that were never written read as NUL bytes.
 _BLANK = b" \t\r\n\0"
 
 
@@ -40,7 +40,7 @@ class ConfigFile(NamedTuple, Generic[T]):
     content: T
     path: str
     problem: str | None
-    """What is wrong with the file itself, where this is its backup."""
+    """What is wrong with the main file, if the content comes from its backup; None otherwise."""
     data: bytes
     """The bytes that were read."""
 
@@ -49,9 +49,9 @@ class UnreadableConfigError(BrokenFileError):
     """Neither the file nor its backup can be read.
 
     Attributes:
-        reasons: Why, by the paths of those that are there.
-        is_empty: There is nothing in either of them.
-        may_be_good: The last one of `reasons` tells nothing about its file's content, which could not be looked at.
+        reasons: Why each existing file can't be used, by path.
+        is_empty: Whether the files have no content.
+        may_be_good: Whether the last file in `reasons` may have good content, because it could not be opened.
     """
 
     def __init__(self, reasons: dict[str, str], *, may_be_good: bool = False) -> None:
@@ -63,15 +63,15 @@ class UnreadableConfigError(BrokenFileError):
 
 
 class RepeatedKeyError(ValueError):
-    """A key stands twice in one object: readers would disagree on which one counts."""
+    """A key occurs twice in one object, and readers would disagree on which value counts."""
 
 
 def parse_config(data: bytes) -> Any:
-    """Return what a configuration file holds; all keys are texts.
+    """Return the content of a configuration file; all keys are strings.
 
     Raises:
-        ValueError: It is no JSON, even with integer keys allowed for; an object has a key twice, so that a part of the
-            file would not count; or a text can't be written as UTF-8.
+        ValueError: The data is not JSON, even if integer keys are allowed; or an object has a key twice, so one of the
+            two values would be ignored; or a string can't be encoded as UTF-8.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -94,15 +94,15 @@ def parse_config(data: bytes) -> Any:
 
 
 def read_config(files: FileSystem, path: str, decode: Callable[[bytes], T]) -> ConfigFile[T] | None:
-    """Return a configuration file's content, or its backup's; None where there is neither.
+    """Return a configuration file's content, or its backup's content; None if neither file exists.
 
     Args:
-        files: Where the file lies.
-        path: Path of the main file.
-        decode: Returns the content, as `parse_config` does; raises ValueError for bytes that it can't take.
+        files: The file system that holds the file.
+        path: The path of the main file.
+        decode: Returns the content, as `parse_config` does; raises ValueError for bytes that it does not accept.
 
     Raises:
-        UnreadableConfigError: The file is broken and there is no backup that is not, or it can't be opened now.
+        UnreadableConfigError: The file is broken and no backup is usable, or a file can't be opened now.
     """
     reasons: dict[str, str] = {}
     may_be_good = False
@@ -119,7 +119,7 @@ def read_config(files: FileSystem, path: str, decode: Callable[[bytes], T]) -> C
             reasons[candidate] = f"can't be read: {error.strerror or error}"
             if error.errno not in CONTENT_IS_LOST:
                 may_be_good = True
-                break  # No descriptors or no rights, say: the file may be good, and the backup is older.
+                break  # No descriptors or no rights, for example: the file may be good, and the backup is older.
         except (ValueError, RecursionError) as error:
             reasons[candidate] = str(error)
     if all(reason == IS_MISSING for reason in reasons.values()):

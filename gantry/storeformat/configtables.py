@@ -1,8 +1,9 @@
-"""The tables of `config/*.json`: which member each file must have, and what an entry of it may say.
+"""The tables of `config/*.json`: the member that each file must have, and the valid values of its entries.
 
-A file without its table's member is broken, not empty: RocketMQ's brokers, of all releases, write the member of an empty
-table too (`{"offsetTable":{}}`). The same holds for one wrong entry, since a broker that read the rest would lose the
-entry with its next save. Members that are not listed here are ignored: later releases of RocketMQ add some.
+A file without its table's member is broken, not empty: all releases of RocketMQ's broker write the member even for an
+empty table (`{"offsetTable":{}}`). One wrong entry makes the file broken, too. A broker that read the other entries
+would lose the wrong one with its next save. Members that are not listed here are ignored, because later releases of
+RocketMQ add some.
 
 Source: docs/formats/config.md.
 """
@@ -20,7 +21,7 @@ _INT32_MAX: Final = (1 << 31) - 1
 _INT64_MAX: Final = (1 << 63) - 1
 _SHOWN_CHARS_MAX: Final = 80
 
-# RocketMQ's JSON library reads a text of digits as the number, and so does the broker.
+# RocketMQ's JSON library reads a string of digits as a number, and so does the broker.
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
@@ -64,7 +65,7 @@ class _Entry:
 
     Attributes:
         members: The members that a broker reads.
-        required: Those of them that every release of RocketMQ writes, and whose default would change what the entry means.
+        required: Members that every release of RocketMQ writes, and whose defaults would change the entry's meaning.
         name: The member that repeats the entry's key.
     """
 
@@ -103,7 +104,7 @@ class _Queues:
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """An entry that is a value."""
+    """An entry that is a single value."""
 
     kind: _Kind
     key_kind: _Kind | None = None
@@ -116,7 +117,7 @@ class _Value:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """A file: the member that holds its table, the entries of the table, and other members that a broker reads."""
+    """A file: the member that holds its table, the table's entries, and the other members that a broker reads."""
 
     member: str
     entry: _Entry | _Queues | _Value
@@ -176,15 +177,15 @@ def parse_table(name: str, data: bytes) -> dict[str, Any]:
     """Return the content of a file of `config/`.
 
     Args:
-        name: The file's name, for a backup the name of the file that it backs up.
+        name: The file's name; for a backup, the name of the main file.
         data: The file's bytes.
 
     Raises:
-        ValueError: It is no JSON, or not what a broker takes; names the first wrong member.
+        ValueError: The data is not JSON, or a broker rejects it; the message names the first wrong member.
     """
     content: Any = parse_config(data)
     if not isinstance(content, dict):
-        raise ValueError(f"holds {_shown(content)} and not an object")  # noqa: TRY004 - of the file's content.
+        raise ValueError(f"holds {_shown(content)} and not an object")  # noqa: TRY004 - about the file's content.
     table = _TABLES.get(name)
     if table is not None:
         _check(table, content)
@@ -197,7 +198,7 @@ def _check(table: _Table, content: dict[str, Any]) -> None:
         raise ValueError(_lacks(member, content))
     entries = content[member]
     if not isinstance(entries, dict):
-        raise ValueError(f"{member} is {_shown(entries)}, not an object")  # noqa: TRY004 - of the file's content.
+        raise ValueError(f"{member} is {_shown(entries)}, not an object")  # noqa: TRY004 - about the file's content.
     for key, value in entries.items():
         problem = entry.problem(key, value)
         if problem is not None:

@@ -1,7 +1,7 @@
-"""Reading the ConsumeQueue files of one queue.
+"""Reads the ConsumeQueue files of one queue.
 
-What is read ends at the first unit that is no unit: preallocated space. A store that crashed may have valid units
-behind such a hole; they are not used, since recovery builds everything behind the hole again.
+Reading ends at the first invalid unit, which is preallocated space. A store that crashed may have valid units after
+such a hole. They are not used, because recovery rebuilds everything after the hole.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ class QueueFile(NamedTuple):
 
     path: str
     start: int
-    """The offset in bytes of its first unit in the queue."""
+    """The position in the queue of the file's first unit, in bytes."""
     size_bytes: int
 
 
@@ -31,23 +31,23 @@ class QueueFiles(NamedTuple):
 
 
 class PlacedUnit(NamedTuple):
-    """A unit and where it stands."""
+    """A unit and its position."""
 
     queue_offset: int
     unit: ConsumeQueueUnit
     path: str
     at: int
-    """Bytes into the file."""
+    """The unit's position in the file, in bytes."""
 
 
 class QueueScan:
-    """One pass over a queue's units, fillers left out. Iterate it once, then read the rest.
+    """One pass over a queue's units, without fillers. Iterate it once, then read the attributes.
 
     Args:
-        queue: Its files.
-        open_memory: Returns the map of a path.
-        data_end: Returns an offset in a path behind which, from an offset on, there are only zeros. Most of a queue's
-            last file is empty, and reading it costs a millisecond.
+        queue: The queue's files.
+        open_memory: Returns the memory map of a file, given its path.
+        data_end: Takes a path and an offset; returns an offset after which the rest of the file is zeros. Most of a
+            queue's last file is empty, and reading it takes a millisecond.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class QueueScan:
         self._open = open_memory
         self._data_end = data_end
         self.min_offset: int | None = None
-        """The first unit that is no filler; None while there was none."""
+        """The queue offset of the first unit that is not a filler; None if there is none so far."""
         self.max_offset = queue.files[0].start // UNIT_SIZE_BYTES if queue.files else 0
-        """Behind the last unit."""
+        """The queue offset after the last unit."""
         self.missing_bytes: tuple[int, int] | None = None
-        """Offsets in bytes between which a file is missing; the scan ends there."""
+        """The start and end of a missing file's bytes in the queue; the scan ends there."""
         self.used_behind_bytes = 0
-        """How many bytes behind the end hold something, gaps included: units that recovery or a cut left over."""
+        """The number of bytes in use after the end, gaps included: units left over from recovery or from a cut."""
 
     def __iter__(self) -> Iterator[PlacedUnit]:
         position = self._queue.files[0].start if self._queue.files else 0
@@ -95,7 +95,7 @@ class QueueScan:
 
 
 def find_unit(queue: QueueFiles, queue_offset: int, open_memory: Callable[[str], Memory]) -> ConsumeQueueUnit | None:
-    """Return the unit at a queue offset, or None where there is none."""
+    """Return the unit at a queue offset, or None if there is none."""
     position = queue_offset * UNIT_SIZE_BYTES
     for file in queue.files:
         if file.start <= position and position + UNIT_SIZE_BYTES <= file.start + file.size_bytes:

@@ -1,4 +1,4 @@
-"""Errors of reading a store.
+"""Errors of readers of a store.
 
 StoreFileError
 ├── NotAStoreError      the folder is missing or holds no CommitLog
@@ -9,7 +9,7 @@ StoreFileError
 
 
 class StoreFileError(Exception):
-    """Root of the family; the message is one line for the person who asked."""
+    """Base class of these errors; the message is one line for the person who gave the command."""
 
 
 class NotAStoreError(StoreFileError):
@@ -17,15 +17,15 @@ class NotAStoreError(StoreFileError):
 
 
 class StoreInUseError(StoreFileError):
-    """A broker runs on the store, whose files change while they are read."""
+    """A broker runs on the store, so its files change while they are read."""
 
 
 class NewerFormatError(StoreFileError):
-    """The store has a format that this release does not know. A broker must not start on it."""
+    """The store has a format that this release does not know. A broker must not start on the store."""
 
 
 class BrokenFileError(StoreFileError):
-    """A file of the store can't be read: not JSON, of the wrong shape or size."""
+    """A file of the store can't be read: it is not JSON, or it has the wrong shape or size."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")

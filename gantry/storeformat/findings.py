@@ -1,4 +1,4 @@
-"""What a verification finds: problems, which mean that something is wrong, and notes, which don't."""
+"""Findings of a verification: problems, which mean that something is wrong, and notes, which do not."""
 
 import enum
 from collections import Counter
@@ -6,37 +6,37 @@ from dataclasses import dataclass, field
 from typing import Final
 
 FINDINGS_PER_KIND_MAX: Final = 100
-"""One broken disk block can spoil thousands of units; the first ones say where."""
+"""One broken disk block can damage thousands of units; the first findings show where."""
 
 
 class Severity(enum.StrEnum):
-    """Whether something is wrong."""
+    """Whether a finding means that something is wrong."""
 
     PROBLEM = "problem"
     NOTE = "note"
 
 
 class Result(enum.StrEnum):
-    """What a verification comes to."""
+    """The overall result of a verification."""
 
     OK = "ok"
     NEEDS_RECOVERY = "needs recovery"
-    """A broker did not stop in order; the next one to start will mend what its crash left."""
+    """A broker did not stop in order; the next start repairs the effects of the crash."""
     DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing found.
+    """One finding.
 
     Attributes:
-        severity: Whether it is wrong.
-        kind: Which part of the store: commitlog, consumequeue, index, checkpoint, config, mark.
+        severity: Whether the finding means that something is wrong.
+        kind: The part of the store: commitlog, consumequeue, index, checkpoint, config, mark.
         path: The file or folder.
-        offset: Where: a physical offset for the CommitLog, a queue offset for a ConsumeQueue, an entry's number for
-            an index file; None for the file as a whole.
-        size_bytes: How many bytes are concerned, None where that means nothing.
-        text: What is wrong, for people.
+        offset: The position: a physical offset for the CommitLog, a queue offset for a ConsumeQueue, an entry's number
+            for an index file; None for the file as a whole.
+        size_bytes: The number of bytes concerned; None if a size has no meaning here.
+        text: A description for people.
     """
 
     severity: Severity
@@ -49,7 +49,7 @@ class Finding:
 
 @dataclass(slots=True)
 class Report:
-    """What a verification found and how much it looked at."""
+    """The findings of a verification, and counts of the items that it checked."""
 
     root: str
     findings: list[Finding] = field(default_factory=list)
@@ -67,19 +67,19 @@ class Report:
 
     @property
     def result(self) -> Result:
-        """Return what it all comes to."""
+        """Return the overall result."""
         if self.problems:
             return Result.DAMAGED
         return Result.NEEDS_RECOVERY if self.needs_recovery else Result.OK
 
     @property
     def problems(self) -> int:
-        """Return how many things are wrong, those included that are not listed."""
+        """Return the number of problems, including those that are not listed."""
         return sum(count for (severity, _), count in self._counts.items() if severity is Severity.PROBLEM)
 
     @property
     def left_out(self) -> dict[str, int]:
-        """Return how many findings of each kind are counted but not listed."""
+        """Return the number of findings of each kind that are counted but not listed."""
         found: Counter[str] = Counter()
         for (_, kind), count in self._counts.items():
             found[kind] += max(count - FINDINGS_PER_KIND_MAX, 0)
@@ -88,13 +88,13 @@ class Report:
     def problem(
         self, kind: str, path: str, text: str, *, offset: int | None = None, size_bytes: int | None = None
     ) -> None:
-        """Add something that is wrong."""
+        """Add a problem: something is wrong."""
         self._add(Finding(Severity.PROBLEM, kind, path, offset, size_bytes, text))
 
     def note(
         self, kind: str, path: str, text: str, *, offset: int | None = None, size_bytes: int | None = None
     ) -> None:
-        """Add something that is worth knowing."""
+        """Add a note: something is worth knowing."""
         self._add(Finding(Severity.NOTE, kind, path, offset, size_bytes, text))
 
     def _add(self, finding: Finding) -> None:

@@ -1,13 +1,14 @@
-"""The note that a broker leaves when it can't flush its store: `config/gantry-flush` (docs/formats/config.md).
+"""The note that a broker writes when it can't flush its store: `config/gantry-flush` (docs/formats/config.md).
 
-The file has one block of 4,096 bytes, a line of JSON and line ends. It is made when a broker starts and overwritten in
-place when a flush fails, so that the note needs no space of a disk that has none left:
+The file is one block of 4,096 bytes: a line of JSON, then line ends. A broker creates the file at start and overwrites
+it in place when a flush fails. The note therefore needs no free disk space:
 
     {"flush_failed": "the CommitLog can't be flushed: …", "flushed_offset": 4096, "acknowledged_offset": 4096,
      "crc32": 3735928559}
 
-Before that, and after the recovery that follows, it holds an empty object. The CRC-32 is of the JSON text of the other
-members. If it is wrong, the note says only that a flush failed, and why. Notes of earlier releases have none.
+Before a failure, and after the recovery that follows it, the file holds an empty object. The CRC-32 covers the JSON
+text of the other members. If the CRC-32 is wrong, only the failed flush and its reason are reported. Notes of earlier
+releases have no CRC-32.
 """
 
 import json
@@ -19,17 +20,17 @@ _REASON_CHARS_MAX: Final = 500
 
 
 class FailedFlush(NamedTuple):
-    """The note of a broker whose disk refused to flush."""
+    """The note of a broker whose disk failed to flush."""
 
     reason: str
     flushed_offset: int | None
-    """Up to here the CommitLog was on the disk; None if the note is damaged."""
+    """The end of the part of the CommitLog that was on the disk; None if the note is damaged."""
     acknowledged_offset: int | None
-    """Up to here senders had been told that their messages are stored; later than the other one with ASYNC_FLUSH."""
+    """The end of the part of the CommitLog that was acknowledged to senders; with ASYNC_FLUSH it can be greater."""
 
 
 def encode_flush_note(failed: FailedFlush | None) -> bytes:
-    """Return the file's content, always of the same size."""
+    """Return the file's content, which always has the same size."""
     content: dict[str, Any] = {}
     if failed is not None:
         content = {"flush_failed": failed.reason[:_REASON_CHARS_MAX], **failed._asdict()}
@@ -39,7 +40,7 @@ def encode_flush_note(failed: FailedFlush | None) -> bytes:
 
 
 def decode_flush_note(data: bytes) -> FailedFlush | None:
-    """Return what is noted; None where no flush failed, or the disk kept a part of the note only."""
+    """Return the note; None if no flush failed, or if the disk kept only a part of the note."""
     try:
         content: Any = json.loads(data)
         reason, flushed, acknowledged = (

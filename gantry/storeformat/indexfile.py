@@ -1,7 +1,7 @@
-"""Reading one IndexFile: hash slots, and chains of entries from the newest to the oldest.
+"""Reads one IndexFile: hash slots, and chains of entries from the newest to the oldest.
 
-A file's size does not say how many slots it has; RocketMQ's settings have four entries a slot, and a reader is told
-if it is otherwise (docs/formats/indexfile.md).
+A file's size does not determine the number of its slots. RocketMQ's default settings have four entries for each slot.
+For other settings, the caller gives the number of slots (docs/formats/indexfile.md).
 """
 
 from collections.abc import Iterator
@@ -24,18 +24,18 @@ from gantry.storeformat.layout import (
 
 
 class IndexReader:
-    """One IndexFile, mapped."""
+    """One memory-mapped IndexFile."""
 
     def __init__(self, path: str, memory: Memory, *, slots: int | None = None) -> None:
         """Read the header.
 
         Args:
-            path: For messages.
+            path: The file's path, for messages.
             memory: The whole file.
-            slots: How many hash slots it has; None for a quarter of the entries.
+            slots: The number of hash slots; None for a quarter of the entries.
 
         Raises:
-            BrokenFileError: The size fits no such file.
+            BrokenFileError: The file's size does not fit an IndexFile.
         """
         self.path = path
         self._memory = memory
@@ -55,23 +55,24 @@ class IndexReader:
 
     @property
     def next_number(self) -> int:
-        """Return the number that the next entry would get; at least 1, since entry 0 is never used."""
+        """Return the number of the next entry to be added; at least 1, since entry 0 is never used."""
         return max(self.header.index_count, 1)
 
     def slot(self, number: int) -> int:
-        """Return the newest entry's number in a slot, 0 for none."""
+        """Return the number of the newest entry in a slot, or 0 if the slot is empty."""
         newest: int = INDEX_SLOT.unpack_from(self._memory, index_slot_position(number))[0]
         return newest
 
     def entry(self, number: int) -> IndexEntry:
-        """Return an entry."""
+        """Return the entry with a number."""
         at = index_entry_position(self.slots, number)
         return IndexEntry._make(INDEX_ENTRY.unpack_from(self._memory, at))
 
     def chain(self, key_hash: int) -> Iterator[IndexEntry]:
-        """Yield the entries of a hash's slot, newest first; other hashes share it.
+        """Yield the entries of a hash's slot, newest first; other hashes may share the slot.
 
-        Ends where a number leads outside the file or not backwards, so that damage can't make it endless.
+        The chain ends at a number that is outside the file or does not go backwards, so damage can't make the chain
+        endless.
         """
         number = self.slot(key_hash % self.slots)
         before = self.next_number
@@ -81,7 +82,7 @@ class IndexReader:
             before, number = number, entry.previous
 
     def find(self, key_hash: int, *, begin_ms: int, end_ms: int) -> list[int]:
-        """Return the physical offsets of a hash's entries within a span of store times, newest first."""
+        """Return the physical offsets of a hash's entries within a range of store times, newest first."""
         begin = self.header.begin_timestamp
         return [
             entry.physical_offset

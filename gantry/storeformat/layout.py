@@ -1,4 +1,4 @@
-"""Where things lie in the files of a store: folders, file names and the fixed structures (big-endian).
+"""The layout of a store: folders, file names and the fixed binary structures (big-endian).
 
 ConsumeQueue unit (20 bytes, docs/formats/consumequeue.md):
     0  8  physical offset of the record
@@ -11,11 +11,11 @@ IndexFile (docs/formats/indexfile.md): 40-byte header, slots of 4 bytes, entries
     entry:  key hash 4, physical offset 8, seconds since begin time 4, number of the slot's entry before 4
 
 Checkpoint (4096 bytes, docs/formats/checkpoint.md):
-    0  8  store time of the last record flushed        8  8  … of the last one in a flushed ConsumeQueue
-    16 8  … of the last one in a full, flushed IndexFile
+    0  8  store time of the last record flushed        8  8  … of the last record whose ConsumeQueue is flushed
+    16 8  … of the last record in a full, flushed IndexFile
     24 8  master flushed offset    32 8  confirm offset
-    256 44  Gantry's own: confirm offset again, count of the queues (units, files, log's first offset, deletions), CRC-32
-    rest zero
+    256 44  Gantry's: confirm offset again, count of the queues (units, files, log's first offset, deletions), CRC-32
+    all other bytes zero
 
 Source: RocketMQ 5.3 store/ConsumeQueue, index/IndexFile, StoreCheckpoint.
 """
@@ -47,7 +47,7 @@ CONSUME_QUEUE_FILE_BYTES: Final = 6_000_000
 HASH_SLOTS: Final = 5_000_000
 INDEX_ENTRIES: Final = 20_000_000
 ENTRIES_PER_SLOT: Final = 4
-"""What RocketMQ's defaults have; a file's size alone does not tell slots from entries."""
+"""The ratio of RocketMQ's default settings; a file's size alone does not tell how many slots and entries it has."""
 
 UNIT: Final = struct.Struct(">qiq")
 UNIT_SIZE_BYTES: Final = 20
@@ -60,25 +60,25 @@ INDEX_ENTRY_BYTES: Final = 20
 CHECKPOINT: Final = struct.Struct(">qqqqq")
 CHECKPOINT_BYTES: Final = 4096
 QUEUE_COUNT: Final = struct.Struct(">qqqqq")
-_QUEUE_COUNT_EARLIER: Final = struct.Struct(">qqqq")  # Before deletions were counted.
+_QUEUE_COUNT_EARLIER: Final = struct.Struct(">qqqq")  # The layout before deletions were counted.
 QUEUE_COUNT_AT: Final = 256
-"""RocketMQ keeps the bytes of the file that it does not know; the fields of later releases have room before this."""
+"""RocketMQ keeps the bytes that it does not know; the bytes before this offset are left for its later fields."""
 QUEUE_COUNT_END: Final = QUEUE_COUNT_AT + QUEUE_COUNT.size + 4
 assert UNIT.size == UNIT_SIZE_BYTES
 assert INDEX_HEADER.size == INDEX_HEADER_BYTES
 assert INDEX_SLOT.size == INDEX_SLOT_BYTES
-assert INDEX_ENTRY.size == INDEX_ENTRY_BYTES  # The tables above are what is on disk.
+assert INDEX_ENTRY.size == INDEX_ENTRY_BYTES  # The tables in the module's docstring describe the bytes on disk.
 
 FILLER_SIZE: Final = 0x7FFF_FFFF
 FILLER_UNIT: Final = UNIT.pack(0, FILLER_SIZE, 0)
-"""Stands before the first unit of a queue that does not begin at offset 0."""
+"""Stands in the place of units before the first message of a queue that does not begin at offset 0."""
 
 _CHECKPOINT_SLACK_MS = 3000
 _TIME_DIFF_MAX = 0x7FFF_FFFF
 
 
 class ConsumeQueueUnit(NamedTuple):
-    """Where one message of a queue lies in the CommitLog."""
+    """The position of one message of a queue in the CommitLog."""
 
     physical_offset: int
     size_bytes: int
@@ -86,17 +86,17 @@ class ConsumeQueueUnit(NamedTuple):
 
     @property
     def is_filler(self) -> bool:
-        """Say whether the unit only fills the space before the queue's first one."""
+        """Return whether the unit only fills the space before the queue's first message."""
         return self.physical_offset == 0 and self.size_bytes == FILLER_SIZE
 
     @property
     def is_valid(self) -> bool:
-        """Say whether this is a unit at all (fillers are) and not preallocated space."""
+        """Return whether this is a unit (fillers are units) and not preallocated space."""
         return self.physical_offset >= 0 and self.size_bytes > 0
 
 
 class IndexHeader(NamedTuple):
-    """The head of an IndexFile."""
+    """The header of an IndexFile."""
 
     begin_timestamp: int
     end_timestamp: int
@@ -104,7 +104,7 @@ class IndexHeader(NamedTuple):
     end_physical_offset: int
     hash_slot_count: int
     index_count: int
-    """The number of the next entry; 0 or less means 1, an empty file."""
+    """The number of the next entry; 0 or less means 1: the file is empty."""
 
 
 class IndexEntry(NamedTuple):
@@ -117,7 +117,7 @@ class IndexEntry(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """Up to which time the store's files are known to be flushed, all in ms or bytes."""
+    """How far the store's files are known to be flushed: times in ms, offsets in bytes."""
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
@@ -132,31 +132,31 @@ class Checkpoint(NamedTuple):
 
     @property
     def min_timestamp_index(self) -> int:
-        """Return the same with the index files counted in."""
+        """Return the time up to which CommitLog, ConsumeQueues and index files surely agree."""
         return min(self.min_timestamp, self.index_msg_timestamp)
 
 
 class ConfirmOffset(NamedTuple):
-    """Up to where the disk has everything, as a checkpoint's two copies of its confirm offset say."""
+    """The offset up to which the disk has everything, according to a checkpoint's two copies of its confirm offset."""
 
     offset: int
     is_proven: bool
-    """A checksum covers one of the copies, and that one is not smaller."""
+    """Whether a checksum covers one of the copies; `offset` is then not greater than that copy."""
 
 
 class QueueCount(NamedTuple):
-    """How much the ConsumeQueues held up to the confirm offset, all of it on the disk."""
+    """The size of the ConsumeQueues at the confirm offset, when all of it was on the disk."""
 
     confirm_physical_offset: int
-    """Of the checkpoint that it belongs to."""
+    """The confirm offset of the checkpoint that the count was written with."""
     units: int
     """The sum of the queues' max offsets."""
     files: int
-    """Files of queues that have or had a unit."""
+    """The number of files of queues that have or had a unit."""
     log_min_offset: int
-    """Where the CommitLog began; the queues had no file that only expired messages were in. -1 if they may have."""
+    """The CommitLog's first offset, if no queue had a file with only expired messages; -1 if one may have had."""
     deletions: int = -1
-    """The number of the last deletion of a topic that was counted; -1 if that is not known."""
+    """The number of the last deletion of a topic that was counted; -1 if it is not known."""
 
 
 def file_name(offset: int) -> str:
@@ -165,20 +165,20 @@ def file_name(offset: int) -> str:
 
 
 def parse_file_name(name: str) -> int | None:
-    """Return the offset a file starts at, or None where the name is no such name."""
+    """Return the offset at which a file starts, or None if its name is not such a name."""
     if len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit():
         return int(name)
     return None
 
 
 def index_file_name(at_ms: int, tz: tzinfo | None = None) -> str:
-    """Return the name of an IndexFile made at this moment: local time as yyyyMMddHHmmssSSS."""
+    """Return the name of an IndexFile created at this moment: local time as yyyyMMddHHmmssSSS."""
     local = datetime.fromtimestamp(at_ms // 1000, UTC).astimezone(tz)
     return f"{local:%Y%m%d%H%M%S}{at_ms % 1000:03d}"
 
 
 def is_index_file_name(name: str) -> bool:
-    """Say whether a file's name is one of an IndexFile."""
+    """Return whether a name is the name of an IndexFile."""
     return len(name) == INDEX_NAME_DIGITS and name.isascii() and name.isdigit()
 
 
@@ -188,61 +188,61 @@ def encode_unit(physical_offset: int, size_bytes: int, tags_code: int) -> bytes:
 
 
 def decode_unit(data: RecordData, at: int = 0) -> ConsumeQueueUnit:
-    """Return the unit `at` bytes into `data`; `is_valid` tells it from preallocated space."""
+    """Return the unit `at` bytes into `data`; its `is_valid` tells it from preallocated space."""
     return ConsumeQueueUnit._make(UNIT.unpack_from(data, at))
 
 
 def index_file_bytes(slots: int, entries: int) -> int:
-    """Return the size of an IndexFile."""
+    """Return the size of an IndexFile in bytes."""
     return INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES + entries * INDEX_ENTRY_BYTES
 
 
 def index_slot_position(slot: int) -> int:
-    """Return where in the file a slot lies."""
+    """Return the position of a slot in the file, in bytes."""
     return INDEX_HEADER_BYTES + slot * INDEX_SLOT_BYTES
 
 
 def index_entry_position(slots: int, number: int) -> int:
-    """Return where in a file with so many slots an entry lies."""
+    """Return the position of an entry in a file with `slots` slots, in bytes."""
     return INDEX_HEADER_BYTES + slots * INDEX_SLOT_BYTES + number * INDEX_ENTRY_BYTES
 
 
 def index_time_diff_s(stored_at_ms: int, begin_timestamp: int) -> int:
-    """Return the seconds an entry holds: since the file's begin time, 0 where that is not known or later."""
+    """Return an entry's seconds since the file's begin time; 0 if the begin time is not known or later."""
     if begin_timestamp <= 0 or stored_at_ms < begin_timestamp:
         return 0
     return min((stored_at_ms - begin_timestamp) // 1000, _TIME_DIFF_MAX)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """Return the whole file."""
+    """Return the content of the whole file."""
     return CHECKPOINT.pack(*checkpoint).ljust(CHECKPOINT_BYTES, b"\0")
 
 
 def encode_queue_count(count: QueueCount | None, confirm_offset: int) -> bytes:
-    """Return the bytes at QUEUE_COUNT_AT; they repeat the confirm offset where nothing was counted, too."""
+    """Return the bytes at QUEUE_COUNT_AT; without a count, they still repeat the confirm offset."""
     packed = QUEUE_COUNT.pack(*(count or QueueCount(confirm_offset, -1, -1, -1)))
     return packed + crc32(packed).to_bytes(4)
 
 
 def decode_queue_count(data: bytes | bytearray) -> QueueCount | None:
-    """Return the count in a checkpoint file; None if there is none.
+    """Return the count in a checkpoint file, or None if there is none.
 
-    It is of use beside another confirm offset, too: it speaks of its own.
+    The count names its own confirm offset. It is therefore usable even if the checkpoint's confirm offset differs.
     """
     count = _decode_own(data)
     return count if count is not None and count.units >= 0 else None
 
 
 def decode_confirm_offset(data: bytes | bytearray, *, log_end: int) -> ConfirmOffset:
-    """Return up to where the disk has everything, in a store of ours.
+    """Return the offset up to which the disk has everything, in a store that Gantry wrote.
 
-    No checksum covers the field itself. Where it differs from its copy, a bit of it may have flipped, or RocketMQ has
-    written it later: the smaller offset is right in each case.
+    No checksum covers the field itself. If the field differs from its copy, one of its bits may have flipped, or
+    RocketMQ has written it later. The smaller offset is right in both cases.
 
     Args:
-        data: The checkpoint file.
-        log_end: Where the last file of the CommitLog ends. A field without a copy is not believed beyond it.
+        data: The content of the checkpoint file.
+        log_end: The end of the CommitLog's last file. A field that has no copy and is greater than this counts as 0.
     """
     field, own = max(decode_checkpoint(data).confirm_physical_offset, 0), _decode_own(data)
     if own is not None:
@@ -251,7 +251,7 @@ def decode_confirm_offset(data: bytes | bytearray, *, log_end: int) -> ConfirmOf
 
 
 def _decode_own(data: bytes | bytearray) -> QueueCount | None:
-    """Return Gantry's own part of a checkpoint file, of this release or an earlier one, if its checksum is right."""
+    """Return Gantry's own part of a checkpoint file, in this or the earlier layout; None if no checksum is right."""
     for layout in (QUEUE_COUNT, _QUEUE_COUNT_EARLIER):
         end = QUEUE_COUNT_AT + layout.size
         packed = data[QUEUE_COUNT_AT:end]
@@ -261,5 +261,5 @@ def _decode_own(data: bytes | bytearray) -> QueueCount | None:
 
 
 def decode_checkpoint(data: bytes | bytearray) -> Checkpoint:
-    """Return the checkpoint that a file holds; what a short file lacks is 0."""
+    """Return the checkpoint in a file; fields that a short file lacks are 0."""
     return Checkpoint._make(CHECKPOINT.unpack(data[: CHECKPOINT.size].ljust(CHECKPOINT.size, b"\0")))

@@ -1,14 +1,16 @@
 """Gantry's own mark in a store: `config/gantry.json` (docs/formats/config.md).
 
-It says which format the store has and from which physical offset on every record carries the checksum over the
-whole record. Beyond that offset a record without one is damaged; before it, records came from Apache RocketMQ, which
-writes none by default.
+The mark says which format the store has. It also holds the physical offset from which every record carries the checksum
+over the whole record. From there on, a record without this checksum is damaged. Before it, records came from Apache
+RocketMQ, which by default writes no such checksum.
 
-Since a store may go back to Apache RocketMQ for a while, the mark also holds where the CommitLog ended when Gantry
-stopped in order. What lies beyond that end was written by somebody else, and the boundary moves past it.
+A store may go back to Apache RocketMQ for a while. The mark therefore also holds the end of the CommitLog at Gantry's
+last orderly stop. Another program wrote the bytes after that end, and the offset from which checksums are required
+moves past them.
 
-While Gantry starts or stops, both the clean stop's offset and the `abort` file are there, as they are after a crash of
-Apache RocketMQ. Then the mark names the process whose `abort` file it is (`StoreFolder.is_ours`).
+While Gantry starts or stops, the store has both the clean stop's offset and the `abort` file. A crash of Apache
+RocketMQ leaves the same state. To tell the two apart, the mark names the process that the `abort` file belongs to
+(`StoreFolder.is_ours`).
 
     {"format_version": 1, "record_checksum_from": 1269493, "clean_stop_offset": null, "clean_stop_derived": null,
      "abort_process_id": null, "opened_offset": 1269493, "opened_derived": {"queues": 1, "units": 9, "index_end": 0,
@@ -27,35 +29,35 @@ FORMAT_VERSION: Final = 1
 
 
 class DerivedState(NamedTuple):
-    """How much was derived from the CommitLog, so that a start sees whether somebody changed it since the stop."""
+    """How much was derived from the CommitLog; a start compares it to see whether it has changed since the stop."""
 
     queues: int
-    """ConsumeQueues that have or had a unit."""
+    """The number of ConsumeQueues that have or had a unit."""
     units: int
-    """The sum of their max offsets."""
+    """The sum of the queues' max offsets."""
     index_end: int
-    """Physical offset of the last message in the index."""
+    """The physical offset of the last message in the index."""
     files: int = 0
-    """Files of those queues; 0 in marks of releases that did not count them."""
+    """The number of files of those queues; 0 in marks of releases that did not count them."""
 
 
 @dataclass(frozen=True, slots=True)
 class GantryMark:
-    """What the mark says.
+    """The content of the mark.
 
     Attributes:
-        format_version: Of the store; a greater one than FORMAT_VERSION is refused.
-        record_checksum_from: Physical offset from which every record has the whole-record checksum; None if such
+        format_version: The store's format; a version greater than FORMAT_VERSION is rejected.
+        record_checksum_from: The physical offset from which every record has the whole-record checksum; None if such
             records can't be told from others, because the checksum is switched off.
-        clean_stop_offset: Where the CommitLog ended at the last orderly stop; None while a broker runs, and after
-            a crash.
-        clean_stop_derived: State of queues and index at that stop; None like the offset, and in marks of releases
-            that did not write it.
-        abort_process_id: Process of ours that is starting or stopping: an `abort` file with this process id is its
-            own; None at all other times.
-        opened_offset: Where the CommitLog ended when the last start was done; None after an orderly stop, and in marks
-            of releases that did not write it.
-        opened_derived: State of queues and index then; None like `opened_offset`.
+        clean_stop_offset: The end of the CommitLog at the last orderly stop; None while a broker runs, and after a
+            crash.
+        clean_stop_derived: The state of queues and index at that stop; None if the offset is None, and in marks of
+            releases that did not write it.
+        abort_process_id: The id of a Gantry process that is starting or stopping: an `abort` file with this process id
+            belongs to it; None at all other times.
+        opened_offset: The end of the CommitLog when the last start was complete; None after an orderly stop, and in
+            marks of releases that did not write it.
+        opened_derived: The state of queues and index when the last start was complete; None if `opened_offset` is None.
     """
 
     format_version: int = FORMAT_VERSION
@@ -67,7 +69,7 @@ class GantryMark:
     opened_derived: DerivedState | None = None
 
     def demands_record_crc(self, physical_offset: int) -> bool:
-        """Say whether a record at this offset must carry the whole-record checksum."""
+        """Return whether a record at this offset must carry the whole-record checksum."""
         start, end = self.record_checksum_from, self.clean_stop_offset
         return start is not None and physical_offset >= start and (end is None or physical_offset < end)
 
@@ -86,11 +88,11 @@ class GantryMark:
 
     @classmethod
     def decode(cls, data: bytes, path: str = MARK_FILE) -> Self:
-        """Read the file's content.
+        """Parse the file's content and ignore unknown members.
 
         Raises:
             NewerFormatError: The version is greater than this release's.
-            BrokenFileError: The content is not the mark's JSON. Members that are not known are ignored.
+            BrokenFileError: The content is not the mark's JSON.
         """
         try:
             content = json.loads(data)
@@ -124,11 +126,11 @@ class GantryMark:
 
     @classmethod
     def load(cls, files: FileSystem, root: str) -> Self | None:
-        """Return the mark of the store in `root`, or None where there is none (the store came from elsewhere).
+        """Return the mark of the store in `root`, or None if another program made the store.
 
         Raises:
             NewerFormatError: A broker must not start on this store.
-            BrokenFileError: The file is there and can't be understood.
+            BrokenFileError: The file exists but can't be parsed.
         """
         path = f"{root}/{MARK_FILE}"
         if not files.exists(path):
@@ -136,20 +138,21 @@ class GantryMark:
         return cls.decode(files.read(path), path)
 
     def dump(self, files: FileSystem, root: str) -> None:
-        """Write the mark; atomic and durable."""
+        """Write the mark atomically and durably."""
         files.make_dirs(f"{root}/{CONFIG_DIR}")
         write_atomically(files, f"{root}/{MARK_FILE}", self.encode())
 
     def stopped(self, log_end: int, derived: DerivedState | None = None) -> Self:
-        """Return the mark to leave behind at an orderly stop, after the last flush."""
+        """Return the mark for an orderly stop, to be written after the last flush."""
         return type(self)(self.format_version, self.record_checksum_from, log_end, derived)
 
 
 def trusted_mark(found: GantryMark | None, *, has_abort: bool) -> GantryMark | None:
-    """Return what a store's mark still vouches for; everything that reads the mark goes through here.
+    """Return the part of a store's mark that is still valid; every reader of the mark calls this function.
 
-    A mark without a clean stop beside a missing `abort` file can only mean that somebody else recovered the store
-    after our crash, ran on it and stopped in order: from where on the records are theirs is not known.
+    If the mark has no clean stop and the `abort` file is missing, there is only one explanation: after Gantry crashed,
+    another program recovered the store, ran on it and stopped in order. The offset at which that program's records
+    begin is unknown.
     """
     if found is None or has_abort or found.clean_stop_offset is not None:
         return found
@@ -160,22 +163,22 @@ def opened_mark(previous: GantryMark | None, *, log_end: int, record_checksum: b
     """Return the mark to write at start, before the first record is appended.
 
     Args:
-        previous: What the store had (`trusted_mark`); None for a new store and one of Apache RocketMQ.
-        log_end: Where the CommitLog ends after recovery, that is where the first record will lie.
-        record_checksum: Whether records are going to carry the whole-record checksum.
+        previous: The store's mark, as `trusted_mark` returns it; None for a new store and for one of Apache RocketMQ.
+        log_end: The end of the CommitLog after recovery, which is the offset of the next record.
+        record_checksum: Whether new records will carry the whole-record checksum.
     """
     if not record_checksum:
         return GantryMark()
     if previous is None or previous.record_checksum_from is None:
         return GantryMark(record_checksum_from=log_end)
     if previous.clean_stop_offset is not None and log_end > previous.clean_stop_offset:
-        # Somebody else has appended since.
+        # Another program has appended records since.
         return GantryMark(record_checksum_from=log_end)
     return GantryMark(record_checksum_from=min(previous.record_checksum_from, log_end))
 
 
 def _derived(content: Any) -> DerivedState | None:
-    """Return what the mark says; None, which only costs time, where it says nothing that can be used."""
+    """Return the derived state in the mark, or None if it is unusable; None only costs time."""
     if not isinstance(content, dict):
         return None
     values = {**DerivedState._field_defaults, **content}

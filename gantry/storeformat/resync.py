@@ -1,10 +1,11 @@
-"""Which bytes of a CommitLog are a record, and where the next one is after bytes that are none.
+"""Recognizes records in the bytes of a CommitLog, and finds the next record after damaged bytes.
 
-A record proves itself: its magic, its lengths, its checksum and its own physical offset agree. The last one is what
-tells it from a copy of another record inside a body. Where the mark demands the whole-record checksum, only that one
-counts. What does not prove itself is damage, unless nothing that proves itself follows: then it is the end of the log.
+A record is valid if its magic, its lengths, its checksum and its own physical offset agree. The physical offset tells a
+record from a copy of another record inside a body. Where the mark requires the whole-record checksum, no other checksum
+is accepted. Bytes that are not a valid record are damage if a valid record follows them. Otherwise they are the end of
+the log.
 
-Source: ADR-0004. RocketMQ stops at the first record that is wrong, and loses what lies behind it.
+Source: ADR-0004. RocketMQ stops at the first invalid record and loses everything after it.
 """
 
 from typing import Final, NamedTuple
@@ -23,11 +24,11 @@ from gantry.model.record import (
 from gantry.runtime.files import Memory
 from gantry.storeformat.mark import GantryMark
 
-# Both versions' magics begin alike.
+# The magics of both versions begin with the same bytes.
 _MAGIC_START: Final = bytes.fromhex("DAA320")
 _MAGIC_ENDS: Final = (0xA7, 0xAB)
 _BLANK_MAGIC_BYTES: Final = BLANK_MAGIC.to_bytes(4)
-# Searched by copies of this size: in 3.11 a map's own find compares byte by byte, that of bytes does not.
+# The search copies chunks of this size: in Python 3.11 a map's own find compares byte by byte, that of bytes does not.
 _CHUNK_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_CHUNK_BYTES)
 
@@ -38,42 +39,42 @@ class LogRecord(NamedTuple):
     """A record in the CommitLog, not yet decoded."""
 
     offset: int
-    """Its physical offset."""
+    """The record's physical offset."""
     head: RecordHead
     crc: CrcState
     memory: Memory
     at: int
-    """Where it starts in `memory`."""
+    """The position of the record in `memory`."""
 
     @property
     def end(self) -> int:
-        """Return the physical offset behind its last byte."""
+        """Return the physical offset after the record's last byte."""
         return self.offset + self.head.size_bytes
 
     def message(self) -> StoredMessage:
-        """Decode it. Raises CorruptRecordError if its topic is no UTF-8 (never for one that proves itself)."""
+        """Decode the record. Raises CorruptRecordError if the topic is not UTF-8 (never for a valid record)."""
         return decode_head(self.memory, self.at, self.head, self.crc)
 
 
 class Examined(NamedTuple):
-    """What stands somewhere in a CommitLog file."""
+    """The result of examining one position of a CommitLog file."""
 
     head: RecordHead | None
-    """Also of a record whose checksum is wrong, if its lengths and its own offset agree."""
+    """The record's head; also present if the checksum is wrong but the lengths and the own offset agree."""
     crc: CrcState
     problem: str | None
-    """Why it does not prove itself; None if it does."""
+    """Why the record is invalid; None if it is valid."""
 
 
 def examine(memory: Memory, at: int, *, end: int, base: int, mark: GantryMark = NO_MARK) -> Examined:
-    """Say whether a record that proves itself starts `at` bytes into a file.
+    """Examine whether a valid record starts `at` bytes into a file.
 
     Args:
         memory: The file.
-        at: Where to look.
-        end: Where the bytes that may be looked at end.
+        at: The position of the record in the file.
+        end: The end of the bytes that may be read.
         base: The physical offset of the file's first byte.
-        mark: Says where the whole-record checksum is demanded.
+        mark: The store's mark; it says where the whole-record checksum is required.
     """
     try:
         head = parse_head(memory, at, limit=end)
@@ -99,7 +100,7 @@ def examine(memory: Memory, at: int, *, end: int, base: int, mark: GantryMark = 
 
 
 def find_next_record(memory: Memory, at: int, *, end: int, base: int, mark: GantryMark = NO_MARK) -> int | None:
-    """Return where the next record that proves itself starts, at `at` or later, or None."""
+    """Return the position of the first valid record at or after `at`, or None."""
     position = at + 4
     while (found := _find(memory, _MAGIC_START, position, end)) is not None:
         start = found - 4
@@ -111,7 +112,7 @@ def find_next_record(memory: Memory, at: int, *, end: int, base: int, mark: Gant
 
 
 def is_filler(memory: Memory, at: int, *, end: int) -> bool:
-    """Say whether the filler that ends a file starts here: it holds the bytes that are left, and its magic."""
+    """Return whether the filler that ends a file starts here; it holds the number of remaining bytes and its magic."""
     remaining = end - at
     if remaining < BLANK_BYTES_MIN:
         return False
@@ -119,7 +120,7 @@ def is_filler(memory: Memory, at: int, *, end: int) -> bool:
 
 
 def find_filler(memory: Memory, at: int, *, end: int) -> int | None:
-    """Return where the filler that ends the file starts, at `at` or later, or None."""
+    """Return the position of the filler that ends the file, at or after `at`, or None."""
     position = at + 4
     while (found := _find(memory, _BLANK_MAGIC_BYTES, position, end)) is not None:
         if is_filler(memory, found - 4, end=end):
@@ -129,7 +130,7 @@ def find_filler(memory: Memory, at: int, *, end: int) -> int | None:
 
 
 def find_used_end(memory: Memory, at: int, *, end: int) -> int:
-    """Return the position behind the last byte that is not zero, `at` if all are."""
+    """Return the position after the last byte that is not zero; `at` if all bytes are zero."""
     while end > at:
         start = max(at, end - _CHUNK_BYTES)
         chunk = bytes(memory[start:end])
@@ -142,7 +143,7 @@ def find_used_end(memory: Memory, at: int, *, end: int) -> int:
 def _find(memory: Memory, wanted: bytes, at: int, end: int) -> int | None:
     overlap = len(wanted) - 1
     while at + overlap < end:
-        # The pieces overlap, so that what lies across their border is seen.
+        # The chunks overlap, so a match across the border of two chunks is found.
         chunk = bytes(memory[at : min(at + _CHUNK_BYTES + overlap, end)])
         found = chunk.find(wanted)
         if found >= 0:

@@ -1,6 +1,7 @@
-"""A store that is not running, read only: the one face that the command line, Spark and tests use.
+"""Read-only access to a store that no broker runs on: the interface for the command line, Spark and tests.
 
-File sizes are found from the files, so that a store of any settings can be read, Gantry's or Apache RocketMQ's.
+The reader takes file sizes from the files. It can therefore read a store with any settings, from Gantry or Apache
+RocketMQ.
 """
 
 from collections import Counter, OrderedDict
@@ -21,7 +22,7 @@ from gantry.storeformat.mark import GantryMark, trusted_mark
 from gantry.storeformat.resync import NO_MARK, LogRecord, examine
 
 OPEN_FILES_MAX: Final = 128
-"""Maps of one folder kept open at once: a store has thousands of queues, a process by default 1,024 descriptors."""
+"""Limit for open files of one folder: a store has thousands of queues, a process by default 1,024 descriptors."""
 TIME_MAX_MS: Final = 1 << 62
 
 OnUnreadable = Callable[[str, int, int], None]
@@ -30,9 +31,9 @@ OnUnreadable = Callable[[str, int, int], None]
 class StoreReader:
     """Reads a store.
 
-    While it is open it holds the store's locks, of the folder and of the lock file if there is one, so that no broker
-    starts and changes what is read.
-    Nothing is ever written: a store without a lock file stays without.
+    An open reader holds the store's locks: the lock on the folder, and the lock on the lock file if there is one. No
+    broker can therefore start and change the files meanwhile.
+    The reader writes nothing: it does not create a missing lock file.
 
     Concurrency: one thread.
     """
@@ -43,17 +44,18 @@ class StoreReader:
         Args:
             files: The file system.
             root: The store's folder.
-            index_slots: Hash slots of an index file; None for a quarter of its entries.
+            index_slots: The number of hash slots of an index file; None for a quarter of its entries.
 
         Raises:
-            NotAStoreError: There is no such folder, or no store in it.
-            StoreInUseError: A broker runs on it.
-            NewerFormatError: A later release wrote it.
+            NotAStoreError: The folder does not exist, or holds no store.
+            StoreInUseError: A broker runs on the store.
+            NewerFormatError: A later release wrote the store.
         """
         self.root = root.rstrip("/") or "/."
         self.files = files
         self._index_slots = index_slots
-        # A pool for each folder, so that looking records up does not close the queue that is being read.
+        # Each folder has its own pool. Otherwise, looking up records would close the files of the queue that is being
+        # read.
         self._pools: dict[str, OrderedDict[str, File]] = {}
         self._locks: list[FileLock] = []
         self._on_unreadable: OnUnreadable | None = None
@@ -79,7 +81,7 @@ class StoreReader:
         self.close()
 
     def close(self) -> None:
-        """Close all files and give the lock back."""
+        """Close all files and release the locks."""
         for pool in self._pools.values():
             while pool:
                 pool.popitem()[1].close()
@@ -87,12 +89,12 @@ class StoreReader:
             self._locks.pop().release()
 
     def path(self, *parts: str) -> str:
-        """Return a path in the store."""
+        """Return the path of a file or folder in the store."""
         return "/".join((self.root, *parts))
 
     @property
     def has_abort(self) -> bool:
-        """Say whether the broker that ran on the store did not stop in order."""
+        """Return whether the last broker on the store did not stop in order."""
         return self.files.exists(self.path(layout.ABORT_FILE))
 
     @property
@@ -101,25 +103,25 @@ class StoreReader:
         return self.log_files[0].start if self.log_files else 0
 
     def memory(self, path: str) -> Memory:
-        """Return the map of a file; it stays open until many others of its folder were."""
+        """Return the memory map of a file; it stays open until many other files of its folder have been opened."""
         return self._open(path).map()
 
     def data_end(self, path: str, start: int) -> int:
-        """Return an offset of a file behind which, from `start` on, there are only zeros."""
+        """Return an offset in a file, at least `start`, after which there are only zeros."""
         return self._open(path).data_end(start)
 
     def guard(self, on_unreadable: OnUnreadable) -> None:
-        """Read each file that is opened from now on before it is mapped, and show zeros where the disk can't read it.
+        """From now on, read each opened file before it is mapped; ranges that the disk can't read appear as zeros.
 
-        A look through the map would end the process there. Unguarded, nothing is read that is not asked for.
+        Access to such a range through the map would end the process. Without this call, only requested bytes are read.
 
         Args:
-            on_unreadable: Told path, start and end of each range that can't be read, once.
+            on_unreadable: Called once for each unreadable range, with path, start and end.
         """
         self._on_unreadable = on_unreadable
 
     def is_unreadable(self, path: str) -> bool:
-        """Say whether the disk could not read a part of a file that was opened since `guard`."""
+        """Return whether the disk could not read a part of a file that was opened since `guard`."""
         return bool(self._unreadable.get(path))
 
     def _blank_unreadable(self, file: File) -> None:
@@ -146,11 +148,11 @@ class StoreReader:
         return file
 
     def scan(self, start: int | None = None) -> LogScan:
-        """Return a pass over the CommitLog, from its first byte or a record's offset."""
+        """Return a pass over the CommitLog that begins at its first byte or at a record's offset."""
         return LogScan(self.log_files, self.memory, mark=self.mark, start=start)
 
     def record(self, physical_offset: int) -> LogRecord | None:
-        """Return the record at an offset if one proves itself there."""
+        """Return the record at an offset, or None if there is no valid record."""
         for file in self.log_files:
             if file.start <= physical_offset < file.end:
                 memory, at = self.memory(file.path), physical_offset - file.start
@@ -162,7 +164,7 @@ class StoreReader:
         return None
 
     def queues(self) -> list[QueueFiles]:
-        """Return all ConsumeQueues, by topic and queue id."""
+        """Return all ConsumeQueues, ordered by topic and queue id."""
         root = self.path(layout.CONSUME_QUEUE_DIR)
         queues = []
         for topic in self.files.list_dir(root):
@@ -177,20 +179,20 @@ class StoreReader:
         return QueueScan(queue, self.memory, self.data_end)
 
     def index_paths(self) -> list[str]:
-        """Return the paths of the index files, oldest first; a crash may have left one empty."""
+        """Return the paths of the index files, oldest first; a crash may have left an empty one."""
         root = self.path(layout.INDEX_DIR)
         return [f"{root}/{name}" for name in self.files.list_dir(root) if layout.is_index_file_name(name)]
 
     def index_file(self, path: str) -> IndexReader:
-        """Open an index file. Raises BrokenFileError if its size fits none."""
+        """Open an index file. Raises BrokenFileError if its size does not fit an index file."""
         size = self.files.size_bytes(path)
         return IndexReader(path, self.memory(path) if size else bytearray(), slots=self._index_slots)
 
     def find(self, topic: str, key: str, *, begin_ms: int = 0, end_ms: int = TIME_MAX_MS) -> list[int]:
-        """Return the physical offsets under which the index has a key, ascending; hashes may collide.
+        """Return the physical offsets that the index has for a key, ascending; hashes may collide.
 
         Raises:
-            BrokenFileError: An index file's size fits none.
+            BrokenFileError: The size of a file does not fit an index file.
         """
         key_hash = index_key_hash(topic, key)
         found: set[int] = set()
@@ -199,14 +201,14 @@ class StoreReader:
         return sorted(found)
 
     def checkpoint(self) -> layout.Checkpoint | None:
-        """Return the checkpoint, or None where there is no such file."""
+        """Return the checkpoint, or None if the file does not exist."""
         path = self.path(layout.CHECKPOINT_FILE)
         if not self.files.exists(path):
             return None
         return layout.decode_checkpoint(self.files.read(path))
 
     def failed_flush(self) -> FailedFlush | None:
-        """Return why the broker that ran last could not flush the store; None where it could, or left no word."""
+        """Return why the last broker could not flush the store; None if it could, or if it left no note."""
         path = self.path(layout.FLUSH_NOTE_FILE)
         if not self.has_abort or not self.files.exists(path):
             return None
@@ -215,7 +217,7 @@ class StoreReader:
     def _take_lock(self) -> None:
         path = self.path(layout.LOCK_FILE)
         try:
-            # The folder's lock tells of a broker whose lock file somebody removed.
+            # The folder's lock reveals a broker whose lock file was removed.
             self._locks.append(self.files.lock_dir(self.root))
             if self.files.exists(path):
                 self._locks.append(self.files.lock(path))
@@ -223,7 +225,7 @@ class StoreReader:
             self.close()
             raise StoreInUseError(f"{self.root}: a broker runs on this store; stop it first") from None
         except OSError:
-            return  # Where the lock can't be opened for writing, no broker of ours runs either.
+            return  # If the lock can't be opened for writing, no Gantry broker runs here either.
 
     def _load_mark(self) -> tuple[GantryMark | None, BrokenFileError | None]:
         try:
@@ -254,6 +256,6 @@ class StoreReader:
 
 
 def usual_size(sizes: list[int]) -> int:
-    """Return the size that most files have, the greatest of those where several are as frequent; 0 for no files."""
+    """Return the most frequent size, or the greatest of several equally frequent ones; 0 for no files."""
     counted = Counter(sizes)
     return max(counted, key=lambda size: (counted[size], size), default=0)

@@ -1,7 +1,7 @@
-"""Verification of a whole store: every record, unit and index entry, the checkpoint and the configuration.
+"""Verifies a whole store: every record, unit and index entry, the checkpoint and the configuration.
 
-Nothing is changed. After a crash, what the next start mends by itself is a note and not a problem: a torn tail, units
-and index entries that were not written yet.
+Verification changes nothing. After a crash, the defects that the next start repairs by itself are notes, not problems:
+a torn tail, and units and index entries that were not written yet.
 """
 
 from functools import partial
@@ -17,14 +17,14 @@ from gantry.storeformat.verifyqueue import verify_queues
 
 
 def verify(reader: StoreReader, *, on_progress: OnProgress | None = None) -> Report:
-    """Check a store.
+    """Verify a store.
 
     Args:
         reader: The open store.
-        on_progress: Told how much of the CommitLog is read.
+        on_progress: Called with the number of CommitLog bytes that are read so far and the total.
 
     Returns:
-        What was found; `result` says what it comes to.
+        The findings; `result` is the overall result.
     """
     report = Report(reader.root, needs_recovery=reader.has_abort)
 

@@ -1,6 +1,6 @@
-"""Verification of the index files: each entry's hash is that of a key of the record it points to.
+"""Verifies the index files: each entry's hash must be the hash of a key of the record that the entry points to.
 
-That a key is missing is no fault: RocketMQ loses entries when it drops the newest file after a crash.
+A missing key is not an error: RocketMQ loses entries when it drops the newest file after a crash.
 """
 
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ def verify_index(reader: StoreReader, facts: LogFacts, report: Report) -> None:
             report.problem(KIND, path, error.reason, size_bytes=reader.files.size_bytes(path))
             continue
         if reader.is_unreadable(path):
-            continue  # That was reported; zeros stand where the rest would be compared.
+            continue  # Already reported; the unreadable range appears as zeros, so a comparison makes no sense.
         if reader.has_abort and index.header.end_timestamp > safe_ms:
             text = "the file was not full when the broker crashed; recovery builds it again"
             report.note(KIND, path, text)
@@ -58,7 +58,7 @@ def _verify_file(reader: StoreReader, facts: LogFacts, report: Report, index: In
         problem = _check_chain(entry, number, newest.get(slot, 0))
         newest[slot] = number
         if problem is None and facts.start <= entry.physical_offset < facts.end:
-            if last_head[0] != entry.physical_offset:  # A record's entries follow each other.
+            if last_head[0] != entry.physical_offset:  # The entries of one record follow each other.
                 last_head = (entry.physical_offset, head_at(reader, entry.physical_offset))
             problem = _check_key(entry, last_head[1], facts)
         elif problem is None and entry.physical_offset >= facts.end and not (facts.tail and facts.tail.is_older):

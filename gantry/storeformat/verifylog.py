@@ -1,8 +1,8 @@
-"""Verification of the CommitLog: every record, every gap, the tail; and what each queue must hold.
+"""Verifies the CommitLog: every record, every gap and the tail; also collects what each queue must hold.
 
-What lies behind the last record is a matter of context. After a crash it is the append that was cut off, and recovery
-drops it. After an orderly stop it is left over from an earlier cut, and means nothing, unless something says that the
-log reached further: a unit, or the mark.
+The meaning of the bytes after the last record depends on the context. After a crash they are the append that was
+interrupted, and recovery drops them. After an orderly stop they are left over from an earlier cut and harmless, unless
+a unit or the mark shows that the log reached further.
 """
 
 from bisect import bisect_right
@@ -19,12 +19,12 @@ from gantry.storeformat.scan import StoreReader, usual_size
 KIND = "commitlog"
 
 OnProgress = Callable[[int, int], None]
-"""Called now and then with the bytes done and the bytes in all."""
+"""Called now and then with the number of bytes read so far and the total."""
 
 
 @dataclass(slots=True)
 class QueueRecords:
-    """The records of one queue that the log holds, since its offsets last began anew (a deleted topic's do)."""
+    """The records of one queue in the log since its offsets last restarted (the deletion of a topic restarts them)."""
 
     first: int
     last: int
@@ -33,7 +33,7 @@ class QueueRecords:
 
 @dataclass(slots=True)
 class LogFacts:
-    """What the other verifications need to know of the log."""
+    """The facts about the log that the other verifications need."""
 
     start: int = 0
     end: int = 0
@@ -44,18 +44,18 @@ class LogFacts:
     _damage_starts: list[int] = field(default_factory=list)
 
     def is_damaged(self, physical_offset: int) -> bool:
-        """Say whether an offset lies in damaged bytes."""
+        """Return whether an offset lies in damaged bytes."""
         if not self._damage_starts and self.damages:
             self._damage_starts = [damage.start for damage in self.damages]
         at = bisect_right(self._damage_starts, physical_offset) - 1
         return at >= 0 and physical_offset < self.damages[at].end
 
     def add(self, record: LogRecord) -> None:
-        """Count a record into its queue."""
+        """Count a record for its queue."""
         head = record.head
         kind = head.sys_flag & sysflag.TRANSACTION_MASK
         if kind in (sysflag.TRANSACTION_PREPARED, sysflag.TRANSACTION_ROLLBACK) or head.sys_flag & sysflag.INNER_BATCH:
-            return  # In no queue, or in a batch queue.
+            return  # Such a record is in no queue, or in a batch queue.
         key = (head.topic, head.queue_id)
         known = self.queues.get(key)
         if known is None or head.queue_offset <= known.last:
@@ -66,7 +66,7 @@ class LogFacts:
 
 
 def verify_log(reader: StoreReader, report: Report, on_progress: OnProgress | None = None) -> LogFacts:
-    """Read the whole log; problems with its bytes go into the report, the tail is left to `verify_tail`."""
+    """Read the whole log and report problems with its bytes, except for the tail, which `verify_tail` checks."""
     _verify_files(reader, report)
     facts = LogFacts(start=reader.log_start)
     scan = reader.scan()
@@ -93,14 +93,14 @@ def verify_log(reader: StoreReader, report: Report, on_progress: OnProgress | No
 
 
 def verify_tail(reader: StoreReader, facts: LogFacts, report: Report, *, units_end: int, units_at_end: bool) -> None:
-    """Judge what lies behind the last record.
+    """Decide what the bytes after the last record mean, and report them.
 
     Args:
         reader: The store.
-        facts: Of its log.
-        report: Is added to.
-        units_end: The furthest end of a record that a unit points to.
-        units_at_end: Whether a unit points to the very end of the log, where no record is.
+        facts: The facts about the store's log.
+        report: The report to add to.
+        units_end: The greatest end of a record that a unit points to.
+        units_at_end: Whether a unit points exactly to the end of the log, where there is no record.
     """
     tail = facts.tail
     mark_end = reader.mark.clean_stop_offset if reader.mark else None
@@ -108,8 +108,8 @@ def verify_tail(reader: StoreReader, facts: LogFacts, report: Report, *, units_e
     path = tail.path if tail else reader.path(KIND)
     is_lost = expected > facts.end and not (tail is not None and tail.is_older)
     if is_lost and reader.has_abort:
-        # Units may have reached the disk before their records did; a record that begins and does not end is worse,
-        # if it was dispatched: it was whole once.
+        # Units may have reached the disk before their records did. A record that begins but does not end is worse if it
+        # was dispatched: it was complete once.
         is_lost = units_at_end and tail is not None and tail.is_record_like
     if is_lost:
         lost = expected - facts.end

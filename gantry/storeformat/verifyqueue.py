@@ -1,4 +1,4 @@
-"""Verification of the ConsumeQueues: each unit points to the record that says so of itself, and none is missing."""
+"""Verifies the ConsumeQueues: each unit must point to a record with the same position, and no unit may be missing."""
 
 from dataclasses import dataclass
 
@@ -22,18 +22,18 @@ _EXT_ADDRESS_MAX = -(1 << 31) - 1
 
 @dataclass(slots=True)
 class UnitFacts:
-    """What the units say about the log's end."""
+    """Facts about the units that the verification of the log's tail needs."""
 
     end: int = 0
-    """The furthest end of a record that a unit points to."""
+    """The greatest end of a record that a unit points to."""
     is_at_log_end: bool = False
-    """Whether a unit points to where the log ends."""
+    """Whether a unit points exactly to the end of the log."""
     lagging: int = 0
-    """How many units are missing that recovery will write."""
+    """The number of missing units that recovery will write."""
 
 
 def verify_queues(reader: StoreReader, facts: LogFacts, report: Report) -> UnitFacts:
-    """Check all queues; what a crash explains is counted, not reported as a problem."""
+    """Check all queues; the expected effects of a crash are counted, not reported as problems."""
     found = UnitFacts()
     unseen = dict(facts.queues)
     for queue in reader.queues():
@@ -102,7 +102,7 @@ class _QueueCheck:
     def _check_files(self) -> None:
         for file in self._queue.files:
             if self._reader.has_abort and is_blank_file(self._reader.files, file.path):
-                continue  # The broker crashed while it made the file, or before anything in it was on the disk.
+                continue  # The broker crashed while it created the file, or before any of its data was on the disk.
             odd = file.size_bytes % UNIT_SIZE_BYTES or file.size_bytes != self._queue.files[0].size_bytes
             if odd:
                 text = f"the file has {file.size_bytes} bytes, the queue's first file {self._queue.files[0].size_bytes}"
@@ -113,7 +113,7 @@ class _QueueCheck:
         """Return what is wrong with a unit, or None."""
         unit, facts = placed.unit, self._facts
         if unit.physical_offset < facts.start:
-            # Its file was deleted by age; only units in front of all others may be like that.
+            # The record's file was deleted by age. Such units may only stand before all others.
             return None if self._min_live is None else f"points to {unit.physical_offset}, which is deleted"
         if self._min_live is None:
             self._min_live = placed.queue_offset
@@ -130,7 +130,7 @@ class _QueueCheck:
         return self._compare(placed, head)
 
     def _is_leftover(self, placed: PlacedUnit) -> bool:
-        """Say whether the unit stands behind the queue's records in a store whose log was cut once."""
+        """Return whether the unit stands after the queue's last record in a store whose log was cut once."""
         tail = self._facts.tail
         if tail is None or not tail.is_older:
             return False
@@ -155,7 +155,7 @@ class _QueueCheck:
         if unit.tags_code <= _EXT_ADDRESS_MAX:
             return None
         if queue.topic == SCHEDULE_TOPIC and find_property(head.properties, b"DELAY"):
-            is_right = unit.tags_code >= head.stored_at_ms  # A deliver time; the levels are a setting.
+            is_right = unit.tags_code >= head.stored_at_ms  # A deliver time; the delay levels are a setting.
         else:
             is_right = unit.tags_code == tags_code(find_property(head.properties, b"TAGS"))
         return None if is_right else f"has tags code {unit.tags_code}, which is not that of the record at {at}"
@@ -175,8 +175,8 @@ class _QueueCheck:
             text = f"the units of {name} begin with {self._min_live}, its records with {records.first}"
             place = {"offset": records.first, "size_bytes": (self._min_live - records.first) * UNIT_SIZE_BYTES}
             if begins_late:
-                # Filler in front is written when a queue is made anew from the rest of the log: its topic had been
-                # deleted when the broker crashed.
+                # A crash interrupted the deletion of the topic. The queue was rebuilt from the rest of the log, with
+                # filler in front.
                 self._report.note(KIND, path, f"{text}; was the topic deleted?", **place)
             else:
                 self._report.problem(KIND, path, text, **place)
@@ -196,7 +196,7 @@ class _QueueCheck:
 
 
 def head_at(reader: StoreReader, physical_offset: int) -> RecordHead | None:
-    """Return the record that starts at an offset; checksums were looked at when the log was read."""
+    """Return the record that starts at an offset; the pass over the log has already checked the checksums."""
     for file in reader.log_files:
         if file.start <= physical_offset < file.end:
             memory = reader.memory(file.path)
