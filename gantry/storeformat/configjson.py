@@ -40,7 +40,7 @@ class ConfigFile(NamedTuple, Generic[T]):
     content: T
     path: str
     problem: str | None
-    """What is wrong with the main file, if the content comes from its backup; None otherwise."""
+    """The problem with the main file, if the content comes from its backup; None otherwise."""
     data: bytes
     """The bytes that were read."""
 

@@ -117,7 +117,7 @@ class IndexEntry(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """How far the store's files are known to be flushed: times in ms, offsets in bytes."""
+    """The checkpoint: times (ms) and offsets (bytes) up to which the store's files are known to be flushed."""
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0

@@ -1,8 +1,8 @@
 """Gantry's own mark in a store: `config/gantry.json` (docs/formats/config.md).
 
 The mark says which format the store has. It also holds the physical offset from which every record carries the checksum
-over the whole record. From there on, a record without this checksum is damaged. Before it, records came from Apache
-RocketMQ, which by default writes no such checksum.
+over the whole record. From there on, a record without this checksum is damaged. Records before that offset came from
+Apache RocketMQ, which by default writes no such checksum.
 
 A store may go back to Apache RocketMQ for a while. The mark therefore also holds the end of the CommitLog at Gantry's
 last orderly stop. Another program wrote the bytes after that end, and the offset from which checksums are required
@@ -29,7 +29,7 @@ FORMAT_VERSION: Final = 1
 
 
 class DerivedState(NamedTuple):
-    """How much was derived from the CommitLog; a start compares it to see whether it has changed since the stop."""
+    """The size of everything derived from the CommitLog; a start compares it to notice changes since the stop."""
 
     queues: int
     """The number of ConsumeQueues that have or had a unit."""

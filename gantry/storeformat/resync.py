@@ -1,9 +1,9 @@
 """Recognizes records in the bytes of a CommitLog, and finds the next record after damaged bytes.
 
 A record is valid if its magic, its lengths, its checksum and its own physical offset agree. The physical offset tells a
-record from a copy of another record inside a body. Where the mark requires the whole-record checksum, no other checksum
-is accepted. Bytes that are not a valid record are damage if a valid record follows them. Otherwise they are the end of
-the log.
+record from a copy of another record inside a body. If the mark requires the whole-record checksum, no other checksum is
+accepted. Bytes that are not a valid record are damage if a valid record follows them. Otherwise they are the end of the
+log.
 
 Source: ADR-0004. RocketMQ stops at the first invalid record and loses everything after it.
 """

@@ -1,1 +1,1 @@
-"""The store: CommitLog, ConsumeQueues, IndexFiles and what keeps them whole. `messagestore` is its face."""
+"""The store: CommitLog, ConsumeQueues, IndexFiles and their recovery. `messagestore` is its interface."""

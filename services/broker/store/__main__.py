@@ -1,7 +1,7 @@
-"""`python -m services.broker.store repair DIR`: open a store as a broker would, mend it, say what was mended, close.
+"""`python -m services.broker.store repair DIR`: open a store as a broker does, repair it, report the repairs, close it.
 
-`gantry store repair` starts this. Nothing is served. Unlike an ordinary start it goes through the whole log and checks
-everything derived from it.
+`gantry store repair` starts this program, which serves no requests. Unlike an ordinary start, it reads the whole log
+and checks everything derived from it.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _look_at(files: FileSystem, root: str, index_slots: int | None) -> tuple[StoreSettings, str | None]:
-    """Return settings that fit the files that are there, RocketMQ's defaults for others; and what is wrong with the mark.
+    """Return settings that fit the existing files (else RocketMQ's defaults), and the problem with the mark, or None.
 
     Raises:
         StoreFileError: There is no store, or a broker runs on it.
@@ -88,7 +88,7 @@ def _look_at(files: FileSystem, root: str, index_slots: int | None) -> tuple[Sto
     if log_sizes:
         settings = replace(settings, mapped_file_size_commit_log=usual_size(log_sizes))
     if queue_sizes:
-        # Bytes that somebody appended to the only file are no part of a unit.
+        # Bytes that somebody appended to the only file are not part of a unit.
         whole = [max(size - size % layout.UNIT_SIZE_BYTES, layout.UNIT_SIZE_BYTES) for size in queue_sizes]
         settings = replace(settings, mapped_file_size_consume_queue=usual_size(whole))
     if index_sizes:
@@ -101,7 +101,7 @@ def _look_at(files: FileSystem, root: str, index_slots: int | None) -> tuple[Sto
 
 
 def _sizes(files: FileSystem, paths: Sequence[str]) -> list[int]:
-    """Return the sizes of files that hold something; a crash may have left others of any size."""
+    """Return the sizes of files with data; a crash may have left blank files of any size."""
     return [files.size_bytes(path) for path in paths if not is_blank_file(files, path)]
 
 

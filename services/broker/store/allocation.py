@@ -1,9 +1,9 @@
-"""Blocks ahead of the write end of a sparse file.
+"""Allocation of disk blocks ahead of the write end of a sparse file.
 
-A file that takes all its blocks when it is made costs its whole size, however little is ever written to it: 6 MB a
-queue, 420 MB an index. A file that takes them one by one is fragmented, and a full disk shows only in the middle of a
-write. So blocks are taken in steps that double with what the file holds: a full disk is an error before anything is
-written, and a file takes at most about twice what it needs.
+A file that allocates all its blocks at creation always takes its full size: 6 MB for a queue, 420 MB for an index file.
+A file that allocates its blocks one by one becomes fragmented, and a full disk is noticed only in the middle of a
+write. The store therefore allocates blocks in steps, and each step is as large as the part before it, up to a limit. A
+full disk is then an error before anything is written, and a file takes at most about twice the space that it needs.
 """
 
 from typing import Final, Protocol
@@ -13,36 +13,36 @@ from services.broker.store.errors import StoreFullError
 BLOCK_BYTES: Final = 4096
 MAPPED_UNIT_BYTES: Final = 2 << 20
 """The unit for files that are written through a map. Linux makes a whole folio of the page cache writable at once, up to
-this size, and needs blocks for all of it: a write beside a hole in the same folio ends the process on a full disk
+this size, and needs blocks for all of it. On a full disk, a write next to a hole in the same folio ends the process
 (SIGBUS; seen with ext4 of Linux 6.18)."""
 
 
 class Allocatable(Protocol):
-    """A file that blocks can be taken for."""
+    """A file that can allocate blocks."""
 
     path: str
     size_bytes: int
 
     def allocate(self, at: int, size: int) -> None:
-        """Give a range its blocks. Raises OSError."""
+        """Allocate the blocks of a range. Raises OSError."""
         ...
 
 
 def allocate_ahead(file: Allocatable, at: int, needed: int, *, step_max: int, unit: int = BLOCK_BYTES) -> int:
-    """Take blocks from `at` on, at least up to `needed`, in a step as large as what lies before `at`.
+    """Allocate blocks from `at` to at least `needed`, in a step as large as the file before `at`.
 
     Args:
         file: The file.
-        at: Everything before it has blocks, or is not written.
-        needed: Up to where the caller writes next.
-        step_max: The step is at most so large, unless `needed` is further; at least a block.
-        unit: A step ends at a multiple of this, or at the end of the file.
+        at: The end of the part that has blocks, or is not written.
+        needed: The end of the caller's next write.
+        step_max: The limit of a step, unless `needed` is further; at least a block.
+        unit: The unit of allocation: a step ends at a multiple of it, or at the end of the file.
 
     Returns:
-        Up to where the file has blocks now.
+        The end of the part of the file that has blocks now.
 
     Raises:
-        StoreFullError: There are not enough blocks left.
+        StoreFullError: Too few blocks are left.
     """
     ahead = _in_units(file, max(needed, at + min(max(at, BLOCK_BYTES), step_max)), unit)
     try:
@@ -57,7 +57,7 @@ def _in_units(file: Allocatable, end: int, unit: int) -> int:
 
 
 def _allocate(file: Allocatable, at: int, end: int) -> int:
-    """Take only what is needed now: the disk has no more."""
+    """Allocate only the blocks that are needed now, because the disk has no more."""
     try:
         file.allocate(at, end - at)
     except OSError as error:

@@ -1,10 +1,10 @@
-"""What lies ahead of a group: units with their store times in great numbers, and the first message it waits for.
+"""Reads the backlog of a group: many units with their store times, and the first message that the group waits for.
 
-Every call looks at no more than the caller says, so that a caller with a loop lets it turn in between.
+Every call reads at most as many units as the caller says, so a caller with an event loop can do other work in between.
 
-Store times of many units come out of the records' heads: size, magic, queue and both offsets must be those of the
-unit. That costs 0.5 µs; the record's checksum would cost ten times as much, and touch every page of the log. What it
-lets through is a bit that flipped within the time itself. The one message that a group waits for is proved whole.
+The store times of many units come from the records' heads: size, magic, queue and both offsets must agree with the
+unit. This costs 0.5 µs. The record's checksum would cost ten times as much, and touch every page of the log. The check
+does not notice a flipped bit in the time itself. The one message that a group waits for is checked completely.
 """
 
 import struct
@@ -21,21 +21,21 @@ from services.broker.store.logreader import LogReader
 from services.broker.store.pages import NotInMemoryError
 from services.broker.store.results import FirstMessage, UnitRows
 
-# Size, magic, queue id, queue offset, physical offset, sysFlag and stored at, at their places in a record whose born host
-# has 4 bytes (message record); with 16 bytes the time stands 12 further on.
+# Size, magic, queue id, queue offset, physical offset, sysFlag and stored at, at their positions in a record whose born
+# host has 4 bytes (message record); with 16 bytes the time stands 12 bytes further on.
 _HEAD = struct.Struct(">iI4xi4xqqi16xq")
 _STORED_AT = struct.Struct(">q")
 _STORED_AT_AT_V6 = 68
 assert max(_HEAD.size, _STORED_AT_AT_V6 + _STORED_AT.size) <= RECORD_BYTES_MIN
 _MAGICS = (RECORD_MAGIC_V1, RECORD_MAGIC_V2)
 
-# The first unit is mostly the one; copying a thousand would touch pages for nothing.
+# The first unit is usually the right one; copying a thousand would touch pages for nothing.
 _UNITS_AT_FIRST = 64
 _UNITS_AT_ONCE = 1_024
 
 
 class BacklogReader:
-    """Reads what is not consumed yet.
+    """Reads messages that are not consumed yet.
 
     Concurrency: the store's thread only; it changes nothing.
     """
@@ -46,10 +46,10 @@ class BacklogReader:
         self._queues = queues
 
     def unit_rows(self, topic: str, queue_id: int, offset: int, count: int) -> UnitRows:
-        """Return up to `count` units from an offset on as rows, those that lie in one file.
+        """Return up to `count` units from an offset on as rows; all of them lie in one file.
 
-        Before the queue's first offset means there. At its end, and beyond it, there are none; a queue that is not
-        there begins and ends at 0.
+        An offset before the queue's first one means the first one. At the queue's end and after it, there are no units.
+        A queue that does not exist begins and ends at 0.
         """
         queue = self._queues.find(topic, queue_id)
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
@@ -62,7 +62,7 @@ class BacklogReader:
     def _rows(self, queue: ConsumeQueue, first: int, units: bytes) -> bytes:
         log_reader, log_end, queue_id = self._log_reader, self._log.confirm_offset, queue.queue_id
         base = low = 0
-        last = -1  # The last position at which a whole head may be touched.
+        last = -1  # The last position at which a whole head may be read.
         memory: Any = b""
         rows: list[bytes] = []
         append, pack, read = rows.append, UNIT_ROW.pack, _HEAD.unpack_from
@@ -75,7 +75,7 @@ class BacklogReader:
                 try:
                     window = log_reader.window(at, RECORD_BYTES_MIN)
                 except NotInMemoryError as error:
-                    log_reader.pages.note(error)  # Go on, so that all heads of these units are read at once.
+                    log_reader.pages.note(error)  # Continue, so that all heads of these units are read at once.
                     continue
                 if window is not None:
                     memory, base, low, high = window
@@ -102,14 +102,14 @@ class BacklogReader:
     def find_message(
         self, topic: str, queue_id: int, offset: int, tags_codes: frozenset[int] | None, limit: int
     ) -> FirstMessage:
-        """Return the first unit at an offset or later that stands for a message with one of these tags codes.
+        """Return the first unit at or after an offset that stands for a message with one of these tags codes.
 
         Args:
             topic: The queue's topic.
-            queue_id: Within the topic.
-            offset: Where to begin.
-            tags_codes: None for any.
-            limit: At most so many units are looked at.
+            queue_id: The queue's id within the topic.
+            offset: The first queue offset to check.
+            tags_codes: The tags codes; None for any.
+            limit: The limit for checked units.
         """
         queue = self._queues.find(topic, queue_id)
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
@@ -128,7 +128,7 @@ class BacklogReader:
         return FirstMessage(low, high, index, None)
 
     def stored_at(self, topic: str, queue_id: int, offset: int, unit: ConsumeQueueUnit) -> int | None:
-        """Return the store time of a unit's record, or None unless that is the unit's and proves itself whole."""
+        """Return the store time of a unit's record; None unless the record is valid and belongs to the unit."""
         head = self._log_reader.proven_head(unit.physical_offset, unit.size_bytes)
         if head is None:
             return None

@@ -1,4 +1,4 @@
-"""Units that were never written, in one file of a ConsumeQueue: where they begin, and which is the first."""
+"""Finds the blank units in one file of a ConsumeQueue: the end of the written units, and the first blank unit."""
 
 from typing import Final
 
@@ -11,15 +11,15 @@ _TAIL_BYTES: Final = UNIT_SIZE_BYTES * 204  # About a page.
 
 
 def end_of_units(file: QueueFile) -> int:
-    """Return the end behind the last unit that is not blank."""
+    """Return the end of the last unit that is not blank."""
     return file.start + -(-file.used_end() // UNIT_SIZE_BYTES) * UNIT_SIZE_BYTES
 
 
 def first_blank(file: QueueFile) -> int:
-    """Return the end after an orderly stop, when units have no blanks between them.
+    """Return the end of the units after an orderly stop, when there are no blanks between units.
 
-    It lies within the last page that has data, where the file system knows which that is. Otherwise a binary search
-    finds it.
+    The end lies within the last page that has data, if the file system knows this page. Otherwise a binary search finds
+    it.
     """
     high = -(-file.file.data_end(0) // UNIT_SIZE_BYTES)
     low = max(0, high - _TAIL_BYTES // UNIT_SIZE_BYTES)
@@ -40,9 +40,9 @@ def first_blank(file: QueueFile) -> int:
 
 
 def find_blank(file: QueueFile, start: int, end: int) -> int | None:
-    """Return the position of the first blank unit in a range.
+    """Return the position of the first blank unit in a range, or None.
 
-    Twenty zeros in a row never stand in units that follow each other, since each unit's size is not zero.
+    Consecutive units never contain twenty zeros in a row, because the size of each unit is not zero.
     """
     for at in range(start, end, _SEARCHED_BYTES):
         data = file.read(at, min(_SEARCHED_BYTES, end - at))

@@ -1,13 +1,14 @@
-"""StoreCheckpoint: up to where the store's files are known to be on the disk.
+"""StoreCheckpoint: the offset up to which the store's files are known to be on the disk.
 
-A checkpoint ahead of its files would hide what a crash tore, so it is written by the one worker that has just synced
-what it speaks of, and by nobody else while the store runs.
+A checkpoint ahead of its files would hide torn data. Therefore only one worker writes it while the store runs: the
+worker that has just synced the files that the checkpoint covers.
 
-Of RocketMQ's five fields, `confirm_physical_offset` says in our stores: every record before it, and every unit and
-index entry of those records, is on the disk. It is independent of the wall clock, which may be set back.
+The file has RocketMQ's five fields. In Gantry's stores, `confirm_physical_offset` has this meaning: every record before
+it, and every unit and index entry of those records, is on the disk. This offset does not depend on the wall clock,
+which may be set back.
 
-Beside it stands how much the queues held up to that offset, so that a start after a crash sees whether somebody removed
-or emptied files of queues since (scanstart.py). The offset is repeated there under a checksum: one flipped bit of the
+Next to it the file holds the size of the queues at that offset. A start after a crash thus notices if somebody removed
+or emptied files of queues since (scanstart.py). There the offset is repeated under a checksum: one flipped bit of the
 field must not let a start begin too late (`decode_confirm_offset`).
 """
 
@@ -31,13 +32,13 @@ class StoreCheckpoint:
     """The checkpoint file.
 
     Args:
-        files: Where it lies.
-        path: Its path.
+        files: The file system that holds the file.
+        path: The file's path.
         require: Raises OSError if the store is lost.
 
     Attributes:
-        value: What it says, as it stands there.
-        count: How much the queues held up to the confirm offset in the count; None if that is not known.
+        value: The checkpoint in the file.
+        count: The size of the queues at the count's own confirm offset; None if it is not known.
 
     Concurrency: `write` is called by the worker that syncs derived files, and by start and stop when it is idle.
     """
@@ -46,7 +47,7 @@ class StoreCheckpoint:
 
     def __init__(self, files: FileSystem, path: str, require: Callable[[], None]) -> None:
         if files.exists(path) and files.size_bytes(path) != CHECKPOINT_BYTES:
-            files.remove(path)  # Cut short by a crash while it was made: it says nothing.
+            files.remove(path)  # A crash while the file was created cut it short: it has no content.
         if not files.exists(path):
             files.create(path, CHECKPOINT_BYTES).close()
         self._require = require
@@ -58,7 +59,7 @@ class StoreCheckpoint:
     def write(self, value: Checkpoint, count: QueueCount | None = None) -> None:
         """Write and sync. Durability: on the disk when this returns. Raises OSError."""
         self._require()
-        # Not through the map: a checkpoint that came from elsewhere may be a hole, and the disk full.
+        # The map is not used: a checkpoint from another system may be a hole, and the disk may be full.
         self._file.write(
             0, (encode_checkpoint(value)[:QUEUE_COUNT_AT], encode_queue_count(count, value.confirm_physical_offset))
         )

@@ -1,8 +1,9 @@
-"""Whether a record may have the place in a queue that it claims, where no checksum covers its head.
+"""The check that a record may have the place in a queue that it claims, if no checksum covers its head.
 
-Records of Apache RocketMQ carry a checksum of their body only. A flipped bit in topic, queue id or queue offset gives
-a record that proves itself and claims another's place: believing it would cost a second message. The ConsumeQueue is
-the other witness. Where it says nothing, the order of the log decides: a queue's offsets follow each other.
+Records of Apache RocketMQ carry a checksum of their body only. A flipped bit in topic, queue id or queue offset
+produces a valid record that claims the place of another one. If recovery believed it, a second message would be lost.
+The ConsumeQueue is the second source. If it has no answer, the order of the log decides: a queue's offsets are
+consecutive.
 """
 
 from gantry.model.record import RECORD_BYTES_MIN, RecordHead
@@ -21,15 +22,15 @@ def is_believable(
     scan_start: int,
     lost_bytes: int,
 ) -> bool:
-    """Say whether a record may be put where it says.
+    """Return whether a record may have the place that it claims.
 
     Args:
         log: The CommitLog.
-        queue: The queue the record claims to be of.
-        head: The record's.
-        expected: The queue offset behind the last record of this queue in this scan; None for the first one.
-        scan_start: Where the scan began.
-        lost_bytes: What was damaged in this scan so far: it may have held records of this queue.
+        queue: The queue that the record claims to belong to.
+        head: The record's head.
+        expected: The queue offset after this queue's last record in this scan; None for the queue's first record.
+        scan_start: The physical offset at which the scan began.
+        lost_bytes: The number of damaged bytes in this scan so far; they may have held records of this queue.
     """
     if head.has_record_crc:
         return True
@@ -42,7 +43,7 @@ def is_believable(
             if unit.physical_offset == head.physical_offset:
                 return True
             if _holds(log, queue, index, unit):
-                return False  # Another record has this place, and the queue knows it.
+                return False  # Another record has this place, as the queue confirms.
     if expected is None:
         if queue.is_blank:
             return True
@@ -50,13 +51,13 @@ def is_believable(
     if index == expected:
         return True
     if expected < queue.max_offset and queue.unit(expected).physical_offset == head.physical_offset:
-        return False  # The queue says where it belongs: its own queue offset is damaged.
-    # Offsets are skipped where records are lost, and begin anew when a topic was deleted and made again.
+        return False  # The queue has it at another offset: the record's own queue offset is damaged.
+    # Offsets have gaps where records are lost, and restart when a topic was deleted and created again.
     return index == 0 or 0 < index - expected <= lost_bytes // RECORD_BYTES_MIN
 
 
 def _holds(log: CommitLog, queue: ConsumeQueue, index: int, unit: ConsumeQueueUnit) -> bool:
-    """Say whether the record that a unit promises is there."""
+    """Return whether the log has the record that a unit promises."""
     offset, size = unit.physical_offset, unit.size_bytes
     file = log.files.find(offset)
     if file is None or offset + size > file.end:

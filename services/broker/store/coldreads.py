@@ -1,18 +1,18 @@
-"""Cold reads: what a guarded operation found missing (pages.py), read from the disk by a thread that may wait.
+"""Cold reads: a thread that may wait reads the ranges that a guarded operation found missing (pages.py).
 
-Ranges that lie close together are read with one call, since the disk needs longer to go to the next one than to read
-over the gap. If such a read fails, each range is read alone, so that one unreadable page costs no other record.
+One call reads ranges that lie close together, because a seek on the disk takes longer than reading the gap. If such a
+read fails, each range is read alone, so one unreadable page affects no other record.
 
-Read-ahead follows the pattern. Ranges of the CommitLog that follow each other belong to a consumer that works off a
-backlog: the kernel is asked for the next AHEAD_BYTES, so that the following pulls find them in memory. Ranges with
-gaps between them belong to a queue that shares the log with many others, or to a search: nothing is read ahead, and
-what the kernel reads by itself for a lone `pread` is just its pages (a page fault reads 128 KiB around).
+Read-ahead follows the pattern. Consecutive ranges of the CommitLog belong to a consumer that works through a backlog.
+The kernel is then asked for the next AHEAD_BYTES, so the following pulls find them in memory. Ranges with gaps between
+them belong to a queue that shares the log with many others, or to a search. Then nothing is read ahead, and for a
+single `pread` the kernel reads just its pages (a page fault would read 128 KiB around it).
 
-A reader thread opens each file by its path, and has one open at a time: reads that wait hold no descriptor. If the
-file was removed meanwhile, its ranges count as unreadable. After the removal of an expired file the next attempt finds
-no such file anyway; where somebody took the file away by hand, readers go over its messages.
+A reader thread opens each file by its path and has one file open at a time, so waiting reads hold no descriptor. If the
+file was removed meanwhile, its ranges count as unreadable. After the removal of an expired file, the next attempt finds
+no such file anyway. After a removal by hand, readers skip the file's messages.
 
-Concurrency: `ColdRead` is made by the store's thread, `run` is called by a reader thread.
+Concurrency: the store's thread creates a `ColdRead`; a reader thread calls `run`.
 """
 
 import errno
@@ -24,16 +24,16 @@ from gantry.runtime.files import File, FileSystem
 from services.broker.store.pages import Blocks, Missing, ReadableFile
 
 GAP_BYTES_MAX: Final = 16 << 10
-"""Ranges with at most so much between them are read together."""
+"""The largest gap between two ranges that are read together."""
 AHEAD_BYTES: Final = 1 << 20
 """Read-ahead for a consumer that reads the log in order: 16 pulls of 64 KiB."""
-# Errors that disks and file systems report for a lost range; any other error is not the range's fault.
+# Errors that disks and file systems report for a lost range; for any other error the range is not the cause.
 _UNREADABLE: Final = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.ENODATA})
 _DENSE_RANGES_MIN: Final = 4
 
 
 class Piece(NamedTuple):
-    """One read: a stretch of a file with the ranges that are wanted of it."""
+    """One read: a part of a file, and the ranges that are wanted from it."""
 
     file: ReadableFile
     at: int
@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
 
 def plan(missing: Iterable[Missing]) -> list[Piece]:
-    """Return the reads that bring all ranges; each range once, in the order of files and positions."""
+    """Return the reads for all ranges, each range once, ordered by file and position."""
     pieces: list[Piece] = []
     for part in sorted(set(missing), key=lambda part: (part.file.path, part.at, part.size)):
         last = pieces[-1] if pieces else None
@@ -55,10 +55,10 @@ def plan(missing: Iterable[Missing]) -> list[Piece]:
 
 
 def ahead_of(pieces: list[Piece]) -> Missing | None:
-    """Return what a reader of these pieces is going to need next, or None where nothing says so.
+    """Return the range that a reader of these pieces will probably need next, or None if it is not predictable.
 
-    That is the stretch behind the last range if all ranges are one dense run: a single piece of several ranges, more
-    than half of whose bytes are wanted.
+    This is the range after the last one if all ranges form one dense run: a single piece of several ranges, at least
+    half of whose bytes are wanted.
     """
     if len(pieces) != 1 or len(pieces[0].wanted) < _DENSE_RANGES_MIN:
         return None
@@ -72,8 +72,8 @@ class ColdRead:
     """One round of reading for one operation.
 
     Attributes:
-        size_bytes: Total of all reads.
-        unreadable: Ranges that the disk could not read; known after `run`.
+        size_bytes: The total size of all reads.
+        unreadable: The ranges that the disk could not read; known after `run`.
     """
 
     __slots__ = ("_ahead", "_found", "_pieces", "size_bytes", "unreadable")
@@ -89,7 +89,7 @@ class ColdRead:
         """Read everything; waits for the disk.
 
         Raises:
-            OSError: Something else than an unreadable range.
+            OSError: An error other than an unreadable range.
         """
         for path, pieces in groupby(self._pieces, key=lambda piece: piece.file.path):
             try:
@@ -118,7 +118,7 @@ class ColdRead:
                 self.unreadable.append(part)
 
     def give_to(self, blocks: Blocks) -> None:
-        """Add what was read to an operation's blocks."""
+        """Add the bytes that were read to an operation's blocks."""
         for part, data in self._found:
             blocks.add(part, data)
 

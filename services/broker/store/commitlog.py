@@ -1,21 +1,21 @@
 """The CommitLog: all records of a broker in one sequence of files (docs/formats/commitlog.md), and its only writer.
 
-A record that does not fit its file goes to the next one, and a filler takes the rest: 8 bytes always remain for it.
-A worker makes files ahead (logahead.py). These files have all their blocks from the beginning. A file that was there
-at the start may be sparse (a copy of RocketMQ's store); the log takes its blocks in steps ahead of the write end, where
-it checks for the end of the file anyway.
+A record that does not fit in the current file goes to the next one, and filler takes the rest: 8 bytes always remain
+for it. A worker creates files ahead (logahead.py). These files have all their blocks from the beginning. A file that
+existed at the start may be sparse (a copy of RocketMQ's store). The log allocates its blocks in steps ahead of the
+write end, where it checks for the end of the file anyway.
 
-Offsets, in order: `min_offset` ≤ `confirm_offset` ≤ `wrote_offset` ≤ `next_offset`. What is appended gathers until
-`write_out` hands it to the operating system in one call, once a turn of the caller's loop: until then a crash of the
-process loses it, so nobody may have been told. What lies before the confirm offset may be dispatched and read: with
-SYNC_FLUSH that is what is on the disk, with ASYNC_FLUSH all that was written.
+The offsets in order: `min_offset` ≤ `confirm_offset` ≤ `wrote_offset` ≤ `next_offset`. Appended records wait in memory
+until `write_out` hands them to the operating system in one call, once per turn of the caller's loop. Until then a crash
+of the process loses them, so they must not be acknowledged. Records before the confirm offset may be dispatched and
+read: with SYNC_FLUSH all records on the disk, with ASYNC_FLUSH all written records.
 
-Written with `File.write` and not through the map: a page that a sync has just written costs a fault when the map
-touches it again, and that was a fifth of a send. If the operating system refuses a write nobody knows how much of it
-was done, so the log takes nothing more until the next start has read what is there.
+The log writes with `File.write` and not through the map. If the map touches a page that a sync has just written, the
+access costs a page fault, and these faults took a fifth of the time of a send. If the operating system rejects a write,
+it is unknown how much was written. The log then takes no more records until the next start has read the file.
 
-Concurrency: the store's thread writes. The flush worker reads `stored_at_ms` and then `wrote_offset`, which are set
-in the opposite order, so that the time it reports is never later than the bytes it synced.
+Concurrency: the store's thread writes. The flush worker reads `stored_at_ms` and then `wrote_offset`, which are set in
+the opposite order. The time that the worker reports is therefore never later than the bytes that it synced.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,39 +39,39 @@ from services.broker.store.settings import LOG_AHEAD_BYTES, StoreSettings
 _ALLOCATED_MAX = 8 << 20
 
 UNFLUSHED_FILES_MAX = 32
-"""Files that are full and not flushed yet. They hold their descriptors, since only an open one learns of a failed
-write-back. More are a sign that the disk hangs."""
+"""Limit for files that are full and not flushed yet. They stay open, because only an open file learns of a failed
+write-back. More of them are a sign that the disk hangs."""
 
 UNWRITTEN_BYTES_MAX = 1 << 20
-"""So much may gather before it is written without being asked for."""
+"""Limit for the bytes in memory; more are written without a call of `write_out`."""
 
-# The file that is written, and the one that the worker makes with its folder.
+# The file that is written, and the file that the worker creates, with its folder.
 _WRITTEN_AND_MADE = 3
 
-# No checksum covers the store time of RocketMQ's records, or the checkpoint's times. If one is further ahead of the clock
-# than clocks are set back, a bit of it has flipped, and it must not rule the times to come.
+# No checksum covers the store time of RocketMQ's records or the checkpoint's times. If such a time is further ahead of
+# the clock than clocks are set back, one of its bits has flipped, and later store times must not follow it.
 UNPROVEN_AHEAD_MS_MAX = 86_400_000
 
 
 def log_descriptors(settings: StoreSettings) -> int:
-    """Return how many descriptors a running log takes at most, whatever number of files it has."""
+    """Return the limit for the descriptors of a running log; it does not depend on the number of files."""
     return _WRITTEN_AND_MADE + settings.log_files_ahead + UNFLUSHED_FILES_MAX
 
 
 class CommitLog:
-    """The log.
+    """The CommitLog: appends records, writes them to its files, and creates the next file when one is full.
 
     Attributes:
-        files: Its files.
-        mark: Says where every record has the whole-record checksum.
-        next_offset: Where the next record goes, unless it has to go to the next file.
-        wrote_offset: Everything before it was handed to the operating system: it survives the process.
-        flushed_offset: Everything before it is on the disk.
-        appended_at_ms: Store time of the last record that was appended; the next one's is not before it.
-        stored_at_ms: Store time of the last record that was written.
-        failure: Why nothing will be written any more, or None.
-        record_checksum: Records get the checksum over the whole record.
-        store_host: Packed; put into every record, with `store_flag` in its sysFlag.
+        files: The log's files.
+        mark: The store's mark; it says where every record has the whole-record checksum.
+        next_offset: The offset of the next record, if it fits in the current file.
+        wrote_offset: The end of the bytes that were handed to the operating system and survive the process.
+        flushed_offset: The end of the bytes that are on the disk.
+        appended_at_ms: The store time of the last appended record; the next record's time is not before it.
+        stored_at_ms: The store time of the last written record.
+        failure: The reason why the log takes no more writes, or None.
+        record_checksum: Whether records get the checksum over the whole record.
+        store_host: The packed address in every record; `store_flag` is its bit for the sysFlag.
     """
 
     __slots__ = (
@@ -120,7 +120,7 @@ class CommitLog:
 
     @property
     def store_host(self) -> bytes:
-        """Return the packed address that is put into every record."""
+        """Return the packed address that every record contains."""
         return self._store_host
 
     @store_host.setter
@@ -130,22 +130,22 @@ class CommitLog:
 
     @property
     def min_offset(self) -> int:
-        """Return the first byte that is still there."""
+        """Return the offset of the first byte that still exists."""
         first = self.files.first
         return first.start if first is not None else self.next_offset
 
     @property
     def confirm_offset(self) -> int:
-        """Return how far the log may be dispatched and read."""
+        """Return the offset up to which the log may be dispatched and read."""
         return self.flushed_offset if self._is_sync else self.wrote_offset
 
     @property
     def record_bytes_max(self) -> int:
-        """Return the size of the largest record that fits a file."""
+        """Return the size of the largest record that fits in a file."""
         return self.files.file_size - BLANK_BYTES_MIN
 
     def open_at(self, end: int) -> None:
-        """Say where the log ends, after recovery; everything before counts as flushed."""
+        """Set the end of the log after recovery; all bytes before it count as flushed."""
         self.next_offset = self.wrote_offset = self.flushed_offset = end
         file = self.files.find(end)
         if file is not None:
@@ -154,10 +154,11 @@ class CommitLog:
             self._current, self._limit = None, 0
 
     def open_times(self, flushed_at_ms: int, *, now_ms: int) -> None:
-        """Say which store time the next record's may not be before, after recovery.
+        """Set the earliest store time of the next record after recovery.
 
         Args:
-            flushed_at_ms: Of the last record before the checkpoint's offset: the scan of recovery may have met no record.
+            flushed_at_ms: The store time of the last record before the checkpoint's offset; recovery may have read no
+                record.
             now_ms: Wall time.
         """
         last_ms = max(self.stored_at_ms, flushed_at_ms)
@@ -171,17 +172,18 @@ class CommitLog:
         self._limit = allocated - BLANK_BYTES_MIN
 
     def append(self, record: bytes, stored_at_ms: int) -> bool:
-        """Append a whole record, which must say that it begins at `next_offset`.
+        """Append a whole record, whose own physical offset must be `next_offset`.
 
         Returns:
-            False if there was no room: there is some now, perhaps in the next file. The record must be encoded again for
-            what `next_offset` says now.
+            False if there was no room. There is room now, perhaps in the next file, and the caller must encode the
+            record again for the new `next_offset`.
 
         Raises:
-            InvalidMessageError: It fits no file.
-            StoreFullError: There is no next file, or a sparse one gets no more blocks.
-            FileNotReadyError: The next file is still being made, or has to wait for a flush.
-            StoreWriteError: The records appended before it could not be written. In all four cases it was not appended.
+            InvalidMessageError: The record is larger than a file.
+            StoreFullError: There is no next file, or a sparse file gets no more blocks.
+            FileNotReadyError: The next file is still being created, or must wait for a flush.
+            StoreWriteError: The records appended before could not be written. In all four cases the record was not
+                appended.
         """
         end = self.next_offset + len(record)
         if end > self._limit:
@@ -195,7 +197,7 @@ class CommitLog:
         return True
 
     def append_batch(self, records: Sequence[bytes], stored_at_ms: int) -> bool:
-        """Append records that follow each other, all into one file; otherwise as `append`."""
+        """Append records with consecutive offsets, all to one file; otherwise like `append`."""
         size = sum(map(len, records))
         if self.next_offset + size > self._limit:
             self._make_room(size)
@@ -208,10 +210,10 @@ class CommitLog:
         return True
 
     def write_out(self) -> None:
-        """Hand what was appended to the operating system.
+        """Hand the appended records to the operating system.
 
         Raises:
-            StoreWriteError: It was refused, now or earlier: what lies behind `wrote_offset` is lost, or torn.
+            StoreWriteError: The write failed, now or earlier. The records after `wrote_offset` are lost or torn.
         """
         if self.failure is not None:
             raise StoreWriteError(self.failure)
@@ -225,12 +227,12 @@ class CommitLog:
             self.failure = f"the CommitLog can't be written: {error.strerror or error} ({current.path})"
             raise StoreWriteError(self.failure) from error
         self._unwritten = []
-        # After the bytes, since the flush worker syncs up to it.
+        # After the bytes, because the flush worker syncs up to this offset.
         self.wrote_offset = self.next_offset
         self.stored_at_ms = self.appended_at_ms
 
     def _make_room(self, size: int) -> None:
-        """Take blocks for so many bytes in the current file if they fit there, else go to the next one."""
+        """Allocate blocks for `size` bytes in the current file if they fit there; otherwise go to the next file."""
         current, end = self._current, self.next_offset + size + BLANK_BYTES_MIN
         if current is not None and end <= current.end:
             self._extend(current, end)
@@ -243,7 +245,7 @@ class CommitLog:
         self._use(current, allocated=current.start + allocated)
 
     def _roll(self, size: int) -> None:
-        """Go to the next file. The old one gets its filler only when there is a new one."""
+        """Go to the next file. The old file gets its filler only when the new file exists."""
         if size > self.record_bytes_max:
             raise InvalidMessageError("record", size, f"bytes are more than a file takes ({self.record_bytes_max})")
         hit(Failpoint.STORE_BEFORE_ROLL)
@@ -278,31 +280,31 @@ class CommitLog:
 
     @property
     def is_flush_due(self) -> bool:
-        """Say whether so many files are full and not flushed that nobody should wait for the usual time to flush."""
+        """Return whether a flush is due before its usual time, because many full files wait for it."""
         return len(self._left) > UNFLUSHED_FILES_MAX // 2
 
     def _drop_descriptors(self) -> None:
         """Close the descriptors of files that are full and flushed."""
         for file in self._left:
-            # A file that the log has forgotten belongs to the worker that removes it.
+            # A file that the log has dropped belongs to the worker that removes it.
             if file.end <= self.flushed_offset and self.files.find(file.start) is file:
                 file.file.drop_descriptor()
         self._left = [file for file in self._left if file.end > self.flushed_offset]
 
     def _next_start(self) -> int:
-        """Return where the file after the current one starts; without a current one, the file that is written first."""
+        """Return the start of the file after the current one; without a current one, of the first file to write."""
         if self._current is not None:
             return self._current.end
         start = self.files.start_of(self.next_offset)
         return start if start == self.next_offset else start + self.files.file_size
 
     def start_new_file(self) -> None:
-        """Fill up the current file, on the disk too, and go on in a new one.
+        """Fill up the current file, also on the disk, and continue in a new one.
 
-        Waits for the new one; part of the start.
+        Waits for the new file; part of the start.
 
         Raises:
-            StoreFullError: There is no new one.
+            StoreFullError: There is no new file.
             StoreWriteError: The filler could not be written.
             OSError: The filler could not be synced.
         """
@@ -315,15 +317,15 @@ class CommitLog:
         self.flushed_offset = self.next_offset
 
     def leave_missing_file(self) -> str | None:
-        """Go on in a new file if somebody took the current one away: nothing in it would survive the process.
+        """Continue in a new file if the current one was removed: its bytes would not survive the process.
 
         Returns:
-            The path of the file that is gone, or None.
+            The path of the removed file, or None.
 
         Raises:
-            StoreFullError: There is no new one.
-            FileNotReadyError: It is still being made.
-            StoreWriteError: The old one can't be written any more.
+            StoreFullError: There is no new file.
+            FileNotReadyError: The new file is still being created.
+            StoreWriteError: The old file can no longer be written.
         """
         old = self._current
         if old is None or not is_gone(self._files, old.path):
@@ -332,29 +334,29 @@ class CommitLog:
         return old.path
 
     def open_room(self) -> None:
-        """Wait until there is room for LOG_AHEAD_BYTES, or all files ahead are made; part of the start.
+        """Wait until there is room for LOG_AHEAD_BYTES, or all files ahead exist; part of the start.
 
-        A disk that is full now is no reason not to start: messages can be read, and there may be room later.
+        A disk that is full now does not prevent the start: messages can be read, and there may be room later.
         """
         room = self._current.end - self.next_offset if self._current is not None else 0
         self._ahead.wait_for_room(self._next_start(), LOG_AHEAD_BYTES - room)
 
     def tend_files(self) -> None:
-        """Try again to make files where that failed, and close descriptors that nobody needs; called now and then."""
+        """Retry the creation of files that failed, and close descriptors that are not needed; called now and then."""
         self._ahead.retry(self._next_start())
         self._drop_descriptors()
 
     @property
     def full_reason(self) -> str | None:
-        """Say why there is no next file, or None; None also while it is being made."""
+        """Return why there is no next file, or None; also None while it is being created."""
         return self._ahead.full_reason(self._next_start())
 
     def scan(self, on_lost: OnLost) -> LogScan:
-        """Return a way through the log, see LogScan."""
+        """Return a pass over the log, see LogScan."""
         return LogScan(self.files, mark=self.mark, on_lost=on_lost)
 
     def find_head(self, offset: int) -> RecordHead | None:
-        """Return the head of the record at an offset; None where none proves itself, or the disk can't read it."""
+        """Return the head of the record at an offset; None if there is no valid record, or the disk can't read it."""
         file = self.files.find(offset)
         return find_head(file, offset - file.start, self.mark) if file is not None else None
 
@@ -364,6 +366,6 @@ class CommitLog:
         return iter([file for file in list(self.files) if file.end > flushed and file.start < wrote])
 
     def close(self) -> None:
-        """Close all files, after the worker has ended; files made ahead are left empty on the disk."""
+        """Close all files, after the worker has ended; files created ahead stay on the disk, empty."""
         self._ahead.close()
         self.files.close()

@@ -1,11 +1,11 @@
-"""The ConsumeQueue: one queue of one topic, a unit of 20 bytes a message (docs/formats/consumequeue.md).
+"""The ConsumeQueue: one queue of one topic, with a unit of 20 bytes for each message (docs/formats/consumequeue.md).
 
-The index of a unit is the queue offset. `(0, 2³¹-1, 0)` is filler: it stands where there is no message, that is
-before the first unit of a queue whose first file does not begin with it, and in the place of a message that was lost
-to damage, so that later messages keep their offsets. Zeros are space that was never written.
+The index of a unit is the queue offset. `(0, 2³¹-1, 0)` is filler: there is no message at this offset. Filler stands
+before the first message of a queue whose first file does not begin with it. Filler also replaces a message that was
+lost to damage, so later messages keep their offsets. Zeros are space that was never written.
 
-Two ends are kept apart: `next_offset` is given to the next message put, `max_offset` is where the next unit goes. In
-between lie messages that are in the CommitLog and not dispatched yet.
+A queue has two ends: `next_offset` is the offset of the next message to be put, `max_offset` is the offset of the next
+unit. The messages in between are in the CommitLog and not dispatched yet.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,26 +32,27 @@ from services.broker.store.queuefile import QueueFile
 from services.broker.store.queuefiles import QueueFiles
 
 TOPIC_LENGTH_MAX: Final = 255
-# The first unit looked at is mostly the one; copying thousands would read for nothing.
+# The first unit is usually the right one; copying thousands would read for nothing.
 _SOUGHT_AT_FIRST: Final = 4
 _SOUGHT_AT_ONCE: Final = 4096
-# Recovery compares unit after unit, of all queues in turn.
+# Recovery compares units one by one, and often switches between queues.
 _READ_AHEAD: Final = 64
 
 log = logger("broker.store")
 
 
 class ConsumeQueue:
-    """One queue.
+    """One ConsumeQueue: the units of one queue of one topic, in a sequence of files.
 
     Attributes:
-        topic: Its name; `topic_bytes` as it is encoded, `topic_field` as records carry it, length in front.
-        queue_id: Within the topic.
-        min_offset: The first unit whose record the CommitLog still has, if it begins at `corrected_to`.
-        min_record: Where that record lies in the CommitLog; -1 where that is not known.
-        max_offset: Where the next unit goes.
-        next_offset: What the next message put gets.
-        pending: Units of this round of dispatch, to be written together.
+        topic: The queue's topic; `topic_bytes` is the encoded name, `topic_field` has the length in front, as in
+            records.
+        queue_id: The queue's id within the topic.
+        min_offset: The first unit whose record the CommitLog still has, if the log begins at `corrected_to`.
+        min_record: The physical offset of that unit's record; -1 if it is not known.
+        max_offset: The offset of the next unit.
+        next_offset: The offset of the next message to be put.
+        pending: The units of this round of dispatch, which are written together.
     """
 
     __slots__ = (
@@ -74,10 +75,10 @@ class ConsumeQueue:
         "version",
     )
 
-    def __init__(  # noqa: PLR0917 - what a queue is, in the order of its path.
+    def __init__(  # noqa: PLR0917 - the parts of a queue, in the order of its path.
         self, pool: OpenFiles, root: str, topic: str, queue_id: int, file_size: int, pages: Pages | None = None
     ) -> None:
-        # The topic becomes a folder's name, and it may come from a damaged record.
+        # The topic becomes the name of a folder, and it may come from a damaged record.
         check_topic(topic, length_max=TOPIC_LENGTH_MAX)
         self.topic = topic
         self.topic_bytes = topic.encode()
@@ -92,7 +93,7 @@ class ConsumeQueue:
         self.max_offset = 0
         self.next_offset = 0
         self.skipped = 0
-        # Units that recovery read ahead, from a position on; none of them lies at or behind the end.
+        # Units that recovery read ahead, from a position on; all of them lie before the end.
         self._ahead = b""
         self._ahead_at = 0
         self.pending: list[bytes] = []
@@ -102,14 +103,16 @@ class ConsumeQueue:
         """Open the files and find the end.
 
         Args:
-            thorough: The end is behind the last unit that is not blank, else in front of the first blank one.
-            on_mend: Called before files are changed, since their size is wrong or the disk can't read them; may refuse.
+            thorough: Whether the end is after the last unit that is not blank; otherwise it is before the first blank
+                unit.
+            on_mend: Called before files are changed because of a wrong size or unreadable bytes; may raise to prevent
+                it.
         """
         gone = self.files.load(is_derived=True, on_mend=on_mend)
         first, last = self.files.first, self.files.last
         if first is None or last is None:
             return
-        # A file that a crash left without a byte is a hole, which recovery will fill.
+        # An empty file that a crash left is a hole, which recovery will fill.
         self.min_offset = min([first.start, *gone]) // UNIT_SIZE_BYTES
         self.max_offset = self.next_offset = self._find_end(last, on_mend, thorough=thorough) // UNIT_SIZE_BYTES
 
@@ -127,20 +130,20 @@ class ConsumeQueue:
 
     @property
     def is_blank(self) -> bool:
-        """Say whether the queue has no unit and never had one that a file knows of."""
+        """Return whether the queue has no unit and, as far as its files show, never had one."""
         return self.max_offset == 0
 
     def prepare(self) -> None:
-        """Make the first file with its first block, so that the first message finds its place.
+        """Create the first file with its first block, so that there is space for the first message.
 
         Raises:
-            StoreFullError: That is not possible; nothing has changed.
+            StoreFullError: The file can't be created; nothing has changed.
         """
         if len(self.files) == 0:
             self.files.add_file(self.files.start_of(self.next_offset * UNIT_SIZE_BYTES))
 
     def find_blank(self) -> int | None:
-        """Return the first unit before the end that was never written, or whose file is missing; None if none is."""
+        """Return the first unit before the end that was never written, or whose file is missing, or None."""
         start = self.min_offset * UNIT_SIZE_BYTES
         end = self.max_offset * UNIT_SIZE_BYTES
         while start < end:
@@ -154,7 +157,7 @@ class ConsumeQueue:
         return None
 
     def unit(self, index: int) -> ConsumeQueueUnit:
-        """Return a unit; one that was never written, or whose file is missing, is not valid."""
+        """Return a unit; a unit that was never written, or whose file is missing, is not valid."""
         position = index * UNIT_SIZE_BYTES
         file = self.files.find(position)
         if file is None:
@@ -162,11 +165,11 @@ class ConsumeQueue:
         return decode_unit(self.pages.read(file, position, UNIT_SIZE_BYTES), 0)
 
     def units(self, index: int, count: int) -> bytes:
-        """Return up to `count` units from `index` on, those that lie in one file and before the end."""
+        """Return up to `count` units from `index` on that lie in one file and before the end."""
         position = index * UNIT_SIZE_BYTES
         file = self.files.find(position)
         if file is None:
-            # A hole is read as blank units, as far as it reaches.
+            # A hole reads as blank units, up to its end.
             following = self.files.following(position)
             end = self.max_offset if following is None else min(following.start // UNIT_SIZE_BYTES, self.max_offset)
             return BLANK_UNIT * min(count, end - index)
@@ -174,7 +177,7 @@ class ConsumeQueue:
         return self.pages.read(file, position, end - position) if end > position else b""
 
     def first_sound(self, index: int, end: int) -> tuple[int, ConsumeQueueUnit] | None:
-        """Return the first unit from `index` on and before `end` that stands for a message, with its index."""
+        """Return index and content of the first unit that stands for a message, from `index` to `end`, or None."""
         count = _SOUGHT_AT_FIRST
         while (index := self.next_present(index)) < end:
             data = self.units(index, min(end - index, count))
@@ -186,9 +189,10 @@ class ConsumeQueue:
         return None
 
     def next_present(self, index: int) -> int:
-        """Return the first unit from `index` on that a file holds; the end if there is none.
+        """Return the first unit at or after `index` whose file exists; the end if there is none.
 
-        A file that somebody put far ahead leaves a hole that would take hours to go through unit by unit.
+        This skips a hole in one step. A file that was placed far ahead leaves a hole that would take hours unit by
+        unit.
         """
         position = index * UNIT_SIZE_BYTES
         if self.files.find(position) is not None:
@@ -197,16 +201,16 @@ class ConsumeQueue:
         return self.max_offset if following is None else following.start // UNIT_SIZE_BYTES
 
     def present_before(self, end: int) -> Iterator[int]:
-        """Iterate backwards over the units before `end` that a file holds, down to the min offset."""
+        """Iterate backwards over the units before `end` whose file exists, down to the min offset."""
         for file in reversed(list(self.files)):
             start = max(file.start // UNIT_SIZE_BYTES, self.min_offset)
             yield from range(min(file.end // UNIT_SIZE_BYTES, end) - 1, start - 1, -1)
 
     def append(self, index: int, units: bytes) -> None:
-        """Write units that follow each other; what lies between the end and `index` becomes filler.
+        """Write consecutive units; positions between the end and `index` become filler.
 
         Raises:
-            StoreFullError: A file can't be made; nothing was written.
+            StoreFullError: A file can't be created; nothing was written.
         """
         if index > self.max_offset:
             index = self._fill_to(index)
@@ -226,7 +230,7 @@ class ConsumeQueue:
 
     def _fill_to(self, index: int) -> int:
         if len(self.files) == 0:
-            # A queue that begins late: RocketMQ's filler up to the first unit, in the file that holds it.
+            # A queue that begins late has filler up to its first message, in the file of that message, as in RocketMQ.
             start = self.files.start_of(index * UNIT_SIZE_BYTES) // UNIT_SIZE_BYTES
             self.min_offset = index
         else:
@@ -249,7 +253,7 @@ class ConsumeQueue:
             start += size
 
     def put_right(self, index: int, unit: bytes) -> bool:
-        """Make a unit what the CommitLog says; True where it was something else."""
+        """Make a unit agree with the CommitLog; return True if it was different."""
         if index >= self.max_offset:
             self.append(index, unit)
             return True
@@ -257,7 +261,8 @@ class ConsumeQueue:
         file = self.files.find(position)
         if file is None:
             file = self.files.add_file(self.files.start_of(position))
-            # What comes before in this file is of messages that are gone: blanks would look like units that are missing.
+            # The earlier messages in this file are gone. Blank units would look like missing ones, so filler takes
+            # their places.
             file.write(0, FILLER_UNIT * ((position - file.start) // UNIT_SIZE_BYTES))
             self.min_offset = min(self.min_offset, index)
         at = position - self._ahead_at
@@ -270,7 +275,7 @@ class ConsumeQueue:
         return True
 
     def cut(self, index: int) -> list[QueueFile]:
-        """Make `index` the end: wipe the units from there on, and return the files that are no longer needed."""
+        """Make `index` the end: set the units from there on to zero; return the files that are no longer needed."""
         dropped = self.files.drop_from(-(-index * UNIT_SIZE_BYTES // self.files.file_size) * self.files.file_size)
         last = self.files.last
         if last is not None and last.end > index * UNIT_SIZE_BYTES >= last.start:
@@ -282,7 +287,7 @@ class ConsumeQueue:
         return dropped
 
     def first_from(self, physical_offset: int) -> int:
-        """Return the first index from which on messages lie at or behind a physical offset; the end if none does."""
+        """Return the first index whose message lies at or after a physical offset; the end if there is none."""
         low, high = self.min_offset, self.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -294,9 +299,10 @@ class ConsumeQueue:
         return low
 
     def correct_min(self, log_min_offset: int) -> None:
-        """Let the queue begin with the first unit whose record the CommitLog still has.
+        """Make the queue begin with the first unit whose record the CommitLog still has.
 
-        If the disk can't read a unit that says so, the queue begins with its first file; readers go over what is gone.
+        If the disk can't read a unit that is needed for this, the queue begins with its first file. Readers then skip
+        the messages that are gone.
 
         Raises:
             NotInMemoryError: A unit is not in memory, and the pages are guarded; nothing has changed.
@@ -326,7 +332,7 @@ class ConsumeQueue:
             self.min_offset, self.min_record = self.max_offset, -1
 
     def expired(self, log_min_offset: int) -> list[QueueFile]:
-        """Forget the files whose messages are all gone, never the last one, and return them."""
+        """Drop and return the files whose messages are all gone, except for the last file."""
         keep_from = 0
         for file in self.files:
             if file is self.files.last:
@@ -350,7 +356,7 @@ class ConsumeQueue:
         return 0
 
     def newest_message(self) -> tuple[int, ConsumeQueueUnit] | None:
-        """Return the index and unit of the last message in the queue."""
+        """Return the index and unit of the last message in the queue, or None."""
         for index in self.present_before(self.max_offset):
             unit = self.unit(index)
             if is_message_unit(unit.physical_offset, unit.size_bytes):
@@ -363,11 +369,11 @@ class ConsumeQueue:
 
 
 def _check_unreadable(error: Exception) -> None:
-    """Raise an error of the operating system again, unless the disk can't read the bytes or somebody removed the file."""
+    """Raise an OSError again, unless the disk can't read the bytes or the file was removed."""
     if isinstance(error, OSError) and error.errno not in {EIO, ENOENT}:
         raise error
 
 
 def is_message_unit(physical_offset: int, size: int) -> bool:
-    """Say whether a unit stands for a message: it is neither blank nor filler nor nonsense."""
+    """Return whether a unit stands for a message: it is not blank, not filler and not invalid."""
     return 0 < size < FILLER_SIZE and physical_offset >= 0

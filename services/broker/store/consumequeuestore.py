@@ -1,7 +1,8 @@
 """All ConsumeQueues of a store, by topic and queue id.
 
-There may be tens of thousands. So nothing here goes through all of them while the store runs, except over what is in
-memory: which files are dirty the pool knows, and a queue learns when it is looked up that its first messages expired.
+There may be tens of thousands of queues. While the store runs, this module therefore iterates over all of them only for
+data that is in memory. The pool knows which files are dirty. A queue finds out that its first messages have expired
+when it is looked up.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,16 +19,16 @@ from services.broker.store.settings import StoreSettings
 
 
 class ConsumeQueueStore:
-    """The table (topic, queue id) → ConsumeQueue, and what concerns all of them.
+    """The table (topic, queue id) → ConsumeQueue, and the operations on all queues.
 
     Concurrency: the store's thread only.
 
     Attributes:
-        table: The queues. Readers use `find`: a queue that is taken from the table may begin with removed messages.
-        log_min_offset: Where the CommitLog begins; no queue that `find` returns begins before it.
-        skipped_units: The sum over all queues.
-        units: The sum of all max offsets; right from the end of recovery on.
-        files: How many of their files have or had a unit; right from the end of recovery on.
+        table: The queues. Readers use `find`, because a queue taken from the table may begin with removed messages.
+        log_min_offset: The first offset of the CommitLog; no queue that `find` returns begins before it.
+        skipped_units: The number of skipped units of all queues.
+        units: The sum of all max offsets; correct after recovery.
+        files: The number of files that have or had a unit; correct after recovery.
     """
 
     def __init__(self, pool: OpenFiles, settings: StoreSettings, pages: Pages | None = None) -> None:
@@ -44,19 +45,20 @@ class ConsumeQueueStore:
         self.files = 0
         self._unsynced_folders: set[str] = set()
         self.was_mended = False
-        """A file had to be mended before it could be opened, so that not even an orderly stop vouches for all units."""
+        """Whether a file was repaired before it could be opened; then not even an orderly stop guarantees all units."""
         self._is_size_right = False
 
     def load(self, *, thorough: bool, on_mend: Callable[[], None] | None = None) -> None:
         """Open every queue that has a folder.
 
         Args:
-            thorough: Look behind blank units for the queues' ends.
-            on_mend: Called once, before the first file is mended. A mended file doesn't show that units are missing, so
-                the caller makes sure that the next start does not take the store for one that was left in order.
+            thorough: Whether to look after blank units for the queues' ends.
+            on_mend: Called once, before the first file is repaired. A repaired file does not show that units are
+                missing. The caller must therefore make sure that the next start does not treat the store as one that
+                was left in order.
 
         Raises:
-            CorruptStoreError: The files have another size than the setting says.
+            CorruptStoreError: The files have a size other than the setting.
         """
         top = self._top
 
@@ -74,20 +76,20 @@ class ConsumeQueueStore:
                 try:
                     queue = self._new(topic, int(name))
                 except InvalidNameError:
-                    continue  # Not a topic's folder: nothing of ours, left alone.
+                    continue  # Not a topic's folder: it does not belong to the store and is left alone.
                 queue.load(thorough=thorough, on_mend=before_mending)
                 self.was_mended = self.was_mended or queue.files.was_mended
                 self.table[topic, int(name)] = queue
 
     def _topics(self) -> list[str]:
-        """Return the names of the folders; files beside them are nothing of ours."""
+        """Return the names of the topics' folders; files beside them do not belong to the store."""
         return [name for name in self._files.list_dir(self._top) if self._files.is_dir(f"{self._top}/{name}")]
 
     def _check_setting(self) -> None:
-        """Refuse to put files right that all have another size: then it is the setting that has to be put right.
+        """Reject the setting if all files have another size: then the setting is wrong, not the files.
 
         Raises:
-            CorruptStoreError: No file has the setting's size, and they don't fit a larger one either.
+            CorruptStoreError: No file has the setting's size, and the files are not just too short.
         """
         sizes, starts = [], []
         for topic in self._topics():
@@ -110,15 +112,15 @@ class ConsumeQueueStore:
         """Return a queue that begins with the first record the CommitLog still has, or None."""
         queue = self.table.get((topic, queue_id))
         if queue is not None and queue.corrected_to != self.log_min_offset:
-            # Correcting all queues at once would hold the loop when files of the log go.
+            # Correcting all queues at once, when files of the log are removed, would block the event loop.
             queue.correct_min(self.log_min_offset)
         return queue
 
     def get_or_create(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return a queue, which gets its folder with its first unit.
+        """Return a queue; a new queue gets its folder with its first unit.
 
         Raises:
-            InvalidNameError: The name can't be a topic's.
+            InvalidNameError: The name is not valid for a topic.
         """
         queue = self.table.get((topic, queue_id))
         if queue is None:
@@ -129,11 +131,11 @@ class ConsumeQueueStore:
         return ConsumeQueue(self._pool, self._root, topic, queue_id, self._file_size, self._pages)
 
     def prepare(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """Return a queue that has its folder, its first file and that file's first block, so that a message can follow.
+        """Return a queue whose folder and first file exist, with that file's first block, so that a message can follow.
 
         Raises:
-            InvalidNameError: The name can't be a topic's.
-            StoreFullError: The file system refuses; a queue that was not there is not there.
+            InvalidNameError: The name is not valid for a topic.
+            StoreFullError: The file system reported an error; a queue that did not exist still does not exist.
         """
         queue = self.table.get((topic, queue_id))
         if queue is None:
@@ -149,11 +151,11 @@ class ConsumeQueueStore:
         return queue
 
     def append(self, queue: ConsumeQueue, index: int, units: bytes) -> None:
-        """Write units, and make the queue's folder if these are its first.
+        """Write units, and create the queue's folder if these are its first.
 
         Raises:
-            StoreFullError: A file can't be made or extended.
-            OSError: The disk refuses.
+            StoreFullError: A file can't be created or extended.
+            OSError: The disk failed.
         """
         if len(queue.files) == 0:
             self.make_folder(queue)
@@ -171,7 +173,7 @@ class ConsumeQueueStore:
         queue.files.folder_is_dirty = False
 
     def make_folder(self, queue: ConsumeQueue) -> None:
-        """Make a queue's folder; its name and those above it are synced with the next thorough flush."""
+        """Create a queue's folder; the next thorough flush syncs its name and the names of the folders above."""
         self._files.make_dirs(queue.files.folder)
         self._unsynced_folders |= {self._root, self._top, f"{self._top}/{queue.topic}"}
 
@@ -193,9 +195,10 @@ class ConsumeQueueStore:
         return folders
 
     def correct_min(self, log_min_offset: int) -> None:
-        """Let every queue begin with the first record that the CommitLog still has, and sum up; the end of recovery.
+        """Make every queue begin with the first record that the CommitLog still has, and update the sums.
 
-        Queues that only a damaged record or a refused message speaks of, without any file, go.
+        Called at the end of recovery. Queues without any file are dropped: they come only from a damaged record or a
+        rejected message.
         """
         self.log_min_offset = log_min_offset
         for queue in self:
@@ -209,21 +212,21 @@ class ConsumeQueueStore:
         self.units, self.files = sum(units for units, _ in held), sum(files for _, files in held)
 
     def expire(self, queue: ConsumeQueue) -> list[QueueFile]:
-        """Forget the files of a queue that the CommitLog has no message of any more, and return them."""
+        """Drop and return the files of a queue whose messages are no longer in the CommitLog."""
         _, had_files = _held(queue)
         expired = queue.expired(self.log_min_offset)
         self.files += _held(queue)[1] - had_files
         return expired
 
     def forget_topic(self, topic: str) -> list[ConsumeQueue]:
-        """Forget a topic's queues, close their files and return them; the files are the caller's to remove."""
+        """Drop and return a topic's queues, and close their files, which the caller must remove."""
         queues = [queue for queue in self if queue.topic == topic]
         for queue in queues:
             self.forget(queue)
         return queues
 
     def forget(self, queue: ConsumeQueue) -> None:
-        """Forget one queue and close its files; they are the caller's to remove."""
+        """Drop one queue and close its files, which the caller must remove."""
         del self.table[queue.topic, queue.queue_id]
         units, files = _held(queue)
         self.units -= units
@@ -232,13 +235,13 @@ class ConsumeQueueStore:
         self.skipped_units -= queue.skipped
 
     def holds(self, queue: ConsumeQueue) -> bool:
-        """Say whether a queue is one of these; it is not after its topic was deleted."""
+        """Return whether a queue is in the table; it is not after its topic was deleted."""
         return self.table.get((queue.topic, queue.queue_id)) is queue
 
 
 def _held(queue: ConsumeQueue) -> tuple[int, int]:
-    """Return how many units a queue has or had, and the files with them.
+    """Return the number of units that a queue has or had, and the number of files with them.
 
-    A file that the queue's end has not reached does not count: it was only prepared, or a power cut took its units.
+    A file after the queue's end does not count: it was only prepared, or a power cut removed its units.
     """
     return queue.max_offset, queue.files.count_before(queue.max_offset * UNIT_SIZE_BYTES)

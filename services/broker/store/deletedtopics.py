@@ -1,23 +1,25 @@
-"""Which topics were deleted, and up to where in the CommitLog their records are dead: `config/gantry-deletions.json`.
+"""The deleted topics, and the dead part of the CommitLog for each: `config/gantry-deletions.json`.
 
-The records of a deleted topic stay in the log until their files go, and recovery builds queues from the log. Without a
-note of the deletion they would be back, and a topic of that name that is made later would begin with them.
+The records of a deleted topic stay in the log until retention removes the log's files, and recovery builds queues from
+the log. Without a note of the deletion the records would come back, and a later topic of the same name would begin with
+them.
 
-A record is dead if it lies before the log's end at the deletion and was stored by then. Either condition would do while
-only we write the log; both have to hold, so that no mixture of files from different times can hide a message that was
-sent later. Store times never go back in the log, and the deletion's time is never before the last of them, so that a
-clock that is set back makes no dead record alive.
+A record is dead if it lies before the log's end at the deletion and was stored by the time of the deletion. Either
+condition would be enough if only Gantry wrote the log. Both are required, so that no mixture of files from different
+times can hide a message that was sent later. Store times never go back in the log, and the time of a deletion is never
+before the last store time. A clock that is set back therefore revives no dead record.
 
 A deletion is unsaved until the broker has saved its own tables without the topic. After a crash before that, the next
-start still finds the topic in those tables, and removes it there too.
+start still finds the topic in those tables, and removes it there, too.
 
-A deletion is recent until the next start has settled it: only a deletion of the life that crashed explains that queues
-have fewer units than before, and only one that came after they were counted.
+A deletion is recent until the next start has settled it. Only a recent deletion, from the run that crashed, can explain
+that queues have fewer units than before, and only if it came after the queues were counted.
 
-Recent deletions are numbered, and the checkpoint's count of the queues says which of them it has (`number`). The log's end
-would not do: it stays where it is as long as nobody sends.
+Recent deletions are numbered. The checkpoint's count of the queues says which of them it includes (`number`). The log's
+end would not be enough, because it does not change while nobody sends.
 
-    {"topics": {"T": {"log_end": 621, "deleted_at_ms": 1700000000000, "is_saved": false, "is_recent": true, "number": 1}}}
+    {"topics": {"T": {"log_end": 621, "deleted_at_ms": 1700000000000, "is_saved": false, "is_recent": true,
+     "number": 1}}}
 """
 
 import json
@@ -28,30 +30,31 @@ from gantry.runtime.files import FileSystem, write_atomically
 from gantry.runtime.telemetry import logger
 from gantry.storeformat.layout import DELETIONS_FILE
 
-# A megabyte or so. The oldest saved ones go first: their records are the next to go with the log's files.
+# About a megabyte. The oldest saved ones are dropped first: their records are the next to be removed with the log's
+# files.
 DELETIONS_MAX: Final = 10_000
 
 log = logger("broker.store")
 
 
 class Deletion(NamedTuple):
-    """When a topic was deleted, in the log and by the wall clock."""
+    """A topic's deletion: its position in the log and its wall time."""
 
     log_end: int
     deleted_at_ms: int
     is_saved: bool = True
     is_recent: bool = False
     number: int = 0
-    """Greater than those of the deletions before; 0 where it is not recent, or an earlier release noted it."""
+    """Greater than the numbers of earlier deletions; 0 if it is not recent, or if an earlier release noted it."""
 
 
 class DeletedTopics:
-    """The deletions of topics that the CommitLog still has records of.
+    """The deletions of topics whose records are still in the CommitLog.
 
     Concurrency: the store's thread. `add` and `mark_saved` return jobs for one worker, which runs them in order.
 
     Attributes:
-        number: Of the last deletion; goes on from the recent ones that a crash left.
+        number: The number of the last deletion; continues after the recent ones that a crash left.
     """
 
     def __init__(self, files: FileSystem, root: str) -> None:
@@ -62,10 +65,11 @@ class DeletedTopics:
         self.number = 0
 
     def load(self, *, is_ours: bool) -> None:
-        """Read the file; where it is broken, or somebody else ran on the store last, all messages count as alive.
+        """Read the file; if it is broken, or another program ran on the store last, all messages count as alive.
 
         Args:
-            is_ours: The last one to run on the store was us. Others may cut the log and write it anew.
+            is_ours: Whether the last broker on the store was Gantry. Others may truncate the log and append to it
+                again.
         """
         if not self._files.exists(self._path):
             return
@@ -78,14 +82,14 @@ class DeletedTopics:
         self.number = max((each.number for each in self._table.values()), default=0)
 
     def covers(self, topic: bytes, physical_offset: int, stored_at_ms: int) -> bool:
-        """Say whether a record is of a topic that was deleted after it was stored."""
+        """Return whether a record's topic was deleted after the record was stored."""
         deletion = self._table.get(topic)
         return deletion is not None and physical_offset < deletion.log_end and stored_at_ms <= deletion.deleted_at_ms
 
     def settle(self, log_min: int, log_end: int) -> None:
-        """Take note of what recovery found, before the first record is appended. Raises OSError.
+        """Update the deletions after recovery, before the first record is appended. Raises OSError.
 
-        Where the log ends earlier than at a deletion, what is appended now must not count as dead.
+        If the log now ends earlier than at a deletion, new records there must not count as dead.
         """
         self._table = {
             topic: deletion._replace(log_end=min(deletion.log_end, log_end), is_recent=False, number=0)
@@ -100,15 +104,16 @@ class DeletedTopics:
         return self._table.get(topic)
 
     def has_recent(self) -> bool:
-        """Say whether a topic was deleted since the last start that settled the deletions."""
+        """Return whether a topic was deleted since the last start that settled the deletions."""
         return any(each.is_recent for each in self._table.values())
 
     def has_uncounted(self, offset: int, number: int) -> bool:
-        """Say whether a topic was deleted since the queues were counted.
+        """Return whether a topic was deleted since the queues were counted.
 
         Args:
-            offset: Where the log ended then.
-            number: Of the last deletion then; negative if an earlier release counted, and noted no numbers.
+            offset: The log's end at the count.
+            number: The number of the last deletion at the count; negative if an earlier release counted, which had no
+                numbers.
         """
         return any(
             each.is_recent and (each.number > number >= 0 or (number < 0 and each.log_end >= offset))
@@ -120,14 +125,14 @@ class DeletedTopics:
         return [topic.decode() for topic, each in self._table.items() if not each.is_saved]
 
     def add(self, topic: str, log_end: int, now_ms: int, *, log_min: int) -> Callable[[], None]:
-        """Take note of a deletion, unsaved.
+        """Add a deletion, unsaved.
 
         Returns:
-            The job that makes the note durable. It raises OSError if the disk refuses: then the next start may bring
+            The job that makes the note durable. It raises OSError if the disk fails: then the next start may bring
             messages back.
         """
         name = topic.encode()
-        self._table.pop(name, None)  # The newest stands last.
+        self._table.pop(name, None)  # The newest deletion comes last.
         self.number += 1
         self._table[name] = Deletion(log_end, now_ms, is_saved=False, is_recent=True, number=self.number)
         for old in [old for old, each in self._table.items() if each.log_end <= log_min and each.is_saved]:
@@ -138,7 +143,7 @@ class DeletedTopics:
         return self._writing()
 
     def mark_saved(self, topic: str) -> Callable[[], None]:
-        """Take note that the broker's tables are saved without a topic; return the job that makes it durable."""
+        """Note that the broker's tables are saved without a topic; return the job that makes the note durable."""
         deletion = self._table.get(topic.encode())
         if deletion is None or deletion.is_saved:
             return lambda: None
@@ -181,7 +186,7 @@ def _decode(data: bytes) -> dict[bytes, Deletion]:
 
 
 def _number(value: Any) -> int:
-    """Return an offset or a time; ValueError where it is none. JSON's infinite numbers are floats."""
+    """Return an offset or a time; raise ValueError for anything else. JSON's infinite numbers are floats."""
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r} is neither an offset nor a time")
     return value

@@ -1,14 +1,14 @@
-"""Makes derived files durable: knows which were written since the last time, and gives the job that syncs them.
+"""Makes derived files durable: collects the files that were written since the last time, and returns sync jobs.
 
-Few files are synced one by one. Many, say those of thousands of queues that each got a message, are synced with one
-call for the whole file system (`Volume.sync`): one by one they would take minutes. The same call is used if a dirty
-file was closed to stay within the budget of descriptors, since a failed write-back is reported to open ones only.
-The volume is held from the start of the store, so that it reports every failure since then.
+A few files are synced one by one. Many files, for example of thousands of queues that each got a message, are synced
+with one call for the whole file system (`Volume.sync`), because one by one they would take minutes. The same call is
+used if a dirty file was closed to stay within the limit of descriptors, because a failed write-back is reported only to
+open files. The volume is open from the start of the store, so it reports every failure since then.
 
-Kernels older than 5.8 report no failures there. With these, files are opened again and synced one by one.
+Kernels older than 5.8 do not report failures on the volume. On these, files are opened again and synced one by one.
 
-Concurrency: the store's thread calls the methods; the jobs that they return run in a worker, one at a time, and
-`settle` is called after each.
+Concurrency: the store's thread calls the methods. The returned jobs run in a worker, one at a time, and `settle` is
+called after each job.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -43,11 +43,11 @@ class DerivedSync:
         self._volume: Volume | None = None
 
     def open(self) -> None:
-        """Hold the volume; called when the folder is there and before anything is written."""
+        """Open the volume; called when the folder exists and before anything is written."""
         self._volume = self._files.open_volume(self._root)
 
     def ripe_job(self) -> Job | None:
-        """Return the job that syncs a few files with many unsynced bytes; None where there are none, or too many."""
+        """Return the job that syncs a few files with many unsynced bytes; None if there are none, or too many."""
         ripe = self._pool.take_ripe(self._bytes_min, SYNCED_EACH_MAX)
         if not ripe:
             return None
@@ -55,7 +55,7 @@ class DerivedSync:
         return lambda: self._sync_each(files, (), set())
 
     def thorough_job(self) -> Job:
-        """Return the job that syncs everything written by now, names too."""
+        """Return the job that syncs everything written by now, including names."""
         dirty = self._pool.take_dirty()
         mapped, index_folders = self._index.take_unflushed()
         folders = self._queues.take_unsynced_folders()
@@ -85,27 +85,27 @@ class DerivedSync:
             self.settle()
 
     def settle(self) -> None:
-        """Let go of the files that the last job synced."""
+        """Release the files that the last job synced."""
         self._pool.release()
 
     def close(self) -> None:
-        """Let go of the volume."""
+        """Close the volume."""
         if self._volume is not None:
             self._volume.close()
 
-    # The rest runs in the worker.
+    # The methods below run in the worker.
 
     def _sync_each(self, files: Sequence[File], mapped: Sequence[MappedFile], folders: Collection[str]) -> None:
         for file in files:
             file.sync()
         for each in mapped:
             each.sync()
-        # Deepest first, so that a name is never durable before what it names.
+        # Deepest first, so a name is never durable before the content that it names.
         for folder in sorted(folders, key=len, reverse=True):
             try:
                 self._files.sync_dir(folder)
             except FileNotFoundError:
-                continue  # Its topic was deleted since.
+                continue  # The folder's topic was deleted meanwhile.
             except OSError as error:
                 if self._volume is None or error.errno not in (EMFILE, ENFILE):
                     raise

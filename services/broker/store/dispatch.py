@@ -1,14 +1,15 @@
-"""Dispatch: from the CommitLog to ConsumeQueues and index, behind the confirm offset and never ahead of it.
+"""Dispatch: builds ConsumeQueues and index from the CommitLog, up to the confirm offset and never ahead of it.
 
-Who appends a record remembers here what dispatch needs of it, so that nothing is read back. What is remembered is
-bounded: of a backlog beyond it, and after a start, the log itself is parsed. Both ways end in the same bytes.
+The writer of a record adds the data that dispatch needs to a list in memory, so dispatch reads nothing back. The list
+is limited. Dispatch parses the log for a backlog that exceeds the list, and after a start. Both ways produce the same
+bytes.
 
-A round takes some records, puts their keys into the index, and writes each queue's new units in one piece; then
-those who wait for messages are told. If a file can't be made the round is given back: the dispatched offset stays, the
-log is parsed again from there, and writing the same units and keys twice changes nothing.
+A round takes some records, adds their keys to the index, and writes each queue's new units in one piece. Then it
+notifies the consumers that wait for messages. If a file can't be created, the round is undone: the dispatched offset
+stays, and dispatch parses the log again from there. To write the same units and keys twice changes nothing.
 
-Records of a topic that was deleted meanwhile get no units: their queue is forgotten, and where the log is parsed the
-notes of deletions say so.
+If a record's topic has been deleted meanwhile, the record gets no unit. Its queue is no longer in the table. When
+dispatch parses the log, the notes of deletions tell it which records to skip.
 """
 
 from collections import deque
@@ -27,19 +28,19 @@ from services.broker.store.indexservice import IndexService
 OnArrival = Callable[[str, int, int, bytes], None]
 
 ROUND_MAX = 512
-"""Records of a round: about 3 ms."""
+"""Limit for the records of a round: about 3 ms."""
 log = logger("broker.store.dispatch")
 
 
 class Dispatcher:
-    """Builds what is derived from the CommitLog.
+    """Builds ConsumeQueues and index from the CommitLog.
 
     Attributes:
-        offset: Everything before it is dispatched.
-        stored_at_ms: Store time of the last record dispatched.
-        failure: Why dispatch stands still, or None.
-        lost_bytes: Bytes of the log that were gone over since they held no sound record.
-        pending: What was appended and not yet dispatched, as plain tuples; gaps are allowed.
+        offset: The dispatched offset: every record before it is dispatched.
+        stored_at_ms: The store time of the last dispatched record.
+        failure: The reason why dispatch is stopped, or None.
+        lost_bytes: The number of bytes of the log that dispatch skipped because they held no valid record.
+        pending: The records that are appended and not yet dispatched, as plain tuples; gaps are allowed.
     """
 
     def __init__(
@@ -66,19 +67,19 @@ class Dispatcher:
         self._arrivals: list[tuple[str, int, int, bytes]] = []
 
     def start_at(self, offset: int, stored_at_ms: int) -> None:
-        """Say up to where recovery has dispatched."""
+        """Set the offset up to which recovery has dispatched."""
         self.offset = offset
         self.stored_at_ms = stored_at_ms
         self.pending.clear()
 
     def done(self, settled_offset: int) -> tuple[int, int, QueueCount | None]:
-        """Return physical offset and store time up to which everything is dispatched, and what the queues hold.
+        """Return the dispatched offset, its store time, and the size of the queues.
 
         Args:
-            settled_offset: The log's first offset if no queue has a file that goes; -1 if one may have.
+            settled_offset: The log's first offset if no queue has a file to be removed; -1 if a queue may have one.
 
         Returns:
-            No count where a round was given back, since it may have written some of its units.
+            The count of the queues is None if a round was undone, because the round may have written some of its units.
         """
         queues, count = self._queues, None
         if self.failure is None:
@@ -86,11 +87,11 @@ class Dispatcher:
         return self.offset, self.stored_at_ms, count
 
     def run(self, limit: int, rounds_max: int | None = None) -> int:
-        """Dispatch what is before `limit`, the confirm offset; return the number of records.
+        """Dispatch the records before `limit`; return the number of records.
 
         Args:
-            limit: Where the confirmed part of the log ends.
-            rounds_max: Stop after so many rounds; None for as many as it takes.
+            limit: The confirm offset.
+            rounds_max: The limit for rounds; None for no limit.
         """
         count = rounds = 0
         while self.offset < limit and rounds != rounds_max:
@@ -98,7 +99,7 @@ class Dispatcher:
             start, stored_at_ms = self.offset, self.stored_at_ms
             try:
                 count += self._round(limit)
-            except (StoreFullError, OSError) as error:  # A file, or the folder for it.
+            except (StoreFullError, OSError) as error:  # For a file, or for its folder.
                 self.offset, self.stored_at_ms = start, stored_at_ms
                 if self.failure is None:
                     log.warning("dispatch stands still", reason=str(error), offset=start)
@@ -110,7 +111,7 @@ class Dispatcher:
     def _round(self, limit: int) -> int:
         pending = self.pending
         while pending and pending[0][0] < self.offset:
-            pending.popleft()  # Dispatched from the log, after a round that was given back.
+            pending.popleft()  # The record was dispatched from the log, after a round that was undone.
         touched: list[ConsumeQueue] = []
         self._arrivals = []
         try:
@@ -177,7 +178,7 @@ class Dispatcher:
         queue = entry.queue
         assert queue is not None
         if queue.pending and queue.pending_from + len(queue.pending) != entry.queue_offset:
-            self._write_units(queue)  # Something in between was lost.
+            self._write_units(queue)  # Records in between were lost.
             queue.pending.clear()
         if not queue.pending:
             if queue not in touched:

@@ -1,6 +1,6 @@
-"""What the CommitLog's records mean to everything that is derived from them: an Entry a record.
+"""Entries: the data of a CommitLog record that ConsumeQueues and index need.
 
-Whoever appends a record knows its entry; where it has to be read from the log, this is the one place that does so.
+The writer of a record knows its entry. If the entry must be read from the log, only this module does it.
 """
 
 from typing import NamedTuple
@@ -20,29 +20,29 @@ TAGS, KEYS, UNIQ_KEY, DELAY = (
     name.encode() for name in (PropertyName.TAGS, PropertyName.KEYS, PropertyName.UNIQ_KEY, PropertyName.DELAY)
 )
 _UNKNOWN_DELAY_MS = 1000
-# What is put into the pending queue for every message: an Entry's fields without the price of making one.
+# The element of the pending queue: an Entry's fields as a plain tuple, because one is made for every message.
 PlainEntry = tuple[int, int, ConsumeQueue | None, int, int, str, str, str, int]
 
 
 class Entry(NamedTuple):
-    """What is derived from one record."""
+    """The data that is derived from one record."""
 
     physical_offset: int
     size_bytes: int
     queue: ConsumeQueue | None
-    """None for prepared and rolled back messages: they have no place in a queue."""
+    """The record's queue; None for prepared and rolled back messages, which have no place in a queue."""
     queue_offset: int
     tags_code: int
     topic: str
     unique_key: str
     keys: str
-    """Words separated by spaces."""
+    """The keys, separated by spaces."""
     stored_at_ms: int
 
     def tags_code_in(self, queue: ConsumeQueue) -> int:
-        """Return the unit's last field in a queue that may have the unit already.
+        """Return the last field of the unit, for a queue that may already have the unit.
 
-        The delay levels at the time of a delayed message decided when it is due, so that its own unit counts.
+        A delayed message is due according to the delay levels at its time, so an existing unit keeps its value.
         """
         if self.topic == SCHEDULE_TOPIC and self.queue_offset < queue.max_offset:
             unit = queue.unit(self.queue_offset)
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
 
 
 def is_indexed(head: RecordHead) -> bool:
-    """Say whether a record has a key under which the index has to have it."""
+    """Return whether a record has a key, so that the index must contain it."""
     if head.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
         return False
     keys = find_property(head.properties, UNIQ_KEY) or find_property(head.properties, KEYS) or ""
@@ -67,11 +67,11 @@ class EntryMaker:
         self._delays_ms = parse_delay_levels(settings.message_delay_level)
 
     def from_record(self, head: RecordHead, *, with_keys: bool = True) -> Entry | None:
-        """Return the entry of a record in the log; None for one that can't be of any queue.
+        """Return the entry of a record in the log; None if its topic is not valid.
 
         Args:
-            head: The record's.
-            with_keys: Look its keys up, for the index.
+            head: The record's head.
+            with_keys: Whether to look up the record's keys, for the index.
         """
         try:
             topic = head.topic.decode()
@@ -104,9 +104,9 @@ class EntryMaker:
         properties: bytes,
         stored_at_ms: int,
     ) -> Entry:
-        """Return the entry of a message that is just being appended and is of the schedule topic or a transaction.
+        """Return the entry of a new message that belongs to the schedule topic or to a transaction.
 
-        `keyed` are its tag, unique key and keys.
+        `keyed` has its tag, unique key and keys.
         """
         tag, unique_key, keys = keyed
         kind = sys_flag & TRANSACTION_MASK
@@ -124,7 +124,7 @@ class EntryMaker:
         )
 
     def tags_code(self, topic: str, tag: str | None, properties: bytes, stored_at_ms: int) -> int:
-        """Return the last field of a unit: the tag's hash, or for a delayed message when it is due."""
+        """Return the last field of a unit: the tag's hash, or the due time of a delayed message."""
         if topic == SCHEDULE_TOPIC:
             level = find_property(properties, DELAY)
             if level is not None and level.isascii() and level.isdigit() and int(level) > 0:

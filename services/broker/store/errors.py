@@ -2,15 +2,15 @@
 
 StoreError
 ├── StoreLockedError      (StartupError) another process runs on this store
-├── StoreFormatError      (StartupError) a newer release wrote it, or its mark can't be understood
-├── StoreUnusableError    (StartupError) the disk refuses what a start needs: read-only, full, no rights
-├── UnprovenStoreError    (StartupError) after a crash, memory and disk can't be brought together
-├── CorruptStoreError     (StartupError) files that contradict each other; nothing was changed
-│   └── MisplacedError    (StartupError) something in the folder that is none of the store's files
-├── StoreFullError        no file could be made or extended for what is to be written
-├── FileNotReadyError     the file for what is to be written is still being made
-├── StoreReadError        the disk can't read a file that tells where messages are
-└── StoreWriteError       the operating system did not take what was to be written
+├── StoreFormatError      (StartupError) a newer release wrote it, or its mark can't be parsed
+├── StoreUnusableError    (StartupError) the disk fails where a start needs it: read-only, full, no rights
+├── UnprovenStoreError    (StartupError) after a crash, memory and disk can't be made to agree
+├── CorruptStoreError     (StartupError) files contradict each other; nothing was changed
+│   └── MisplacedError    (StartupError) the folder holds something that is not a file of the store
+├── StoreFullError        a file could not be created or extended before a write
+├── FileNotReadyError     the file for the next write is still being created
+├── StoreReadError        the disk can't read a file that says where messages are
+└── StoreWriteError       the operating system rejected a write
 """
 
 from errno import EEXIST, EISDIR, ENOTDIR
@@ -19,11 +19,11 @@ from gantry.runtime.errors import StartupError
 
 
 class StoreError(Exception):
-    """Root of the family."""
+    """Base class of these errors."""
 
 
 class StoreLockedError(StoreError, StartupError):
-    """Another process holds the store's lock; start stops here, before anything was touched."""
+    """Another process holds the store's lock; the start ends here, before anything is changed."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"{path} is locked: another broker runs on this store; stop it or choose another folder")
@@ -31,11 +31,11 @@ class StoreLockedError(StoreError, StartupError):
 
 
 class StoreFormatError(StoreError, StartupError):
-    """The store's own mark says that this release must not touch it, or can't be understood."""
+    """The store's own mark says that this release must not use the store, or the mark can't be parsed."""
 
 
 class StoreUnusableError(StoreError, StartupError):
-    """The disk refused something that a start can't do without; names path and reason."""
+    """The disk failed at something that a start needs; the message names path and reason."""
 
     def __init__(self, path: str, error: OSError | StoreError) -> None:
         reason, where = str(error), path
@@ -49,7 +49,7 @@ class StoreUnusableError(StoreError, StartupError):
 
 
 class UnprovenStoreError(StoreError, StartupError):
-    """After a crash the disk does not take, or not give, what a file holds; nothing was changed."""
+    """After a crash the disk can't write, or can't read, the content of a file; nothing was changed."""
 
     def __init__(self, path: str, error: OSError) -> None:
         super().__init__(
@@ -60,7 +60,7 @@ class UnprovenStoreError(StoreError, StartupError):
 
 
 class CorruptStoreError(StoreError, StartupError):
-    """A file has a size that can't be right. Damage inside files is no reason not to start, see recovery.py."""
+    """A file has an impossible size. Damage inside files does not prevent a start (recovery.py)."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(f"{path}: {reason}")
@@ -69,7 +69,7 @@ class CorruptStoreError(StoreError, StartupError):
 
 
 class MisplacedError(CorruptStoreError):
-    """Something lies in the store's folder that is none of its files; it is for a person to move it away."""
+    """The store's folder holds something that is not one of its files; a person must move it away."""
 
     def __init__(self, path: str, reason: str) -> None:
         super().__init__(
@@ -78,7 +78,7 @@ class MisplacedError(CorruptStoreError):
 
 
 class StoreFullError(StoreError):
-    """A file could not be made or extended: no space, quota, inodes or descriptors are left. Nothing was written."""
+    """A file could not be created or extended: no space, quota, inodes or descriptors. Nothing was written."""
 
     def __init__(self, path: str, error: OSError, *, action: str = "created") -> None:
         super().__init__(f"{path} can't be {action}: {error.strerror or error}")
@@ -86,7 +86,7 @@ class StoreFullError(StoreError):
 
 
 class FileNotReadyError(StoreError):
-    """The next CommitLog file is not there yet, and nobody waits for it. Nothing was written; try again."""
+    """The next CommitLog file does not exist yet; the store does not wait for it. Nothing was written; try again."""
 
     def __init__(self, path: str, reason: str = "is not made yet") -> None:
         super().__init__(f"the next CommitLog file {reason} ({path}); try again")
@@ -94,7 +94,7 @@ class FileNotReadyError(StoreError):
 
 
 class StoreReadError(StoreError):
-    """A range of a ConsumeQueue or index file is unreadable, so that an answer would be wrong."""
+    """A range of a ConsumeQueue or index file is unreadable, so an answer would be wrong."""
 
     def __init__(self, path: str, at: int, size: int) -> None:
         super().__init__(f"{path} can't be read: {size} bytes at {at}")
@@ -102,4 +102,4 @@ class StoreReadError(StoreError):
 
 
 class StoreWriteError(StoreError):
-    """The CommitLog could not be written, and will not be until the next start; names the reason."""
+    """The CommitLog could not be written. It takes no writes until the next start; the message names the reason."""

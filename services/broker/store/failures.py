@@ -1,11 +1,11 @@
-"""Reasons why the store takes no messages, and what follows from each of them.
+"""The reasons why the store takes no messages, and how long each of them lasts.
 
-reason                              taken again
+reason                              the store takes messages again
 the CommitLog can't be written      after the next start
 a flush has failed                  after the next start
-the store is lost (ownership.py)    never by this process, which should end
+the store is lost (ownership.py)    never in this process, which should end
 the disk is too full                when there is room
-dispatch stands still               when it goes on
+dispatch stands still               when dispatch continues
 """
 
 from collections.abc import Callable
@@ -21,18 +21,18 @@ from services.broker.store.writer import Writer
 
 
 class Failures:
-    """Collects the reasons and tells the writer.
+    """Collects the reasons and passes them to the writer.
 
     Args:
-        chores: Runs the note of a failed flush.
-        on_flush_failed: Told once that nothing will be reported as flushed any more.
-        on_lost: Told once that the store is lost.
+        chores: Writes the note of a failed flush.
+        on_flush_failed: Called once when nothing will be reported as flushed any more.
+        on_lost: Called once when the store is lost.
 
-    Concurrency: `refresh` in the store's thread, the others in any thread.
+    Concurrency: `refresh` in the store's thread, the other methods in any thread.
 
     Attributes:
-        derived: The flush of derived files, once there is one.
-        is_running: The store has started and does not stop.
+        derived: The flush of derived files; None before it exists.
+        is_running: Whether the store has started and is not stopping.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Failures:
         self.is_running = False
 
     def refresh(self) -> None:
-        """Decide whether anything can be stored."""
+        """Decide whether the store can take messages."""
         if not self.is_running:
             return
         reason = self._group_commit.failure or (self.derived.failure if self.derived is not None else None)
@@ -71,20 +71,20 @@ class Failures:
         self._writer.refusal = reason
 
     def flush_failed(self, reason: str) -> None:
-        """Store nothing any more: what the disk has of the CommitLog is unknown."""
+        """Take no more messages: it is unknown which part of the CommitLog is on the disk."""
         self._writer.refusal = reason
         self.note_failed_flush(reason)
         if self._on_flush_failed is not None:
             self._on_flush_failed(reason)
 
     def note_failed_flush(self, reason: str) -> None:
-        """Leave word for the next start, unless the store is another broker's by now."""
+        """Leave a note for the next start, unless another broker owns the store by now."""
         if self._folder.ownership.lost is None:
             failed = FailedFlush(reason, self._log.flushed_offset, self._log.confirm_offset)
             self._chores.submit(lambda: self._folder.note_failed_flush(failed))
 
     def lost(self, reason: str) -> None:
-        """Stop everything that writes to files which are open; no other file can be opened from now on (OwnedFiles)."""
+        """Stop all writes to open files; other files can't be opened for writing from now on (OwnedFiles)."""
         self._log.failure = reason
         self._group_commit.fail(reason)
         if self._on_lost is not None:

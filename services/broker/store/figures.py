@@ -11,12 +11,12 @@ from services.broker.store.writer import Writer
 
 
 class StoreFigures:
-    """Collects the figures from the parts that have them.
+    """Collects figures from the store's parts.
 
     Concurrency: the store's thread.
 
     Attributes:
-        recovery: The report of the store's start, None before.
+        recovery: The report of the store's start; None before the start.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class StoreFigures:
         self.recovery: RecoveryReport | None = None
 
     def state(self) -> StoreState:
-        """Return how the store does."""
+        """Return the store's state."""
         refusal, log, recovery = self._writer.refusal, self._log, self.recovery
         return StoreState(
             writable=refusal is None,

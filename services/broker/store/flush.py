@@ -1,14 +1,14 @@
-"""Flushing: the group commit of the CommitLog, and the slower rhythm of everything that is derived from it.
+"""Flushing: the group commit of the CommitLog, and the slower flush of the files derived from it.
 
-Group commit: `request` wakes the worker, which syncs what was written by then and tells how far that reaches. All
-puts of one turn of the event loop, and all that come while a sync runs, share the next one.
+Group commit: `request` wakes the worker, which syncs everything written by then and reports how far the disk has the
+log. All puts of one turn of the event loop, and all puts during a sync, share the next sync.
 
-When a sync fails nobody knows what is on the disk, and Linux may report the error only once: trying again could
-"succeed" over lost pages. So the bytes are never reported as flushed, the store takes no more writes, and only a new
-start, which reads what the disk has (unproven.py), makes it writable again.
+After a failed sync the content of the disk is unknown, and Linux may report the error only once: a retry could
+"succeed" over lost pages. The bytes are therefore never reported as flushed, and the store takes no more writes. Only a
+new start, which reads the disk (unproven.py), makes the store writable again.
 
-Derived files are synced every so often with a few pages' patience, and now and then thoroughly: then folders too,
-and the checkpoint is written behind them.
+There are two flushes of derived files. The frequent one syncs files with at least a few unsynced pages. The thorough
+one runs less often: it syncs all files and the folders, and then writes the checkpoint.
 """
 
 from collections.abc import Callable
@@ -35,17 +35,18 @@ class GroupCommit:
 
     Args:
         commit_log: The log.
-        settings: Mode and rhythm.
+        settings: The flush mode and the intervals.
         worker: Runs the syncs.
-        on_flushed: Told how far the log is on the disk, in the worker.
-        still_ours: Asked after each sync; once it says no, `fail` has been called.
+        on_flushed: Called in the worker with the offset up to which the log is on the disk.
+        still_ours: Called after each sync; returns whether this broker owns the store. Before it returns False, `fail`
+            is called.
 
     Concurrency: `request` and `tick` are called by the store's thread, `_round` runs in the worker, `fail` in either.
 
     Attributes:
-        failure: Why nothing will ever be reported as flushed again, or None.
-        on_failed: Told once why.
-        stored_at_ms: Store time of the last record on the disk.
+        failure: The reason why nothing will ever be reported as flushed again, or None.
+        on_failed: Called once with that reason.
+        stored_at_ms: The store time of the last record on the disk.
     """
 
     def __init__(
@@ -74,23 +75,23 @@ class GroupCommit:
         self.stored_at_ms = commit_log.stored_at_ms
 
     def fail(self, reason: str) -> None:
-        """Report nothing any more."""
+        """Report nothing as flushed any more."""
         if self.failure is None:
             self.failure = reason
             log.critical("nothing is stored any more", reason=reason, flushed_offset=self._log.flushed_offset)
             self.on_failed(reason)
 
     def request(self) -> None:
-        """Have everything written so far synced; returns at once."""
+        """Start a sync of everything written so far; return at once."""
         if self._is_scheduled or self.failure is not None or self._log.flushed_offset >= self._log.wrote_offset:
             return
         if self._future is not None and self._future.done():
-            self._future.result()  # What the round raised is our bug or the broker's, and must not go unseen.
+            self._future.result()  # An exception of the round is a bug and must not go unseen.
         self._is_scheduled = True
         self._future = self._worker.submit(self._round)
 
     def tick(self, monotonic_ms: int) -> None:
-        """Keep ASYNC_FLUSH's rhythm; with SYNC_FLUSH, see to it that nothing stays unflushed unasked."""
+        """Flush at the intervals of ASYNC_FLUSH; with SYNC_FLUSH, flush anything that was written without a request."""
         is_due = self._log.is_flush_due
         if not is_due and monotonic_ms - self._ticked_at_ms < self._interval_ms:
             return
@@ -108,7 +109,7 @@ class GroupCommit:
             self._worker.submit(self._round).result()
 
     def _round(self) -> None:
-        # Cleared first: a request that comes from here on may be about bytes this round does not see.
+        # Cleared first: a request that comes from here on may concern bytes that this round does not include.
         self._is_scheduled = False
         log_ = self._log
         stored_at_ms = log_.stored_at_ms
@@ -124,7 +125,7 @@ class GroupCommit:
             return
         hit(Failpoint.STORE_AFTER_SYNC)
         if not self._still_ours():
-            return  # The synced file is not at its path any more, or another broker writes to it, too.
+            return  # The synced file is no longer at its path, or another broker writes to it, too.
         log_.flushed_offset = target
         self.stored_at_ms = stored_at_ms
         if self._on_flushed is not None:
@@ -132,12 +133,12 @@ class GroupCommit:
 
 
 class DerivedFlush:
-    """Syncs ConsumeQueues and index files, and writes the checkpoint behind them.
+    """Syncs ConsumeQueues and index files, and then writes the checkpoint.
 
     Args:
-        dispatched: Returns physical offset and store time up to which everything is dispatched, and how much the
-            queues hold then; None if that can't be said.
-        on_failed: Told once why nothing derived will be flushed any more, in the store's thread.
+        dispatched: Returns the dispatched offset, its store time, and the count of the queues at that offset, or None
+            if the count is not known.
+        on_failed: Called once, in the store's thread, with the reason why no derived file will be flushed any more.
 
     Concurrency: the store's thread, with one job at a time in the worker.
     """
@@ -173,11 +174,11 @@ class DerivedFlush:
 
     @property
     def durable_offset(self) -> int:
-        """Return up to where everything derived from the log is on the disk too."""
+        """Return the offset up to which everything derived from the log is on the disk, too."""
         return self._checkpoint.value.confirm_physical_offset
 
     def tick(self, monotonic_ms: int) -> None:
-        """Start a flush if one is due and none runs."""
+        """Start a flush if one is due and none is running."""
         self._collect(wait=False)
         if self._future is not None or self.failure is not None:
             return
@@ -205,7 +206,7 @@ class DerivedFlush:
         try:
             future.result()
         except OSError as error:
-            # Linux reports a failed write-back once: as with the CommitLog, trying again could "succeed" over lost pages.
+            # Linux reports a failed write-back once. As with the CommitLog, a retry could "succeed" over lost pages.
             self.failure = f"derived files can't be flushed: {os_reason(error)}"
             log.critical("flush failed", reason=self.failure)
             self._on_failed(self.failure)
@@ -213,8 +214,8 @@ class DerivedFlush:
             self._sync.settle()
 
     def _thorough(self) -> Callable[[], None]:
-        """Return the job that syncs everything dispatched by now, and then says so in the checkpoint."""
-        flushed_at_ms = self._group_commit.stored_at_ms  # Before the offset, as the worker sets them.
+        """Return the job that syncs everything dispatched by now, and then writes the checkpoint."""
+        flushed_at_ms = self._group_commit.stored_at_ms  # Read before the offset: the worker sets the time after it.
         offset, stored_at_ms, counted = self._dispatched()
         confirmed, count = self._confirmed(offset, counted)
         value = Checkpoint(
@@ -227,7 +228,7 @@ class DerivedFlush:
 
         def job() -> None:
             sync()
-            # Flushed before the checkpoint is written: a checkpoint ahead of its files would hide a torn tail.
+            # The flush comes before the checkpoint: a checkpoint ahead of its files would hide a torn tail.
             hit(Failpoint.STORE_BEFORE_CHECKPOINT)
             if (value, count) != (checkpoint.value, checkpoint.count):
                 checkpoint.write(value, count)
@@ -235,10 +236,11 @@ class DerivedFlush:
         return job
 
     def _confirmed(self, offset: int, counted: QueueCount | None) -> tuple[int, QueueCount | None]:
-        """Return up to where everything is on the disk once all that is dispatched is synced, and the count up to there.
+        """Return the offset up to which the disk will have everything after the sync, and the queues' count there.
 
-        With ASYNC_FLUSH the log is dispatched further than it is flushed, and queues can be counted only as far as they
-        are dispatched. So the checkpoint says what was counted the time before, and a crash costs reading that much more.
+        With ASYNC_FLUSH, the log is dispatched further than it is flushed. But queues can be counted only at the
+        dispatched offset. The checkpoint therefore contains the previous count, and recovery after a crash reads that
+        much more.
         """
         flushed_offset, before = self._log.flushed_offset, self._counted
         self._counted = counted

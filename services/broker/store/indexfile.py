@@ -1,16 +1,16 @@
 """One IndexFile: key hash → physical offsets (docs/formats/indexfile.md).
 
-Entries are written in the CommitLog's order, one after the other; a slot holds the number of its newest entry, and
-each entry the number of the one before it in the same slot. Entry 0 is never used.
+Entries are written in the CommitLog's order, one after the other. A slot holds the number of its newest entry, and each
+entry holds the number of the entry before it in the same slot. Entry 0 is never used.
 
-A file that takes entries is mapped, since each entry changes a slot anywhere in the table. Its slot table has blocks
-before the first entry, and its entries get theirs ahead of the write end, so that no write through the map meets a hole
-or touches one (allocation.py).
+A file that takes entries is mapped, because each entry changes a slot anywhere in the table. Its slot table has blocks
+before the first entry, and its entries get blocks ahead of the write end. No write through the map therefore meets a
+hole or touches one (allocation.py).
 All other files are read through the pool of descriptors and hold none.
 
-The head is kept here and written once a round of dispatch. What a crash leaves of the file is mended by `mend`:
-entries that were not yet synced may be missing or torn while slots already point to them, so they go, and the chains
-are drawn again from those that stay.
+The header is kept in memory and written once per round of dispatch. After a crash, `mend` repairs the file. Entries
+that were not yet synced may be missing or torn while slots already point to them. `mend` drops such entries and
+rebuilds the chains from the others.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,12 +41,12 @@ _READ_BYTES: Final = 1 << 20
 
 
 class IndexFile:
-    """An index file, to be read, and to be written after `make_writable` or the first `put`.
+    """An index file that can be read, and written after `make_writable` or the first `put`.
 
     Attributes:
-        file: The mapped file while it is written, else None.
+        file: The mapped file while it is written, otherwise None.
         count: The number of the next entry.
-        begin_at_ms: And the following: the head's fields.
+        begin_at_ms: Like `end_at_ms`, `begin_offset`, `end_offset` and `slots_used` a field of the header.
     """
 
     __slots__ = (
@@ -84,41 +84,42 @@ class IndexFile:
     def _bytes(self, at: int, size: int) -> bytes:
         if self.file is not None:
             return bytes(self._memory[at : at + size])
-        # A query may be between two entries of a file when that expires: then nothing more is found in it.
+        # A query may be between two entries of a file when the file expires; it then finds nothing more in the file.
         return self._pooled.read(at, size) if not self._is_removed else bytes(size)
 
     def make_writable(self, count: int = 0) -> None:
-        """Map the file, and see to it that `count` more entries meet no hole.
+        """Map the file, and make sure that `count` more entries meet no hole.
 
         Raises:
-            StoreFullError: The disk or the process has nothing left. Nothing was written.
+            StoreFullError: The disk or the process has no resources left. Nothing was written.
         """
         end = self._entries_at + (self.count + count) * INDEX_ENTRY_BYTES
         if self._allocated == 0:
-            # The head, the slots and what is there in one piece; a sparse file that came from elsewhere has holes.
+            # The header, the slots and the existing entries in one piece; a sparse file from another system has holes.
             at = self._entries_at + self.count * INDEX_ENTRY_BYTES
             allocated = allocate_ahead(self._pooled, 0, at, step_max=at, unit=MAPPED_UNIT_BYTES)
             try:
                 mapped = self.file or MappedFile(0, self._pooled.open_apart())
             except OSError as error:
                 raise StoreFullError(self._pooled.path, error, action="extended") from error
-            # Dispatch reads a slot for each new entry, anywhere in the table: a cold one would stop the loop.
+            # Dispatch reads a slot for each new entry, anywhere in the table; a slot that is not in memory would stop
+            # the loop.
             mapped.file.will_need(0, self._entries_at)
             self.file, self._memory, self._allocated = mapped, mapped.memory, allocated
         if end > self._allocated:
-            # Steps grow with the entries; the slots before them are no measure.
+            # Steps grow with the entries; the size of the slot table says nothing about them.
             step = min(self._allocated - self._entries_at, _ALLOCATED_MAX)
             self._allocated = allocate_ahead(self._pooled, self._allocated, end, step_max=step, unit=MAPPED_UNIT_BYTES)
 
     def is_readable(self, *, is_mended: bool) -> bool:
-        """Say whether the disk can read what is touched through the map: a page that it can't read ends the process.
+        """Return whether the disk can read all bytes used through the map; an unreadable page would end the process.
 
         Args:
-            is_mended: The file is going to be mended, which looks at all of it. Otherwise entries are only added: that
+            is_mended: Whether the file will be repaired, which reads all of it. Otherwise entries are only added, which
                 touches the slots and the last page.
 
         Raises:
-            OSError: The operating system refused for another reason.
+            OSError: The operating system reported another error.
         """
         end = self._entries_at + self.count * INDEX_ENTRY_BYTES
         try:
@@ -132,21 +133,21 @@ class IndexFile:
         return True
 
     def retire(self) -> ClosableFile | None:
-        """Give up the map of a file that takes no more entries and is synced; return what a worker is to close."""
+        """Give up the map of a full, synced file; return the map, for a worker to close, or None."""
         if self.file is None or self.file.is_dirty or not self.is_full:
             return None
         mapped, self.file, self._memory, self._allocated = self.file, None, bytearray(), 0
         return mapped
 
     def drop(self) -> ClosableFile:
-        """Close a file whose name is about to be removed; what is left to close is returned."""
+        """Close a file whose name is about to be removed; return the part that is left to close."""
         self._is_removed = True
         mapped, self.file, self._memory, self._allocated = self.file, None, bytearray(), 0
         self._pooled.close()
         return mapped or _Unmapped(self._pooled.path)
 
     def close(self) -> None:
-        """Unmap it."""
+        """Unmap the file."""
         if self.file is not None:
             self.file.close()
             self.file, self._memory = None, bytearray()
@@ -161,7 +162,7 @@ class IndexFile:
 
     @property
     def path(self) -> str:
-        """Return where it lies."""
+        """Return the file's path."""
         return self._pooled.path
 
     @property
@@ -171,20 +172,20 @@ class IndexFile:
 
     @property
     def header(self) -> IndexHeader:
-        """Return the head as it is now."""
+        """Return the current header."""
         return IndexHeader(
             self.begin_at_ms, self.end_at_ms, self.begin_offset, self.end_offset, self.slots_used, self.count
         )
 
     def start_after(self, previous: "IndexFile") -> None:
-        """Take over the end of the full file before this one, as RocketMQ does, and write the head."""
+        """Take over the end of the full file before this one, as RocketMQ does, and write the header."""
         self.begin_at_ms = self.end_at_ms = previous.end_at_ms
         self.begin_offset = self.end_offset = previous.end_offset
         self.write_header()
 
     @property
     def is_full(self) -> bool:
-        """Say whether no entry fits any more."""
+        """Return whether the file has no room for another entry."""
         return self.count >= self._entries_max
 
     @property
@@ -209,7 +210,7 @@ class IndexFile:
         for key_hash, physical_offset, stored_at_ms in entries:
             at = INDEX_HEADER_BYTES + key_hash % slots * INDEX_SLOT_BYTES
             previous = from_bytes(memory[at : at + INDEX_SLOT_BYTES])
-            if previous >= count:  # Also what Java would read as negative.
+            if previous >= count:  # Also a number that Java would read as negative.
                 previous = 0
             if previous == 0:
                 slots_used += 1
@@ -229,28 +230,28 @@ class IndexFile:
         file.is_dirty = True
 
     def write_header(self) -> None:
-        """Write the head of a file that is writable."""
+        """Write the header of a writable file."""
         assert self.file is not None, f"{self.name} is not writable"
         self.file.write(0, INDEX_HEADER.pack(*self.header))
 
     def keys_of_last(self) -> int:
-        """Return how many entries at the end belong to the last record that has any here."""
+        """Return how many entries at the end belong to the last record that has entries in this file."""
         number = self.count - 1
         while number >= 1 and self._entry(number)[1] == self.end_offset:
             number -= 1
         return self.count - 1 - number
 
     def slot_position(self, key_hash: int) -> int:
-        """Return where the slot of a key stands in the file."""
+        """Return the position of a key's slot in the file."""
         return INDEX_HEADER_BYTES + key_hash % self._slots * INDEX_SLOT_BYTES
 
     def entry_position(self, number: int) -> int:
-        """Return where an entry stands in the file."""
+        """Return the position of an entry in the file."""
         return self._entries_at + number * INDEX_ENTRY_BYTES
 
     def entry_time_ms(self, number: int, seconds: int) -> int:
-        """Return an entry's time, which may be up to one second early, since entries hold whole seconds."""
-        # The first entry's seconds count from the end of the file before; the begin time is its own.
+        """Return an entry's time, which may be up to one second early, because entries hold whole seconds."""
+        # The first entry's seconds count from the end of the previous file, but its own time is the begin time.
         return self.begin_at_ms + (seconds * _SECONDS if number > 1 else 0)
 
     def _entry(self, number: int) -> tuple[int, int, int, int]:
@@ -260,15 +261,16 @@ class IndexFile:
         return entry
 
     def mend(self, trusted_before: int, find_head: Callable[[int], object | None], *, is_proven: bool) -> int:
-        """Drop what a crash may have left half written, and put the chains right (indexmend.py), in a writable file.
+        """Drop entries that a crash may have left incomplete, and repair the chains (indexmend.py), in a writable file.
 
         Args:
-            trusted_before: Entries of records from here on go.
-            find_head: Returns the head of the record at a physical offset, or None: a torn one may look trusted.
-            is_proven: Entries of records before are on the disk, and the slots that pointed to them.
+            trusted_before: The physical offset from which on the entries of records are dropped.
+            find_head: Returns the head of the record at a physical offset, or None; a torn entry may look trusted.
+            is_proven: Whether the entries of records before that offset are on the disk, and the slots that pointed to
+                them.
 
         Returns:
-            How many entries the head promised and are gone.
+            The number of entries that the header promised and that are gone.
         """
         assert self.file is not None, f"{self.name} is not writable"
         promised = self.count
@@ -286,7 +288,8 @@ class IndexFile:
         else:
             _, self.end_offset, seconds, _ = self._entry(kept - 1)
             if promised != kept:
-                # To the second is all that is known; too late does no harm, too early would hide the last entries.
+                # The time is known only to the second. A late end time does no harm; an early one would hide the last
+                # entries.
                 self.end_at_ms = self.begin_at_ms + (seconds + 1) * _SECONDS - 1 if kept > 2 else self.begin_at_ms
         for at, data in mended.writes:
             self.file.write(at, data)
@@ -297,7 +300,7 @@ class IndexFile:
 
 
 class _Unmapped:
-    """A removed file that holds nothing."""
+    """A removed file that holds no resources."""
 
     __slots__ = ("path",)
 
@@ -305,5 +308,5 @@ class _Unmapped:
         self.path = path
 
     def close(self) -> bool:
-        """Say that nobody looks into it."""
+        """Return True: the map is not in use."""
         return True

@@ -1,11 +1,11 @@
-"""Messages that the index lacks, because one of its files is gone, cut, too long, or can't be read.
+"""Finds messages that the index lacks, because one of its files is missing, cut, too long, or unreadable.
 
-Entries follow the log, and the head of each file names its first and its last message. So the record that follows the
-last one of a file shows whether something is missing: if it has a key and lies before the next file's first one, it
-belongs into a file that is not there. Only a few records at each border are looked at.
+Entries follow the log, and the header of each file names its first and its last message. The record after a file's last
+message therefore shows whether something is missing: if it has a key and lies before the next file's first message, it
+belongs to a file that is missing. Only a few records at each border are checked.
 
-What is missing is built again from the log. The start waits for that, so it reads REBUILT_BYTES_MAX at most. If more
-is missing nothing is built, and the log tells a person to run `gantry store repair`.
+The start rebuilds the missing part from the log. Since the start waits for that, it reads REBUILT_BYTES_MAX at most. If
+more is missing, nothing is rebuilt, and a log message tells the operator to run `gantry store repair`.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ from services.broker.store.indexservice import IndexService
 from services.broker.store.storefolder import StoreFolder
 
 REBUILT_BYTES_MAX: Final = 1 << 30
-"""So much of the log is read at a start to build a part of the index again: about 20 s for messages of 1 KiB."""
+"""Limit for the bytes of the log that a start reads to rebuild the index: about 20 s for messages of 1 KiB."""
 _LOOKED_AT_MAX: Final = 64
 _TOO_MUCH: Final = (
     "messages are not found by their keys: files of the index are missing or broken, and to build them again takes too "
@@ -29,13 +29,13 @@ log = logger("broker.store")
 
 
 class IndexGap:
-    """Finds what is missing.
+    """Finds the missing part.
 
     Args:
         folder: Says how far the index reached at the last orderly stop, and which topics were deleted.
 
     Attributes:
-        left: The range in which messages are missing that the start does not build again; None where there is none.
+        left: The range with missing messages that the start does not rebuild; None if there is none.
     """
 
     def __init__(self, commit_log: CommitLog, index: IndexService, folder: StoreFolder) -> None:
@@ -47,16 +47,16 @@ class IndexGap:
         self._promised_end = derived.index_end if derived is not None else 0
 
     def rebuild_from(self, start: int, *, is_mended: bool) -> int:
-        """Return where the scan of a start has to begin so that nothing is missing in the index.
+        """Return the offset at which the scan of a start must begin so that the index lacks nothing afterwards.
 
-        Files that can't be read, or are broken otherwise, are given up; they are removed if nothing is missing then.
+        Unreadable and otherwise broken files are given up; they are removed when nothing is missing.
 
         Args:
-            start: Where it would begin otherwise; everything from there on is indexed again.
-            is_mended: The index is mended whatever is found here.
+            start: The offset at which the scan would begin otherwise; everything from there on is indexed again.
+            is_mended: Whether the index is repaired regardless of the result.
 
         Returns:
-            `start` if nothing is missing, or if too much is: then that is logged.
+            `start` if nothing is missing, or if too much is missing, which is logged.
         """
         index, begin = self._index, start
         index.check(begin, is_mended=is_mended)
@@ -74,20 +74,20 @@ class IndexGap:
         return begin
 
     def is_missing_behind(self, start: int) -> bool:
-        """Say whether the index lacks messages from an offset on, before the last message that it has."""
+        """Return whether the index lacks messages from an offset on, before the last message that it has."""
         end = self._index.last_update[1]
         missing = self.first_missing(end) if start < end else None
         return missing is not None and missing >= start
 
     def first_missing(self, until: int) -> int | None:
-        """Return an offset before `until` from which on messages are missing; None where none seems to be."""
+        """Return the offset before `until` from which on messages are missing; None if none seem to be missing."""
         reached, is_known, name = self._log.min_offset, False, ""
         for file in self._index:
             if file.count == 1:
                 continue
             if max(file.begin_offset, reached) >= until:
                 break
-            # If a file begins before the log does, the log has no messages of the files before it.
+            # If a file begins before the log does, the log has no messages of the files before that file.
             is_broken = file.begin_offset >= self._log.min_offset and self._index.has_broken(name, file.name)
             if is_broken or self._is_missing(reached, file.begin_offset, is_known):
                 return reached
@@ -98,12 +98,12 @@ class IndexGap:
         return reached if is_promised or self._is_missing(reached, until, is_known) else None
 
     def _is_missing(self, start: int, end: int, is_first_known: bool) -> bool:
-        """Say whether one of the first records in a range belongs into the index.
+        """Return whether one of the first records in a range should be in the index.
 
         Args:
-            start: Offset of a record, or of the log's beginning.
-            end: The range's end.
-            is_first_known: The record at its start is in the index.
+            start: The offset of a record, or of the log's beginning.
+            end: The end of the range.
+            is_first_known: Whether the record at `start` is in the index.
         """
         position = start
         for _ in range(_LOOKED_AT_MAX):
@@ -113,7 +113,7 @@ class IndexGap:
                 return False
             head = self._log.find_head(position)
             if head is None:
-                position = file.end  # A filler, or damage, behind which one would have to search.
+                position = file.end  # Filler, or damage; to continue after damage would take a search.
                 continue
             if self._belongs_into(head) and not (is_first_known and position == start):
                 return True

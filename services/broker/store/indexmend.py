@@ -1,14 +1,15 @@
-"""Mends an IndexFile after a crash: chooses the entries that stay, and rewrites slots so that the chains agree.
+"""Repairs an IndexFile after a crash: chooses the entries to keep, and rewrites slots so that the chains agree.
 
-Entries of records before the checkpoint's offset were synced together with their slots, if the store was ours. Only
-entries added since can be missing or torn, so only those are looked at one by one:
+If the store was Gantry's, entries of records before the checkpoint's offset were synced together with their slots. Only
+later entries can be missing or torn, so only those are checked one by one:
 
-- Entries go from the first one that can't be right, or whose record lies behind the offset; dispatch puts them back.
-- A slot that points to an entry that goes points to the newest one that stays.
+- Entries are dropped from the first one that is invalid or whose record lies at or after the offset. They are added
+  again later.
+- A slot that points to a dropped entry is changed to point to the newest kept entry.
 
-In a store that Apache RocketMQ left nothing is synced before a file is full, so everything is looked at.
+In a store that Apache RocketMQ left, nothing is synced before a file is full, so everything is checked.
 
-Pieces of many entries are read as arrays, since a file has 20 million of them.
+A file has 20 million entries, so they are read as arrays, in pieces of many entries.
 """
 
 import sys
@@ -22,12 +23,12 @@ from gantry.storeformat.layout import INDEX_ENTRY, INDEX_ENTRY_BYTES, INDEX_HEAD
 
 PIECE_ENTRIES: Final = 1 << 16
 PIECE_SLOTS: Final = 1 << 10  # A page.
-# Where the fields of an entry begin: the hash at 0, the offset at 4, the seconds at 12. They are big-endian.
+# The positions of the fields in an entry: the hash at 0, the offset at 4, the seconds at 12. They are big-endian.
 _OFFSET_AT: Final = 4
 _SECONDS_AT: Final = 12
 _OFFSET_BYTES: Final = 8
 _SIGN: Final = 0x80
-_BLANK_BYTES: Final = 16  # All fields but the number of the entry before.
+_BLANK_BYTES: Final = 16  # All fields except for the number of the previous entry.
 _BLANK: Final = bytes(_BLANK_BYTES)
 _INTS_PER_ENTRY: Final = INDEX_ENTRY_BYTES // 4
 assert array("i").itemsize == array("I").itemsize == INDEX_SLOT_BYTES
@@ -35,20 +36,20 @@ assert array("q").itemsize == _OFFSET_BYTES
 
 
 class Mended(NamedTuple):
-    """The content of a mended file."""
+    """The content of a repaired file."""
 
     slots_used: int
     writes: list[tuple[int, bytes]]
-    """Positions in the file and what to write there."""
+    """The bytes to write, each with its position in the file."""
 
 
 class IndexMender:
-    """Looks through one file; changes nothing.
+    """Checks one file; changes nothing.
 
     Args:
         memory: The file.
-        slots: How many it has.
-        is_proven: Entries before `trusted_before` were synced, and their slots with them.
+        slots: The number of the file's slots.
+        is_proven: Whether entries before `trusted_before` were synced, and their slots with them.
     """
 
     def __init__(self, memory: Memory, *, slots: int, is_proven: bool) -> None:
@@ -58,15 +59,15 @@ class IndexMender:
         self._is_proven = is_proven
 
     def first_unsound(self, count: int, *, begin_offset: int, trusted_before: int) -> int:
-        """Return the number of the first entry that has to go: it can't be right, or its record is not trusted.
+        """Return the number of the first entry to drop: it is invalid, or its record is not trusted.
 
         Args:
-            count: Number of the next entry, as the head says.
-            begin_offset: No record is before this one.
-            trusted_before: Physical offset from which on nothing is trusted.
+            count: The number of the next entry, from the header.
+            begin_offset: The physical offset of the first record in the header; no record lies before it.
+            trusted_before: The physical offset from which on nothing is trusted.
         """
         pieces = list(range(1, count, PIECE_ENTRIES))
-        sound = -1  # The last piece that is known to be sound, with all before it.
+        sound = -1  # The last piece that is known to be valid, with all pieces before it.
         for index in reversed(range(len(pieces))) if self._is_proven else range(len(pieces)):
             is_sound = self._is_sound(pieces[index], count, begin_offset, trusted_before)
             if is_sound:
@@ -80,12 +81,12 @@ class IndexMender:
         return self._first_unsound_from(start, min(start + PIECE_ENTRIES, count), newest, trusted_before)
 
     def _is_sound(self, start: int, count: int, begin_offset: int, trusted_before: int) -> bool:
-        """Say whether a whole piece is right for certain: its offsets follow the log's order."""
+        """Return whether a whole piece is certainly valid: its offsets follow the log's order."""
         data = self._entries(start, min(start + PIECE_ENTRIES, count))
         offsets = _offsets(data)
-        # Offset 0 is that of the log's first record, and of blank entries.
+        # Offset 0 is the offset of the log's first record, and of blank entries.
         firsts = offsets.count(0)
-        # A torn entry may look old, and may be the only one of the last piece.
+        # A torn entry may look old, and may be the only entry of the last piece.
         before = begin_offset if start == 1 else max(begin_offset, self._entry(start - 1)[1])
         return (
             offsets[0] >= before
@@ -109,7 +110,7 @@ class IndexMender:
         return stop
 
     def chains(self, kept: int) -> Mended:
-        """Return what has to be written so that all chains are of the entries before number `kept`."""
+        """Return the bytes to write so that all chains contain only the entries before number `kept`."""
         at, size = INDEX_HEADER_BYTES, self._slots * INDEX_SLOT_BYTES
         table = _swapped("I", self._memory[at : at + size])
         writes: list[tuple[int, bytes]] = []
@@ -127,7 +128,7 @@ class IndexMender:
         return Mended(self._slots - table.count(0), writes)
 
     def _find_newest(self, kept: int, places: list[int]) -> dict[int, int]:
-        """Return the newest entry of each of some slots, 0 where there is none."""
+        """Return the newest entry of each of some slots, 0 if it has none."""
         newest = dict.fromkeys(places, 0)
         if not newest:
             return newest
@@ -141,7 +142,7 @@ class IndexMender:
         return newest
 
     def _draw(self, kept: int) -> tuple[dict[int, int], list[tuple[int, bytes]]]:
-        """Return the newest entry of every slot, and the entries whose predecessor is another one than they say."""
+        """Return the newest entry of every slot, and corrections for entries that name a wrong predecessor."""
         newest: dict[int, int] = {}
         wrong: list[tuple[int, bytes]] = []
         slots, previous_at = self._slots, INDEX_ENTRY_BYTES - INDEX_SLOT_BYTES
@@ -157,7 +158,7 @@ class IndexMender:
         return newest, wrong
 
     def _pieces(self, kept: int) -> "Iterator[tuple[int, array[int]]]":
-        """Yield the number of each piece's first entry and its fields, an offset as two."""
+        """Yield the number of each piece's first entry and the piece's fields; an offset is two fields."""
         for start in range(1, kept, PIECE_ENTRIES):
             yield start, _swapped("i", self._entries(start, min(start + PIECE_ENTRIES, kept)))
 
@@ -186,5 +187,5 @@ def _swapped(kind: str, data: bytes | bytearray) -> "array[int]":
 
 
 def _places_from(table: "array[int]", least: int) -> Iterator[int]:
-    """Return the places of all values from one on."""
+    """Return the positions of all values that are at least `least`."""
     return compress(range(len(table)), map(least.__le__, table))

@@ -1,8 +1,8 @@
-"""The index: IndexFiles in the order they were made, filled by dispatch and read by queries.
+"""The index: IndexFiles in order of creation, filled by dispatch and read by queries.
 
-Each message is indexed under its UNIQ_KEY and then under every word of its KEYS. A message that stands in the log
-behind what the newest file knows is new; one at exactly that offset may have some of its keys there already, since a
-crash, or a file that became full, may have come between them.
+Each message is indexed under its UNIQ_KEY and then under every word of its KEYS. A message is new if it lies after the
+last message in the newest file. A message at exactly that offset may already have some of its keys in the index,
+because a crash or a full file may have separated them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +26,8 @@ from services.broker.store.mappedfile import ClosableFile, MappedFile
 from services.broker.store.mappedfilequeue import make_file
 from services.broker.store.settings import StoreSettings
 
-# An Entry (entry.py) or its plain tuple: where, size, queue, queue offset, tags code, topic, unique key, keys, time.
+# An Entry (entry.py) or its plain tuple: physical offset, size, queue, queue offset, tags code, topic, unique key,
+# keys, store time.
 Indexed = tuple[int, int, object, int, int, str, str, str, int]
 
 log = logger("broker.store")
@@ -35,7 +36,7 @@ log = logger("broker.store")
 class IndexService:
     """All IndexFiles of a store.
 
-    Concurrency: the store's thread only. What `take_unflushed` returns is synced by a worker.
+    Concurrency: the store's thread only. A worker syncs the files that `take_unflushed` returns.
     """
 
     def __init__(self, pool: OpenFiles, settings: StoreSettings, clock: Clock) -> None:
@@ -51,15 +52,15 @@ class IndexService:
         self._folder_is_dirty = False
         self._touched: set[IndexFile] = set()
         self.broken: dict[str, str] = {}
-        """Files that can't be used, by name, and why; what they held is built again (indexgap.py)."""
+        """Files that can't be used, by name, with the reason; their content is rebuilt (indexgap.py)."""
         self.full_end_at_ms = 0
-        """End time of the last full file: what RocketMQ's checkpoint says of the index."""
+        """The end time of the last full file: RocketMQ's checkpoint stores it for the index."""
 
     def load(self) -> None:
-        """Open the files that can be used.
+        """Open the usable files.
 
         Raises:
-            OSError: The operating system refused for another reason than bytes that the disk can't read.
+            OSError: The operating system reported an error other than unreadable bytes.
         """
         for name, size in self._files.list_files(self._folder):
             if not is_index_file_name(name):
@@ -79,11 +80,11 @@ class IndexService:
         self.full_end_at_ms = max((file.end_at_ms for file in self._list if file.is_full), default=0)
 
     def check(self, trusted_before: int, *, is_mended: bool) -> None:
-        """Give up files that are going to be mapped and that the disk can't read in full.
+        """Give up files that are about to be mapped and that the disk can't read in full.
 
         Args:
             trusted_before: As for `mend`.
-            is_mended: `mend` is going to be called; otherwise entries are only added to the last file.
+            is_mended: Whether `mend` will be called; otherwise entries are only added to the last file.
         """
         for file in list(self._list):
             is_mapped = (
@@ -97,7 +98,7 @@ class IndexService:
 
     @staticmethod
     def _is_mended(file: IndexFile, trusted_before: int) -> bool:
-        # A head may be older than its file, so that only a full file can be known to be whole.
+        # A header may be older than its file, so only a full file is certain to be complete.
         return file.begin_offset < trusted_before and not (file.is_full and file.end_offset < trusted_before)
 
     def _give_up(self, name: str) -> None:
@@ -105,13 +106,13 @@ class IndexService:
         log.error("the disk can't read a part of an index file", path=f"{self._folder}/{name}")
 
     def has_broken(self, after: str, before: str | None) -> bool:
-        """Say whether a broken file that held something lies between two names; `before` None: the end."""
+        """Return whether a broken file with content lies between two names; `before` None means the end."""
         return any(
             after < name and (before is None or name < before) and not self._is_blank(name) for name in self.broken
         )
 
     def _is_blank(self, name: str) -> bool:
-        """Say whether a crash came while a file was made, so that nothing was in it."""
+        """Return whether a crash interrupted the creation of a file, so that the file has no content."""
         path = f"{self._folder}/{name}"
         return self._files.size_bytes(path) < self._size and is_blank_file(self._files, path)
 
@@ -129,21 +130,21 @@ class IndexService:
 
     @property
     def last_update(self) -> tuple[int, int]:
-        """Return store time and physical offset of the last message that was indexed."""
+        """Return store time and physical offset of the last indexed message."""
         return (self._current.end_at_ms, self._current.end_offset) if self._current is not None else (0, 0)
 
     def put_all(self, entries: Iterable[Indexed]) -> None:
-        """Index messages that follow each other in the log; what is indexed already is left.
+        """Index messages in the order of the log; messages that are already indexed are skipped.
 
         Raises:
-            StoreFullError: A new file can't be made; putting all of them again is harmless.
+            StoreFullError: A new file can't be created; putting all of them again is harmless.
         """
         simple: list[tuple[int, int, int]] = []
         file = self._current
         room, end = (file.room, file.end_offset) if file is not None else (0, 0)
         for at, _, _, _, _, topic, unique_key, keys, stored_at_ms in entries:
             if unique_key and not keys and len(simple) < room and at > end:
-                # Nearly every message: one key, behind all others, and room for it.
+                # Nearly every message: one key, after all others, and room for it.
                 simple.append((index_key_hash(topic, unique_key), at, stored_at_ms))
             else:
                 self._put_simple(simple)
@@ -163,10 +164,10 @@ class IndexService:
                 self.full_end_at_ms = file.end_at_ms
 
     def put(self, topic: str, unique_key: str, keys: str, physical_offset: int, stored_at_ms: int) -> None:
-        """Index a message under its unique key and the words of `keys`; a message already indexed is left.
+        """Index a message under its unique key and the words of `keys`; an already indexed message is skipped.
 
         Raises:
-            StoreFullError: A new file can't be made.
+            StoreFullError: A new file can't be created.
         """
         words = [unique_key] if unique_key else []
         words += [word for word in keys.split(" ") if word]
@@ -178,11 +179,11 @@ class IndexService:
                 self.full_end_at_ms = stored_at_ms
 
     def _known_keys(self, physical_offset: int) -> int:
-        """Return how many of a message's keys are in the files already."""
+        """Return how many of a message's keys are already in the files."""
         known = 0
         for file in reversed(self._list):
             if file.count == 1:
-                continue  # Empty; what its head says is the end of the file before.
+                continue  # Empty; its header repeats the end of the file before.
             if physical_offset < file.end_offset:
                 return 1 << 30
             if physical_offset > file.end_offset:
@@ -199,7 +200,8 @@ class IndexService:
             return previous
         name = index_file_name(self._clock.now_ms())
         if previous is not None and name <= previous.name:
-            # Made within one millisecond, or the clock was set back: names must sort as the files were made.
+            # Both were created within one millisecond, or the clock was set back. Names must sort in the order of
+            # creation.
             name = f"{int(previous.name) + 1:0{INDEX_NAME_DIGITS}d}"
         if len(self._list) == 0:
             self._files.make_dirs(self._folder)
@@ -227,28 +229,28 @@ class IndexService:
         return current
 
     def write_headers(self) -> None:
-        """Write the heads of the files that got entries; the end of a round of dispatch."""
+        """Write the headers of the files that got entries; the end of a round of dispatch."""
         for file in self._touched:
             file.write_header()
         self._touched.clear()
 
     def mend(self, trusted_before: int, find_head: Callable[[int], object | None], *, is_proven: bool) -> int:
-        """Drop the entries of records from an offset on, and everything behind an entry that makes no sense.
+        """Drop the entries of records from an offset on, and everything after an invalid entry.
 
         Args:
-            trusted_before: Entries of records from this offset on go.
+            trusted_before: The physical offset from which on the entries of records are dropped.
             find_head: Returns the head of the record at a physical offset, or None.
-            is_proven: Entries of records before were synced.
+            is_proven: Whether the entries of records before that offset were synced.
 
         Returns:
-            How many entries went; dispatch puts them back.
+            The number of dropped entries; recovery or dispatch adds them again.
         """
         gone = 0
         kept: list[IndexFile] = []
         dropped: list[str] = []
         is_behind_gap = False
         for file in self._list:
-            # Entries follow the log without a gap, so that what comes after a gap is built again.
+            # Entries follow the log without a gap, so everything after a gap is rebuilt.
             is_behind_gap = is_behind_gap or file.begin_offset >= trusted_before
             if is_behind_gap:
                 gone += file.count - 1
@@ -261,7 +263,7 @@ class IndexService:
             else:
                 kept.append(file)
             is_behind_gap = is_behind_gap or not file.is_full
-        # The newest first: if another crash comes in between, what is left must not have a gap that nobody sees.
+        # The newest first: if another crash interrupts this, the rest must not have a gap that goes unnoticed.
         for name in sorted(dropped, reverse=True):
             self._files.remove(f"{self._folder}/{name}")
             self._folder_is_dirty = True
@@ -271,21 +273,21 @@ class IndexService:
         return gone
 
     def remove_broken(self) -> None:
-        """Remove the broken files: what they held is built again, or is there."""
+        """Remove the broken files: their content was rebuilt, or exists in other files."""
         for name in self.broken:
             self._files.remove(f"{self._folder}/{name}")
             self._folder_is_dirty = True
         self.broken.clear()
 
     def expire(self, log_min_offset: int) -> list[ClosableFile]:
-        """Forget the files all of whose messages are gone, never the last one, and return them."""
+        """Drop and return the files whose messages are all gone, but never the last file."""
         dropped: list[ClosableFile] = []
         while len(self._list) > 1 and self._list[0].end_offset < log_min_offset:
             dropped.append(self._list.pop(0).drop())
         return dropped
 
     def take_retired(self) -> list[ClosableFile]:
-        """Return the maps of full files that are synced, for a worker to close; called while none is synced."""
+        """Return the maps of full, synced files, for a worker to close; called while no sync runs."""
         return [gone for file in self._list if (gone := file.retire()) is not None]
 
     def take_unflushed(self) -> tuple[list[MappedFile], set[str]]:

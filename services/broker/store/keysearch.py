@@ -1,10 +1,10 @@
-"""A search of the index for a key, in steps: entries of the key's chain in each file, newest first.
+"""A search of the index for a key, in steps: it reads the entries of the key's chain in each file, newest first.
 
-A chain may have millions of entries (one key under all messages of a day), so that each step walks no more of them
-than its caller says, and the whole search no more than WALKED_MAX. The results of a step stay, whether it ends by itself
-or since an entry is not in memory: the next step goes on there.
+A chain may have millions of entries (one key for all messages of a day). Each step therefore reads at most as many
+entries as its caller says, and the whole search at most WALKED_MAX. The results of a step are kept, even if the step
+ends because an entry is not in memory: the next step continues there.
 
-The index knows hashes only: other keys of the same hash come along.
+The index knows only hashes, so messages with other keys of the same hash are found, too.
 
 Concurrency: the store's thread only.
 """
@@ -18,30 +18,31 @@ from services.broker.store.indexfile import IndexFile
 from services.broker.store.pages import NotInMemoryError, Pages, Window
 
 ENTRIES_MAX: Final = 1_000
-"""Entries of one step: about 1 ms."""
+"""Limit for the entries of one step: about 1 ms."""
 WALKED_MAX: Final = 1 << 20
-"""Entries of one search: about a second of the loop's time, in steps. More than that is a scan of the store, which a
-query must not become; RocketMQ has no limit here."""
-# Chains of one busy key run backwards through the file, so that the entries before a cold one are read with it.
+"""Limit for the entries of one search: about a second of the loop's time, in steps. A longer search would be a scan of
+the store, which a query must not become; RocketMQ has no limit here."""
+# Chains of one busy key run backwards through the file, so the entries before a missing one are read with it.
 _READ_BYTES: Final = 16 << 10
 _SECOND_MS: Final = 1000
 
 
 class KeySearch:
-    """One search.
+    """One search of the index for a key.
 
     Args:
-        index: The files, oldest first; one that is in it no more is passed over.
-        pages: Guards them.
-        key_hash: Hash of topic and key.
-        count_max: At most so many are found.
-        begin_ms: And `end_ms`: the store times that are asked for.
+        index: The files, oldest first; a file that is no longer in the collection is skipped.
+        pages: The guard of the files' maps.
+        key_hash: The hash of topic and key.
+        count_max: The limit for found messages.
+        begin_ms: The first store time of the range.
+        end_ms: The last store time of the range.
 
     Attributes:
-        found: Physical offsets, newest first; the values mean nothing.
-        walked: Entries that were looked at.
-        is_done: There is nothing more to find.
-        gave_up: WALKED_MAX was reached: older messages were not looked for.
+        found: The physical offsets, newest first; the values have no meaning.
+        walked: The number of entries that were read.
+        is_done: Whether there is nothing more to find.
+        gave_up: Whether WALKED_MAX was reached, so older messages were not searched.
     """
 
     def __init__(
@@ -69,11 +70,11 @@ class KeySearch:
         self.gave_up = False
 
     def step(self, entries_max: int) -> None:
-        """Walk up to so many entries.
+        """Read up to `entries_max` entries.
 
         Raises:
             NotInMemoryError: The next entry is not in memory, and the pages are guarded.
-            StoreReadError: The disk can't read it.
+            StoreReadError: The disk can't read the next entry.
         """
         while entries_max > 0 and not self.is_done:
             if not self._files:
@@ -81,7 +82,7 @@ class KeySearch:
                 return
             file = self._files[0]
             if file not in self._index:
-                self._next_file()  # It has expired, and so have all before it.
+                self._next_file()  # The file has expired, and so have all files before it.
                 continue
             if self._before is None and not self._enter(file):
                 continue
@@ -90,7 +91,7 @@ class KeySearch:
             entries_max -= max(self.walked - walked_before, 1)
 
     def _enter(self, file: IndexFile) -> bool:
-        """Go to the newest entry of the key's slot in the next file; False if the file is of another time."""
+        """Go to the newest entry of the key's slot in the next file; return False if the file's times don't match."""
         if file.begin_at_ms > self._end_ms or file.end_at_ms < self._begin_ms:
             self._leave(file)
             return False
@@ -101,7 +102,7 @@ class KeySearch:
     def _leave(self, file: IndexFile) -> None:
         self._next_file()
         if file.begin_at_ms < self._begin_ms:
-            self._files.clear()  # All files before it end before the time that is asked for.
+            self._files.clear()  # All older files end before the range of times.
 
     def _next_file(self) -> None:
         self._files.pop(0)
@@ -140,7 +141,7 @@ class KeySearch:
             self.gave_up = self.is_done = True
 
     def _window(self, file: IndexFile, at: int) -> Window:
-        """Return a window that covers an entry, and those before it where these are in memory too."""
+        """Return a window that covers an entry and, if they are in memory, the entries before it."""
         first = max(at - _READ_BYTES, 0)
         end = at + INDEX_ENTRY_BYTES
         try:

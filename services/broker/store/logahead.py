@@ -1,9 +1,9 @@
-"""CommitLog files that a worker makes before they are needed.
+"""CommitLog files that a worker creates before they are needed.
 
-The store's thread never waits for one, except at the start: if the next file is not there in time, the record is
-refused, and its sender tries again. A file of the usual size is made alone, of smaller ones several are ready.
+The store's thread waits for them only at the start. If the next file does not exist in time, the store rejects the
+record, and its sender retries. One file of the usual size is created ahead, or several smaller ones.
 
-Concurrency: the store's thread; the worker does nothing but make files.
+Concurrency: the store's thread; the worker only creates files.
 """
 
 from concurrent.futures import Future
@@ -16,10 +16,10 @@ from services.broker.store.mappedfilequeue import MappedFileQueue, create_file
 
 
 class FilesAhead:
-    """The files behind the current one, by the offset at which they start.
+    """The files after the current one, by the offset at which they start.
 
     Args:
-        count: So many are ready, or being made.
+        count: The number of files that are ready or being created.
     """
 
     def __init__(self, files: FileSystem, sequence: MappedFileQueue, worker: Worker, *, count: int) -> None:
@@ -31,7 +31,7 @@ class FilesAhead:
         self._last_failure: StoreFullError | None = None
 
     def make(self, start: int) -> None:
-        """Have the worker make the files from an offset on, those that are not made and not being made."""
+        """Start the creation of the files from an offset on, unless they exist or are being created."""
         for number in range(self._count):
             self._make(start + number * self._sequence.file_size)
 
@@ -44,7 +44,7 @@ class FilesAhead:
         return future
 
     def retry(self, start: int) -> None:
-        """Forget that making files failed, and try again; called now and then."""
+        """Forget failed creations, and try again; called now and then."""
         self._last_failure = None
         for each, future in list(self._made.items()):
             if future.done() and future.exception() is not None:
@@ -52,11 +52,11 @@ class FilesAhead:
         self.make(start)
 
     def wait_for(self, start: int) -> None:
-        """Wait until the file is made, or can't be; part of the start."""
+        """Wait until the file exists, or its creation has failed; part of the start."""
         self._make(start).exception()
 
     def wait_for_room(self, start: int, room_bytes: int) -> None:
-        """Wait until files of so many bytes are made, or all are, or one can't be; part of the start."""
+        """Wait until files of `room_bytes` exist, or all files do, or a creation fails; part of the start."""
         self.make(start)
         for future in self._made.values():
             if room_bytes <= 0 or future.exception() is not None:
@@ -64,11 +64,11 @@ class FilesAhead:
             room_bytes -= self._sequence.file_size
 
     def take(self, start: int) -> File:
-        """Return a file that was made.
+        """Return a file that was created.
 
         Raises:
-            StoreFullError: Making it has failed, and it is too soon to try again.
-            FileNotReadyError: It is still being made.
+            StoreFullError: The creation has failed, and it is too soon to try again.
+            FileNotReadyError: The file is still being created.
         """
         if self._last_failure is not None:
             raise self._last_failure
@@ -84,10 +84,10 @@ class FilesAhead:
                 raise
             if not is_gone(self._files, made.path):
                 return made
-            made.close()  # Somebody took it away meanwhile.
+            made.close()  # The file was removed from outside meanwhile.
 
     def full_reason(self, start: int) -> str | None:
-        """Say why there is no file for an offset, or None; None also while it is being made."""
+        """Return why there is no file for an offset, or None; also None while it is being created."""
         if self._last_failure is not None:
             return str(self._last_failure)
         future = self._made.get(start)
@@ -95,7 +95,7 @@ class FilesAhead:
         return None if error is None else str(error)
 
     def close(self) -> None:
-        """Close the files, after the worker has ended; they are left empty on the disk."""
+        """Close the files, after the worker has ended; they stay on the disk, empty."""
         for future in self._made.values():
             if future.exception() is None:
                 future.result().close()

@@ -1,15 +1,15 @@
-"""The parts of the CommitLog that are gone, and how far it once reached.
+"""The missing parts of the CommitLog, and how far it once reached.
 
-The end of the log is behind the last record, unless something says that more had been stored: the mark of an orderly
-stop, or a unit of ours whose record was on the disk when the unit was made. A record that they promise and
-the log does not have is lost, not torn: its physical offsets and queue offsets are not given away again.
+The end of the log is after the last record, unless something shows that more was stored: the mark of an orderly stop,
+or a Gantry unit whose record was on the disk when the unit was written. A record that they promise and that the
+log does not have is lost, not torn: its physical offsets and queue offsets are not used again. There are four cases:
 
-- Bytes are there that prove nothing: the record is damaged.
-- Pages can't be read: the same. The disk may read them again later, so they are left as they are.
-- The file is not there: somebody took it away, since a file's name is on the disk before anything is written to it.
-- Zeros are there: a power cut took the record before it was on the disk, unless the checkpoint says that it was.
+- The bytes are not a valid record: the record is damaged.
+- The pages can't be read: the record is damaged. The disk may read the pages again later, so they are not changed.
+- The file is missing: somebody removed it, because a file's name is on the disk before anything is written to the file.
+- The bytes are zeros: a power cut took the record before it was on the disk, unless the checkpoint says that it was.
 
-Units and checkpoint carry no checksum, so neither is believed where it points far beyond the files there are.
+Units and checkpoint have no checksum, so neither is trusted if it points far beyond the existing files.
 """
 
 from typing import Final
@@ -19,20 +19,20 @@ from services.broker.store.commitlog import CommitLog
 from services.broker.store.errors import CorruptStoreError
 
 UNREADABLE_RANGES_MAX: Final = 1024
-"""More than some bad blocks is a disk that has to be replaced before a store is built anew from what it gives."""
+"""With more bad blocks than this, the disk must be replaced before a store is rebuilt from its content."""
 _FILES_BEYOND_MAX: Final = 2
 
 log = logger("broker.store")
 
 
 class LogEnd:
-    """Says what the log lacks.
+    """Says which parts of the log are missing.
 
     Args:
-        proven_offset: The checkpoint's confirm offset, in a store of ours: the disk had everything before it.
+        proven_offset: The checkpoint's confirm offset, in a Gantry store: the disk had everything before it.
 
     Attributes:
-        unreadable: Ranges that the disk can't read, among those that were looked at.
+        unreadable: The unreadable ranges in the part of the log that was checked.
     """
 
     def __init__(self, commit_log: CommitLog, *, proven_offset: int) -> None:
@@ -43,15 +43,15 @@ class LogEnd:
 
     @property
     def files_end(self) -> int:
-        """Return where the last file ends."""
+        """Return the end of the last file."""
         last = self._log.files.last
         return last.end if last is not None else 0
 
     def read_from(self, start: int) -> None:
-        """Read all files from an offset on, so that no look through the map meets a page that the disk can't read.
+        """Read all files from an offset on; later accesses through the map then meet no page that the disk can't read.
 
         Raises:
-            CorruptStoreError: There are too many such pages.
+            CorruptStoreError: Too many ranges are unreadable.
         """
         stop = self.files_end if self._read_from is None else self._read_from
         self._read_from = start
@@ -72,18 +72,18 @@ class LogEnd:
                 )
 
     def is_unreadable(self, start: int, end: int) -> bool:
-        """Say whether the disk can't read some byte of a range."""
+        """Return whether the disk can't read some byte of a range."""
         return any(first < end and last > start for first, last in self.unreadable)
 
     def is_plausible(self, offset: int) -> bool:
-        """Say whether a store with these files may have had something stored up to an offset."""
+        """Return whether a store with these files may have had data up to an offset."""
         files = self._log.files
         return offset <= files.start_of(max(self.files_end, self._proven_offset)) + _FILES_BEYOND_MAX * files.file_size
 
     def was_written(self, offset: int, size: int) -> bool:
-        """Say whether a record that a unit promises had been on the disk.
+        """Return whether a record that a unit promises was on the disk.
 
-        Not in the part that Apache RocketMQ wrote: it leaves units behind that it has cut off.
+        Return False in the part that Apache RocketMQ wrote, because it leaves the units of records that it has cut.
         """
         if not self._log.mark.demands_record_crc(offset):
             return False
@@ -99,7 +99,7 @@ class LogEnd:
         return end <= self._proven_offset or self.is_unreadable(offset, end)
 
     def behind(self, end: int) -> int:
-        """Return where the log goes on if it reached up to `end`: not in a file that is missing, nor amid bad pages."""
+        """Return where the log continues if it reached up to `end`: not in a missing file, and not among bad pages."""
         for _, last in self.unreadable:
             end = max(end, last)
         if self._log.files.find(end) is None:
@@ -108,12 +108,12 @@ class LogEnd:
         return end
 
     def needs_new_file(self, end: int) -> bool:
-        """Say whether the disk can't read a part of the file that the log would go on in."""
+        """Return whether the disk can't read a part of the file in which the log would continue."""
         file = self._log.files.find(end)
         return file is not None and self.is_unreadable(file.start, file.end)
 
     def missing(self, end: int) -> tuple[tuple[int, int], ...]:
-        """Return the ranges, up to the log's end, whose files are not there."""
+        """Return the ranges before the log's end whose files are missing."""
         found = []
         position = self._log.min_offset
         for file in self._log.files:

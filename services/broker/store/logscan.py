@@ -1,7 +1,7 @@
-"""Going through the CommitLog record by record, over whatever is damaged.
+"""Reads the CommitLog record by record and skips damaged bytes.
 
-Where a record does not prove itself the scan goes on at the next one that does (gantry.storeformat.resync); what was
-skipped is told as a lost range. A filler at a file's end proves itself by naming exactly the bytes that are left.
+After an invalid record, the scan continues at the next valid one (gantry.storeformat.resync), and reports the skipped
+bytes as a lost range. The filler at a file's end is valid if it names exactly the number of bytes that are left.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,19 +22,19 @@ _GUESSED_BYTES: Final = 4 << 10
 
 
 class LogScan:
-    """One way through the log.
+    """One pass over the log.
 
     Args:
-        files: The CommitLog's.
-        mark: Says where a record must have the whole-record checksum.
-        on_lost: Told the start and end of every range without a record that proves itself.
+        files: The CommitLog's files.
+        mark: The store's mark; it says where a record must have the whole-record checksum.
+        on_lost: Called with the start and end of every range without a valid record.
 
-    After a lost range in a part of the log that Apache RocketMQ wrote, records stored before the last good one are
-    gone over: it truncates its log without wiping what it cut off, so that records of an earlier life may follow the
-    end. In our part nothing follows the end (recovery wipes it), and the clock may be set back without harm.
+    After a lost range in a part of the log that Apache RocketMQ wrote, the scan skips records stored before the last
+    valid one. RocketMQ truncates its log without erasing the cut bytes, so old records may follow the end. In Gantry's
+    part, nothing follows the end (recovery erases it), so a clock that was set back does no harm.
 
     Attributes:
-        end: Where the last record or filler that was seen ends.
+        end: The end of the last record or filler that was read.
     """
 
     def __init__(self, files: MappedFileQueue, *, mark: GantryMark, on_lost: OnLost) -> None:
@@ -45,7 +45,7 @@ class LogScan:
         self.end = 0
 
     def records(self, start: int, stop: int) -> Iterator[tuple[int, RecordHead, MappedFile]]:
-        """Yield (physical offset, head, file) of every record in a range that begins at a record or a file."""
+        """Yield (physical offset, head, file) of every record in a range that begins at a record or at a file."""
         position = self.end = start
         while position < stop:
             file = self._files.find(position)
@@ -80,7 +80,7 @@ class LogScan:
             yield position, head, file
             position = self.end
         else:
-            # No filler, and too few bytes for one: the last record of a full file leaves at least 8.
+            # No filler, and too few bytes for one: but the last record of a full file always leaves at least 8 bytes.
             lost_from = position if lost_from is None else lost_from
             position = limit
         if lost_from is not None and lost_from < position:
@@ -90,9 +90,9 @@ class LogScan:
         return head.stored_at_ms < self._stored_at_ms and not self._mark.demands_record_crc(head.physical_offset)
 
     def _next(self, file: MappedFile, at: int, end: int) -> int:
-        """Return where the next record or the file's filler starts, or the end of what may be looked at."""
+        """Return the start of the next record or of the file's filler, or else the end of the readable bytes."""
         memory, base = file.memory, file.start
-        # What was allocated and never written need not be read.
+        # Space that was allocated and never written need not be read.
         data_end = min(end, file.file.data_end(at))
         record = find_next_record(memory, at + 1, end=data_end, base=base, mark=self._mark)
         if record is not None:
@@ -102,7 +102,7 @@ class LogScan:
 
 
 def _find_filler(memory: Memory, at: int, stop: int) -> int | None:
-    """Return where the file's filler starts, its first 8 bytes before `stop`; the rest of it is never written."""
+    """Return the start of the file's filler, if its first 8 bytes lie before `stop`; its other bytes are unwritten."""
     while at < stop:
         found = bytes(memory[at : min(at + _SEARCHED_BYTES, stop)]).find(_BLANK_MAGIC_BYTES, _MAGIC_AT)
         if found < 0:
@@ -115,12 +115,12 @@ def _find_filler(memory: Memory, at: int, stop: int) -> int | None:
 
 
 def find_head(file: MappedFile, at: int, mark: GantryMark) -> RecordHead | None:
-    """Return the head of the record at a position in a file; None where no record proves itself.
+    """Return the head of the record at a position in a file; None if there is no valid record.
 
-    Reads by position: a start calls this for places of which it does not know yet whether the disk can read them.
+    This reads by position, because a start calls it for positions that the disk may not be able to read.
 
     Raises:
-        OSError: The operating system refused to read.
+        OSError: The operating system rejected the read.
     """
     end = file.end - file.start
     data = file.try_read(at, min(_GUESSED_BYTES, end - at))

@@ -1,7 +1,7 @@
-"""One file of the store: a mapped one of a MappedFileQueue or of the index, or one that is read by position.
+"""One file of the store: a mapped file of a MappedFileQueue or of the index, or a file that is read by position.
 
-Concurrency: the store's thread reads and writes; a worker may `sync`. `close` and `remove` happen in the worker that
-syncs files of this kind, after the store's thread has forgotten the file, so that they never meet a `sync`.
+Concurrency: the store's thread reads and writes; a worker may `sync`. The worker that syncs files of this kind also
+calls `close` and `remove`, after the store's thread has dropped the file. They therefore never run during a `sync`.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ class ClosableFile(Protocol):
 
     @property
     def path(self) -> str:
-        """Return where it lies."""
+        """Return the file's path."""
         ...
 
     def close(self) -> bool:
-        """Close it; False while somebody still looks into its map."""
+        """Close the file; return False while the map is still in use."""
         ...
 
 
@@ -33,10 +33,10 @@ class MappedFile:
     """A file, the offset of its first byte, and its map.
 
     Attributes:
-        start: Offset of the first byte in the whole sequence of files.
-        end: Offset of the byte after the last one.
+        start: The offset of the file's first byte in the whole sequence of files.
+        end: The offset of the byte after the file's last one.
         memory: The map; written by slice assignment only.
-        is_dirty: Something was written since the last `sync` began.
+        is_dirty: Whether bytes were written since the last `sync` began.
     """
 
     __slots__ = ("end", "file", "is_dirty", "memory", "path", "start")
@@ -50,8 +50,8 @@ class MappedFile:
         self.is_dirty = False
 
     def sync(self) -> None:
-        """Make what was written so far durable. Raises OSError: then nobody knows what is on the disk."""
-        self.is_dirty = False  # Before the sync: what is written during it counts for the next one.
+        """Make everything written so far durable. Raises OSError; then the state of the disk is unknown."""
+        self.is_dirty = False  # Before the sync: bytes that are written during it count for the next one.
         self.file.sync()
 
     def write(self, at: int, data: bytes) -> None:
@@ -60,10 +60,10 @@ class MappedFile:
         self.is_dirty = True
 
     def try_read(self, at: int, size: int) -> bytes | None:
-        """Read bytes by position; None where the disk can't read them, which would end the process through the map.
+        """Read bytes by position; return None if the disk can't read them. Reading the map would end the process.
 
         Raises:
-            OSError: The operating system refused for another reason.
+            OSError: The operating system reported another error.
         """
         try:
             return self.file.read(at, size)
@@ -73,7 +73,7 @@ class MappedFile:
             return None
 
     def close(self) -> bool:
-        """Unmap and close; False while somebody still holds a memoryview of the map ("hanged")."""
+        """Unmap and close the file; return False while a memoryview of the map is still in use (a "hanged" file)."""
         try:
             self.file.close()
         except BufferError:
@@ -81,7 +81,7 @@ class MappedFile:
         return True
 
     def written_range(self, start: int) -> tuple[int, int] | None:
-        """Return where, from `start` on, the first byte that is not zero lies and the last one ends, or None."""
+        """Return the start and the end of the bytes from `start` on that are not zero, gaps included, or None."""
         end = self.file.data_end(start)
         for chunk in range(start, end, _ZERO_BYTES):
             stop = min(chunk + _ZERO_BYTES, end)
@@ -92,10 +92,10 @@ class MappedFile:
         return None
 
     def zero_from(self, at: int) -> int:
-        """Make everything from a position on zero.
+        """Set everything from a position on to zero.
 
         Returns:
-            How many bytes were not zero, from the first to the last of them.
+            The number of bytes from the first to the last one that was not zero.
         """
         dirty = self.written_range(at)
         if dirty is None:
@@ -104,7 +104,7 @@ class MappedFile:
         for chunk in range(start, end, _ZERO_BYTES):
             stop = min(chunk + _ZERO_BYTES, end)
             if self.memory[chunk:stop] != _ZEROS[: stop - chunk]:
-                # Not through the map: part of it may be a hole, and the disk full.
+                # The map is not used: part of it may be a hole, and the disk may be full.
                 self.is_dirty = True
                 self.file.write(chunk, (_ZEROS[: stop - chunk],))
         return end - start
@@ -114,9 +114,9 @@ class UnmappedFile:
     """A file that is read by position, through a pool of descriptors.
 
     Attributes:
-        start: Offset of the first byte in the whole sequence of files.
-        end: Offset of the byte after the last one.
-        file: Its bytes.
+        start: The offset of the file's first byte in the whole sequence of files.
+        end: The offset of the byte after the file's last one.
+        file: The file in the pool.
     """
 
     __slots__ = ("end", "file", "start")
@@ -128,7 +128,7 @@ class UnmappedFile:
 
     @property
     def path(self) -> str:
-        """Return where it lies."""
+        """Return the file's path."""
         return self.file.path
 
     def read(self, at: int, size: int) -> bytes:
@@ -141,7 +141,7 @@ _ZEROS = bytes(_ZERO_BYTES)
 
 
 def is_gone(files: FileSystem, path: str) -> bool:
-    """Say whether a file that is open has lost its name; False where the system can't look (no memory)."""
+    """Return whether an open file has lost its name; False if the system can't tell (no memory)."""
     try:
         return not files.exists(path)
     except OSError:
@@ -149,7 +149,7 @@ def is_gone(files: FileSystem, path: str) -> bool:
 
 
 def remove_file(files: FileSystem, path: str) -> None:
-    """Remove a file that may already be gone."""
+    """Remove a file, which may already be gone."""
     try:
         files.remove(path)
     except FileNotFoundError:

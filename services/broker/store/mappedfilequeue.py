@@ -1,12 +1,12 @@
 """Files of equal size in one folder, each named by the offset of its first byte: one long sequence of bytes.
 
-`FileSequence` is what the CommitLog's files (`MappedFileQueue`) and those of a ConsumeQueue (`QueueFiles`) have in
-common. A file that is missing in the middle (nothing here ever removes one there) is a hole: `find` answers None for
-it, and readers go over it.
+`FileSequence` is the common part of the CommitLog's files (`MappedFileQueue`) and a ConsumeQueue's files
+(`QueueFiles`). A file that is missing in the middle is a hole. Nothing in this module removes a file there. For a hole
+`find` returns None, and readers skip it.
 
-Durability: `add_file` with `durable` makes the new file's size and name durable before anything can be written to
-it, since an acknowledged record in a file whose name is lost would be lost too. Derived files do without: their
-folders are synced before a checkpoint speaks of them.
+Durability: `add_file` with `durable` makes the new file's size and name durable before the first write to the file.
+Otherwise an acknowledged record would be lost if its file's name were lost. Derived files do not need this: their
+folders are synced before a checkpoint covers them.
 """
 
 from bisect import bisect_left, insort
@@ -24,7 +24,7 @@ _OFFSET_MAX: Final = (1 << 63) - 1
 
 
 class SequenceFile(ClosableFile, Protocol):
-    """One of the files."""
+    """One file of the sequence."""
 
     start: int
     end: int
@@ -41,9 +41,9 @@ class FileSequence(Generic[F]):
     """The files of a folder in offset order.
 
     Attributes:
-        folder: Where they lie.
-        file_size: Of each of them.
-        was_mended: A file had another size when it was opened, so that units may be missing.
+        folder: The path of the folder.
+        file_size: The size of each file in bytes.
+        was_mended: Whether a file was repaired because of its size or unreadable bytes, so units may be missing.
     """
 
     __slots__ = ("_by_start", "_files", "_ordered", "file_size", "folder", "folder_is_dirty", "was_mended")
@@ -58,23 +58,23 @@ class FileSequence(Generic[F]):
         self._ordered: list[F] = []
 
     def _open(self, start: int) -> F:
-        """Return the file that starts at an offset and is there."""
+        """Return the existing file that starts at an offset."""
         raise NotImplementedError
 
     def load(self, *, is_derived: bool = False, on_mend: Callable[[], None] | None = None) -> list[int]:
-        """Open what is in the folder, after putting right what a crash left unfinished (unfinished.py).
+        """Open the files in the folder, after repairing files that a crash left unfinished (unfinished.py).
 
         Args:
-            is_derived: The files can be built again, and are not made durable one by one: a file without a byte may
-                stand before others. It keeps its name, which says that something is missing here, until `add_file`.
-            on_mend: Called before files of another size are changed; may refuse that by an error.
+            is_derived: Whether the files can be rebuilt, and are not made durable one by one. An empty file may then
+                stand before others. It keeps its name, which says that data is missing here, until `add_file`.
+            on_mend: Called before files of another size are changed; may raise to prevent it.
 
         Returns:
-            Where such files should start.
+            The offsets at which such empty files start.
 
         Raises:
-            CorruptStoreError: A file has another size than the settings say. It is left as it is.
-            MisplacedError: Something has the name of a file and can't be one.
+            CorruptStoreError: A file has a size other than the setting. It is not changed.
+            MisplacedError: Something has the name of a file and can't be a file of the sequence.
         """
         listed = self._files.list_files(self.folder)
         self._refuse_odd_names({name for name, _ in listed})
@@ -108,7 +108,7 @@ class FileSequence(Generic[F]):
         return sorted(start for start, size in sizes.items() if size == 0)
 
     def _refuse_odd_names(self, listed: set[str]) -> None:
-        """Refuse a folder in the place of a file, and a file that begins behind every offset there can be."""
+        """Reject a folder with the name of a file, and a file that begins after the greatest possible offset."""
         for name in self._files.list_dir(self.folder):
             start = parse_file_name(name)
             if start is not None and name not in listed:
@@ -129,35 +129,35 @@ class FileSequence(Generic[F]):
 
     @property
     def first(self) -> F | None:
-        """Return the oldest file."""
+        """Return the oldest file, or None."""
         return self._ordered[0] if self._ordered else None
 
     @property
     def last(self) -> F | None:
-        """Return the newest file."""
+        """Return the newest file, or None."""
         return self._ordered[-1] if self._ordered else None
 
     def find(self, offset: int) -> F | None:
-        """Return the file that holds a byte, or None."""
+        """Return the file that contains a byte, or None."""
         return self._by_start.get(offset - offset % self.file_size)
 
     def start_of(self, offset: int) -> int:
-        """Return where the file that holds, or would hold, a byte starts."""
+        """Return the start of the file that contains, or would contain, a byte."""
         return offset - offset % self.file_size
 
     def following(self, offset: int) -> F | None:
-        """Return the first file that starts at or after an offset."""
+        """Return the first file that starts at or after an offset, or None."""
         return next((file for file in self._ordered if file.start >= offset), None)
 
     def count_before(self, offset: int) -> int:
-        """Return how many files start before an offset."""
+        """Return the number of files that start before an offset."""
         last = self.last
         if last is None or last.start < offset:
             return len(self)
         return bisect_left(self._ordered, offset, key=lambda file: file.start)
 
     def behind_holes(self) -> list[F]:
-        """Return the files in front of which one is missing between others."""
+        """Return the files that directly follow a hole."""
         first, last = self.first, self.last
         if first is None or last is None or last.start - first.start == (len(self) - 1) * self.file_size:
             return []
@@ -168,10 +168,10 @@ class FileSequence(Generic[F]):
         return f"{self.folder}/{file_name(start)}"
 
     def write(self, offset: int, data: bytes) -> None:
-        """Write into files that exist, across their borders.
+        """Write to existing files, across their borders.
 
         Raises:
-            KeyError: A file is missing there.
+            KeyError: A file is missing in the range.
         """
         at, end = 0, len(data)
         while at < end:
@@ -182,7 +182,7 @@ class FileSequence(Generic[F]):
             at += count
 
     def drop_before(self, offset: int, *, count_max: int) -> list[F]:
-        """Forget the oldest files that end at or before an offset, never the last one; return them."""
+        """Drop and return the oldest files that end at or before an offset, but never the last file."""
         dropped: list[F] = []
         while len(self._ordered) > 1 and len(dropped) < count_max and self._ordered[0].end <= offset:
             file = self._ordered.pop(0)
@@ -191,7 +191,7 @@ class FileSequence(Generic[F]):
         return dropped
 
     def drop_from(self, offset: int) -> list[F]:
-        """Forget the files that start at or after an offset, newest first; return them in that order."""
+        """Drop and return the files that start at or after an offset, newest first."""
         dropped: list[F] = []
         while self._ordered and self._ordered[-1].start >= offset:
             file = self._ordered.pop()
@@ -200,13 +200,13 @@ class FileSequence(Generic[F]):
         return dropped
 
     def clear(self) -> None:
-        """Forget all files."""
+        """Drop all files."""
         self._ordered.clear()
         self._by_start.clear()
 
 
 class MappedFileQueue(FileSequence[MappedFile]):
-    """Files that are mapped as long as they are here. Those that nobody writes hold no descriptor."""
+    """Files that stay mapped while they are in the sequence. Files that are not written hold no descriptor."""
 
     __slots__ = ()
 
@@ -217,15 +217,15 @@ class MappedFileQueue(FileSequence[MappedFile]):
         return MappedFile(start, self._files.open(self.path_of(start)))
 
     def add_file(self, start: int, *, durable: bool = False, prepared: Any = None) -> MappedFile:
-        """Make the file that starts at an offset: the next one, or one that is missing.
+        """Create the file that starts at an offset: the next file, or a missing one.
 
         Args:
-            start: A multiple of the file size.
-            durable: Its size and name are on the disk when this returns.
-            prepared: A file that `create_file` made ahead of time.
+            start: The file's start, a multiple of the file size.
+            durable: Whether the file's size and name are on the disk when this returns.
+            prepared: A file that `create_file` created ahead of time.
 
         Raises:
-            StoreFullError: It could not be made; nothing has changed.
+            StoreFullError: The file could not be created; nothing has changed.
         """
         assert start % self.file_size == 0, f"a file of {self.folder} can't start at {start}"
         file = prepared or create_file(self._files, self.path_of(start), self.file_size, durable=durable)
@@ -235,19 +235,19 @@ class MappedFileQueue(FileSequence[MappedFile]):
         return mapped
 
     def close(self) -> None:
-        """Close all files; whoever still looks into one keeps it mapped."""
+        """Close all files; a file that is still in use stays mapped."""
         for file in self:
             file.close()
         self.clear()
 
 
 def make_file(files: FileSystem, path: str, size_bytes: int, *, sparse: bool, durable: bool = False) -> File:
-    """Create a file; what an earlier try left at the path is replaced, so that the name is there all the time.
+    """Create a file. It replaces a file of an earlier try, so the name exists all the time.
 
-    A durable file gets its name when it is complete: a power cut leaves nothing of it, or a temporary file.
+    A durable file gets its name when it is complete. A power cut leaves no trace of it, or a temporary file.
 
     Raises:
-        OSError: The file system refused.
+        OSError: The file system reported an error.
     """
     if not durable and not files.exists(path):
         return files.create(path, size_bytes, sparse=sparse)
@@ -265,15 +265,15 @@ def make_file(files: FileSystem, path: str, size_bytes: int, *, sparse: bool, du
 
 
 def create_file(files: FileSystem, path: str, size_bytes: int, *, durable: bool) -> File:
-    """Make a file with all its blocks, and map it.
+    """Create a file with all its blocks, and map it.
 
     Raises:
-        StoreFullError: The file system refused.
+        StoreFullError: The file system reported an error.
     """
     file: File | None = None
     try:
         file = make_file(files, path, size_bytes, sparse=False, durable=durable)
-        # Here, so that a disk which refuses the map refuses the file, and whoever takes it finds it mapped.
+        # The file is mapped here, so a disk that rejects the map rejects the file, and the file's user finds it mapped.
         file.map()
         if durable:
             files.sync_dir(path.rpartition("/")[0])

@@ -1,18 +1,17 @@
-"""MessageStore: the one face of the store that others see.
+"""MessageStore: the interface of the store.
 
-How a message goes in: `put` appends its record to the CommitLog and gives it the next offset of its queue; once a
-turn of its loop the caller hands what was put to the operating system (`write_out`) and asks for a flush
-(`request_flush`), is told how far the disk has it (`on_flushed`, in the flush thread), calls `dispatch`, which builds
-ConsumeQueue and index and tells who waits (`on_arrival`), and answers the sender. With ASYNC_FLUSH it dispatches and
-answers as soon as that is written.
+The way of a message: `put` appends its record to the CommitLog and gives it the next offset of its queue. Once per turn
+of its loop, the caller hands the records to the operating system (`write_out`) and asks for a flush (`request_flush`).
+The flush thread reports how far the disk has the log (`on_flushed`). The caller then calls `dispatch`, which builds
+ConsumeQueue and index and notifies waiting consumers (`on_arrival`), and answers the sender. With ASYNC_FLUSH it
+dispatches and answers as soon as the records are written.
 
-What keeps it whole: one lock for each store, an abort file while it runs, recovery at start (recovery.py), a mark
-with the format's version and the checksum boundary, and `maintain`, called about every 100 ms, for everything that
-has time: flushing derived files, checkpoint, retention, files made ahead.
+These parts protect the store: locks, an abort file while the store runs, recovery at start (recovery.py), and a mark
+with the format's version and the checksum boundary. `maintain`, called about every 100 ms, does the work that is not
+urgent: it flushes derived files, writes the checkpoint, runs retention and creates files ahead.
 
-Concurrency: everything is called from one thread, which waits for a worker only at start and stop. There are three
-workers, and none touches a record: one syncs the CommitLog, one makes its files ahead, and one syncs derived files and
-removes old ones.
+Concurrency: one thread makes all calls, and waits for a worker only at start and stop. Three workers never touch a
+record: one syncs the CommitLog, one creates its files ahead, and one syncs derived files and removes old ones.
 """
 
 from collections.abc import Callable, Iterator
@@ -51,30 +50,30 @@ from services.broker.store.writer import Writer
 
 
 class MessageStore:
-    """A store.
+    """A store: puts, reads, flushes and deletes messages.
 
     Args:
-        settings: Of this store.
-        files: Where it lies.
-        clock: Wall time for what is stored, monotonic time for intervals.
-        store_host: The broker's packed address, put into every record; may be set again (`store_host`) before the
+        settings: The store's settings.
+        files: The file system that holds the store.
+        clock: Wall time for store times, monotonic time for intervals.
+        store_host: The broker's packed address, which every record contains; may be set again (`store_host`) before the
             first put, when a port becomes known.
-        on_arrival: Told (topic, queue id, max offset, units) of messages that can be read now; units as in a ConsumeQueue.
-        on_flushed: Told how far the CommitLog is on the disk, in the flush thread.
-        on_flush_failed: Told once, in the flush thread, that nothing will be reported as flushed any more.
-        physical_memory_bytes: Of the machine; decides what counts as "in memory" for pulls.
-        on_lost: Told once, in any thread, that the store is not ours any more and why (ownership.py): nothing is
-            written from now on, and the process should end.
-        process_id: Written into the abort file and, while the store starts or stops, into the mark.
-        open_files_max: At most so many files of ConsumeQueues and index are open at a time.
-        flush_worker: Syncs the CommitLog; like the other two a thread of its own by default.
-        making_worker: Makes files of the CommitLog ahead.
+        on_arrival: Called with (topic, queue id, max offset, units) of new readable messages; units as in a queue file.
+        on_flushed: Called in the flush thread with the offset up to which the CommitLog is on the disk.
+        on_flush_failed: Called once, in the flush thread, when nothing will be reported as flushed any more.
+        physical_memory_bytes: The machine's memory; decides which messages count as "in memory" for pulls.
+        on_lost: Called once, in any thread, with the reason why this broker no longer owns the store (ownership.py):
+            nothing is written from now on, and the process should end.
+        process_id: The process id for the abort file and, while the store starts or stops, for the mark.
+        open_files_max: The limit for open files of ConsumeQueues and index.
+        flush_worker: Syncs the CommitLog; each of the three workers is by default a thread of its own.
+        making_worker: Creates files of the CommitLog ahead.
         chores_worker: Syncs derived files and removes files.
 
     Attributes:
-        files: For everything else in the store's folder: changes nothing once the store is lost.
-        lost_reason: Says why the store is lost, or None.
-        state: Returns how the store does.
+        files: The file system for all other files in the store's folder; it changes nothing once the store is lost.
+        lost_reason: Returns why the store is lost, or None.
+        state: Returns the store's state.
     """
 
     def __init__(
@@ -144,7 +143,7 @@ class MessageStore:
         self._checkpoint: StoreCheckpoint | None = None
 
     def _bind(self, reader: Reader) -> None:
-        """Offer what the readers do under names of the store, so that the hot paths have no detour."""
+        """Make the readers' methods attributes of the store, so that the hot paths need no extra call."""
         self._reader = reader
         self.get = reader.get
         self.min_offset = reader.min_offset
@@ -164,7 +163,7 @@ class MessageStore:
         self.proven_stored_at = backlog.stored_at
 
     def _oversee(self, on_flush_failed: Callable[[str], None] | None, on_lost: Callable[[str], None] | None) -> None:
-        """Make the parts that look at all others."""
+        """Create the parts that observe all others."""
         self._figures = StoreFigures(
             commit_log=self._log,
             queues=self._queues,
@@ -193,14 +192,14 @@ class MessageStore:
         """Open the store, recover it and make it writable.
 
         Args:
-            thorough: Check the whole log against everything derived from it, and mend a broken mark (`repair`).
+            thorough: Whether to check the whole log and all derived files, and repair a broken mark (`repair`).
 
         Raises:
-            StoreLockedError: Another process runs on it.
-            StoreFormatError: A later release wrote it, or its mark is broken.
+            StoreLockedError: Another process runs on the store.
+            StoreFormatError: A later release wrote the store, or its mark is broken.
             CorruptStoreError: A file has an impossible size.
-            UnprovenStoreError: After a crash the disk still refuses what was written.
-            StoreUnusableError: The disk refused. All of them are StartupErrors, whose message is for a person.
+            UnprovenStoreError: After a crash, the disk still fails on data of the last broker.
+            StoreUnusableError: The disk failed. All these errors are StartupErrors, whose message is for a person.
         """
         try:
             report = self._start(thorough=thorough)
@@ -260,18 +259,17 @@ class MessageStore:
         self._derived.flush_now()
         if self._derived.failure is not None:
             raise OSError(None, self._derived.failure)
-        # Only now: until everything is on the disk, another crash must find the mark that was there before.
+        # Only now: until everything is on the disk, another crash must find the mark as it was before.
         folder.mark_opened(report, derived_state(self._queues, self._index), self.settings.record_checksum)
         self._log.mark = folder.mark
         self._log.open_room()
         return report
 
     def stop(self) -> bool:
-        """Flush and dispatch everything, write checkpoint and mark, take the abort file away, and close.
+        """Flush and dispatch everything, write checkpoint and mark, remove the abort file, and close.
 
         Returns:
-            Whether that was possible. If not, the abort file stays and the next start recovers. In a lost store nothing
-            is written or removed.
+            Whether it succeeded. If not, the abort file stays and the next start recovers. A lost store is not changed.
         """
         is_clean = False
         was_running, self._failures.is_running = self._failures.is_running, False
@@ -306,7 +304,7 @@ class MessageStore:
 
     @property
     def store_host(self) -> bytes:
-        """Return the packed address that is put into every record."""
+        """Return the packed address that every record contains."""
         return self._log.store_host
 
     @store_host.setter
@@ -314,11 +312,11 @@ class MessageStore:
         self._log.store_host = packed
 
     def write_out(self) -> int:
-        """Hand what was put to the operating system; once a turn of the caller's loop, before anybody is told.
+        """Hand all records that were put to the operating system; once per turn of the caller's loop, before any reply.
 
         Returns:
-            Everything before this offset survives the process. Less than what was put: the disk refused, whether the
-            rest was written is unknown, `on_flush_failed` was told why, and nothing is taken any more.
+            The offset before which everything survives the process. If it is less than the end of the last put, the
+            disk failed: the rest may be lost, `on_flush_failed` got the reason, and the store takes no more messages.
         """
         try:
             self._log.write_out()
@@ -328,12 +326,12 @@ class MessageStore:
         return self._log.wrote_offset
 
     def request_flush(self) -> None:
-        """Have what was put so far synced soon; `on_flushed` tells. Once a turn of the caller's loop."""
+        """Request a sync of all records put so far, once per turn of the caller's loop; `on_flushed` reports it."""
         self.write_out()
         self._group_commit.request()
 
     def dispatch(self, rounds_max: int | None = None) -> int:
-        """Make what is confirmed readable, in as many rounds as may be; tell who waits for it; return how many records."""
+        """Make confirmed messages readable in up to `rounds_max` rounds; notify consumers; return the record count."""
         self.write_out()
         if self._owner.lost is not None:
             return 0
@@ -343,7 +341,7 @@ class MessageStore:
         return count
 
     def maintain(self) -> None:
-        """Do what is due: flushing, checkpoint, retention, files made ahead. Call it about every 100 ms."""
+        """Do all due work: flushing, checkpoint, retention, files ahead. Call it about every 100 ms."""
         now_ms = self._clock.monotonic_ms()
         self._watch.tick(now_ms)
         if self._owner.lost is None:
@@ -366,33 +364,33 @@ class MessageStore:
         self._failures.refresh()
 
     def clean_expired(self) -> int:
-        """Remove expired files now and in the next rounds, whatever the hour; return how many went now."""
+        """Remove expired files now and in the next rounds, at any hour; return how many files were removed now."""
         assert self._derived is not None, "the store is started first"
         return self._retention.run_by_hand(self._derived.durable_offset) if self._owner.still_ours() else 0
 
     @property
     def min_physical_offset(self) -> int:
-        """Return the first byte of the CommitLog that is still there."""
+        """Return the offset of the CommitLog's first byte that still exists."""
         return self._log.min_offset
 
     @property
     def max_physical_offset(self) -> int:
-        """Return where the next record goes."""
+        """Return the offset of the next record."""
         return self._log.next_offset
 
     @property
     def flushed_offset(self) -> int:
-        """Return how far the CommitLog is on the disk."""
+        """Return the offset up to which the CommitLog is on the disk."""
         return self._log.flushed_offset
 
     @property
     def confirm_offset(self) -> int:
-        """Return how far the CommitLog may be dispatched and read."""
+        """Return the offset up to which the CommitLog may be dispatched and read."""
         return self._log.confirm_offset
 
     @property
     def dispatched_offset(self) -> int:
-        """Return how far the CommitLog is dispatched."""
+        """Return the offset up to which the CommitLog is dispatched."""
         return self._dispatcher.offset
 
     def queues(self) -> Iterator[tuple[str, int]]:

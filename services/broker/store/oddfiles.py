@@ -1,11 +1,11 @@
-"""Files in a queue's folder that can't be the queue's, since somebody put them there: the start is refused.
+"""Finds files in a queue's folder that can't belong to the queue because somebody put them there; rejects the start.
 
-A queue that went on behind such a file would begin absurdly late, and nobody could take that back. A file is looked at
-if one is missing in front of it, or if its number is greater than the CommitLog allows: a queue offset stands for as
-many records of the queue in front of it, and each has its least size. Neither is so in a store that nobody touched, so
-that this costs some comparisons a queue.
+A queue that continued after such a file would begin at an offset that is far too large, and this could not be undone. A
+file is checked if one is missing in front of it, or if its number is greater than the CommitLog allows. (A queue offset
+stands for as many earlier records of the queue, and each record has a minimal size.) A store that nobody changed has no
+such file, so the check costs only some comparisons for each queue.
 
-A blank file whose number is possible is let be: a crash may leave it, and recovery removes it.
+A blank file with a possible number is accepted: a crash may leave it, and recovery removes it.
 """
 
 from gantry.model.record import RECORD_BYTES_MIN
@@ -18,12 +18,12 @@ from services.broker.store.queuefile import QueueFile
 
 
 def refuse_odd_files(queues: ConsumeQueueStore, commit_log: CommitLog, *, checkpoint: Checkpoint) -> None:
-    """Refuse a start if a queue has such a file.
+    """Reject a start if a queue has such a file.
 
     Args:
-        queues: They are loaded.
-        commit_log: Its files are loaded, and its mark is known.
-        checkpoint: Says, like the mark, how far the log reached, should its last files be gone.
+        queues: The loaded queues.
+        commit_log: The CommitLog, with loaded files and a known mark.
+        checkpoint: The checkpoint; like the mark, it says how far the log reached, in case the last files are gone.
 
     Raises:
         MisplacedError: Names the file.
@@ -58,10 +58,11 @@ def _check(queue: ConsumeQueue, file: QueueFile, commit_log: CommitLog, log_end:
                 file.path, f"what it says of queue offset {index} is true of {head.queue_offset}: it is a copy"
             )
     elif (is_proven or has_hole) and not _is_possible(index, log_end):
-        # A queue of Apache RocketMQ may begin with any offset: one without a hole, whose records are gone, is believed.
+        # A queue of Apache RocketMQ may begin at any offset. If it has no hole and its records are gone, it is
+        # accepted.
         raise MisplacedError(file.path, f"the CommitLog ends at {log_end}, too early for a queue this long")
 
 
 def _is_possible(index: int, log_end: int) -> bool:
-    """Say whether a queue may have reached an offset; nothing is known without a log."""
+    """Return whether a queue may have reached an offset; without a log every offset is possible."""
     return log_end == 0 or index * RECORD_BYTES_MIN <= log_end

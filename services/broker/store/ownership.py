@@ -1,17 +1,17 @@
-"""Whether the store is still ours, asked before everything that changes it by path.
+"""Checks whether this broker still owns the store, before each change of a file or folder by path.
 
-A running broker locks the store's folder and the file `lock` in it. Both locks hold files and not paths: somebody may
-move the folder away and start another broker at its path, and a broker of Apache RocketMQ starts where somebody removed
-the lock file. From then on the paths lead to files of the other broker. So `OwnedFiles` asks before each change whether
-the path of the lock file still leads to the locked file, which costs one `stat`.
+A running broker locks the store's folder and the file `lock` in it. Both locks hold files and not paths. A person may
+move the folder away and start another broker at its path. A broker of Apache RocketMQ starts if somebody removed the
+lock file. From then on, the paths lead to files of the other broker. Before each change, `OwnedFiles` therefore checks
+whether the path of the lock file still leads to the locked file. The check costs one `stat`.
 
     found at the path                       means
-    the locked lock file                    the store is ours
+    the locked lock file                    this broker owns the store
     another folder, or none                 the store is lost
-    no lock file, or one that is free       somebody removed it: it is made again and locked
+    no lock file, or one that is free       somebody removed it: it is created again and locked
     a lock file that another process holds  the store is lost
 
-A lost store is never ours again: another broker may have changed it meanwhile.
+This broker never owns a lost store again: another broker may have changed it meanwhile.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,15 +28,15 @@ log = logger("broker.store")
 
 
 class Ownership:
-    """The locks of one store.
+    """The locks of one store; checks that they still protect the files at the store's path.
 
     Args:
-        files: Where it lies.
-        root: Its folder.
+        files: The file system that holds the store.
+        root: The store's folder.
 
     Attributes:
-        lost: Why the store is not ours any more, or None.
-        on_lost: Told once why the store is lost, in the thread that noticed.
+        lost: The reason why this broker no longer owns the store, or None.
+        on_lost: Called once with the reason why the store is lost, in the thread that noticed it.
 
     Concurrency: any thread; `take` and `release` while no other thread writes to the store.
     """
@@ -47,18 +47,18 @@ class Ownership:
         self._path = f"{root}/{LOCK_FILE}"
         self._folder_lock: FileLock | None = None
         self._lock: FileLock | None = None
-        # Two threads that lock a new lock file at the same time would take each other for another process.
+        # Each of two threads that lock a new lock file at the same time would take the other for another process.
         self._mutex = Lock()
         self._refused = ""
         self.lost: str | None = None
         self.on_lost: Callable[[str], None] = lambda reason: None
 
     def take(self) -> None:
-        """Lock the folder, which is there, and the file.
+        """Lock the folder, which must exist, and the lock file.
 
         Raises:
             StoreLockedError: Another process holds one of the locks.
-            OSError: The file system refused.
+            OSError: The file system reported an error.
         """
         try:
             self._folder_lock = self._files.lock_dir(self._root)
@@ -67,14 +67,14 @@ class Ownership:
             raise StoreLockedError(self._path) from None
 
     def release(self) -> None:
-        """Give the locks back."""
+        """Release the locks."""
         for lock in (self._lock, self._folder_lock):
             if lock is not None:
                 lock.release()
         self._lock = self._folder_lock = None
 
     def still_ours(self) -> bool:
-        """Say whether the store is ours; True before `take` and, unless it was lost, after `release`."""
+        """Return whether this broker owns the store; True before `take` and, unless it was lost, after `release`."""
         if self.lost is not None:
             return False
         lock = self._lock
@@ -92,7 +92,7 @@ class Ownership:
         return False
 
     def lost_reason(self) -> str | None:
-        """Look whether the store is ours; return why not, or None."""
+        """Check the ownership; return why the store is lost, or None."""
         return None if self.still_ours() else self.lost
 
     def require(self) -> None:
@@ -101,27 +101,27 @@ class Ownership:
             raise self._error()
 
     def explain(self, error: StoreError | OSError) -> StoreError | OSError:
-        """Return an error that has been met, or the loss of the store if that is its likely cause."""
+        """Return an error as it is, or the loss of the store if that is the likely cause."""
         return error if self.still_ours() else self._error()
 
     def _error(self) -> OSError:
         return OSError(ESTALE, self.lost, self._root)
 
     def _find_loss(self) -> str | None:
-        """Say why the store is lost; where only the lock file is gone, make and lock it again and return None."""
+        """Return why the store is lost, or None; if only the lock file is missing, create and lock it again."""
         folder_lock, lock = self._folder_lock, self._lock
         assert folder_lock is not None
         assert lock is not None
         if not _is_there(folder_lock):
             return f"the store's folder was moved or removed: {self._root}"
         if _is_there(lock):
-            return None  # Another thread has made it again.
+            return None  # Another thread has created it again.
         try:
             self._lock_file()
         except AlreadyLockedError:
             return f"another broker has the store's lock: {self._path}"
         except OSError as error:
-            # The folder stays locked. The reason is logged once, and not for every change of a file.
+            # The folder stays locked. The reason is logged once, not for every change of a file.
             if str(error) != self._refused:
                 self._refused = str(error)
                 log.warning("the store's lock file can't be made", reason=self._refused)
@@ -134,7 +134,7 @@ class Ownership:
         gone, self._lock = self._lock, self._files.lock(self._path)
         if gone is not None:
             gone.release()
-        # Last: without room for the content the file is empty, but locked.
+        # Last: if there is no room for the content, the file is empty, but locked.
         if is_new or self._files.read(self._path) != LOCK_CONTENT:
             self._files.write(self._path, LOCK_CONTENT)
 
@@ -143,13 +143,13 @@ def _is_there(lock: FileLock) -> bool:
     try:
         return lock.is_there()
     except OSError:
-        return True  # The path can't be followed now. That proves no other owner, and stops changes by path itself.
+        return True  # The path can't be followed now. That is no sign of another owner, and prevents changes by path.
 
 
 class OwnedFiles:
     """A file system that changes nothing by path once the store is lost: it raises OSError (ESTALE) with the reason.
 
-    Opening a file to write counts as a change. Files that are open already can still be written.
+    Opening a file for writing counts as a change. Files that are already open can still be written.
     """
 
     def __init__(self, files: FileSystem, ownership: Ownership) -> None:
@@ -187,7 +187,7 @@ class OwnedFiles:
         self._files.write(path, data, durable=durable)
 
     def replace(self, source: str, target: str) -> None:
-        """Rename atomically over `target`."""
+        """Rename a file atomically to `target`, which it replaces."""
         self._require()
         self._files.replace(source, target)
 
@@ -202,6 +202,6 @@ class OwnedFiles:
         self._files.remove_dir(path)
 
     def make_dirs(self, path: str) -> None:
-        """Create a folder and its parents where they are missing."""
+        """Create a folder and its missing parents."""
         self._require()
         self._files.make_dirs(path)

@@ -1,16 +1,17 @@
-"""Pages: which bytes of the store's files may be touched without waiting for the disk.
+"""Pages: tells which bytes of the store's files can be read without waiting for the disk.
 
-The event loop's thread reads through maps. A page that is not in the page cache would stop the whole loop in a page
-fault, and an unreadable one would end the process with SIGBUS. So the loop runs each reading operation guarded
-(`attempt`): every range is checked before it is touched, and where bytes are missing the operation ends with
-NotInMemoryError, which names all ranges that are missing as far as the operation can know. Somebody else reads these
-in another thread (coldreads.py) and runs the operation again with the bytes laid over the files (`Blocks`), so that an
-eviction in between does not matter.
+The event loop's thread reads through memory maps. If a page is not in the page cache, a page fault stops the whole
+loop. An unreadable page ends the process with SIGBUS. The loop therefore runs each reading operation guarded
+(`attempt`): every range is checked before it is read. If bytes are missing, the operation ends with NotInMemoryError,
+which names all missing ranges that the operation can know. Another thread then reads these ranges (coldreads.py). The
+operation runs again with the bytes that were read (`Blocks`), which take precedence over the files. An eviction in
+between therefore does no harm.
 
-A check costs about 2 µs, as much as two records. Three facts make it rare: what was written within the last 100 ms is
-in memory (LogReader.window), pages that were checked stay trusted until the next `tick`, and one check covers a chunk. The kernel may evict a page within those 100 ms; then one read waits for the disk.
+A check costs about 2 µs, as much as two records. Three facts make checks rare. Bytes that were written within the last
+100 ms are in memory (LogReader.window). Checked pages stay trusted until the next `tick`. One check covers a chunk. The
+kernel may evict a page within those 100 ms; then one read waits for the disk.
 
-Outside `attempt` nothing is checked and reads wait for the disk: recovery, dispatch and tools read like that.
+Outside `attempt` nothing is checked, and reads wait for the disk. Recovery, dispatch and tools read this way.
 
 Concurrency: the store's thread only.
 """
@@ -25,10 +26,10 @@ from services.broker.store.mappedfile import MappedFile, UnmappedFile
 R = TypeVar("R")
 
 CHUNK_BYTES: Final = 1 << 20
-"""The stretch that one check covers around the range; 2 µs where its pages are mapped, 15 µs where none of them is."""
-# Trusted runs of one file that do not touch each other; beyond it they are forgotten. A file of 1 GiB has 1,024 chunks.
+"""The range that one check covers; it takes 2 µs if its pages are mapped, 15 µs if none of them is."""
+# Limit for the trusted runs of one file; above it all are forgotten. A file of 1 GiB has 1,024 chunks.
 RUNS_MAX: Final = 4_096
-# Blocks that begin before a position and are looked at for one that reaches far enough.
+# Limit for the blocks before a position that are checked for one that covers the range.
 _OVERLAPPING_MAX: Final = 8
 
 
@@ -40,17 +41,17 @@ class Missing(NamedTuple):
 
     file: ReadableFile
     at: int
-    """In the file's sequence, as all positions here: the first byte of the file has `file.start`."""
+    """The position in the file's sequence, like all positions in this module: the first byte is at `file.start`."""
     size: int
 
 
-# Bytes that may be touched: a map or bytes, whose slices are bytes; the position of its first byte; the first position
-# that may be touched, and the position behind the last one. A plain tuple, as each get makes some.
+# Bytes that may be read: a map or bytes (slices of both are bytes), the position of the first byte, the first position
+# that may be read, and the position after the last one. A plain tuple, because each get makes some.
 Window = tuple[Any, int, int, int]
 
 
 class NotInMemoryError(Exception):
-    """A guarded operation needs bytes that are not in memory; nothing was changed. Not an error of the store."""
+    """A guarded operation needs bytes that are not in memory; nothing was changed. This is not a store error."""
 
     def __init__(self, missing: list[Missing]) -> None:
         super().__init__(f"{sum(part.size for part in missing)} bytes in {len(missing)} ranges are not in memory")
@@ -61,7 +62,7 @@ class Blocks:
     """The bytes that were read for one operation.
 
     Attributes:
-        size_bytes: Bytes of all blocks.
+        size_bytes: The total size of all blocks.
     """
 
     __slots__ = ("_by_file", "size_bytes")
@@ -71,7 +72,7 @@ class Blocks:
         self.size_bytes = 0
 
     def add(self, part: Missing, data: bytes | None) -> None:
-        """Add a range; `data` is None where the disk can't read it."""
+        """Add a range; `data` is None if the disk can't read the range."""
         starts, blocks = self._by_file.setdefault(part.file, ([], []))
         index = bisect_right(starts, part.at)
         starts.insert(index, part.at)
@@ -81,7 +82,7 @@ class Blocks:
     def find(self, file: ReadableFile, at: int, end: int) -> tuple[int, int, bytes | None] | None:
         """Return start, end and bytes of a block that covers a range, or None.
 
-        An unreadable block stands for exactly its range: a part of it may be readable and is worth a read of its own.
+        An unreadable block covers only its own range, exactly: a part of it may be readable and is worth a new read.
         """
         starts, blocks = self._by_file.get(file, ((), ()))
         index = bisect_right(starts, at)
@@ -97,7 +98,7 @@ _NO_BLOCKS: Final = Blocks()
 
 
 class Runs:
-    """Runs of pages of one file that were found in memory: disjoint, in order, merged where they touch."""
+    """Runs of pages of one file that were found in memory: disjoint, in order, merged when they touch."""
 
     __slots__ = ("_highs", "_lows")
 
@@ -106,16 +107,16 @@ class Runs:
         self._highs: list[int] = []
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of runs."""
         return len(self._lows)
 
     def find(self, at: int) -> tuple[int, int]:
-        """Return the run that holds a position, or an empty one."""
+        """Return the run that contains a position, or an empty run."""
         index = bisect_right(self._lows, at) - 1
         return (self._lows[index], self._highs[index]) if index >= 0 and at < self._highs[index] else (0, 0)
 
     def add(self, low: int, high: int) -> tuple[int, int]:
-        """Add a run; return the one that it is part of now."""
+        """Add a run; return the run that now contains it."""
         lows, highs = self._lows, self._highs
         first = bisect_left(highs, low)
         last = bisect_right(lows, high)
@@ -130,8 +131,8 @@ class Pages:
     """The guard of one store's maps.
 
     Attributes:
-        is_guarded: An attempt runs.
-        misses: Ranges that were found missing so far.
+        is_guarded: Whether an attempt is running.
+        misses: The number of ranges that were found missing so far.
     """
 
     __slots__ = ("_blocks", "_missing", "_runs", "is_guarded", "misses")
@@ -144,10 +145,10 @@ class Pages:
         self._runs: dict[MappedFile, Runs] = {}
 
     def attempt(self, operation: Callable[[], R], blocks: Blocks = _NO_BLOCKS) -> R:
-        """Run an operation that touches only what is in memory, or in `blocks`.
+        """Run an operation that reads only bytes that are in memory, or in `blocks`.
 
         Raises:
-            NotInMemoryError: Something was missing; the operation must not have changed anything before.
+            NotInMemoryError: Bytes were missing; the operation must not have changed anything before.
         """
         assert not self.is_guarded, "attempts do not nest"
         self.is_guarded = True
@@ -159,23 +160,23 @@ class Pages:
             self._blocks = _NO_BLOCKS
             if self._missing:
                 missing, self._missing = self._missing, []
-                # Whatever the operation made of what it could not see, an answer or an error, is void.
+                # The operation's result or error is void, because the operation could not see all bytes.
                 raise NotInMemoryError(missing)
 
     def note(self, error: NotInMemoryError) -> None:
-        """Let the operation go on without the bytes, to find out what else is missing; the attempt fails at its end."""
+        """Let the operation continue without the bytes, to find other missing ones; the attempt fails at its end."""
         self._missing += error.missing
 
     def tick(self) -> None:
-        """Trust no run of pages any longer; called every 100 ms."""
+        """Stop trusting all runs of pages; called every 100 ms."""
         self._runs.clear()
 
     def window(self, file: ReadableFile, at: int, size: int) -> Window:
-        """Return a window that covers a range; of a range beyond the file's end the part within.
+        """Return a window that covers a range, or the part of the range before the file's end.
 
         Raises:
             NotInMemoryError: A byte of the range is not in memory.
-            StoreReadError: The disk can't read it.
+            StoreReadError: The disk can't read the range.
         """
         start = file.start
         if not self.is_guarded and isinstance(file, MappedFile):
@@ -197,7 +198,7 @@ class Pages:
         return file.memory, start, low, high
 
     def read(self, file: ReadableFile, at: int, size: int) -> bytes:
-        """Return a copy of a range, which lies within the file; raises as `window` does."""
+        """Return a copy of a range, which must lie within the file; raises as `window` does."""
         memory, origin, _, _ = self.window(file, at, size)
         return bytes(memory[at - origin : at - origin + size])
 
@@ -207,19 +208,19 @@ class Pages:
         try:
             data = file.file.read_now(at - file.start, end - at)
         except OSError:
-            data = None  # The reader's thread meets the error, too, and knows whether the range is unreadable.
+            data = None  # The reader's thread meets the error, too; it can tell whether the range is unreadable.
         if data is None:
             self.misses += 1
             raise NotInMemoryError([Missing(file, at, end - at)])
         return data
 
     def _look(self, file: MappedFile, at: int, end: int) -> tuple[int, int]:
-        """Return a run that covers a range, and remember it."""
+        """Check a range, and return the run that covers it; the run is trusted until the next `tick`."""
         start, ask = file.start, file.file.in_memory_end
         if start + ask(at - start, end - start) < end:
             self.misses += 1
             raise NotInMemoryError([Missing(file, at, end - at)])
-        # Its neighbours are mostly wanted next, by this reader or another one.
+        # The bytes next to the range are usually needed next, by this reader or another one.
         low = max(at - at % CHUNK_BYTES, start)
         limit = min(end - end % CHUNK_BYTES + CHUNK_BYTES, file.end)
         high = start + ask(low - start, limit - start)

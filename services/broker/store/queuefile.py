@@ -1,7 +1,7 @@
-"""One file of a ConsumeQueue: of full length from the beginning, with blocks for what was written and a little more.
+"""One file of a ConsumeQueue: it has its full length from the beginning, and blocks for its data and a little more.
 
-It is not mapped. A map costs a descriptor for as long as it lives, and a write through it into a hole of a full disk
-ends the process; `pwrite` returns an error, and a descriptor can be closed and opened again.
+The file is not mapped. A map takes a descriptor for as long as it exists, and a write through it into a hole on a full
+disk ends the process. `pwrite` returns an error instead, and a descriptor can be closed and opened again.
 
 Concurrency: the store's thread only; a worker syncs through the pool.
 """
@@ -21,25 +21,25 @@ log = logger("broker.store")
 
 
 class QueueFile(UnmappedFile):
-    """A file and its place in the queue."""
+    """A file and its position in the queue."""
 
     __slots__ = ("_allocated", "_is_closed")
 
     def __init__(self, start: int, file: PooledFile) -> None:
         super().__init__(start, file)
-        # Nothing is known of a file that was just opened; the first write finds out.
+        # The blocks of a file that was just opened are not known; the first write finds out.
         self._allocated = 0
         self._is_closed = False
 
     def write(self, at: int, data: bytes) -> None:
         """Write at a position.
 
-        If somebody removed the file, it is made again: one queue must not stop all others. What it held is blank until
-        a start builds it from the CommitLog.
+        If somebody removed the file, it is created again, because one queue must not stop all others. Its earlier
+        content is blank until a start rebuilds it from the CommitLog.
 
         Raises:
-            StoreFullError: There are no blocks for it. Nothing was written.
-            OSError: It can't be opened or written.
+            StoreFullError: There are no free blocks. Nothing was written.
+            OSError: The file can't be opened or written.
         """
         if self.file.file is None and self.file.open_or_make():
             self._allocated = 0
@@ -50,11 +50,11 @@ class QueueFile(UnmappedFile):
         self.file.write(at, data)
 
     def prepare(self) -> None:
-        """Take the first block. Raises StoreFullError."""
+        """Allocate the first block. Raises StoreFullError."""
         self._allocated = allocate_ahead(self.file, 0, 1, step_max=ALLOCATED_MAX)
 
     def is_readable(self) -> bool:
-        """Read everything in it; False where the disk can't read a part."""
+        """Read all data in the file; return False if the disk can't read a part."""
         end = self.file.data_end(0)
         try:
             for at in range(0, end, _CHUNK_BYTES):
@@ -66,7 +66,7 @@ class QueueFile(UnmappedFile):
         return True
 
     def used_end(self) -> int:
-        """Return the position behind the last byte that is not zero."""
+        """Return the position after the last byte that is not zero."""
         end = min(self.file.data_end(0), self.file.size_bytes)
         while end > 0:
             start = max(0, end - _CHUNK_BYTES)
@@ -77,7 +77,7 @@ class QueueFile(UnmappedFile):
         return 0
 
     def zero_from(self, at: int) -> None:
-        """Make everything from a position on zero."""
+        """Set everything from a position on to zero."""
         end = self.used_end()
         for start in range(at, end, _CHUNK_BYTES):
             size = min(_CHUNK_BYTES, end - start)
@@ -85,7 +85,7 @@ class QueueFile(UnmappedFile):
                 self.file.write(start, bytes(size))
 
     def close(self) -> bool:
-        """Close it, since it is about to be removed; True, as for a MappedFile that nobody looks into."""
+        """Close the file before its removal; return True, like a MappedFile whose map is not in use."""
         if not self._is_closed:
             self._is_closed = True
             self.file.close()

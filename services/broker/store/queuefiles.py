@@ -25,13 +25,13 @@ class QueueFiles(FileSequence[QueueFile]):
         return QueueFile(start, PooledFile(self._pool, self.path_of(start), self.file_size))
 
     def rescue(self, on_mend: Callable[[], None] | None) -> None:
-        """Put files with blanks in the place of those that the disk can't read in full; recovery fills the blanks.
+        """Replace files that the disk can't read in full with files that have blanks there; recovery fills the blanks.
 
         Args:
-            on_mend: Called before a file is replaced; may refuse that by an error.
+            on_mend: Called before a file is replaced; may raise to prevent it.
 
         Raises:
-            OSError: The disk refused.
+            OSError: The disk failed.
         """
         for file in self:
             if not file.is_readable():
@@ -43,10 +43,10 @@ class QueueFiles(FileSequence[QueueFile]):
                 log.error("the disk can't read a part of a queue; recovery builds it", path=file.path, bytes=count)
 
     def add_file(self, start: int) -> QueueFile:
-        """Make the file that starts at an offset, the next one or one that is missing, with its first block.
+        """Create the file that starts at an offset, the next file or a missing one, with its first block.
 
         Raises:
-            StoreFullError: It could not be made; nothing has changed.
+            StoreFullError: The file could not be created; nothing has changed.
         """
         assert start % self.file_size == 0, f"a file of {self.folder} can't start at {start}"
         path = self.path_of(start)
@@ -68,7 +68,7 @@ class QueueFiles(FileSequence[QueueFile]):
         return file
 
     def close(self) -> None:
-        """Forget all files, since they are about to be removed."""
+        """Drop all files before their removal."""
         for file in self:
             file.close()
         self.clear()

@@ -1,7 +1,7 @@
 """Reading: messages of a queue, offsets by time, messages by key.
 
-What is handed out are copies, and what is checked is the copy. So nothing that a reader holds keeps a file mapped,
-and what was checked is what is sent.
+The reader returns copies, and it checks the copy. The result of a read therefore keeps no file mapped, and the bytes
+that are sent are the bytes that were checked.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,7 @@ class Reader:
     Concurrency: the store's thread only; it changes nothing but its counter.
 
     Attributes:
-        damaged_reads: Records met that did not prove themselves.
+        damaged_reads: The number of invalid records that reads have met.
     """
 
     def __init__(
@@ -72,20 +72,22 @@ class Reader:
         record_filter: RecordFilter | None = None,
         wide_messages: int = 0,
     ) -> GetResult:
-        """Return messages of a queue from an offset on; the first one that fits always comes.
+        """Return messages of a queue from an offset on; the first one that fits is always returned.
 
         Args:
             topic: The queue's topic.
-            queue_id: Within the topic.
-            offset: Where to begin.
-            max_messages: At most so many; the settings' limits by count are in force too.
-            max_bytes: At most so many bytes of records; within 100 bytes and 128 MiB, and the settings' limits.
-            unit_filter: Says of a tags code whether the message may be meant.
-            record_filter: Says of a record whether it is meant.
-            wide_messages: So many may be taken although the settings' limits by count are lower.
+            queue_id: The queue's id within the topic.
+            offset: The first queue offset to read.
+            max_messages: The limit for messages; the settings' limits by count also apply.
+            max_bytes: The limit for the size of all records, within 100 bytes and 128 MiB; the settings' limits also
+                apply.
+            unit_filter: Takes a tags code; returns whether the message may match.
+            record_filter: Takes a record; returns whether the message matches.
+            wide_messages: The number of messages that may be returned even if the settings' limits by count are lower.
 
         Returns:
-            Always with the offset to go on at: units without a message, and what a filter leaves out, are gone over.
+            The messages, and always the offset at which to continue: it skips units without a message and filtered
+            messages.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
@@ -105,7 +107,7 @@ class Reader:
             return GetResult(GetStatus.OFFSET_FOUND_NULL, index, low, high)
         max_messages = max(max_messages, wide_messages)
         counts = max(self._count_in_memory, wide_messages), max(self._count_on_disk, wide_messages)
-        # Without a filter nearly every unit that is looked at is taken; one more shows whether there is more.
+        # Without a filter, nearly every unit is taken; one more unit shows whether there are more messages.
         is_filtered = unit_filter is not None or record_filter is not None
         count = max(self._filter_units_max, max_messages)
         data = queue.units(offset, count if is_filtered else min(count, max_messages + 1))
@@ -122,12 +124,12 @@ class Reader:
         unit_filter: UnitFilter | None,
         record_filter: RecordFilter | None,
     ) -> GetResult:
-        """Go through units and take the records they promise, until a limit is reached."""
+        """Read the records of units until a limit is reached."""
         log, log_reader, queue_id, topic_field = self._log, self._log_reader, queue.queue_id, queue.topic_field
         log_min, log_max = log.min_offset, log.confirm_offset
         memory_from = log.wrote_offset - self._memory_bytes
         max_bytes = min(max(max_bytes, PULL_BYTES_MIN), PULL_BYTES_MAX)
-        # Limits for what is still in memory, and for what has to come from the disk.
+        # The limits for records that are still in memory, and for records that must come from the disk.
         near = min(max_messages, counts[0]), min(max_bytes, self._bytes_in_memory)
         far = min(max_messages, counts[1]), min(max_bytes, self._bytes_on_disk)
         records: list[bytes] = []
@@ -138,7 +140,7 @@ class Reader:
         for at, size, tags_code in UNIT.iter_unpack(units):
             end = at + size
             if not 0 < size <= RECORD_READ_MAX or at < log_min or end > log_max:
-                index += 1  # Filler, blank, removed with its file, or nonsense.
+                index += 1  # Filler, blank, removed with its file, or invalid.
                 continue
             if records:
                 count_max, bytes_max = near if at >= memory_from else far
@@ -153,7 +155,7 @@ class Reader:
                 try:
                     window = log_reader.window(at, size)
                 except NotInMemoryError as error:
-                    log_reader.pages.note(error)  # Go on as if it were there, so that all is read at once.
+                    log_reader.pages.note(error)  # Continue as if they were there, so that all are read at once.
                     append(b"")
                     total += size
                     index += 1
@@ -164,7 +166,7 @@ class Reader:
                 memory, base, low, high = window
             record = memory[at - base : end - base]
             if not (
-                # As `is_sound`, without a call for each of the many records that are.
+                # Like `is_sound`, but without a call for each of the many valid records.
                 len(record) == size > IDENTITY_BYTES
                 and identity(record) == (size, queue_id, index, at)
                 and record.rfind(topic_field) > 0
@@ -193,20 +195,20 @@ class Reader:
         return GetResult(status, next_offset, low, high, tuple(records), len(records), suggest_slave)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
-        """Return the first offset of a queue that can be read; 0 for a queue that is not there."""
+        """Return the first readable offset of a queue; 0 for a queue that does not exist."""
         queue = self._queues.find(topic, queue_id)
         return queue.min_offset if queue is not None else 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Return the offset the next message of a queue can be read at; 0 for a queue that is not there."""
+        """Return the offset of the next message of a queue; 0 for a queue that does not exist."""
         queue = self._queues.find(topic, queue_id)
         return queue.max_offset if queue is not None else 0
 
     def stored_at(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """Return the store time of the message at an offset, or None where there is none.
+        """Return the store time of the message at an offset, or None if there is none.
 
-        In a guarded attempt, None also stands for what is not in memory: a caller that asks for many learns at the
-        attempt's end about all that is missing.
+        In a guarded attempt, the result is also None if bytes are not in memory. A caller that asks for many store
+        times thus learns at the attempt's end about all missing bytes.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
@@ -224,21 +226,21 @@ class Reader:
         return self._log_reader.stored_at(physical_offset, size)
 
     def offset_by_time(self, topic: str, queue_id: int, at_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """Return the offset of the message that a time means; what can't be read is gone over.
+        """Return the offset of the message for a time; unreadable messages are skipped.
 
-        LOWER: the first message stored at the time or later, the max offset if there is none. UPPER: the last one
-        stored at the time or earlier, the min offset if there is none.
+        LOWER: the first message stored at the time or later; the max offset if there is none. UPPER: the last message
+        stored at the time or earlier; the min offset if there is none.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None or queue.min_offset >= queue.max_offset:
             return 0 if queue is None else queue.min_offset
         if boundary is Boundary.LOWER:
             return self._first_with(queue, lambda stored_at_ms: stored_at_ms >= at_ms)
-        # The last one that is not later. Nothing is as early as that: the first readable one.
+        # The last message that is not later. If all are later, it is the first readable one.
         return max(self._first_with(queue, lambda stored_at_ms: stored_at_ms > at_ms) - 1, queue.min_offset)
 
     def _first_with(self, queue: ConsumeQueue, is_reached: Callable[[int], bool]) -> int:
-        """Return the first offset whose message satisfies a condition that stays true; the end if none does."""
+        """Return the first offset whose message satisfies a condition that then stays true; otherwise the end."""
         low, high = queue.min_offset, queue.max_offset
         while low < high:
             middle = (low + high) // 2
@@ -250,7 +252,7 @@ class Reader:
         return low
 
     def _next_time(self, queue: ConsumeQueue, index: int, end: int) -> tuple[int, int] | None:
-        """Return offset and store time of the first message from `index` on that can be read."""
+        """Return offset and store time of the first readable message from `index` on, or None."""
         while index < end:
             found = queue.first_sound(index, end)
             if found is None:
@@ -271,10 +273,10 @@ class Reader:
         return KeySearch(self._index, self._log_reader.pages, key_hash, count_max, begin_ms=begin_ms, end_ms=end_ms)
 
     def records(self, physical_offsets: Sequence[int], max_bytes: int) -> list[bytes | None]:
-        """Return the records at offsets, None for one that can't be read, until they have `max_bytes` or more.
+        """Return the records at offsets, None for an unreadable one; stop when they have `max_bytes` or more.
 
         Raises:
-            NotInMemoryError: At the end of a guarded attempt, with all that is missing.
+            NotInMemoryError: At the end of a guarded attempt, with all missing ranges.
         """
         found: list[bytes | None] = []
         total = 0
@@ -294,7 +296,7 @@ class Reader:
     def query(self, topic: str, key: str, max_count: int, begin_ms: int, end_ms: int) -> QueryResult:
         """Return messages by unique key or key and store time: the newest `max_count`, oldest first.
 
-        Does everything at once; a caller with a loop takes `search` and `records`.
+        This does everything at once; a caller with an event loop uses `search` and `records`.
         """
         search = self.search(topic, key, max_count, begin_ms, end_ms)
         if search is None:
@@ -305,5 +307,5 @@ class Reader:
         return QueryResult(tuple(record for record in records if record is not None), *self.index_last_update())
 
     def index_last_update(self) -> tuple[int, int]:
-        """Return store time and physical offset of the last message that was indexed; zeros without an index."""
+        """Return store time and physical offset of the last indexed message; zeros without an index."""
         return self._index.last_update if self._index is not None else (0, 0)

@@ -1,19 +1,19 @@
-"""Recovery: what a start does before the store is served, after an orderly stop and after a crash.
+"""Recovery: the work of a start before the store serves requests, after an orderly stop and after a crash.
 
-1. Choose where to begin (scanstart.py).
-2. Go through the log from there. Every record that proves itself is put where it belongs: units that differ are set
-   right, index entries (those from there on were dropped, since they may be torn) are added. Where queue offsets are skipped, because their records are lost,
-   filler stands in their place, so that readers go over them and later messages keep their offsets.
-3. Find the end of the log: behind the last record, or behind the last place of which a unit of our own proves that a
-   record had been stored there (that record is damaged, not torn: its queue offset is not given away again).
-4. Cut what promises more than there is, wipe what a crash left behind the end, sync everything, write a checkpoint.
-   After a failed flush, and where the disk can't read a part of the last file, go on in a new one.
+1. Choose the offset at which to begin (scanstart.py).
+2. Read the log from there. Put every valid record where it belongs: correct units that differ, and add index entries.
+   (The index entries from there on were dropped, because they may be torn.) If queue offsets are skipped because their
+   records are lost, put filler in their place, so readers skip them and later messages keep their offsets.
+3. Find the end of the log. It is after the last record, or after the last position where a Gantry unit proves that a
+   record was stored. Such a record is damaged, not torn: its queue offset is not used again.
+4. Cut units that promise more than the log has, set bytes after the end to zero, sync everything, and write a
+   checkpoint. After a failed flush, or if the disk can't read a part of the last file, continue in a new file.
 
-Records behind a hole are kept although a power cut may have left them there without anybody having been told that
-they were stored: from here they can't be told from acknowledged ones behind damage, and showing a message whose
-sender got no answer is allowed, losing one is not (ADR-0004).
+Recovery keeps records after a hole. A power cut may have left them there although they were never acknowledged. But
+recovery can't tell them from acknowledged records after damage. It is allowed to show a message that was not
+acknowledged; it is not allowed to lose an acknowledged one (ADR-0004).
 
-Every step may be cut off by another crash and done again: nothing is wiped that proved itself.
+Another crash may interrupt any step. The next start then repeats the step: no step erases a valid record.
 """
 
 from gantry.model.record import RECORD_BYTES_MIN, RecordHead
@@ -45,13 +45,13 @@ class Recovery:
     """One recovery of one store.
 
     Args:
-        with_index: Mend the index, too; otherwise it is left as it is.
-        entries: Says what a record means to queues and index.
-        folder: Says whether the last stop was orderly, whether the checkpoint's confirm offset means what we mean by
-            it, and which records are of deleted topics: they mean nothing to queues and index.
+        with_index: Whether to repair the index, too; otherwise it is not changed.
+        entries: Derives the entries for queues and index from records.
+        folder: Says whether the last stop was orderly, whether the checkpoint's confirm offset has Gantry's meaning,
+            and which records belong to deleted topics: queues and index get no entries for them.
         derived_sync: Makes queues and index durable.
         now_ms: Wall time.
-        is_thorough: Go through the whole log, whatever checkpoint and queues say.
+        is_thorough: Whether to read the whole log, regardless of checkpoint and queues.
     """
 
     def __init__(
@@ -100,13 +100,13 @@ class Recovery:
         """Recover.
 
         Raises:
-            StoreFullError: There is no room for a file that has to be built again.
-            StoreWriteError: The disk did not take the end of a file that is given up.
-            CorruptStoreError: The disk can't read too much of the log.
-            OSError: The disk refused.
+            StoreFullError: There is no room for a file that must be rebuilt.
+            StoreWriteError: The disk failed to write the end of a file that is given up.
+            CorruptStoreError: The disk can't read too many parts of the log.
+            OSError: The disk failed.
         """
         if self._is_ours:
-            # If no record is read, no record before the confirm offset is younger.
+            # If recovery reads no record, no record before the confirm offset is newer than this time.
             value, now_ms = self._checkpoint.value, self._now_ms
             self._log.stored_at_ms = last_stored_ms(value, self._log, self._queues, now_ms=now_ms)
         flushed_at_ms = self._log.stored_at_ms
@@ -146,10 +146,10 @@ class Recovery:
         return report
 
     def _begin_at(self, start: int) -> None:
-        """Begin there; if the checkpoint says that this is not needed, correct it before anything is changed.
+        """Begin at an offset; if the checkpoint reaches further, correct it before anything else is changed.
 
-        Otherwise another crash could leave half of what is mended before the checkpoint's offset, and the recovery
-        after it would not look there.
+        Otherwise another crash could leave half-done repairs before the checkpoint's offset, and the recovery after
+        that crash would not look there.
         """
         self._start = start
         self._log_end.read_from(start)
@@ -162,7 +162,7 @@ class Recovery:
             self._checkpoint.write(Checkpoint())
 
     def _mend_index(self) -> int:
-        """Drop the index entries that the scan puts back, and what is torn; return how many went."""
+        """Drop the index entries that the scan will add again, and torn ones; return the number of dropped entries."""
         if self._index is None:
             return 0
         is_mended = self._is_thorough or not self._is_clean or self._index_gap.is_missing_behind(self._start)
@@ -174,14 +174,14 @@ class Recovery:
         is_proven = self._is_ours and self._start <= self._proven_offset
         gone = self._index.mend(self._start, self._log.find_head, is_proven=is_proven)
         if not self._is_ours and not self._is_thorough and len(self._index) > 0:
-            # RocketMQ syncs index files when they are full: what is missing may be older than its checkpoint.
+            # RocketMQ syncs index files when they are full, so missing entries may be older than its checkpoint.
             self._begin_at(min(self._start, self._where.file_start(self._index.last_update[1])))
         return gone
 
-    # Going through the log.
+    # Reading the log.
 
     def _go_through(self) -> int | None:
-        """Put every record where it belongs; return an earlier place to begin if a queue turns out to need it."""
+        """Put every record where it belongs; return an earlier offset to begin at if a queue needs it, or None."""
         self._records = self._lost_bytes = self._skipped = 0
         self._lost.clear()
         self._seen.clear()
@@ -195,7 +195,7 @@ class Recovery:
             self._log.stored_at_ms = head.stored_at_ms
             if self._deleted.covers(head.topic, at, head.stored_at_ms):
                 continue
-            # What the index has already needs no keys looked up.
+            # Records that the index already has need no lookup of keys.
             entry = self._entries.from_record(head, with_keys=at >= indexed_to)
             if entry is None:
                 continue
@@ -239,13 +239,15 @@ class Recovery:
             if earlier is not None:
                 return earlier
         elif index < expected:
-            # The queue began anew: its topic was deleted and made again. What it had before is gone for good.
+            # The queue restarted: its topic was deleted and created again. The queue's earlier messages are gone for
+            # good.
             self._cut += queue.max_offset - index
             self._remove(queue.cut(index))
         elif index > expected:
             self._fill(queue, expected, index)
         if queue.is_blank and index > 0:
-            # Its first file was made ahead of a message that never came: the queue begins where the log says.
+            # The queue's first file was created ahead of a message that never came: the queue begins where the log
+            # says.
             self._remove(queue.cut(0))
         before = queue.skipped
         unit = UNIT.pack(head.physical_offset, head.size_bytes, entry.tags_code_in(queue))
@@ -258,9 +260,10 @@ class Recovery:
         return None
 
     def _look_back(self, queue: ConsumeQueue, index: int) -> int | None:
-        """Check what a queue says just before its first record of this scan; return where to begin instead, or None.
+        """Check a queue's units before its first record of this scan; return an earlier offset to begin at, or None.
 
-        In a store of RocketMQ a queue without any unit begins late: its topic was deleted, and only the log remembers.
+        In a store of RocketMQ, a queue without any unit may begin late: its topic was deleted, and only the log shows
+        it.
         """
         if queue.is_blank and not self._is_ours:
             return None
@@ -285,13 +288,13 @@ class Recovery:
         return None
 
     def _fill(self, queue: ConsumeQueue, start: int, end: int) -> None:
-        """Put filler where the records are lost."""
+        """Put filler at the offsets of lost records."""
         for index in range(start, min(end, queue.max_offset)):
             if queue.put_right(index, FILLER_UNIT):
                 queue.skipped += 1
             self._skipped += 1
 
-    # The end.
+    # Finding the end.
 
     def _find_end(self) -> int:
         end = self._scan_end
@@ -314,7 +317,7 @@ class Recovery:
         return end
 
     def _tail_start(self, queue: ConsumeQueue) -> int:
-        """Return the first unit behind those whose records were seen, or lie before the scan."""
+        """Return the first unit after those whose records were read, or lie before the scan."""
         seen = self._seen.get(queue)
         if seen is not None:
             return seen
@@ -325,7 +328,7 @@ class Recovery:
         return queue.min_offset
 
     def _finish_queues(self, end: int) -> None:
-        """Let the units behind the last record seen be filler where a record was lost, and cut the others."""
+        """For units after the last record read: put filler where a record was lost, and cut the others."""
         for queue in self._queues:
             for index in range(self._tail_start(queue), queue.max_offset):
                 unit = queue.unit(index)
@@ -342,8 +345,8 @@ class Recovery:
         return offset < end and any(start <= offset < stop for start, stop in self._lost)
 
     def _acknowledged_lost(self) -> tuple[int, int] | None:
-        """Return the end of the log that had been acknowledged and that the disk does not have; None where none is."""
-        # One flipped bit of the field must not be taken for a disk that forgets.
+        """Return the range at the log's end that was acknowledged but is not on the disk, or None."""
+        # One flipped bit of the field must not look like a disk that lost data.
         known = self._proven_offset if self._is_proven else 0
         if self._failed_flush is not None and self._failed_flush.acknowledged_offset is not None:
             known = max(known, self._failed_flush.acknowledged_offset)
@@ -351,7 +354,7 @@ class Recovery:
         return (self._scan_end, known) if is_lost else None
 
     def _open_at(self, end: int) -> None:
-        """Let the log go on at its end, or in a new file where the disk has shown that this one is not to be trusted."""
+        """Let the log continue at its end, or in a new file if the current one has proved unreliable."""
         self._log.open_at(end)
         if self._failed_flush is not None or self._log_end.needs_new_file(end):
             self._log.start_new_file()
@@ -363,19 +366,20 @@ class Recovery:
             self._torn += file.zero_from(end - file.start)
         dropped = files.drop_from(files.start_of(end) + files.file_size)
         if dropped:
-            # First the cut units: one that points to a file that is gone says that somebody took it away.
+            # The cut units come first: a unit that points to a missing file would mean that somebody removed the file.
             self._derived_sync.sync_now()
         for file in dropped:
             written = file.written_range(0)
             if written is not None:
                 self._torn += written[1] - written[0]
             else:
-                self._removed -= 1  # Only made ahead.
+                self._removed -= 1  # The file was only created ahead.
         self._remove(dropped)
         if dropped:
             self._files.sync_dir(files.folder)
         for file in files:
-            # What was read may only be in memory: it must not be dispatched, read and then lost in a power cut.
+            # The data that was read may only be in memory. It must not be dispatched, read and then lost in a power
+            # cut.
             if file.end > self._start:
                 file.sync()
 
@@ -387,7 +391,7 @@ class Recovery:
 
 
 def _tell(report: RecoveryReport) -> None:
-    """Write the report, and losses that a person has to know of, into the process's log."""
+    """Log the report, and the losses that a person must know of."""
     log.info("store recovered", **{key: value for key, value in report._asdict().items() if value})
     for start, end in report.missing:
         log.error("files of the CommitLog are missing; their messages are lost", start=start, end=end)

@@ -1,15 +1,15 @@
-"""Removing files that the store's thread has forgotten: in a worker, a slice at a time.
+"""Removes files that the store's thread has dropped: in a worker, one slice at a time.
 
-The worker is the one that syncs derived files, so that no mapped file is closed while it is synced. The store's thread
-closes queue files before it hands them in, since their pool of descriptors is its own. Between two slices its
-other jobs run, and the store may stop: the files that are left come back with the next start, and go again when their
-time has come.
+The worker is the one that syncs derived files, so no mapped file is closed during a sync. The store's thread closes
+queue files before it hands them to the worker, because only this thread uses their pool of descriptors. Between two
+slices the worker runs its other jobs, and the store may stop. The remaining files are then found again at the next
+start, and removed when they are due.
 
-Files go in the order in which they were handed in. While a file of the CommitLog can't be removed, everything behind it
-waits: a start would take a log without its middle for a damaged one.
+Files are removed in the order in which they were handed in. While a file of the CommitLog can't be removed, everything
+after it waits: to a start, a log without its middle would look damaged.
 
-A file that somebody still reads stays mapped ("hanged"), and its space taken, until that ends; closing it is tried again
-now and then.
+A file that is still read stays mapped ("hanged") and keeps its disk space until the read ends. The worker tries now and
+then to close such files.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ from gantry.runtime.telemetry import logger
 from gantry.runtime.workers import Worker, submit_slices
 from services.broker.store.mappedfile import ClosableFile, remove_file
 
-# Derived files take 0.1 ms each. A file of the CommitLog takes some 10 ms, and is a slice of its own.
+# Derived files take 0.1 ms each. A file of the CommitLog takes about 10 ms, and is a slice of its own.
 SLICE_FILES_MAX: Final = 32
 
 log = logger("broker.store.removal")
@@ -38,12 +38,12 @@ class _Batch(NamedTuple):
 class FileRemover:
     """Removes files.
 
-    Concurrency: the store's thread, but for `close_later`, `give_up`, `_removing` and `_closing_hanged`, which run in the
-    worker. Only the worker takes batches away or changes them.
+    Concurrency: the store's thread, except for `close_later`, `give_up`, `_removing` and `_closing_hanged`, which run
+    in the worker. Only the worker removes or changes batches.
 
     Attributes:
         worker: The worker.
-        is_stopping: Set to end after the slice that runs.
+        is_stopping: Set to True to end after the current slice.
     """
 
     def __init__(self, files: FileSystem, worker: Worker) -> None:
@@ -59,35 +59,35 @@ class FileRemover:
 
     @property
     def hanged_count(self) -> int:
-        """Return how many removed files are still mapped because somebody reads them."""
+        """Return how many removed files are still mapped because they are read."""
         return len(self._hanged)
 
     @property
     def pending_bytes(self) -> int:
-        """Return how many bytes the log files that are not removed yet take on the disk."""
+        """Return the disk space of the log files that are not removed yet, in bytes."""
         return self._wanted_bytes - self._removed_bytes
 
     def remove_log_files(self, files: Sequence[tuple[ClosableFile, int]]) -> None:
-        """Remove files of the CommitLog, each with what it takes on the disk; durable before derived files go."""
+        """Remove files of the CommitLog, each with its disk space; durable before derived files are removed."""
         for file, size_bytes in files:
             self._wanted_bytes += size_bytes
             self._waiting.append(_Batch([file], is_log=True, size_bytes=size_bytes))
         self.tick()
 
     def remove_derived_files(self, files: Sequence[ClosableFile]) -> None:
-        """Remove files all of whose messages have gone with the CommitLog's files that were handed in before.
+        """Remove files whose messages are all gone with the CommitLog files that were handed in before.
 
-        The log goes first: a file of it that came back after a crash without its units would look like damage.
+        The log goes first: if a file of the log came back after a crash without its units, it would look like damage.
         """
         for first in range(0, len(files), SLICE_FILES_MAX):
             self._waiting.append(_Batch(list(files[first : first + SLICE_FILES_MAX]), is_log=False, size_bytes=0))
         self.tick()
 
     def tick(self) -> None:
-        """See to it that the worker is at it."""
+        """Start the removal of waiting files unless it is running."""
         if self._waiting and (self._removal is None or self._removal.done()):
             if self._removal is not None:
-                self._removal.result()  # An exception of a slice is our bug, and must not go unseen.
+                self._removal.result()  # An exception of a slice is a bug and must not go unseen.
             self._removal = submit_slices(self.worker, self._removing(), lambda: not self.is_stopping)
 
     def retry_hanged(self) -> None:
@@ -100,15 +100,15 @@ class FileRemover:
         self._hanged += [file for file in files if not file.close()]
 
     def give_up(self, folder: str) -> None:
-        """Leave the waiting files below a folder to the caller, who removes them all; for the worker.
+        """Leave the waiting files in a folder to the caller, who removes them all; for the worker.
 
-        The names may be given again after that, and must not be removed a second time.
+        The names may be used again after that, and must not be removed a second time.
         """
         for batch in list(self._waiting):
             batch.files[:] = [file for file in batch.files if not file.path.startswith(f"{folder}/")]
 
     def close(self) -> None:
-        """Close the files that are left, after the worker has ended; their names stay."""
+        """Close the remaining files, after the worker has ended; their names stay."""
         for batch in self._waiting:
             for file in batch.files:
                 file.close()
@@ -126,7 +126,7 @@ class FileRemover:
                     log.warning("files can't be removed", path=error.filename, reason=self._failure)
                 if batch.is_log:
                     return  # The next tick tries again.
-                # The names of derived files come back with the next start.
+                # A derived file that still has its name is found again at the next start.
             self.close_later(batch.files)
             self._removed_bytes += batch.size_bytes
             self._waiting.popleft()

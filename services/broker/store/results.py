@@ -1,4 +1,4 @@
-"""What the store answers: plain values, without a hold on any file."""
+"""The store's results: plain values that keep no file open."""
 
 import enum
 from dataclasses import dataclass
@@ -8,61 +8,61 @@ from gantry.storeformat.layout import ConsumeQueueUnit
 
 
 class PutStatus(enum.Enum):
-    """What became of a put."""
+    """The outcome of a put."""
 
     OK = "ok"
-    """Appended, at a place in its queue; `put` says when that survives what."""
+    """Appended, with a place in its queue; `put` says what the record survives, and from when on."""
     NOT_WRITABLE = "not_writable"
-    """SERVICE_NOT_AVAILABLE: the store takes nothing now, `reason` says why."""
+    """SERVICE_NOT_AVAILABLE: the store takes no messages now; `reason` says why."""
     MESSAGE_ILLEGAL = "message_illegal"
-    """Topic, body or record are too long, or a field does not fit."""
+    """Topic, body or record are too long, or a field is invalid."""
     PROPERTIES_SIZE_EXCEEDED = "properties_size_exceeded"
     CREATE_FILE_FAILED = "create_file_failed"
-    """CREATE_MAPPED_FILE_FAILED: the next file could not be made."""
+    """CREATE_MAPPED_FILE_FAILED: the next file could not be created."""
 
 
 class PutResult(NamedTuple):
-    """Where a message went, or why it went nowhere. Nothing of a message that was refused is stored."""
+    """The place of a stored message, or the reason why it was rejected. Nothing of a rejected message is stored."""
 
     status: PutStatus
     physical_offset: int = -1
     queue_offset: int = -1
     stored_at_ms: int = 0
     next_offset: int = -1
-    """The physical offset behind the record."""
+    """The physical offset after the record."""
     reason: str = ""
 
 
-# A message of a batch: flag, body, properties; tag, keys and unique key as Writer describes them, None where they are to
-# be looked up. A plain tuple, as one is made for every message.
+# A message of a batch: flag, body, properties, tag, keys and unique key as in Writer; None for the last three means to
+# look them up. A plain tuple, because one is made for every message.
 BatchMessage = tuple[int, bytes | memoryview, bytes, str | None, str | None, str | None]
 
 
 class BatchPutResult(NamedTuple):
-    """As PutResult, for messages with consecutive queue offsets, stored all or none."""
+    """Like PutResult, for messages with consecutive queue offsets; either all of them are stored or none."""
 
     status: PutStatus
     physical_offsets: tuple[int, ...] = ()
     queue_offset: int = -1
-    """Of the first message."""
+    """The queue offset of the first message."""
     stored_at_ms: int = 0
     next_offset: int = -1
     reason: str = ""
 
 
 class GetStatus(enum.Enum):
-    """What became of a get, in RocketMQ's words."""
+    """The outcome of a get, with RocketMQ's names."""
 
     FOUND = "found"
     NO_MATCHED_MESSAGE = "no_matched_message"
-    """The filter took nothing of what was looked at; go on at `next_offset`."""
+    """The filter matched none of the messages that were read; continue at `next_offset`."""
     MESSAGE_WAS_REMOVING = "message_was_removing"
-    """What was looked at is gone or damaged; go on at `next_offset`."""
+    """The messages that were read are gone or damaged; continue at `next_offset`."""
     OFFSET_FOUND_NULL = "offset_found_null"
-    """The ConsumeQueue lacks a file here; go on at `next_offset`."""
+    """The ConsumeQueue lacks a file here; continue at `next_offset`."""
     OFFSET_OVERFLOW_BADLY = "offset_overflow_badly"
     OFFSET_OVERFLOW_ONE = "offset_overflow_one"
-    """Nothing yet: the offset is the next one to be written."""
+    """No message yet: the offset is the next one to be written."""
     OFFSET_TOO_SMALL = "offset_too_small"
     NO_MATCHED_LOGIC_QUEUE = "no_matched_logic_queue"
     NO_MESSAGE_IN_QUEUE = "no_message_in_queue"
@@ -80,7 +80,7 @@ class GetResult:
     """Whole records in queue order."""
     count: int = 0
     suggest_slave: bool = False
-    """The reader is further behind than memory is large: a slave should serve it."""
+    """Whether the reader is further behind than fits in memory, so a slave should serve it."""
 
     @property
     def body(self) -> bytes:
@@ -89,16 +89,16 @@ class GetResult:
 
 
 class Boundary(enum.StrEnum):
-    """Which of several messages a search by time means."""
+    """Which of several messages a search by time returns."""
 
     LOWER = "LOWER"
-    """The first one stored at the time or later."""
+    """The first message stored at the time or later."""
     UPPER = "UPPER"
-    """The last one stored at the time or earlier."""
+    """The last message stored at the time or earlier."""
 
 
 class QueryResult(NamedTuple):
-    """Messages found by key, oldest first. Keys with the same hash are found together: compare the keys."""
+    """Messages found by key, oldest first. Keys with the same hash are found together, so compare the keys."""
 
     records: tuple[bytes, ...]
     index_last_update_timestamp: int
@@ -106,85 +106,85 @@ class QueryResult(NamedTuple):
 
 
 class UnitRows(NamedTuple):
-    """Units of a queue that follow each other."""
+    """Consecutive units of a queue."""
 
     min_offset: int
     max_offset: int
     first_offset: int
-    """Of the first row."""
+    """The queue offset of the first row."""
     next_offset: int
-    """Behind the last one."""
+    """The queue offset after the last row."""
     rows: bytes
     """See gantry/model/unitrow.py."""
 
 
 class FirstMessage(NamedTuple):
-    """Where the first message lies that is wanted, as far as the queue was looked at."""
+    """The first matching message in the part of the queue that was read."""
 
     min_offset: int
     max_offset: int
     scanned_to: int
-    """The message's offset, or the first one that was not looked at."""
+    """The message's offset, or the first offset that was not read."""
     unit: ConsumeQueueUnit | None
 
 
 class Expiry(NamedTuple):
-    """When retention removes a file by age and hour."""
+    """The time at which retention removes a file by age and hour."""
 
     at_ms: int
-    """Not before this moment; what the disk's state may force is left out."""
+    """The earliest moment; an earlier removal because of a full disk is not considered."""
     is_earliest: bool
-    """The file is still written to: as if nothing were written from now on."""
+    """Whether the file is still written to; the moment then assumes that nothing more is written."""
 
 
 class RecoveryReport(NamedTuple):
-    """What a start found and mended."""
+    """The findings and repairs of a start."""
 
     was_clean: bool
-    """The last stop was orderly."""
+    """Whether the last stop was orderly."""
     log_min_offset: int
     log_end_offset: int
     scanned_from: int
     records: int
-    """Records that proved themselves in what was scanned."""
+    """The number of valid records in the scanned part."""
     lost: tuple[tuple[int, int], ...]
-    """Ranges of the log that hold no record that proves itself, followed by ones that do: damage. Kept as they are."""
+    """Ranges of the log without a valid record, followed by valid records: damage. Kept as they are."""
     torn_bytes: int
-    """What a crash left behind the last record; wiped."""
+    """The number of bytes that a crash left after the last record; set to zero."""
     units_mended: int
-    """ConsumeQueue units that were missing or wrong and were built from the log."""
+    """The number of ConsumeQueue units that were missing or wrong and were rebuilt from the log."""
     units_skipped: int
-    """Queue offsets whose message is lost; readers go over them."""
+    """The number of queue offsets whose message is lost; readers skip them."""
     units_cut: int
-    """Units that promised records the log does not have."""
+    """The number of units that promised records the log does not have."""
     index_entries_mended: int
     files_removed: int
     index_missing: tuple[int, int] | None
-    """A range of the log whose messages are not all found by their keys, since to index them again takes too long for a
-    start; None where there is none."""
+    """A range of the log with messages that are not found by their keys, because indexing them again takes too long for
+    a start; None if there is none."""
     missing: tuple[tuple[int, int], ...] = ()
-    """Ranges of the log whose files are not there: somebody took them away."""
+    """Ranges of the log whose files are missing: somebody removed them."""
     unreadable: tuple[tuple[int, int], ...] = ()
-    """Ranges of the log that the disk can't read, among those that were looked at."""
+    """The unreadable ranges in the part of the log that was checked."""
     flush_failed: str = ""
-    """Why the last broker on the store could not flush it; empty where it could."""
+    """Why the last broker on the store could not flush it; empty if it could."""
     acknowledged_lost: tuple[int, int] | None = None
-    """The end of the log that had been acknowledged and that the disk does not have."""
+    """The range at the log's end that was acknowledged but is not on the disk."""
 
     @property
     def lost_bytes(self) -> int:
-        """Return how many bytes the lost ranges have."""
+        """Return the size of all lost ranges in bytes."""
         return sum(end - start for start, end in self.lost)
 
 
 class StoreState(NamedTuple):
-    """How the store does."""
+    """The store's state."""
 
     writable: bool
     reason: str
-    """Why it is not writable; empty if it is."""
+    """Why the store is not writable; empty if it is."""
     full_reason: str
-    """Why the next file of the CommitLog can't be made; empty if it can, or is being made."""
+    """Why the next file of the CommitLog can't be created; empty if it can, or is being created."""
     disk_percent: int
     min_physical_offset: int
     max_physical_offset: int
@@ -193,11 +193,11 @@ class StoreState(NamedTuple):
     dispatched_offset: int
     dispatch_behind_bytes: int
     lost_bytes: int
-    """Found damaged at start."""
+    """The number of bytes that were found damaged at start."""
     damaged_reads: int
-    """Records that a reader met since and that did not prove themselves."""
+    """The number of invalid records that readers have met since."""
     skipped_units: int
-    """Queue offsets without a message, by damage."""
+    """The number of queue offsets that have no message because of damage."""
     hanged_files: int
-    """Files that are removed and still mapped, since somebody reads them."""
+    """The number of files that are removed and still mapped, because somebody reads them."""
     recovery: RecoveryReport | None

@@ -1,21 +1,23 @@
-"""Retention: which files go, and when the disk is too full to take more.
+"""Retention: removes old files, and decides when the disk is too full to take more messages.
 
-Files of the CommitLog go from the oldest on, never the last one, and only what is on the disk and dispatched:
+Retention removes files of the CommitLog from the oldest on, never the last one, and only data that is on the disk and
+dispatched:
 
-- expired ones (last written so many hours ago), during the hours of `delete_when` or when the disk is fuller than
-  `disk_max_used_space_ratio`;
-- others, when it is fuller than `disk_space_clean_forcibly_ratio`, if that helps: retention counts the bytes that have
-  to go, and removes the oldest files until it is enough. If all of them were not enough, others fill the disk, and the
-  messages stay.
+- expired files (last written more than the reserved hours ago), during the hours of `delete_when` or when the disk is
+  fuller than `disk_max_used_space_ratio`;
+- other files, when the disk is fuller than `disk_space_clean_forcibly_ratio`, if that helps. Retention counts the bytes
+  that must go, and removes the oldest files until it is enough. If all files were not enough, other programs fill the
+  disk, and the messages stay.
 
-Only what the checkpoint covers goes: units and index entries that a crash tears are built again from the log, so the
-log must not go before they are on the disk.
+Retention removes only data that the checkpoint covers. After a crash, torn units and index entries are rebuilt from the
+log, so the log must not be removed before they are on the disk.
 
-Above `disk_space_warning_level_ratio` nothing is stored any more, until the disk is below the ratio before. The log
-decides: files of ConsumeQueues and index go when all their messages are gone. So many queues are looked at in a tick;
-until its turn comes a queue that is read is corrected by `ConsumeQueueStore.find`.
+Above `disk_space_warning_level_ratio` the store takes no messages until the disk is at or below
+`disk_space_clean_forcibly_ratio`. The log decides about other files: a file of a ConsumeQueue or of the index is
+removed when all its messages are gone. A tick checks a limited number of queues. If a queue is read before its turn,
+`ConsumeQueueStore.find` corrects its min offset.
 
-A file is forgotten first, then a worker removes it (removal.py).
+The store drops a file first; then a worker removes it (removal.py).
 """
 
 from collections.abc import Collection, Iterator
@@ -39,24 +41,24 @@ _HOUR_MS = 3_600_000
 ROUNDS_BY_HAND = 20
 
 QUEUES_PER_TICK_MAX = 128
-"""So many queues are looked at in a tick, about 30 µs each: 10,000 queues take 8 s, of which a tick holds the loop 4 ms."""
+"""Limit for the queues that a tick checks, at 30 µs each: a tick blocks the loop for 4 ms, 10,000 queues take 8 s."""
 
-# How long a look at the files' ages serves those who ask when a file goes.
+# `expires_at` uses the files' ages for this long before it reads them again.
 _AGES_MS = 10_000
-# The last of year 9999: what would be kept for longer is kept for ever.
+# The end of year 9999: a file with a later expiry is kept forever.
 _MOMENT_MS_MAX = 253_402_300_799_999
 
 log = logger("broker.store.retention")
 
 
 class Retention:
-    """Removes what is no longer kept.
+    """Removes data that is no longer kept.
 
     Concurrency: the store's thread.
 
     Attributes:
-        is_disk_full: Above the warning level; nothing is stored.
-        disk_percent: As last looked at.
+        is_disk_full: Whether the disk is above the warning level; then nothing is stored.
+        disk_percent: The result of the last measurement.
     """
 
     def __init__(
@@ -94,13 +96,13 @@ class Retention:
 
     @property
     def settled_offset(self) -> int:
-        """Return the log's first offset if no queue has a file that goes, or -1 if one may have."""
+        """Return the log's first offset if no queue has a file to be removed, or -1 if one may have."""
         min_offset = self._queues.log_min_offset
         return min_offset if self._to_expire is None and self._expired_to == min_offset else -1
 
     @property
     def refusal(self) -> str | None:
-        """Say why nothing is stored, or None."""
+        """Return why nothing is stored, or None."""
         if not self.is_disk_full:
             return None
         limit = self._settings.disk_space_warning_level_ratio
@@ -122,7 +124,7 @@ class Retention:
         return self.disk_percent
 
     def tick(self, monotonic_ms: int, durable_offset: int) -> None:
-        """Do a slice of what is under way, and run if it is time to; `durable_offset` as for `run`."""
+        """Continue the running removal, and start a run if one is due; `durable_offset` as for `run`."""
         settings, remover = self._settings, self._remover
         self._expire_some()
         remover.tick()
@@ -134,15 +136,16 @@ class Retention:
             self.run(durable_offset)
 
     def run_by_hand(self, durable_offset: int) -> int:
-        """Remove expired files whatever the hour and the disk, now and in the next rounds, as RocketMQ does."""
+        """Remove expired files regardless of hour and disk, now and in the next rounds, as RocketMQ does."""
         self._rounds_by_hand = ROUNDS_BY_HAND
         return self.run(durable_offset)
 
     def run(self, durable_offset: int) -> int:
-        """Look at the disk and remove what is due now; return how many files of the CommitLog went.
+        """Measure the disk and remove the files that are due now; return the number of removed CommitLog files.
 
         Args:
-            durable_offset: What is derived from the log before this is on the disk; nothing from here on goes.
+            durable_offset: The offset up to which the files derived from the log are on the disk; no data from there on
+                is removed.
         """
         settings = self._settings
         try:
@@ -173,10 +176,10 @@ class Retention:
         return len(dropped)
 
     def _expire_some(self) -> None:
-        """Look at some queues, and remove their files whose messages are gone.
+        """Check some queues, and remove their files whose messages are gone.
 
-        A pass over all queues is ended before the next one begins, even if more of the log has gone meanwhile: else the
-        last queues would never have their turn.
+        A pass over all queues ends before the next one begins, even if more of the log is removed meanwhile. Otherwise
+        the last queues would never get their turn.
         """
         if self._to_expire is None:
             if self._expired_to == self._queues.log_min_offset:
@@ -199,11 +202,11 @@ class Retention:
         self._remover.remove_derived_files(expired)
 
     def expires_at(self, physical_offset: int) -> Expiry | None:
-        """Return when the file of a record goes by age and hour, at the earliest.
+        """Return when the file of a record expires by age and hour, at the earliest.
 
         Returns:
-            None where it never goes by these, where the file is not there, and where its age is not known. Files'
-            ages are looked at every 10 s at most.
+            None if the file never expires by age and hour, does not exist, or has an unknown age. The files' ages are
+            read every 10 s at most.
         """
         files = self._log.files
         file, last, now_ms = files.find(physical_offset), files.last, self._clock.monotonic_ms()
@@ -219,23 +222,23 @@ class Retention:
         return self._expiries[file.start]
 
     def _look_at_ages(self) -> None:
-        """Note for every file until when its age keeps it; a file goes only with all before it."""
+        """Note for every file until when its age keeps it; a file is removed only together with all files before it."""
         now_ms = self._clock.now_ms()
         reserved_ms = self._settings.file_reserved_time_hours * _HOUR_MS
         self._kept_until.clear()
         self._expiries.clear()
-        # What is old enough already goes in the next of its hours, the earliest of which is this one.
+        # A file that is already old enough expires in the next of the hours, at the earliest in the current one.
         kept_until_ms = now_ms
         for file in self._log.files:
             try:
                 modified_ms = now_ms if file is self._log.files.last else self._files.modified_ms(file.path)
             except OSError:
-                return  # Somebody took the file away: nothing is known of it, nor of those behind it.
+                return  # The file was removed from outside: its age is unknown, and so are those of later files.
             kept_until_ms = max(kept_until_ms, modified_ms + reserved_ms)
             self._kept_until[file.start] = kept_until_ms
 
     def _deletable(self, limit: int) -> list[MappedFile]:
-        """Return the files that may go in this run, oldest first: those before an offset, and never the last one."""
+        """Return the files that this run may remove, oldest first: files before an offset, and never the last one."""
         files = self._log.files
         found: list[MappedFile] = []
         for file in files:
@@ -245,7 +248,7 @@ class Retention:
         return found
 
     def _expired_end(self, limit: int) -> int:
-        """Return where the files that go by age end: from the oldest to the first that is still kept."""
+        """Return the end of the files that expire by age: from the oldest file to the first one that is still kept."""
         end = self._log.min_offset
         oldest_ms = self._clock.now_ms() - self._settings.file_reserved_time_hours * _HOUR_MS
         for file in self._deletable(limit):
@@ -258,19 +261,19 @@ class Retention:
         try:
             return self._files.modified_ms(file.path) > oldest_ms
         except FileNotFoundError:
-            return False  # Somebody took it away: there is nothing to keep, and it must not keep what follows it.
+            return False  # The file was removed from outside: it has nothing to keep, and must not keep later files.
         except OSError as error:
-            # The next run looks again.
+            # The next run checks again.
             if file.path != self._unknown_age:
                 self._unknown_age = file.path
                 log.warning("a file stays, since its age can't be read", path=file.path, reason=os_reason(error))
             return True
 
     def _forced_end(self, limit: int) -> int:
-        """Return where the files end that have to go so that the disk is no longer too full; 0 if that is not possible.
+        """Return the end of the files to remove so that the disk is no longer too full; 0 if it is not possible.
 
-        Queue files that go with them come on top; to count them all queues would have to be looked at. So retention
-        rather keeps messages than removes some in vain.
+        The files of queues that are removed with them are not counted, because that would mean to check all queues. The
+        estimate is therefore low, and retention keeps messages rather than removing some without effect.
         """
         needed = self._bytes_too_many()
         end, freed = 0, 0
@@ -296,13 +299,13 @@ class Retention:
         return 0
 
     def _bytes_too_many(self) -> int:
-        """Return how many bytes have to go, beside those that are being removed, until no message is removed by force."""
+        """Return how many bytes exceed the ratio for removal by force, without those that are already being removed."""
         usage = self._usage
         allowed = (usage.used + usage.usable) * self._settings.disk_space_clean_forcibly_ratio // 100
         return max(0, usage.used - allowed - self._remover.pending_bytes)
 
     def _index_bytes(self, min_offset: int) -> int:
-        """Return what the index files take that go when the log begins at an offset."""
+        """Return the disk space of the index files that are removed when the log begins at an offset."""
         files = list(self._index) if self._index is not None else []
         return sum(self._allocated_bytes(file.path) for file in files[:-1] if file.end_offset < min_offset)
 
@@ -310,17 +313,17 @@ class Retention:
         try:
             return self._files.allocated_bytes(path)
         except OSError:
-            return 0  # Somebody took it away.
+            return 0  # The file was removed from outside.
 
 
 def _local(at_ms: int) -> datetime:
-    """Return a moment in local time, as people mean it when they name hours."""
+    """Return a moment in local time, because hours in settings are local hours."""
     return datetime.fromtimestamp(at_ms // 1000, UTC).astimezone()
 
 
 def _next_moment(at_ms: int, hours: Collection[int]) -> int | None:
-    """Return the first moment from one on that lies in one of these hours of the day; None where there is none."""
-    # Two days, since clocks that are put forward leave an hour out.
+    """Return the first moment at or after `at_ms` that lies in one of these hours of the day, or None."""
+    # Two days, because a clock that is put forward skips an hour.
     for _ in range(49):
         if at_ms > _MOMENT_MS_MAX:
             return None

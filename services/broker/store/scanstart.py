@@ -1,14 +1,15 @@
-"""The offset at which recovery begins to read the CommitLog: as late as proven facts allow.
+"""The offset at which recovery begins to read the CommitLog: the latest one that proven facts allow.
 
-- After an orderly stop of ours: where the log ended then. Queues and index were flushed with it, and the mark says how
-  much they held, so that a store somebody has changed since is noticed.
-- After any other orderly stop: the file with the last record that any queue knows.
-- The whole log, if queues have lost units or files that they had when we last stopped in order or, after a crash, wrote
-  the checkpoint; or if a queue has a hole after an orderly stop: somebody removed or emptied a file.
-- After a crash: the checkpoint's confirm offset, since the records before and everything derived from them are on the
-  disk; the beginning of its file, if no record proves that one ends or begins there, or if the last flush failed; the
-  whole log, if it lies beyond the log, or nothing at all confirms it. In a store that Apache RocketMQ left, a file that is old enough for its checkpoint's times. An earlier one if a queue has
-  units that were never written, or a file that had to be mended.
+- After an orderly stop of Gantry: the end of the log at the stop. Queues and index were flushed with the log. The mark
+  holds their sizes, so later changes of the store are noticed.
+- After any other orderly stop: the start of the file with the last record that any queue knows.
+- The whole log, if queues have lost units or files that they had at Gantry's last orderly stop or, after a crash, at
+  the last checkpoint. Also the whole log, if a queue has a hole after an orderly stop: a file was removed or emptied.
+- After a crash: the checkpoint's confirm offset, because the records before it and everything derived from them are on
+  the disk. The start of its file, if no valid record begins or ends there, or if the last flush failed. The whole log,
+  if the offset lies beyond the log, or nothing at all confirms it. In a store that Apache RocketMQ left: the start of a
+  file that is old enough for the checkpoint's times. An earlier offset, if a queue has units that were never written,
+  or a repaired file.
 """
 
 from gantry.model.record import BLANK_BYTES_MIN, RECORD_MAGIC_V1, RECORD_MAGIC_V2, peek
@@ -28,7 +29,7 @@ log = logger("broker.store")
 
 
 class ScanStart:
-    """Chooses where to begin; changes nothing.
+    """Chooses the offset to begin at; changes nothing.
 
     Args:
         folder: Says whether the last stop was orderly, and what its mark and checkpoint mean.
@@ -48,7 +49,7 @@ class ScanStart:
         self._folder = folder
 
     def choose(self, *, is_thorough: bool) -> int:
-        """Return the physical offset at which to begin; the log's first one if the start is to be thorough."""
+        """Return the physical offset at which to begin; the log's first offset for a thorough start."""
         files, folder = self._log.files, self._folder
         first = files.first
         if first is None or is_thorough:
@@ -68,7 +69,7 @@ class ScanStart:
             return starts[-1] if starts else first.start
         if all(queue.is_blank for queue in self._queues):
             return first.start
-        # Ours says an offset; RocketMQ's only times, and a clock may be set back.
+        # Gantry's checkpoint has an offset. RocketMQ's has only times, and a clock may be set back.
         if folder.is_ours and not self._is_believable(folder.proven_offset()):
             log.warning("the checkpoint's offset can't be right: the whole CommitLog is read")
             return first.start
@@ -76,7 +77,7 @@ class ScanStart:
         for queue in self._queues:
             blank = queue.find_blank()
             if blank is None and queue.files.was_mended:
-                blank = queue.max_offset  # Its last units may be among what is missing.
+                blank = queue.max_offset  # The queue's last units may be missing.
             if blank is not None:
                 start = min(start, self.before(queue, blank))
         if start < proven:
@@ -86,14 +87,14 @@ class ScanStart:
         return self.file_start(start)
 
     def _is_believable(self, confirmed: ConfirmOffset) -> bool:
-        """Say whether the checkpoint's offset may be where the scan begins: in the log, and where a record is."""
+        """Return whether the scan may begin at the checkpoint's offset: it is in the log, and at a record's border."""
         first, last = self._log.files.first, self._log.files.last
         if first is None or last is None or confirmed.offset <= first.start:
             return True
         return confirmed.offset <= last.end and (confirmed.is_proven or self._is_border(confirmed.offset))
 
     def is_untouched(self) -> bool:
-        """Say whether the store is as we left it when we stopped in order; nothing of the log has to be read then."""
+        """Return whether the store is as Gantry left it at an orderly stop; then none of the log has to be read."""
         mark, folder = self._folder.mark, self._folder
         stop = mark.clean_stop_offset
         return (
@@ -107,9 +108,9 @@ class ScanStart:
         )
 
     def _has_all_of(self, before: DerivedState | None) -> bool:
-        """Say whether the queues are as they were.
+        """Return whether the queues are as they were.
 
-        A stop may come before files that expired are removed. indexgap.py looks at the index.
+        A stop may come before the removal of expired files. indexgap.py checks the index.
         """
         now = derived_state(self._queues)
         return (
@@ -119,9 +120,9 @@ class ScanStart:
         )
 
     def _has_hole(self) -> bool:
-        """Say whether a queue lacks a file between others although the CommitLog has a message behind the hole.
+        """Return whether a queue has a hole, and the CommitLog still has a message after the hole.
 
-        Where the log has none, there is nothing to build, and the next start would look again.
+        If the log has none, there is nothing to rebuild, and the next start would look again.
         """
         for queue in self._queues:
             for file in queue.files.behind_holes():
@@ -131,10 +132,10 @@ class ScanStart:
         return False
 
     def _has_lost_units(self) -> bool:
-        """Say whether queues lack units that they had when they were counted last. Deletions explain it; retention never.
+        """Return whether queues lack units of the last count. Deletions can explain it; retention never can.
 
-        Also whether they lack files, where retention does not explain it: units before the last file don't change a
-        queue's end.
+        Also return True if they lack files and retention does not explain it: missing units before the last file do not
+        change a queue's end.
         """
         folder = self._folder
         if not folder.is_ours or (folder.is_clean and self._others_came()):
@@ -160,16 +161,17 @@ class ScanStart:
         return True
 
     def _counted_last(self) -> tuple[int, int, int] | None:
-        """Return up to which physical offset the queues were counted last, their units, and files (0: don't compare).
+        """Return offset, units and files of the last count of the queues; files are 0 if they must not be compared.
 
-        After a crash that is the checkpoint, at most two of its intervals old. Without its count (an earlier release, or
-        a start that went further back and did not end) it is the opening, or the stop before.
+        After a crash this is the checkpoint's count, at most two of its intervals old. The checkpoint has no count if
+        an earlier release wrote it, or if a start went further back and did not finish. Then this is the count of the
+        last start, or of the stop before.
         """
         mark, deleted, count = self._folder.mark, self._folder.deleted, self._checkpoint.count
         stop, opened = mark.clean_stop_derived, mark.opened_derived
         if count is not None and not self._folder.is_clean:
             offset, units, files, log_min, deletions = count
-            # Retention removes files of queues only after files of the log went.
+            # Retention removes files of queues only after it has removed files of the log.
             return (
                 None
                 if deleted.has_uncounted(offset, deletions)
@@ -182,35 +184,35 @@ class ScanStart:
         return None
 
     def _held_before(self, physical_offset: int) -> tuple[int, int]:
-        """Return the sum of the max offsets that the queues had when the log ended at an offset, and of their files."""
+        """Return the sum of the queues' max offsets when the log ended at an offset, and the number of their files."""
         units = files = 0
         for queue in self._queues:
             index = queue.first_from(physical_offset)
             while index < queue.max_offset and queue.unit(index).is_filler:
-                index += 1  # It stands at the end of a queue where the last records were lost.
+                index += 1  # Filler stands at the end of a queue if its last records were lost.
             units += index
             files += queue.files.count_before(index * UNIT_SIZE_BYTES)
         return units, files
 
     def _others_came(self) -> bool:
-        """Say whether another broker ran on the store after our orderly stop and left something in checkpoint or log.
+        """Return whether another broker ran on the store after Gantry's orderly stop and changed checkpoint or log.
 
-        A checkpoint that is gone or cut short, and so says nothing, shows nobody: another broker notes the time of its
-        last flush.
+        A checkpoint that is missing or cut short has no content and is no sign of another broker: another broker would
+        write the time of its last flush.
         """
         stop, checkpoint = self._folder.mark.clean_stop_offset, self._checkpoint.value
         assert stop is not None, "the last one on the store was us, and stopped in order"
         return any(self._read(stop, 8)) or (checkpoint != Checkpoint() and checkpoint.confirm_physical_offset != stop)
 
     def _is_border(self, offset: int) -> bool:
-        """Say whether a record that proves itself begins or ends at an offset, or the filler of a file begins there."""
+        """Return whether a valid record begins or ends at an offset, or the filler of a file begins there."""
         newest = (found[1] for queue in self._queues if (found := queue.newest_message()) is not None)
         return self._is_sound(offset) or any(
             unit.physical_offset + unit.size_bytes == offset and self._is_sound(unit.physical_offset) for unit in newest
         )
 
     def _is_sound(self, offset: int) -> bool:
-        """Say whether a record that proves itself, or the filler of a file, begins at an offset."""
+        """Return whether a valid record, or the filler of a file, begins at an offset."""
         file, head = self._log.files.find(offset), self._read(offset, BLANK_BYTES_MIN)
         if file is None or not head:
             return False
@@ -221,7 +223,7 @@ class ScanStart:
         return bool(data) and examine(data, 0, end=size, base=offset, mark=self._log.mark).problem is None
 
     def _read(self, offset: int, size: int) -> bytearray:
-        """Return bytes of one file; none if they are not there. A map would end the process where the disk can't read."""
+        """Return bytes of one file; empty if missing or unreadable. Reading the map could end the process."""
         file = self._log.files.find(offset)
         if file is None or not 0 < size <= file.end - offset:
             return bytearray()
@@ -231,7 +233,7 @@ class ScanStart:
             return bytearray()
 
     def by_time(self) -> int:
-        """Return the newest file that begins with a record old enough for the checkpoint, or the first file."""
+        """Return the start of the newest file whose first record is old enough for the checkpoint, else of the log."""
         limit_ms = self._checkpoint.value.min_timestamp
         for file in reversed(list(self._log.files)):
             head = find_head(file, 0, self._log.mark)
@@ -240,7 +242,7 @@ class ScanStart:
         return self._log.min_offset
 
     def before(self, queue: ConsumeQueue, index: int) -> int:
-        """Return where the last message of a queue before an index lies, or the log's beginning."""
+        """Return the physical offset of a queue's last message before an index, or the log's first offset."""
         for before in queue.present_before(index):
             unit = queue.unit(before)
             if is_message_unit(unit.physical_offset, unit.size_bytes):
@@ -248,14 +250,14 @@ class ScanStart:
         return self._log.min_offset
 
     def file_start(self, offset: int) -> int:
-        """Return the start of the file that holds an offset, else of the next one there is, else of the last one."""
+        """Return the start of the file that contains an offset; otherwise of the next file, or of the last one."""
         files = self._log.files
         file = files.find(offset) or files.following(offset) or files.last
         return file.start if file is not None else 0
 
 
 def derived_state(queues: ConsumeQueueStore, index: IndexService | None = None) -> DerivedState:
-    """Return how much the queues hold now, and, if an index is given, up to which offset it reaches."""
+    """Return the current size of the queues and, if an index is given, the offset up to which it reaches."""
     filled = [queue for queue in queues if not queue.is_blank]
     units, files = sum(queue.max_offset for queue in filled), sum(len(queue.files) for queue in filled)
     return DerivedState(len(filled), units, 0 if index is None else index.last_update[1], files)

@@ -7,13 +7,13 @@ from gantry.model.delaylevel import parse_delay_levels
 from gantry.storeformat import layout
 
 _HOURS = range(24)
-# Senders fill 100 MB/s at most, and making a file takes about 100 ms with its syncs. The next start removes the files that
-# no message has filled.
+# Senders write at most 100 MB/s, and the creation of a file takes about 100 ms with its syncs. The next start removes
+# the files that hold no messages.
 LOG_AHEAD_BYTES = 16 << 20
 
 
 class FlushDiskType(enum.StrEnum):
-    """When a send is answered: when its record is on the disk, or when it is in the page cache."""
+    """When a send is acknowledged: when its record is on the disk, or when it is in the page cache."""
 
     SYNC_FLUSH = "SYNC_FLUSH"
     ASYNC_FLUSH = "ASYNC_FLUSH"
@@ -21,12 +21,12 @@ class FlushDiskType(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Settings of one store; defaults are RocketMQ's unless a comment says why not."""
+    """Settings of one store; defaults are RocketMQ's unless a comment gives a reason."""
 
     root_dir: str = "store"
     mapped_file_size_commit_log: int = layout.COMMIT_LOG_FILE_BYTES
     mapped_file_size_consume_queue: int = layout.CONSUME_QUEUE_FILE_BYTES
-    # Files of the log that are made ahead of the one that is written; fewer where LOG_AHEAD_BYTES are reached before.
+    # Limit for files of the log that are created ahead; fewer if LOG_AHEAD_BYTES are reached before.
     log_files_ahead_max: int = 8
     max_hash_slot_num: int = layout.HASH_SLOTS
     max_index_num: int = layout.INDEX_ENTRIES
@@ -38,7 +38,7 @@ class StoreSettings:
     flush_commit_log_thorough_interval_ms: int = 10_000
     flush_interval_consume_queue_ms: int = 1000
     flush_consume_queue_least_pages: int = 2
-    # RocketMQ: 60,000. What was not yet flushed thoroughly is read again after a crash, about 10 µs a record.
+    # RocketMQ: 60,000. After a crash, data since the last thorough flush is read again, at about 10 µs for each record.
     flush_consume_queue_thorough_interval_ms: int = 10_000
     record_checksum: bool = True  # enabledAppendPropCRC, ADR-0006
 
@@ -61,11 +61,12 @@ class StoreSettings:
     access_message_in_memory_max_ratio: int = 40
     max_filter_message_size: int = 16_000
     max_msgs_num_batch: int = 64
-    # Records appended and not yet dispatched whose parts are remembered; beyond it they are read from the log again.
+    # Limit for records that are appended, not yet dispatched and kept in memory for dispatch; others are read from the
+    # log.
     dispatch_pending_max: int = 65_536
 
     def check(self) -> None:
-        """Raise ValueError("name: reason") for a value that can't work."""
+        """Raise ValueError("name: reason") for an invalid value."""
         if self.mapped_file_size_commit_log < 4096:
             raise ValueError(f"mapped_file_size_commit_log: {self.mapped_file_size_commit_log} is less than 4096 bytes")
         size = self.mapped_file_size_consume_queue
@@ -84,7 +85,7 @@ class StoreSettings:
             raise ValueError(f"message_delay_level: {self.message_delay_level!r}: {error}") from None
 
     def delete_hours(self) -> frozenset[int]:
-        """Return the hours of the day in which expired files go; raises ValueError."""
+        """Return the hours of the day in which expired files are removed; raises ValueError."""
         parts = [part.strip() for part in self.delete_when.split(";") if part.strip()]
         if not all(part.isdigit() and int(part) in _HOURS for part in parts):
             raise ValueError(f"delete_when: {self.delete_when!r} is not hours of the day separated by semicolons")
@@ -92,10 +93,10 @@ class StoreSettings:
 
     @property
     def log_files_ahead(self) -> int:
-        """Return how many files of the log are made ahead: one of RocketMQ's size, more small ones."""
+        """Return how many files of the log are created ahead: one of RocketMQ's size, more of smaller ones."""
         return max(1, min(self.log_files_ahead_max, LOG_AHEAD_BYTES // self.mapped_file_size_commit_log))
 
     @property
     def is_sync_flush(self) -> bool:
-        """Say whether a send waits for the disk."""
+        """Return whether a send waits for the disk."""
         return self.flush_disk_type is FlushDiskType.SYNC_FLUSH

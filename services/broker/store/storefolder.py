@@ -1,35 +1,38 @@
-"""The store's folder as a whole: whose it is, whether it was left in order, and which format it has.
+"""The store's folder as a whole: its owner, whether it was left in order, and its format.
 
 - The folder itself and `lock` in it: both are locked while a broker runs on the store (ownership.py). RocketMQ's
-  brokers lock the same byte of the file; the folder's lock also holds where somebody removes the file.
-- `abort`: there from start to an orderly stop, so that its presence at start means a crash; holds the process's id.
-- `config/gantry.json`: our mark (gantry.storeformat.mark).
+  brokers lock the same byte of the file. The folder's lock still holds if somebody removes the file.
+- `abort`: exists from the start to an orderly stop, so its presence at start means a crash; holds the process id.
+- `config/gantry.json`: Gantry's mark (gantry.storeformat.mark).
 - `config/gantry-flush`: why the last broker could not flush the store (gantry.storeformat.flushnote).
-- `config/gantry-deletions.json`: which records are dead though they are in the log (deletedtopics.py).
+- `config/gantry-deletions.json`: which records in the log belong to deleted topics (deletedtopics.py).
 
-Mark and `abort` together say who ran on the store last. Each line is the state after a durable write; a crash can leave
-any of them, and the next start reads it as the last column says. P is our process id, Q that of an Apache RocketMQ
-broker, X the log's end at our stop.
+Mark and `abort` together tell who ran on the store last. Each line is the state after a durable write. A crash can
+leave any of these states, and the last column says how the next start reads it. P is Gantry's process id, Q the process
+id of an Apache RocketMQ broker, X the log's end at Gantry's stop.
 
-    step                          `abort`   mark                    the last one on the store
-    stopped in order              -         stopped at X            us, in order
-    start: the mark names P       -         stopped at X, abort P   us, in order
-    start: `abort` is written     P         stopped at X, abort P   us, crashed
-    start: the log is recovered   P         running                 us, crashed
-    stop: all is flushed          P         stopped at X, abort P   us, crashed
-    stop: `abort` is removed      -         stopped at X, abort P   us, in order
-    stop: the mark forgets P      -         stopped at X            us, in order
+    step                          `abort`   mark                    the last broker on the store
+    stopped in order              -         stopped at X            Gantry, in order
+    start: the mark names P       -         stopped at X, abort P   Gantry, in order
+    start: `abort` is written     P         stopped at X, abort P   Gantry, crashed
+    start: the log is recovered   P         running                 Gantry, crashed
+    stop: all is flushed          P         stopped at X, abort P   Gantry, crashed
+    stop: `abort` is removed      -         stopped at X, abort P   Gantry, in order
+    stop: the mark drops P        -         stopped at X            Gantry, in order
 
     RocketMQ crashed              Q         stopped at X            RocketMQ
-    RocketMQ came after our
+    RocketMQ ran after Gantry's
     crash, and stopped in order   -         running                 RocketMQ (`trusted_mark`)
 
-A start leaves an `abort` file that it finds as it is until the mark says "running", and removes a mark that says
-"running" without an `abort` file before it writes its own: until recovery is done, a crash of this start leaves what
-the start has found. P alone would not do (in a container every broker may have the same process id): the mark names P
-only from just before `abort` is written, and until just after it is removed. So a RocketMQ broker with the same process
-id is taken for us only if we were killed between these two writes, and it then ran and crashed. Even that does no harm:
-what we flushed before X stays flushed, whoever ran since, and `proven_offset` says no more than X.
+A start does not change an existing `abort` file until the mark says "running". If the mark says "running" without an
+`abort` file, the start removes the mark before it writes its own `abort` file. Until recovery is done, a crash of this
+start therefore leaves the state that the start has found.
+
+P alone would not be enough, because in a container every broker may have the same process id. The mark names P only
+from just before `abort` is written until just after it is removed. A RocketMQ broker with the same process id is
+therefore taken for Gantry in only one case: Gantry was killed between these two writes, and RocketMQ then ran and
+crashed. Even this case does no harm: the data that Gantry flushed before X stays flushed, and `proven_offset` returns
+at most X.
 """
 
 from dataclasses import replace
@@ -69,19 +72,19 @@ class StoreFolder:
     """The folder of one store.
 
     Args:
-        files: Where it lies.
-        root: Its path.
+        files: The file system that holds the store.
+        root: The folder's path.
 
     Concurrency: the store's thread; `note_failed_flush` runs in a worker.
 
     Attributes:
-        ownership: Its locks.
-        files: Changes nothing by path once the store is lost.
-        is_clean: The last stop was orderly, or there was none.
-        failed_flush: The last one to run on the store could not flush it, and this is what it noted; or None.
-        found_mark: What the mark said when the folder was opened; None where there was none.
-        mark: What it says now.
-        deleted: The topics that were deleted.
+        ownership: The store's locks.
+        files: The file system for the store; it changes nothing by path once the store is lost.
+        is_clean: Whether the last stop was orderly, or there was none.
+        failed_flush: The note of the last broker on the store if it could not flush the store, or None.
+        found_mark: The mark when the folder was opened; None if there was none.
+        mark: The current mark.
+        deleted: The deleted topics.
     """
 
     def __init__(self, files: FileSystem, root: str) -> None:
@@ -106,15 +109,15 @@ class StoreFolder:
         self.deleted = DeletedTopics(self.files, root)
 
     def open(self, *, is_repair: bool = False) -> None:
-        """Make what is missing, lock the store and read its mark; nothing of a store is changed by that.
+        """Create missing folders, lock the store and read its mark; this does not change the content of a store.
 
         Args:
-            is_repair: Take a broken mark for none: the whole store is going to be checked.
+            is_repair: Whether to ignore a broken mark, because the whole store will be checked.
 
         Raises:
-            StoreLockedError: Another process runs on it.
-            StoreFormatError: It has a format that this release does not know, or a broken mark.
-            OSError: The disk refused.
+            StoreLockedError: Another process runs on the store.
+            StoreFormatError: The store has a format that this release does not know, or a broken mark.
+            OSError: The disk failed.
         """
         files = self._files
         for folder in (COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, INDEX_DIR, CONFIG_DIR):
@@ -130,7 +133,7 @@ class StoreFolder:
 
     @property
     def is_ours(self) -> bool:
-        """Say whether the last one to run on the store was us, so that the checkpoint is ours too (see above)."""
+        """Return whether the last broker on the store was Gantry; then the checkpoint is Gantry's, too (see above)."""
         mark = self.found_mark
         if mark is None:
             return False
@@ -139,9 +142,9 @@ class StoreFolder:
         return mark.abort_process_id is not None and self._abort_found == _abort_content(mark.abort_process_id)
 
     def proven_offset(self) -> ConfirmOffset:
-        """Return the physical offset before which the disk has the log and all that is derived from it.
+        """Return the physical offset before which the disk has the log and everything derived from it.
 
-        The checkpoint's confirm offset counts only if the checkpoint is ours.
+        The checkpoint's confirm offset counts only if the checkpoint is Gantry's.
         """
         if self.found_mark is None or not self.is_ours:
             return ConfirmOffset(0, is_proven=False)
@@ -152,7 +155,7 @@ class StoreFolder:
         return confirmed if stop is None else confirmed._replace(offset=min(confirmed.offset, stop))
 
     def _log_end(self) -> int:
-        """Return where the last file of the CommitLog ends."""
+        """Return the end of the last file of the CommitLog."""
         listed = self._files.list_files(f"{self.root}/{COMMIT_LOG_DIR}")
         return max((start + size for name, size in listed if (start := parse_file_name(name)) is not None), default=0)
 
@@ -175,14 +178,14 @@ class StoreFolder:
             return None
 
     def read_checkpoint(self) -> Checkpoint:
-        """Return what the checkpoint says; nothing where it is not there."""
+        """Return the checkpoint; all fields are 0 if the file does not exist."""
         return decode_checkpoint(self._checkpoint())
 
     def _checkpoint(self) -> bytes:
         return self._files.read(self.checkpoint_path) if self._files.exists(self.checkpoint_path) else b""
 
     def begin(self, process_id: int) -> None:
-        """Say that somebody runs on the store, before anything in it is changed; the second call does nothing."""
+        """Record that a broker runs on the store, before anything in it is changed; a second call does nothing."""
         if self._has_begun:
             return
         self._has_begun = True
@@ -191,13 +194,14 @@ class StoreFolder:
             if self.is_ours:
                 self._dump(replace(self.mark, abort_process_id=process_id))
             elif self.found_mark is not None:
-                # Beside our abort file it would say that we have crashed, and that RocketMQ's records are damaged.
+                # Beside Gantry's abort file, the mark would say that Gantry crashed and that RocketMQ's records are
+                # damaged.
                 self._files.remove(self._mark_path)
                 self._files.sync_dir(f"{self.root}/{CONFIG_DIR}")
             self._write_abort()
         if not self._is_note_usable():
             self._files.write(self._note_path, encode_flush_note(None), durable=True)
-        # The folders' own names, all the way up: what is in a folder is lost with its name.
+        # Sync the names of the folder and of its parents: if a folder's name is lost, its content is lost, too.
         self._files.sync_dir(self.root)
         folder = self.root
         while "/" in folder.rstrip("/"):
@@ -205,7 +209,7 @@ class StoreFolder:
             try:
                 self._files.sync_dir(folder)
             except PermissionError:
-                return  # Where we may not look we have made nothing.
+                return  # In a folder without read permission the store has created nothing.
 
     def _is_note_usable(self) -> bool:
         path = self._note_path
@@ -214,28 +218,28 @@ class StoreFolder:
         except OSError as error:
             if error.errno != EIO:
                 raise
-            # After a crash this would have ended the start. After an orderly stop it says nothing.
+            # After a crash, this would have ended the start. After an orderly stop, the note has no content.
             log.warning("the disk can't read the note of a failed flush; it is made again", path=path)
             return False
 
     def mark_opened(self, report: RecoveryReport, derived: DerivedState, record_checksum: bool) -> None:
-        """Write the mark, and what recovery means for deletions, before the first record is appended."""
+        """Write the mark, and update the deletions after recovery, before the first record is appended."""
         log_end = report.log_end_offset
         self.deleted.settle(report.log_min_offset, log_end)
         opened = opened_mark(self.found_mark, log_end=log_end, record_checksum=record_checksum)
         self.mark = replace(opened, opened_offset=log_end, opened_derived=derived)
         if self._has_broken_mark:
-            # A copy: until the new mark is there, a start has to find the broken one and refuse it.
+            # A copy: until the new mark exists, a start must find the broken one and reject it.
             self._files.write(self._mark_path + BROKEN_SUFFIX, self._files.read(self._mark_path))
         self._dump(self.mark)
         if not self.is_clean:
             self._write_abort()
-        # Only now is what the last broker noted of no use any more.
+        # From here on, the last broker's note is no longer needed.
         self._note = self._files.open(self._note_path)
         self._write_note(None)
 
     def note_failed_flush(self, failed: FailedFlush) -> None:
-        """Leave word for the next start why the disk first refused to flush; as far as that disk allows."""
+        """Leave a note for the next start with the first flush failure, as far as the disk allows."""
         if self._is_noted:
             return
         self._is_noted = True
@@ -252,7 +256,7 @@ class StoreFolder:
             self._note.sync()
 
     def end(self, log_end: int, derived: DerivedState) -> bool:
-        """Say that the store was stopped in order, after everything in it is on the disk; return whether that went."""
+        """Record the orderly stop, after everything in the store is on the disk; return whether that succeeded."""
         self.mark = self.mark.stopped(log_end, derived)
         try:
             self._dump(replace(self.mark, abort_process_id=self._process_id))
@@ -271,7 +275,7 @@ class StoreFolder:
         write_atomically(self._files, self._abort, _abort_content(self._process_id))
 
     def close(self) -> None:
-        """Give the locks back."""
+        """Release the locks."""
         if self._note is not None:
             self._note.close()
             self._note = None

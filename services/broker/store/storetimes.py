@@ -1,6 +1,6 @@
-"""The store time with which a log goes on whose recovery meets no record: the checkpoint's, as far as it is plausible.
+"""The last store time, for a recovery that reads no record: the checkpoint's time, if it is plausible.
 
-No checksum covers the checkpoint. One flipped bit in a time could put all store times to come thousands of years ahead.
+No checksum covers the checkpoint. One flipped bit in a time could move all later store times thousands of years ahead.
 """
 
 from gantry.runtime.telemetry import logger
@@ -14,10 +14,10 @@ log = logger("broker.store")
 def last_stored_ms(checkpoint: Checkpoint, commit_log: CommitLog, queues: ConsumeQueueStore, *, now_ms: int) -> int:
     """Return the time of the last record before the checkpoint's offset.
 
-    Where the checkpoint's is too far ahead of the clock, return the time of the newest record that a queue knows, or
-    the clock's: the clock itself may be far behind.
+    If the checkpoint's time is too far ahead of the clock, return the time of the newest record that a queue knows.
+    Without such a record, return the clock's time. The clock is the last choice because it may be far behind.
     """
-    # A sync may have ended after the first time was noted; the second one is of the last record dispatched.
+    # A sync may have ended after the first time was noted. The second time is the time of the last dispatched record.
     noted_ms = max(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
     if noted_ms - now_ms <= UNPROVEN_AHEAD_MS_MAX:
         return noted_ms

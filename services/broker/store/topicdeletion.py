@@ -1,20 +1,21 @@
-"""Deleting a topic's queues, without the store's thread waiting for the disk.
+"""Deletes a topic's queues. The store's thread does not wait for the disk.
 
     store's thread          worker                      after a crash
-    forget the queues
+    drop the queues
                             note the deletion           before the note: the topic with all its messages
-                            remove files, in slices     after it: no topic; the start removes what is left
+                            remove files, in slices     after the note: no topic; the start removes the rest
     the future is done
 
-The note is handed to the worker that syncs derived files, before any later flush: a checkpoint behind the deletion, for
-which the dead queues were not synced, is written after the note.
+The store's thread hands the note to the worker that syncs derived files, before any later flush. The worker therefore
+writes the note before any checkpoint whose offset lies after the deletion. Such a checkpoint needs the note, because
+the dead queues were not synced for it.
 
-Records of the topic that are appended and not dispatched yet build no queue: dispatch leaves out entries of queues that
-are forgotten, and asks the notes where it reads the log, as recovery does. So it does not matter whether dispatch stands
-still.
+Records of the topic that are appended and not dispatched yet build no queue. Dispatch skips entries of dropped queues.
+When it reads the log it checks the notes, as recovery does. A stopped dispatch therefore makes no difference.
 
-Until the files are gone nothing is stored for the topic: its new queues would have files of the same names. For the same
-reason the worker takes the topic's expired files, which may wait behind files of the CommitLog, from the remover first.
+The store takes no messages for the topic until the files are gone, because its new queues would have files of the same
+names. For the same reason the worker first takes the topic's expired files from the remover, where they may wait behind
+files of the CommitLog.
 """
 
 from collections.abc import Callable, Iterator
@@ -41,10 +42,11 @@ log = logger("broker.store")
 class TopicDeletion:
     """Deletes topics.
 
-    Concurrency: the store's thread, but for `_removing`, which runs in the worker.
+    Concurrency: the store's thread, except for `_removing`, which runs in the worker.
 
     Attributes:
-        under_way: Topics whose files are not gone yet, or could not be removed, and perhaps some whose files are gone.
+        under_way: The topics whose files are not gone yet, or could not be removed; perhaps also topics whose files are
+            gone.
     """
 
     def __init__(
@@ -69,12 +71,12 @@ class TopicDeletion:
         self.under_way: dict[str, Future[bool]] = {}
 
     def delete(self, topic: str) -> "Future[bool]":
-        """Forget a topic's queues, note the deletion and remove the files.
+        """Drop a topic's queues, note the deletion and remove the files.
 
         Returns:
-            A future: True when that is done, False when the store stops before: the next start does the rest. OSError
-            when files could not be removed: nothing is stored for the topic until a repeated call has removed them, or
-            until the next start.
+            A future. Its result is True when the deletion is done, and False when the store stops before; the next
+            start then does the rest. It raises OSError if files could not be removed. Then the store takes no messages
+            for the topic until a repeated call has removed them, or until the next start.
 
         Raises:
             OSError: The store is lost; nothing has changed.
@@ -95,7 +97,7 @@ class TopicDeletion:
         return future
 
     def refusal(self, topic: str) -> str | None:
-        """Say why nothing is stored for a topic, or None."""
+        """Return why nothing is stored for a topic, or None."""
         future = self.under_way.get(topic)
         if future is None:
             return None
@@ -112,10 +114,10 @@ class TopicDeletion:
         return self._remover.worker.submit(self._deleted.mark_saved(topic))
 
     def finish_dead(self) -> None:
-        """Remove what a crash, or a stop, left of deleted topics' queues; part of the start, before recovery.
+        """Remove the queues of deleted topics that a crash or a stop left; part of the start, before recovery.
 
         Raises:
-            OSError: The disk refused.
+            OSError: The disk failed.
         """
         dead = [queue for queue in self._queues if self._is_dead(queue)]
         for queue in dead:
@@ -129,10 +131,10 @@ class TopicDeletion:
             log.info("queues of deleted topics are removed", count=len(dead))
 
     def _is_dead(self, queue: ConsumeQueue) -> bool:
-        """Say whether all units of a queue are from before its topic's deletion.
+        """Return whether all units of a queue are from before its topic's deletion.
 
-        One unit that is not decides: a topic is made again only after all its files are gone, and a unit that a crash tore
-        in two may point anywhere before. Where no unit is whole, recovery builds the queue from the log.
+        One later unit is enough for False, because a topic is created again only after all its files are gone. A unit
+        that a crash tore may point anywhere before. If no unit is whole, recovery builds the queue from the log.
         """
         deletion = self._deleted.find(queue.topic_bytes)
         if deletion is None:
@@ -149,12 +151,12 @@ class TopicDeletion:
         return newest is None or self._deleted.covers(queue.topic_bytes, offset, self._stored_at(offset))
 
     def _stored_at(self, offset: int) -> int:
-        """Return a record's store time; 0 where no record is that proves itself."""
+        """Return a record's store time, or 0 if there is no valid record."""
         head = self._log.find_head(offset)
         return head.stored_at_ms if head is not None else 0
 
     def _removing(self, noted: "Future[None]", topic: str) -> Iterator[None]:
-        noted.result()  # It is done, and raises only what is our bug.
+        noted.result()  # Already done; it raises only for a bug.
         files, folder, count = self._files, f"{self._top}/{topic}", 0
         self._remover.give_up(folder)
         for name in files.list_dir(folder):
@@ -175,7 +177,7 @@ def _note(note: Callable[[], None], topic: str) -> None:
     try:
         note()
     except OSError as error:
-        # No reason not to delete: it is done to get room on a full disk, too.
+        # This does not stop the deletion, which is also a way to get room on a full disk.
         log.warning("a deletion can't be noted; messages may be back", topic=topic, reason=str(error))
 
 

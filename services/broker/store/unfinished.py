@@ -1,16 +1,17 @@
-"""Files that a crash left unfinished, or that have another size: put right before a folder's files are opened.
+"""Repairs files that a crash left unfinished, or that have a wrong size, before a folder's files are opened.
 
-A file is made under a temporary name, or, by earlier releases and where it can be built again, under its own. A power
-cut leaves the temporary file, or a file of any size up to its full one: ext4 lets it grow while it allocates.
+A file is created under a temporary name. Earlier releases, and files that can be rebuilt, use the final name at once. A
+power cut leaves the temporary file, or a file of any size up to its full one: ext4 lets a file grow while it allocates
+blocks.
 
-- A temporary file goes.
-- A file that is too short and holds nothing goes, if it is of the CommitLog, whose files are complete before anything is
-  written to them. One that can be built again is made empty: its name says that something is missing there.
-- A file of a queue that has another size gets its full one: it is filled up with zeros, or cut. One that begins where
-  none can begin goes. Recovery builds what is missing. (If all files of queues have another size, the setting was
-  changed: the start is refused, see consumequeuestore.py.)
-- A file of the CommitLog that is too short and holds something is the work of a person, or of a copy that was cut off.
-  It is left as it is, and the start is refused (MappedFileQueue.load).
+- A temporary file is removed.
+- A blank file that is too short is removed if it belongs to the CommitLog, whose files are complete before anything is
+  written to them. A blank file that can be rebuilt is made empty: its name says that something is missing there.
+- A queue file of another size gets its full size: it is filled up with zeros, or cut. A queue file that begins at an
+  impossible offset is removed. Recovery rebuilds the missing units. (If all queue files have another size, the setting
+  was changed, and the start is rejected: consumequeuestore.py.)
+- A file of the CommitLog that is too short and has data was changed by a person, or is an incomplete copy. It is not
+  changed, and the start is rejected (MappedFileQueue.load).
 """
 
 from collections.abc import Iterable
@@ -31,12 +32,12 @@ log = logger("broker.store")
 
 
 def find_unfinished(listed: Iterable[tuple[str, int]], file_size: int, *, is_derived: bool = False) -> list[str]:
-    """Return the names of files to be put right among names and sizes of files.
+    """Return the names of the files to be repaired.
 
     Args:
-        listed: Files of a folder whose files are named by their first byte's offset.
-        file_size: Size of a finished file.
-        is_derived: They can be built again from the CommitLog; otherwise files that are too long are left out.
+        listed: The names and sizes of the files in a folder whose files are named by their first byte's offset.
+        file_size: The size of a finished file.
+        is_derived: Whether the files can be rebuilt from the CommitLog; otherwise files that are too long are left out.
     """
     found = []
     for name, size in listed:
@@ -50,19 +51,19 @@ def find_unfinished(listed: Iterable[tuple[str, int]], file_size: int, *, is_der
 
 
 def clear_unfinished(files: FileSystem, paths: Iterable[str], file_size: int, *, is_derived: bool) -> bool:
-    """Clear unfinished files away, or give them their full size.
+    """Remove unfinished files, or give them their full size.
 
     Args:
         files: The file system.
-        paths: Paths of the unfinished files.
-        file_size: Size of a finished file.
-        is_derived: They can be built again from the CommitLog.
+        paths: The paths of the unfinished files.
+        file_size: The size of a finished file.
+        is_derived: Whether the files can be rebuilt from the CommitLog.
 
     Returns:
-        Whether a file went, or was filled up or cut, so that units may be missing.
+        Whether a file with data was removed, filled up or cut, so that units may be missing.
     """
     has_mended = False
-    # Temporary files go first: the mending of a file makes a new one under the same name.
+    # Temporary files first, because the repair of a file creates a new one with the same name.
     for path in sorted(paths, key=lambda path: not path.endswith(TEMPORARY_SUFFIX)):
         size = files.size_bytes(path)
         if path.endswith(TEMPORARY_SUFFIX):
@@ -89,13 +90,13 @@ def _mend(files: FileSystem, path: str, file_size: int) -> None:
 
 
 def complete(files: FileSystem, path: str, file_size: int) -> int:
-    """Replace a file by one of the full size with the same content, as far as it fits, and zeros for unreadable pages.
+    """Replace a file with one of the full size: the same content, as far as it fits, and zeros for unreadable pages.
 
     Returns:
-        How many bytes the disk can't read, in whole pages.
+        The number of bytes that the disk can't read, in whole pages.
 
     Raises:
-        OSError: The new file can't be made.
+        OSError: The new file can't be created.
     """
     unreadable, temporary = 0, f"{path}{TEMPORARY_SUFFIX}"
     source = files.open(path, writable=False)

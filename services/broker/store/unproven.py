@@ -1,13 +1,14 @@
-"""Files that a start after a crash reads from the disk and not from the page cache.
+"""Drops files from the page cache at a start after a crash, so that the start reads them from the disk.
 
-A flush that failed leaves pages in the cache that the disk does not have (gantry.runtime.pagecache). A broker
-that served them again would lose them with the next power cut, and bytes next to them would never reach the disk. The
-broker that could not flush may not have been able to leave word of it, so this happens after every crash.
+A failed flush leaves pages in the cache that the disk does not have (gantry.runtime.pagecache). If a broker served
+these pages, the next power cut would lose them, and bytes next to them would never reach the disk. The broker whose
+flush failed may not have been able to leave a note. The drop therefore happens after every crash.
 
-Names are treated alike: the folders are synced, since a file that nobody has synced the name of is found in memory, too.
+File names need the same care: the start syncs the folders, because a file can be found in memory although its name was
+never synced.
 
-The checkpoint says up to which physical offset a sync of everything has succeeded. Files that hold nothing behind it
-are proven and keep their pages.
+The checkpoint holds the physical offset up to which a sync of everything has succeeded. Files with no data after that
+offset are proven and keep their pages.
 """
 
 from gantry.runtime.errors import os_reason
@@ -34,10 +35,10 @@ log = logger("broker.store")
 
 
 def drop_unproven(files: FileSystem, settings: StoreSettings, folder: StoreFolder) -> None:
-    """After a crash, drop from memory what a failed flush may have left there and not on the disk.
+    """After a crash, drop from memory the pages that a failed flush may have left there but not written to the disk.
 
     Raises:
-        UnprovenStoreError: The disk still refuses.
+        UnprovenStoreError: The disk still fails.
     """
     if folder.is_clean:
         return
@@ -45,8 +46,8 @@ def drop_unproven(files: FileSystem, settings: StoreSettings, folder: StoreFolde
         log.error("the last broker on this store could not flush it", **folder.failed_flush._asdict())
     volume = files.open_volume(settings.root_dir)
     if volume is not None:
-        # One call writes the files of thousands of queues. It also takes the report of the last broker's failure, which
-        # a volume that is opened later would get as its own.
+        # One call writes the files of thousands of queues. The call also takes the report of the last broker's failure.
+        # Otherwise a volume that is opened later would get that report as its own.
         try:
             volume.sync()
         except OSError as error:
@@ -66,8 +67,8 @@ class _UnprovenFiles:
     """The files of a store whose content in memory may differ from the disk.
 
     Args:
-        folder: The store's folder, which knows what its checkpoint proves.
-        index_entries: Entries of a full index file.
+        folder: The store's folder, which knows how much its checkpoint proves.
+        index_entries: The number of entries of a full index file.
     """
 
     def __init__(self, files: FileSystem, folder: StoreFolder, *, index_entries: int) -> None:
@@ -79,13 +80,13 @@ class _UnprovenFiles:
         self._folders = [folder.root]
 
     def drop(self) -> tuple[int, int]:
-        """Have what is not proven read from the disk, and sync all names.
+        """Drop the cached pages of all files that are not proven, and sync all names.
 
         Returns:
-            How many files it was, and how many bytes stay in memory and could not be compared with the disk.
+            The number of files, and the number of bytes that stay in memory and could not be compared with the disk.
 
         Raises:
-            UnprovenStoreError: The disk still refuses.
+            UnprovenStoreError: The disk still fails.
         """
         path = f"{self._root}/{CHECKPOINT_FILE}"
         count = kept = 0
@@ -107,8 +108,8 @@ class _UnprovenFiles:
         try:
             return self._files.drop_cache(path)
         except OSError as error:
-            # Linux reports the last broker's failed write-back once, to whoever opens the file next. The pages are
-            # dropped all the same, so that the second answer is about the disk as it is now.
+            # Linux reports the last broker's failed write-back once, to the next process that opens the file. The pages
+            # are dropped anyway, so the second answer is about the current state of the disk.
             log.warning("a file could not be written; trying again", path=path, reason=os_reason(error))
         try:
             return self._files.drop_cache(path)
@@ -121,7 +122,7 @@ class _UnprovenFiles:
         return folder, self._files.list_dir(folder)
 
     def _file_names(self, *parts: str) -> tuple[str, list[str]]:
-        """Leave folders out: the load refuses one with the name of a file, and says what to do."""
+        """Return a folder and the names of its files, not of subfolders: `load` rejects one with a file's name."""
         folder = "/".join((self._root, *parts))
         self._folders.append(folder)
         return folder, [name for name, _ in self._files.list_files(folder)]
@@ -150,7 +151,7 @@ class _UnprovenFiles:
         return found
 
     def _is_proven_queue_file(self, path: str) -> bool:
-        """Say whether the last unit of a file is of a proven record: then the file was full by the last sync."""
+        """Return whether a file's last unit is of a proven record; such a file was full by the last sync."""
         size = self._files.size_bytes(path)
         if size < UNIT_SIZE_BYTES:
             return False
@@ -173,7 +174,7 @@ class _UnprovenFiles:
         return bool(count >= self._index_entries and end_offset < self._proven_offset)
 
     def _read(self, path: str, at: int, size: int) -> bytes:
-        """Read a few bytes; zeros, which prove nothing, where the disk can't."""
+        """Read a few bytes; return zeros, which prove nothing, if the disk can't read them."""
         file = self._files.open(path, writable=False)
         try:
             return file.read(at, size)

@@ -1,8 +1,8 @@
-"""Watches for files that somebody takes away from a running store: the lock file and the current CommitLog file.
+"""Watches for the removal of two files of a running store: the lock file and the current CommitLog file.
 
-A broker of Apache RocketMQ could start on a store without a lock file, so the look makes it again (ownership.py). Bytes
-in a file without a name are gone when the process ends, so the log goes on in a new file. Messages of the file that was
-taken away can be read until then.
+A broker of Apache RocketMQ could start on a store without a lock file, so the watch creates it again (ownership.py).
+The bytes of a file without a name are gone when the process ends, so the log continues in a new file. Until then, the
+messages of the removed file can still be read.
 """
 
 from typing import Final
@@ -18,7 +18,7 @@ log = logger("broker.store")
 
 
 class StoreWatch:
-    """Looks now and then whether everything is where it was.
+    """Checks now and then whether the files still have their names.
 
     Concurrency: the store's thread.
     """
@@ -29,20 +29,20 @@ class StoreWatch:
         self._looked_at_ms = 0
 
     def tick(self, monotonic_ms: int) -> None:
-        """Look if it is time to."""
+        """Check the files if a check is due."""
         if monotonic_ms - self._looked_at_ms >= LOOK_EVERY_MS:
             self._looked_at_ms = monotonic_ms
             self.look()
 
     def look(self) -> None:
-        """Look now, and tend the log's files."""
+        """Check the files now, and call `tend_files` of the log."""
         if not self._ownership.still_ours():
             return
         self._log.tend_files()
         try:
             path = self._log.leave_missing_file()
         except FileNotReadyError:
-            return  # The next look finds it made.
+            return  # The file will exist at the next check.
         except (StoreFullError, StoreWriteError) as error:
             log.warning("somebody took the CommitLog's file away, and there is no other", reason=str(error))
         else:

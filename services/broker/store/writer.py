@@ -1,6 +1,6 @@
-"""Writing: a message becomes a record in the CommitLog and the next one of its queue.
+"""Writing: a message becomes a record in the CommitLog and gets the next offset of its queue.
 
-Everything that can be refused is refused before anything is written, so that a refused message leaves nothing behind.
+All checks come before the first write, so a rejected message leaves nothing behind.
 """
 
 from collections import deque
@@ -25,7 +25,7 @@ from services.broker.store.topicdeletion import TopicDeletion
 
 QUEUE_ID_MAX = 0x7FFF_FFFF
 _CRC_NAME = PropertyName.CRC32.encode()
-# The whole-record checksum, and the separator that the properties before it may lack.
+# The size of the whole-record checksum, and of the separator that the properties before it may lack.
 _CRC_ROOM = CRC_PROPERTY_BYTES + 1
 _HOST_V4_BYTES = 8
 _REFUSALS: dict[type[Exception], PutStatus] = {
@@ -36,11 +36,11 @@ _REFUSALS: dict[type[Exception], PutStatus] = {
 }
 _REFUSED = tuple(_REFUSALS)
 _OK = PutStatus.OK
-# A clock that was set back by less is no news: a message's time is then that of the one before it.
+# A clock that was set back by less is not logged: a message then gets the time of the message before it.
 _BACK_TOLD_MS = 1000
 
 log = logger("broker.store")
-# A named tuple without the detour over its generated constructor.
+# This creates a named tuple without a call of its generated constructor.
 _new_result = tuple.__new__
 
 
@@ -48,32 +48,33 @@ class Writer:
     """The writing side of a store.
 
     Args:
-        entries: Makes what dispatch needs of unusual messages.
-        pending: Where dispatch finds what was appended.
-        deletion: Says which topics are being deleted.
+        entries: Makes the entries of unusual messages for dispatch.
+        pending: The list from which dispatch takes the entries of appended records.
+        deletion: Knows which topics are being deleted.
 
     Attributes:
-        refusal: Why nothing is taken now, or None.
+        refusal: The reason why no messages are taken now, or None.
 
-    A message is given as:
-        topic: A valid name; its queue begins with its first message.
-        queue_id: Not negative.
-        body: As it is to be stored, perhaps compressed.
-        properties: Encoded.
-        born_at_ms: The sender's clock.
-        born_host: Packed address of the sender.
-        tag: What the property says, "" if it is known not to be there, None to have it looked up.
-        keys: The same, words separated by spaces.
-        unique_key: The same.
-        flag: The application's.
-        sys_flag: The bits of the hosts are set here. Prepared and rolled back messages get no place in a queue.
-        reconsume_times: Deliveries that failed so far.
-        prepared_transaction_offset: Of the half message of a committed one.
+    The fields of a message:
+        topic: A valid topic name; the first message creates the queue.
+        queue_id: The queue's id within the topic, not negative.
+        body: The body to be stored, perhaps compressed.
+        properties: The encoded properties.
+        born_at_ms: The time of the sender's clock.
+        born_host: The packed address of the sender.
+        tag: The value of the property; "" if the message is known to have none; None to look it up in the properties.
+        keys: The same for the keys, words separated by spaces.
+        unique_key: The same for the unique key.
+        flag: The application's flag.
+        sys_flag: The system flag; `put` sets the bits of the hosts. Prepared and rolled back messages get no place in a
+            queue.
+        reconsume_times: The number of failed deliveries so far.
+        prepared_transaction_offset: For a committed message, the offset of its half message.
 
     Concurrency: the store's thread only; `refusal` may be set by any thread.
     """
 
-    def __init__(  # noqa: PLR0917 - one place builds it.
+    def __init__(  # noqa: PLR0917 - one caller creates it.
         self,
         commit_log: CommitLog,
         queues: ConsumeQueueStore,
@@ -115,12 +116,12 @@ class Writer:
     ) -> PutResult:
         """Store one message, the hot path of a send; see the class for the arguments.
 
-        Durability: with status OK the record survives the process once `write_out` has returned an offset of at least
-        `next_offset`, and the machine once `on_flushed` was told one.
+        Durability: after status OK, the record survives the process once `write_out` has returned an offset of at least
+        `next_offset`. It survives the machine once `on_flushed` was called with such an offset.
         """
         queue = self._table.get((topic, queue_id))
         if _CRC_NAME in properties:
-            properties = remove_property(properties, _CRC_NAME)  # Ours to set: a sender's would say "damaged".
+            properties = remove_property(properties, _CRC_NAME)  # The broker's: a sender's would mean "damaged".
         if (
             queue is None
             or self.refusal is not None
@@ -133,7 +134,7 @@ class Writer:
             queue = checked
         if sys_flag or len(born_host) != _HOST_V4_BYTES:
             sys_flag = sys_flag & ~HOSTS_V6_MASK | (BORN_HOST_V6 if len(born_host) != _HOST_V4_BYTES else 0)
-        # The bit is set in PREPARED and in ROLLBACK: neither has a place in its queue.
+        # PREPARED and ROLLBACK both have this bit, and neither has a place in its queue.
         has_place = not sys_flag & TRANSACTION_PREPARED
         queue_offset = queue.next_offset if has_place else 0
         stored_at_ms, log = self._now_ms(), self._log
@@ -178,12 +179,12 @@ class Writer:
         sys_flag: int = 0,
         reconsume_times: int = 0,
     ) -> BatchPutResult:
-        """Store messages with consecutive queue offsets, in one file: all of them or none.
+        """Store messages with consecutive queue offsets in one file: all of them or none.
 
-        See the class for the arguments; `items` are at least one, and of no transaction.
+        See the class for the arguments; `items` has at least one message, and none of a transaction.
 
-        Durability: as for `put`, with the `next_offset` of the whole batch. After a crash before that, some of the
-        messages may be there.
+        Durability: as for `put`, with the `next_offset` of the whole batch. A crash before that may leave some of the
+        messages.
         """
         assert items, "a batch has messages"
         queue = self._check(
@@ -231,10 +232,10 @@ class Writer:
         return BatchPutResult(PutStatus.OK, tuple([entry[0] for entry in entries]), first, stored_at_ms, at)
 
     def _not_before_last(self, now_ms: int) -> int:
-        """Return the store time of the last record instead of a time before it: store times never go back in the log."""
+        """Return the last record's store time instead of an earlier time: store times never go back in the log."""
         last_ms = self._log.appended_at_ms
         if last_ms - now_ms >= _BACK_TOLD_MS and last_ms != self._told_ms:
-            # Once for each time that the clock was set back: until it has caught up all records get this one.
+            # Logged once each time the clock is set back: until it has caught up, all records get this time.
             self._told_ms = last_ms
             log.warning(
                 "the clock is behind the last message; messages get the last one's store time until it has caught up",
@@ -244,10 +245,11 @@ class Writer:
         return last_ms
 
     def _check(self, topic: str, queue_id: int, body_len: int, properties_len: int) -> ConsumeQueue | PutResult:
-        """Return the queue, or why a message for it is refused.
+        """Return the queue, or the reason why a message for it is rejected.
 
-        A new queue gets its first file here, before anything is appended: if the disk or the process has nothing left
-        for it, that is the sender's error and nobody else's. Dispatch could only stand still for all queues.
+        A new queue gets its first file here, before anything is appended. If the disk or the process has no resources
+        left for the file, only this sender gets an error. If dispatch had to create the file, a failure would stop
+        dispatch for all queues.
         """
         if self.refusal is not None:
             return PutResult(PutStatus.NOT_WRITABLE, reason=self.refusal)
@@ -271,7 +273,7 @@ class Writer:
 
 
 def _look_up(properties: bytes, tag: str | None, keys: str | None, unique_key: str | None) -> tuple[str, str, str]:
-    """Return tag, keys and unique key, those that are not known looked up in the properties."""
+    """Return tag, keys and unique key; look up those that are None in the properties."""
     return (
         (find_property(properties, TAGS) or "") if tag is None else tag,
         (find_property(properties, KEYS) or "") if keys is None else keys,
