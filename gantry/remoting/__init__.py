@@ -1,1 +1,1 @@
-"""The wire: RocketMQ's Remoting protocol, as a codec without I/O and as asyncio client and server on top of it."""
+"""RocketMQ's Remoting protocol: a codec without I/O, and an asyncio client and server on top of the codec."""

@@ -2,7 +2,7 @@
 
 Format (big-endian; docs/formats/remoting.md):
     offset  size  field
-    0       2     code, signed: codes beyond 32,767 can't travel in this coding
+    0       2     code, signed: this form can't carry codes above 32,767
     2       1     language
     3       2     version, signed
     5       4     opaque
@@ -10,7 +10,7 @@ Format (big-endian; docs/formats/remoting.md):
     13      4     remark_size_bytes, 0 = no remark
     17      n     remark, UTF-8
     17+n    4     ext_size_bytes, 0 = no ext fields
-    21+n    m     pairs: key_size 2, key, value_size 4, value; UTF-8; an empty value reads as no value
+    21+n    m     pairs: key_size 2, key, value_size 4, value; UTF-8; a pair with an empty key or value is dropped
 
 Source: RocketMQ RocketMQSerializable.
 """
@@ -28,7 +28,7 @@ _FIXED = struct.Struct(">hBhiii")
 _INT32 = struct.Struct(">i")
 _KEY_SIZE = struct.Struct(">h")
 FIXED_BYTES = _FIXED.size + _INT32.size
-assert FIXED_BYTES == 21  # The table above is what travels.
+assert FIXED_BYTES == 21  # As in the table above.
 
 _LANGUAGE_NAMES = tuple(code.name for code in sorted(LanguageCode))
 _LANGUAGE_CODES = {name: code for code, name in enumerate(_LANGUAGE_NAMES)}
@@ -39,7 +39,7 @@ def decode_binary_header(data: bytes, header_type: type[H]) -> H:
     """Decode the bytes of a binary header.
 
     Raises:
-        RemoteProtocolError: A size points beyond the header, or a text is not UTF-8.
+        RemoteProtocolError: A size points past the end of the header, or a string is not UTF-8.
     """
     end = len(data)
     if end < FIXED_BYTES:
@@ -66,7 +66,7 @@ def encode_binary_header(header: WireHeader) -> bytes:
     """Encode a header in the binary form.
 
     Raises:
-        LocalProtocolError: A number or text does not fit its field.
+        LocalProtocolError: A number or a string does not fit its field.
     """
     try:
         remark = header.remark.encode() if header.remark else b""

@@ -1,7 +1,7 @@
-"""The protocol's numbers: request codes, response codes, languages and versions.
+"""The numbers of the protocol: request codes, response codes, languages and versions.
 
-All of these are part of the wire format and never change. Codes that a service does not answer are named too, so
-that a log line or a refusal can say what was asked for.
+All of them are part of the wire format and never change. The list includes codes that no service answers, so that a
+log line or an error reply can name the request.
 
 Source: RocketMQ 5.3.3 RequestCode, ResponseCode, LanguageCode and MQVersion; 4.9.8 where they differ.
 """
@@ -11,7 +11,7 @@ import re
 
 
 class RequestCode(enum.IntEnum):
-    """What a request asks for."""
+    """The operation that a request asks for."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -159,16 +159,17 @@ class RequestCode(enum.IntEnum):
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
-    # 900000 to 900099 are Gantry's own; other brokers answer them with code 3.
+    # Gantry's own codes are 900000 to 900099. Other brokers answer them with code 3.
     GANTRY_QUEUE_STATES = 900000
     GANTRY_UNITS = 900001
     GANTRY_HEADS = 900002
 
 
 class ResponseCode(enum.IntEnum):
-    """How a request ended; SUCCESS is the only one that always means yes.
+    """The result of a request. SUCCESS is the only code that always means success.
 
-    10, 11 and 12 answer a send too, and then the message *is* stored, though less safely than was asked for.
+    A send may also be answered with code 10, 11 or 12. The broker *has* stored the message then, but less safely than
+    the producer asked for.
     """
 
     SUCCESS = 0
@@ -219,7 +220,7 @@ class ResponseCode(enum.IntEnum):
 
 
 class LanguageCode(enum.IntEnum):
-    """In what the peer is written; a name in JSON headers, one byte in binary ones."""
+    """The programming language of the peer: a name in JSON headers, one byte in binary headers."""
 
     JAVA = 0
     CPP = 1
@@ -237,12 +238,13 @@ class LanguageCode(enum.IntEnum):
     NODE_JS = 13
 
 
-# The number of RocketMQ 5.3.3, whose protocol this is. It decides what peers send us: see remoting.md, "Versions".
+# The number of RocketMQ 5.3.3: Gantry implements the protocol of that release. The peers choose the format of what
+# they send by this number: see remoting.md, "Versions".
 ANNOUNCED_VERSION = 479
 
 # The first releases that behave differently on the wire (docs/formats/remoting.md).
-VERSION_STANDARD_JSON_ROUTE = 401  # From here on a client reads a route with quoted numeric keys.
-VERSION_QUEUE_MAPPING_IN_REGISTRATION = 413  # From here on a compressed registration carries queue mappings.
+VERSION_STANDARD_JSON_ROUTE = 401  # Clients of this version or later read a route with quoted numeric keys.
+VERSION_QUEUE_MAPPING_IN_REGISTRATION = 413  # From this version on, a compressed registration has queue mappings.
 
 _FIRST_LISTED = (4, 0, 0)
 _LAST_LISTED = (5, 9, 9)
@@ -251,10 +253,10 @@ _BEFORE_LISTED = {(3, 0, 11): 37, (3, 4, 9): 121}
 
 
 def version_number(release: str) -> int:
-    """Return the number that a release announces, `4.9.8` → 409.
+    """Return the number that a release announces: `4.9.8` → 409.
 
     Raises:
-        ValueError: The text is not `a.b.c`, or a release before 4.0.0 whose number is not known here.
+        ValueError: The text is not `a.b.c`, or the release is older than 4.0.0 and its number is unknown here.
     """
     match = re.fullmatch(r"(\d{1,3})\.(\d)\.(\d{1,2})", release)
     if match is None:
@@ -270,13 +272,13 @@ def version_number(release: str) -> int:
 
 
 def version_name(number: int) -> str:
-    """Return what tools print for an announced number: 479 → `V5_3_3`, an even one in between is a snapshot."""
+    """Return the name that tools print for an announced number: 479 → `V5_3_3`. An even number is a snapshot."""
     for parts, known in _BEFORE_LISTED.items():
         if known == number:
             return "V" + "_".join(map(str, parts))
     if number >= _HIGHER_VERSION:
         return "HIGHER_VERSION"
-    if number < 212:  # Below 4.0.0-SNAPSHOT the list has gaps that no rule gives.
+    if number < 212:  # Below 4.0.0-SNAPSHOT the list has gaps that follow no rule.
         return f"V{number}"
     steps, is_release = divmod(number - 212, 2)
     return f"V{4 + steps // 100}_{steps // 10 % 10}_{steps % 10}" + ("" if is_release else "_SNAPSHOT")

@@ -1,11 +1,11 @@
-"""RemotingCommand and the frame it travels in.
+"""RemotingCommand and the frame that carries it.
 
 Format (big-endian; docs/formats/remoting.md):
     offset  size  field
-    0       4     frame_size: bytes that follow, 4 + header + body
+    0       4     frame_size: number of bytes that follow, 4 + header + body
     4       4     high byte = coding of the header (0 JSON, 1 ROCKETMQ), low 24 bits = header_size
     8       n     header
-    8+n     m     body; an empty one is the same as none
+    8+n     m     body; an empty body is the same as no body
 
 Source: RocketMQ RemotingCommand.
 """
@@ -21,7 +21,7 @@ from gantry.remoting.errors import LocalProtocolError, RemoteProtocolError
 from gantry.remoting.jsonheader import encode_json_header, json_header_decoder
 from gantry.remoting.wireheader import OUR_LANGUAGE, WireHeader
 
-FRAME_BYTES_MAX = 16 * 1024 * 1024  # RocketMQ's own limit, counted with the length word.
+FRAME_BYTES_MAX = 16 * 1024 * 1024  # RocketMQ's limit. It includes the length word.
 HEADER_BYTES_MAX = (1 << 24) - 1
 
 _WORD = struct.Struct(">I")
@@ -33,11 +33,11 @@ _ONE_WAY = 2
 if TYPE_CHECKING:
     Body = bytes | bytearray | memoryview
 else:
-    Body = Any  # msgspec can't decode such a union, and a body is never in the JSON header anyway.
+    Body = Any  # msgspec can't decode this union, and the JSON header never contains the body.
 
 
 class SerializeType(enum.IntEnum):
-    """How a header is coded; each frame says so itself."""
+    """The coding of a header. Each frame names its own coding."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -47,16 +47,19 @@ class EncodableHeader(Protocol):
     """A typed header (gantry.remoting.headers)."""
 
     def to_ext(self) -> dict[str, str]:
-        """Return the ext fields, all of them texts."""
+        """Return the ext fields; all values are strings."""
         ...
 
 
 class RemotingCommand(WireHeader, gc=False):
     """A request, a one-way request or a response.
 
-    `code` is a RequestCode or, in a response, a ResponseCode; it stays a plain int since peers send what we don't
-    know. `ext_fields` are the typed header and its extras. `body` of a received command is bytes or None. `header` is
-    the typed header of a request that was decoded with it (typedrequest); `ext_fields` are empty then.
+    Attributes:
+        code: A RequestCode or, in a response, a ResponseCode. A plain int, because peers also send unknown codes.
+        ext_fields: The fields of the typed header and any extra fields.
+        body: The body. In a received command it is bytes or None.
+        header: The typed header, if the request was decoded together with it (see typedrequest). `ext_fields` is
+            empty then. Otherwise None.
     """
 
     body: Body | None = None
@@ -73,7 +76,7 @@ class RemotingCommand(WireHeader, gc=False):
         one_way: bool = False,
         ext: dict[str, str] | None = None,
     ) -> Self:
-        """Build a request; its opaque is given by the connection that sends it. `ext` adds to the header's fields."""
+        """Build a request. The connection that sends it sets the opaque. `ext` adds to the fields of the header."""
         fields = {} if header is None else header.to_ext()
         if ext:
             fields.update(ext)
@@ -91,7 +94,7 @@ class RemotingCommand(WireHeader, gc=False):
         body: Body | None = None,
         ext: dict[str, str] | None = None,
     ) -> Self:
-        """Build the response to a request: same opaque, same coding."""
+        """Build the response to a request. It has the opaque and the coding of the request."""
         fields = {} if header is None else header.to_ext()
         if ext:
             fields.update(ext)
@@ -108,10 +111,10 @@ class RemotingCommand(WireHeader, gc=False):
         )
 
     def drop_content(self) -> None:
-        """Drop body, ext fields and typed header of a request that waits for its answer.
+        """Drop the body, the ext fields and the typed header of a request that waits for its response.
 
-        The rest is what a response needs: opaque, coding and flags. Thousands of requests may wait at a time, and
-        each may have a body of megabytes.
+        A response needs only the rest: opaque, coding and flags. Thousands of requests may wait at the same time, and
+        each may have a body of several megabytes.
         """
         self.body = None
         self.header = None
@@ -119,17 +122,17 @@ class RemotingCommand(WireHeader, gc=False):
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request of the side that receives it."""
+        """Whether this command answers a request. The receiver of the command has sent that request."""
         return self.flag & _RESPONSE != 0
 
     @property
     def is_one_way(self) -> bool:
-        """Whether the sender wants no response."""
+        """Whether the sender expects no response."""
         return self.flag & _ONE_WAY != 0
 
     @property
     def body_bytes(self) -> bytes:
-        """The body as bytes, empty where there is none."""
+        """The body as bytes; empty if there is no body."""
         body = self.body
         if body is None:
             return b""
@@ -137,22 +140,22 @@ class RemotingCommand(WireHeader, gc=False):
 
     @property
     def language(self) -> LanguageCode:
-        """In what the peer is written; OTHER for a name that is not known here."""
+        """The programming language of the peer; OTHER for an unknown name."""
         return LanguageCode.__members__.get(self.language_name, LanguageCode.OTHER)
 
 
 _decode_json = json_header_decoder(RemotingCommand)
-# Looking members of an enum up costs as much as a small call.
+# Plain ints, because the lookup of an enum member costs as much as a small call.
 _JSON, _ROCKETMQ = int(SerializeType.JSON), int(SerializeType.ROCKETMQ)
 RECOGNISED_BYTES: Final = 12
 _NONE: Mapping[bytes, Callable[[bytes], RemotingCommand]] = {}
 
 
 def decode_frame(data: bytes) -> RemotingCommand:
-    """Decode one frame without its length word.
+    """Decode one frame. `data` starts after the length word.
 
     Raises:
-        RemoteProtocolError: The bytes are no frame.
+        RemoteProtocolError: The bytes are not a valid frame.
     """
     size = len(data)
     if size < 4:
@@ -168,12 +171,12 @@ def decode_frame_at(
     header_word: int,
     typed: Mapping[bytes, Callable[[bytes], RemotingCommand]] = _NONE,
 ) -> RemotingCommand:
-    """Decode the header at `at` and the body behind it, up to `end`; the hot path of a connection.
+    """Decode the header at `at` and the body that follows it, up to `end`. This is the hot path of a connection.
 
-    `typed` are decoders of requests by the first RECOGNISED_BYTES of their headers.
+    `typed` maps the first RECOGNISED_BYTES of a header to the decoder of such requests.
 
     Raises:
-        RemoteProtocolError: The header is longer than the frame, of an unknown coding, or malformed.
+        RemoteProtocolError: The header is longer than the frame, has an unknown coding, or is malformed.
     """
     body_at = at + (header_word & 0xFFFFFF)
     if body_at > end:
@@ -191,7 +194,7 @@ def decode_frame_at(
             except (ValueError, RecursionError):
                 command = _decode_json(header)
                 command.header = None
-        # A peer may send members of these names, and of `header`; they are ours alone.
+        # A peer may send members named `header`, `serialize_type` or `body`. Overwrite them: only this side sets them.
         command.serialize_type = _JSON
         command.body = data[body_at:end] if body_at < end else None
     elif coding == 1:
@@ -204,10 +207,10 @@ def decode_frame_at(
 
 
 def encode_frame(command: RemotingCommand) -> bytes:
-    """Encode a whole frame, length word and all.
+    """Encode a whole frame, including the length word.
 
     Raises:
-        LocalProtocolError: The command does not fit its coding or a frame.
+        LocalProtocolError: The command does not fit its coding or exceeds the size of a frame.
     """
     body = command.body
     if body is None:
@@ -216,10 +219,10 @@ def encode_frame(command: RemotingCommand) -> bytes:
 
 
 def encode_head(command: RemotingCommand) -> bytes:
-    """Encode everything but the body, so that a large one is copied once only, on its way into the socket.
+    """Encode everything except the body, so that a large body is copied only once, when the socket sends it.
 
     Raises:
-        LocalProtocolError: The command does not fit its coding or a frame.
+        LocalProtocolError: The command does not fit its coding or exceeds the size of a frame.
     """
     header = encode_json_header(command) if command.serialize_type == 0 else encode_binary_header(command)
     header_size = len(header)

@@ -1,14 +1,15 @@
-"""One side of a connection without its socket: bytes come in, commands go out, and the other way round.
+"""One side of a connection without its socket: it decodes received bytes and encodes commands to send.
 
-Theory of operation: `receive_data` cuts the stream into frames. What arrives whole is decoded straight from the
-bytes object that the socket gave; only an unfinished frame is copied into a buffer, which then grows until the
-frame is complete, so that a large body is copied a bounded number of times. A frame's length and header length are
-judged as soon as their words are there, before the rest is read.
+Theory of operation: `receive_data` cuts the stream into frames. It decodes complete frames directly from the bytes
+object that the socket returned. Only an incomplete frame is copied into a buffer. The buffer grows until the frame is
+complete, so a large body is copied a bounded number of times. `receive_data` checks the frame length and the header
+length as soon as it has these two words, before the rest of the frame arrives.
 
-A bad frame does not take the good ones before it along: they are returned first, and the error is raised by the
-next call. After it nothing more can be read, since nobody knows where the next frame starts.
+A bad frame does not discard the good frames before it. `receive_data` returns the good frames first, and the next
+call raises the error. The connection can't read anything after a bad frame, because the start of the next frame is
+unknown.
 
-The protocol is symmetric: either side may send requests, each with opaques of its own.
+The protocol is symmetric: both sides may send requests, and each side numbers its own requests.
 
 Source: RocketMQ NettyDecoder and NettyRemotingAbstract.
 """
@@ -32,13 +33,16 @@ _OPAQUE_MAX = 2**31 - 1
 
 
 class Connection:
-    """Splits and decodes what the peer sends, numbers and encodes what goes to it.
+    """A codec for one connection: it splits and decodes received bytes, and numbers and encodes commands.
 
     Args:
-        frame_bytes_max: The largest frame that is taken or sent.
-        typed: Decoders of requests that come often, see typedrequest.
+        frame_bytes_max: The size of the largest frame that is accepted or sent, with its length word.
+        typed: Decoders of frequent requests, see typedrequest.
 
-    Concurrency: used by one thread; no call waits.
+    Attributes:
+        error: The protocol error of the peer, or None. After an error the connection reads nothing more.
+
+    Concurrency: one thread uses a connection. No call blocks.
     """
 
     __slots__ = ("_buffer", "_frame_bytes_max", "_needed_bytes", "_next_opaque", "_typed", "error")
@@ -58,11 +62,11 @@ class Connection:
         self.error: RemoteProtocolError | None = None
 
     def receive_data(self, data: bytes) -> list[RemotingCommand]:
-        """Take what arrived and return the commands that are complete now, in order.
+        """Process received bytes and return the commands that are now complete, in order.
 
         Raises:
-            RemoteProtocolError: The peer broke the protocol; at once if nothing good came before it in `data`,
-                else by the next call (`error` says so meanwhile). Every later call raises it again.
+            RemoteProtocolError: The peer broke the protocol. If `data` has good frames before the bad one, this call
+                returns them and sets `error`, and the next call raises. Every later call raises the same error again.
         """
         if self.error is not None:
             raise self.error
@@ -90,14 +94,14 @@ class Connection:
 
     @property
     def buffered_bytes(self) -> int:
-        """How much of an unfinished frame has come."""
+        """The number of bytes received of an incomplete frame."""
         return len(self._buffer)
 
     def receive_eof(self) -> None:
-        """Take note that the peer sends no more.
+        """Record that the peer will send no more bytes.
 
         Raises:
-            RemoteProtocolError: It stopped within a frame.
+            RemoteProtocolError: The stream ended within a frame, or the peer broke the protocol before.
         """
         if self.error is None and self._buffer:
             self.error = RemoteProtocolError(
@@ -107,13 +111,13 @@ class Connection:
             raise self.error
 
     def next_opaque(self) -> int:
-        """Return the id of the next request; unique until 2³¹ more have been sent."""
+        """Return the opaque of the next request. An opaque repeats after 2³¹ requests."""
         opaque = self._next_opaque
         self._next_opaque = opaque + 1 if opaque < _OPAQUE_MAX else 0
         return opaque
 
     def send(self, command: RemotingCommand) -> bytes:
-        """Return the bytes of a command; a request that has none yet should be given its opaque first.
+        """Return the bytes of a command. The caller sets the opaque of a request first (see `next_opaque`).
 
         Raises:
             LocalProtocolError: The command does not fit its coding or the frame limit.
@@ -124,7 +128,7 @@ class Connection:
         return frame
 
     def _take_large(self, buffer: bytearray) -> RemotingCommand:
-        """Decode the first frame of a buffer and drop it; its body, which may have megabytes, is copied once only."""
+        """Decode the first frame of a buffer and remove it. The body may have megabytes and is copied only once."""
         stop = self._needed_bytes
         _, header_word = _WORDS.unpack_from(buffer)
         body_at = 8 + (header_word & 0xFFFFFF)
@@ -136,7 +140,7 @@ class Connection:
         return command
 
     def _decode_all(self, data: bytes, commands: list[RemotingCommand]) -> int:
-        """Decode all whole frames into `commands`, set how many bytes the next one needs, return where it starts."""
+        """Append all complete frames to `commands`, set `_needed_bytes` for the next frame and return its start."""
         end = len(data)
         at = 0
         limit = self._frame_bytes_max

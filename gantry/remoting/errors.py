@@ -1,35 +1,35 @@
-"""Errors of the wire.
+"""Errors of the Remoting protocol.
 
 RemotingError
-├── LocalProtocolError          we broke the protocol: a bug of the caller
-├── RemoteProtocolError         the peer did: its connection is closed, counted and logged
-│   └── FrameTooLargeError      it announced a frame beyond the limit; refused before it was read
-├── HeaderError                 an ext field is missing or wrong: answered with code 1, the connection lives on
-├── BodyError                   a body can't be read: answered likewise
-└── RequestFailedError          a request of ours got no answer; `sent` says whether the peer may have seen it
-    ├── ConnectError            no connection: certainly not sent
-    ├── ConnectionLostError     the connection went away before the answer
-    ├── RequestTimeoutError     no answer in time
-    └── BackpressureError       too much is under way already: not sent
+├── LocalProtocolError          our side broke the protocol: a bug of the caller
+├── RemoteProtocolError         the peer broke the protocol: the connection is closed, counted and logged
+│   └── FrameTooLargeError      the peer announced a frame above the limit: rejected before it is read
+├── HeaderError                 an ext field is missing or wrong: answered with code 1, the connection stays open
+├── BodyError                   a body can't be decoded: answered with code 1, the connection stays open
+└── RequestFailedError          our request got no response; `sent` says whether the peer may have received it
+    ├── ConnectError            no connection: the request was not sent
+    ├── ConnectionLostError     the connection was lost before the response came
+    ├── RequestTimeoutError     no response came in time
+    └── BackpressureError       too many requests or bytes are waiting: the request was not sent
 
-What a peer *answers* is no error here: a response code other than 0 is for the caller to read.
+A response with an error code raises none of these errors. The caller checks the response code.
 """
 
 
 class RemotingError(Exception):
-    """Root of the family."""
+    """Base class of all errors of the Remoting protocol."""
 
 
 class LocalProtocolError(RemotingError):
-    """The caller asked for something the protocol can't carry."""
+    """The caller passed something that the protocol can't carry."""
 
 
 class RemoteProtocolError(RemotingError):
-    """The peer sent bytes that are not the protocol's; nothing after them can be trusted."""
+    """The peer sent bytes that break the protocol. Nothing after these bytes can be trusted."""
 
 
 class FrameTooLargeError(RemoteProtocolError):
-    """The peer announced a frame of `size_bytes`, beyond `max_bytes`."""
+    """The peer announced a frame of `size_bytes`, which is more than `max_bytes`."""
 
     def __init__(self, size_bytes: int, max_bytes: int) -> None:
         super().__init__(f"frame of {size_bytes} bytes, at most {max_bytes} are allowed")
@@ -49,7 +49,7 @@ class HeaderError(RemotingError):
 
 
 class BodyError(RemotingError):
-    """A body can't be read as `kind`; `field` is the JSON path where reading stopped, empty for the whole."""
+    """A body can't be decoded as `kind`. `field` is the JSON path of the error; it is empty for the whole body."""
 
     def __init__(self, kind: str, field: str, reason: str) -> None:
         super().__init__(f"body {kind}{' at ' + field if field else ''}: {reason}")
@@ -59,7 +59,7 @@ class BodyError(RemotingError):
 
 
 class RequestFailedError(RemotingError):
-    """A request got no answer. With `sent` False the peer has certainly not seen it."""
+    """A request got no response. If `sent` is False, the peer has certainly not received the request."""
 
     def __init__(self, address: str, reason: str, *, sent: bool) -> None:
         super().__init__(f"{address}: {reason}")
@@ -69,22 +69,22 @@ class RequestFailedError(RemotingError):
 
 
 class ConnectError(RequestFailedError):
-    """There is no connection to the address, so nothing was sent."""
+    """No connection to the address could be opened, so the request was not sent."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(address, reason, sent=False)
 
 
 class ConnectionLostError(RequestFailedError):
-    """The connection went away while the request waited; `sent` is False if it had not left this process."""
+    """The connection was lost before the response came. `sent` is False if the request never left this process."""
 
 
 class RequestTimeoutError(RequestFailedError):
-    """No answer came within the time the caller gave; it may still come and is then dropped."""
+    """No response came within the caller's time-out. A response that comes later is dropped."""
 
 
 class BackpressureError(RequestFailedError):
-    """Too many requests or bytes wait on this connection, so nothing was sent; try again later."""
+    """Too many requests or bytes wait on this connection, so the request was not sent. The caller may retry later."""
 
     def __init__(self, address: str, reason: str) -> None:
         super().__init__(address, reason, sent=False)

@@ -1,15 +1,16 @@
-"""JSON header encoding, with Java's key order and fastjson's habits.
+"""JSON header encoding, with the key order of Java and the rules of fastjson.
 
 Format: a UTF-8 object `{"code":105,"extFields":{"topic":"T"},"flag":0,"language":"JAVA","opaque":7,"version":479}`,
-compact, keys sorted, absent members left out. `remark` and `extFields` are optional. Java adds
-`serializeTypeCurrentRPC`; it is ignored, as is every other unknown key.
+compact, with sorted keys. `remark` and `extFields` are optional; an absent member is omitted. Java adds
+`serializeTypeCurrentRPC`. The decoder ignores it, as it ignores every other unknown key.
 
-Reading is tolerant: values of extFields may be numbers or booleans (npm ali-ons sends them so) and become text.
-Writing is strict: every value of extFields is a string, since the Go client drops a reply with anything else.
+The decoder is tolerant: values of extFields may be numbers or booleans (npm ali-ons sends them), and the decoder
+converts them to strings. The encoder is strict: every value of extFields is a string, because the Go client drops a
+reply with any other value.
 
-Theory of operation: the decoder builds the caller's own class in one step, so `WireHeader` is the parent of
-RemotingCommand. A header whose extFields hold something other than strings fails that step and is decoded again
-with a looser shape; only such peers pay for it.
+Theory of operation: the decoder builds the caller's class in one step, so `WireHeader` is the base class of
+RemotingCommand. This step fails for a header with extFields that are not strings. The decoder then decodes the header
+again with a looser type, so only peers that send such headers pay for the second step.
 
 Source: RocketMQ RemotingSerializable and RemotingCommand; docs/formats/remoting.md.
 """
@@ -26,7 +27,7 @@ H = TypeVar("H", bound=WireHeader)
 
 
 class _LooseHeader(msgspec.Struct, rename={"ext_fields": "extFields"}):
-    """What peers other than Java may send."""
+    """A header as peers in other languages than Java may send it."""
 
     code: Int32
     ext_fields: dict[str, str | int | float | bool | None] | None = None
@@ -38,7 +39,7 @@ class _LooseHeader(msgspec.Struct, rename={"ext_fields": "extFields"}):
 
 
 class _WrittenHeader(msgspec.Struct, rename={"ext_fields": "extFields"}, gc=False):
-    """The members in the order Java writes them; UNSET ones are left out."""
+    """The members in the order in which Java writes them. Members with the value UNSET are omitted."""
 
     code: int
     ext_fields: dict[str, str] | msgspec.UnsetType
@@ -55,26 +56,26 @@ _UNSET = msgspec.UNSET
 
 
 def json_header_decoder(header_type: type[H]) -> Callable[[bytes], H]:
-    """Return a function that decodes the bytes of a JSON header into a fresh `header_type`.
+    """Return a function that decodes the bytes of a JSON header into a new `header_type`.
 
-    The function raises RemoteProtocolError, and nothing else, for bytes that are no such header.
+    The function raises only RemoteProtocolError: the bytes are not a valid JSON header.
     """
     decode = msgspec.json.Decoder(header_type).decode
 
     def decode_json_header(data: bytes) -> H:
         try:
             return decode(data)
-        except (ValueError, RecursionError):  # msgspec's errors and UnicodeDecodeError are ValueErrors.
+        except (ValueError, RecursionError):  # The errors of msgspec and UnicodeDecodeError are ValueErrors.
             return _to_strict(data, header_type)
 
     return decode_json_header
 
 
 def encode_json_header(header: WireHeader) -> bytes:
-    """Encode a header as Java would, without its `serializeTypeCurrentRPC`.
+    """Encode a header as Java does, but without `serializeTypeCurrentRPC`.
 
     Raises:
-        LocalProtocolError: A text holds half a surrogate pair, which UTF-8 can't carry.
+        LocalProtocolError: A string contains half of a surrogate pair, which UTF-8 can't encode.
     """
     try:
         return _encode(

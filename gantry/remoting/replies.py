@@ -1,7 +1,7 @@
-"""Replies that are built too often for the general way: a send's, put together as bytes.
+"""A fast path for the replies to sends: it formats the frame directly as bytes.
 
-The general way (typed header → ext fields → command → JSON) costs 2.5 µs, this one 0.6, of about 12 for a whole send.
-The frame says the same; the general way is what a test compares it with.
+The general path (typed header → ext fields → command → JSON) takes 2.5 µs, this path takes 0.6 µs. A whole send takes
+about 12 µs. Both paths give frames with the same content, and a test compares them.
 """
 
 import struct
@@ -19,11 +19,11 @@ _quote = msgspec.json.Encoder().encode
 
 
 class SendReplies:
-    """Builds the replies to sends of one broker.
+    """A builder of one broker's replies to sends.
 
     Args:
-        region_id: The broker's regionId, told with every reply.
-        trace_on: Whether clients should trace.
+        region_id: The regionId of the broker. Every reply contains it.
+        trace_on: Whether clients should trace messages.
     """
 
     __slots__ = ("_region_id", "_tail", "_trace_on")
@@ -46,15 +46,15 @@ class SendReplies:
         *,
         code: int = 0,
     ) -> bytes:
-        """Return the whole frame that says where a message lies.
+        """Return the whole frame of the reply, which says where the message is stored.
 
         Args:
-            request: What is answered: gives opaque and coding.
-            message_id: The stored id, or several joined by commas; hex digits need no escapes.
-            queue_id: Of the queue it went to.
-            queue_offset: Of the first message.
-            transaction_id: The UNIQ_KEY, which comes from a client and may hold anything.
-            code: SUCCESS, or one of the three codes that mean stored but less safely.
+            request: The request to answer. The reply takes its opaque and its coding.
+            message_id: The id of the stored message, or several ids joined by commas. Hex digits need no escapes.
+            queue_id: The queue that the message was appended to.
+            queue_offset: The queue offset of the first message.
+            transaction_id: The UNIQ_KEY. It comes from a client and may contain any characters.
+            code: SUCCESS, or one of the three codes that mean "stored, but less safely" (10, 11, 12).
         """
         if request.serialize_type != _JSON:
             return encode_frame(self.command(request, message_id, queue_id, queue_offset, transaction_id, code=code))
@@ -76,7 +76,7 @@ class SendReplies:
         *,
         code: int = 0,
     ) -> RemotingCommand:
-        """Return the same as a command."""
+        """Return the same reply as a command; the arguments are those of `frame`."""
         header = SendMessageResponseHeader(
             msg_id=message_id,
             queue_id=queue_id,

@@ -1,9 +1,9 @@
-"""Requests whose typed header is decoded in one step with the frame's header, for the hottest codes.
+"""A fast path for the most frequent requests: it decodes the frame's header and the typed header in one step.
 
-Decoding a JSON header into a dict of texts and that into a typed header costs 2.1 µs for a send, in one step 0.8.
-A request is recognised by the first bytes of its header, since Java writes `code` first. What comes in another
-order, in the binary coding, or with a value of the wrong kind takes the general way and has the same result there, or
-the error that names the field.
+In two steps (a JSON header into a dict of strings, the dict into a typed header) the header of a send takes 2.1 µs. In
+one step it takes 0.8 µs. The first bytes of the header identify the request, because Java writes `code` first. Headers
+with another order, in the binary coding, or with a value of the wrong type take the general path. The general path
+gives the same result, or the error that names the field.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,10 +20,10 @@ _CODES: Final = range(10, 1000)
 
 
 def request_decoders(headers: Mapping[int, type[Header]]) -> Mapping[bytes, RequestDecoder]:
-    """Return a decoder for each code, under the bytes that a header of that code begins with.
+    """Return a decoder for each code. The keys are the first bytes of a header with that code.
 
-    A decoder takes a JSON header and returns a command whose `header` is set and whose `ext_fields` are empty.
-    It raises ValueError for anything that has to take the general way.
+    A decoder takes a JSON header and returns a command with `header` set and `ext_fields` empty. It raises ValueError
+    for a header that must take the general path.
     """
     return {_beginning(code): _decoder(header_type) for code, header_type in headers.items()}
 
@@ -43,6 +43,6 @@ def _decoder(header_type: type[Header]) -> RequestDecoder:
         bases=(RemotingCommand,),
         gc=False,
     )
-    # Not strict: the ext fields' numbers and booleans are texts.
+    # Not strict, because numbers and booleans in ext fields are strings.
     decode: RequestDecoder = msgspec.json.Decoder(command_type, strict=False).decode
     return decode

@@ -1,4 +1,4 @@
-"""What a frame's header says, whichever way it is coded."""
+"""The logical header of a frame, independent of its coding."""
 
 from typing import Annotated
 
@@ -11,9 +11,10 @@ UNTOLD_LANGUAGE = "OTHER"
 
 
 class WireHeader(msgspec.Struct, rename={"ext_fields": "extFields", "language_name": "language"}, gc=False):
-    """The logical header, the parent of RemotingCommand.
+    """The logical header; the base class of RemotingCommand.
 
-    The language stays the name it has in a JSON header: few ask for it, and names we don't know must not fail.
+    `language_name` keeps the language as the name from a JSON header. Few callers need the language, and an unknown
+    name must not cause an error.
     """
 
     code: Int32

@@ -1,4 +1,4 @@
-"""The protocol over asyncio: a server, a client, and the channel that both are made of."""
+"""The protocol over asyncio: a server, a client, and the channel that both use."""
 
 from gantry.remoting.aio.channel import Channel, Handler, Reply
 from gantry.remoting.aio.client import RemotingClient

@@ -1,18 +1,19 @@
-"""One connection, accepted or dialled: frames in, handlers called, replies out.
+"""One connection, accepted or dialled: it reads frames, calls handlers and writes replies.
 
-Theory of operation. All frames of one read are decoded and dispatched in a row. A plain function as handler is called
-right there, without a task, and its reply is added to a list. At the end of the row the list becomes one write. Replies
-given later (`reply`, from a flush or a timer) and our own requests collect in the same list; they are written in the next
-turn of the loop, or as soon as they are large. So a small request costs neither a task nor a system call of its own.
+Theory of operation. The channel decodes all frames of one read and dispatches them one after another. If the handler
+is a plain function, the channel calls it directly, without a task, and adds the reply to a list. After the last frame
+the channel sends the list with one write. Later replies (`reply`, from a flush or a timer) and our own requests use
+the same list. The channel writes these in the next turn of the event loop, or at once if they are large. So a request
+needs no task, and only a large request needs a system call of its own.
 
-Fairness. One read may hold requests that take tens of milliseconds. After `TURN_MS` a server's channel lets others have
-their turn. It reads nothing until it has dispatched the rest.
+Fairness. Large requests, or requests with large replies, may take tens of milliseconds per read. After `TURN_MS` a
+server's channel yields to the other channels. It reads nothing until it has dispatched the remaining requests.
 
-Back-pressure. Data that the peer does not read collects in the transport. Above `write_buffer_high_bytes` a server's channel
-stops reading and dispatching until that has drained. A client's channel goes on reading, since two peers that both stopped
-would wait for ever; its callers get BackpressureError.
+Back-pressure. Bytes that the peer does not read stay in the transport's buffer. Above `write_buffer_high_bytes` a
+server's channel stops dispatching and reading until the buffer has drained. A client's channel continues to read: two
+peers that both stop reading would wait for each other forever. Callers of the client get BackpressureError instead.
 
-Concurrency: used from the event loop's thread only. Handlers must not block.
+Concurrency: only the thread of the event loop uses a channel. Handlers must not block.
 """
 
 import asyncio
@@ -41,25 +42,25 @@ from gantry.runtime.telemetry import logger
 
 log = logger("remoting")
 
-# None: the handler will answer later with `channel.reply`, or never (a one-way request). Bytes: a whole frame.
+# None: the handler replies later with `channel.reply`, or never (a one-way request). Bytes: a complete frame.
 Reply = RemotingCommand | bytes | None
 Handler = Callable[["Channel", RemotingCommand], Reply | Awaitable[Reply]]
 
 REMARK_CHARS_MAX = 512
 LARGE_BYTES = 64 * 1024
-"""Requests of so many bytes are sent at once, so that the peer works meanwhile; after reads of as many, others are read."""
+"""Queued requests of this size are written at once. After a read of this size the channel lets other channels read."""
 TURN_MS = 3
-"""A row of requests is dispatched for so long before others have their turn; a request is never cut."""
+"""The time after which a channel with more requests yields to the others. A request is never interrupted."""
 _LOOK_BYTES = 8 * 1024
-"""After requests and answers of so many bytes there is a look at the clock: it would cost each small one more than it gains."""
+"""The size of requests and replies between two checks of the clock. A check for each small request costs too much."""
 _REQUEST_BYTES = 1024
-"""What a request counts for, beside its body."""
+"""The size that a request counts in addition to its body."""
 _RESPONSE = 1
 _ONE_WAY = 2
 
 
 class ChannelOwner:
-    """What a server or client gives to each of its channels."""
+    """The settings and callbacks that a server or a client shares with each of its channels."""
 
     __slots__ = (
         "connections_max",
@@ -103,7 +104,7 @@ class ChannelOwner:
         self.typed = typed
 
     def admit(self) -> bool:
-        """Say whether one more connection is allowed."""
+        """Return whether one more connection is allowed."""
         if self.endpoint.is_draining:
             return False
         count = len(self.endpoint.channels) + len(self.endpoint.arriving)
@@ -111,7 +112,7 @@ class ChannelOwner:
 
 
 class Channel(asyncio.Protocol):
-    """One connection. Owners may keep what they know of the peer in `attributes`."""
+    """One connection. The owner may store data about the peer in `attributes`."""
 
     __slots__ = (
         "_active_ms",
@@ -157,7 +158,7 @@ class Channel(asyncio.Protocol):
         self._is_counted = False
         self._closing_since_ms = -1
         self._active_ms = self._opened_ms = self._endpoint.now_ms
-        self.address = address  # As dialled, or the peer's; what errors name.
+        self.address = address  # The dialled address, or the address of the peer. Errors name it.
         self.attributes: dict[str, Any] = {}
         self.closed = False
         self.close_reason = ""
@@ -168,9 +169,9 @@ class Channel(asyncio.Protocol):
         return f"<Channel {self.local} to {self.peer}{' closed' if self.closed else ''}>"
 
     def reply(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Answer a request whose handler returned None; opaque and coding are the request's.
+        """Answer a request whose handler returned None. The response gets the opaque and the coding of the request.
 
-        Nothing happens if the request was one-way or the connection is gone by now.
+        Do nothing if the request is one-way or the connection is closed.
         """
         if request.flag & _ONE_WAY:
             return
@@ -185,7 +186,7 @@ class Channel(asyncio.Protocol):
         self._schedule_flush()
 
     def reply_frame(self, request: RemotingCommand, frame: bytes) -> None:
-        """Answer as `reply` does, with a frame that is complete already."""
+        """Answer as `reply` does, but with a complete frame."""
         if request.flag & _ONE_WAY:
             return
         if self.closed:
@@ -197,15 +198,15 @@ class Channel(asyncio.Protocol):
         self._schedule_flush()
 
     def leave_unanswered(self, request: RemotingCommand) -> None:
-        """Say that a request will get no answer, so that it does not count as in flight for ever."""
+        """Stop counting a request as in flight. The handler calls this if the request will get no response."""
         if not request.flag & _ONE_WAY and not self.closed:
             self._finish_request()
 
     def send_one_way(self, command: RemotingCommand) -> None:
-        """Send without wanting an answer; lost if the connection is gone.
+        """Send a command that gets no response. The command is lost if the connection is closed.
 
         Raises:
-            BackpressureError: Too many bytes wait to be sent already; nothing was sent.
+            BackpressureError: Too many bytes wait to be sent; the command was not sent.
             LocalProtocolError: The command does not fit a frame.
         """
         if self.closed:
@@ -217,11 +218,11 @@ class Channel(asyncio.Protocol):
         self._schedule_flush()
 
     def start_request(self, command: RemotingCommand, timeout_ms: int) -> asyncio.Future[RemotingCommand]:
-        """Send a request and return the future of its answer, which fails as `request` does.
+        """Send a request and return the future of its response. The future fails with the errors of `request`.
 
         Raises:
-            ConnectionLostError: The connection is closed already; nothing was sent.
-            BackpressureError: Too much is under way; nothing was sent.
+            ConnectionLostError: The connection is closed; the request was not sent.
+            BackpressureError: Too many requests or bytes are waiting; the request was not sent.
             LocalProtocolError: The command does not fit a frame.
         """
         if self.closed:
@@ -244,22 +245,22 @@ class Channel(asyncio.Protocol):
         return answer
 
     async def request(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
-        """Send a request and return its answer, whatever its code.
+        """Send a request and return its response, with any response code.
 
         Raises:
-            RequestFailedError: One of its kinds; `sent` says whether the peer may have seen the request.
+            RequestFailedError: A subclass of it; `sent` says whether the peer may have received the request.
             LocalProtocolError: The command does not fit a frame.
 
-        Concurrency: may be cancelled; the answer is dropped then.
+        Concurrency: the caller may be cancelled. The response is dropped then.
         """
         return await self.start_request(command, timeout_ms)
 
     def close(self, reason: str) -> None:
-        """Send what is queued, then close. Requests of ours fail when the connection is gone."""
+        """Send the queued frames, then close. Our pending requests fail as soon as the connection is closed."""
         if self.closed:
             return
         self.flush()
-        if self._transport.is_closing():  # The flush gave the peer up.
+        if self._transport.is_closing():  # The flush aborted the connection.
             return
         self.closed = True
         self.close_reason = reason
@@ -270,20 +271,20 @@ class Channel(asyncio.Protocol):
         self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Close at once; what is queued is lost."""
+        """Close at once. Queued frames are lost."""
         self.closed = True
         self.close_reason = self.close_reason or reason
         self._held.clear()
         self._transport.abort()
 
     def flush(self) -> None:
-        """Give everything queued to the transport in one write; done by itself once a turn of the loop."""
+        """Pass all queued frames to the transport in one write. The channel does this once per turn of the loop."""
         self._flush_scheduled = False
         out = self._out
         if not out or self.closed:
             return
         if self._sniffs_tls or (self._pipe is not None and not self._pipe.handshake_done):
-            return  # Nobody knows yet how the peer wants it; decided by its first bytes.
+            return  # The peer's first bytes decide between TLS and plain, and they have not arrived yet.
         data = out[0] if len(out) == 1 else b"".join(out)
         self._out = []
         self._out_bytes = 0
@@ -297,7 +298,7 @@ class Channel(asyncio.Protocol):
             self.abort("peer does not read")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start; called once."""
+        """Register the connection, or abort it if there are too many. Called once."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
         self._loop = asyncio.get_running_loop()
         self.peer = socket_address(transport.get_extra_info("peername"))
@@ -317,7 +318,7 @@ class Channel(asyncio.Protocol):
             self._owner.on_connect(self)
 
     def data_received(self, data: bytes) -> None:
-        """Take what the peer sent; the hot path."""
+        """Process bytes from the peer. This is the hot path."""
         if self.closed:
             return
         endpoint = self._endpoint
@@ -344,7 +345,7 @@ class Channel(asyncio.Protocol):
             self._pause_for_others()
 
     def eof_received(self) -> bool:
-        """Take note that the peer sends no more; the transport closes itself then."""
+        """Record that the peer will send no more bytes. The transport then closes itself."""
         try:
             self._connection.receive_eof()
         except RemoteProtocolError as error:
@@ -353,18 +354,18 @@ class Channel(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        """Stop taking requests until the peer has read its answers."""
+        """Stop reading requests, on a server, until the peer has read its responses."""
         self._write_paused = True
         if self._owner.is_server and not self.closed:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Go on with what was held back, then read again."""
+        """Dispatch the requests that were held back, then read again."""
         self._write_paused = False
         self._dispatch_held()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Clean up; called once."""
+        """Fail the pending requests and unregister the connection. Called once."""
         self.closed = True
         if not self.close_reason:
             self.close_reason = f"connection lost: {error}" if error else "closed by the peer"
@@ -380,12 +381,12 @@ class Channel(asyncio.Protocol):
                 self._owner.on_close(self)
 
     def expire(self, now_ms: int) -> bool:
-        """Fail requests whose time is up; say whether others still wait."""
+        """Fail the requests that have timed out. Return whether other requests still wait."""
         self._endpoint.counters.timed_out_requests += self._pending.expire(now_ms, self.address)
         return len(self._pending) > 0
 
     def sweep(self, now_ms: int) -> None:
-        """Close what idles, dawdles over TLS or does not go."""
+        """Close the connection if it is idle, if its TLS handshake is too slow, or if its close takes too long."""
         counters, limits = self._endpoint.counters, self._endpoint.limits
         if self.closed:
             if 0 <= self._closing_since_ms <= now_ms - limits.linger_ms:
@@ -402,14 +403,14 @@ class Channel(asyncio.Protocol):
             self.abort("TLS handshake took too long")
 
     def _dispatch_and_flush(self, commands: list[RemotingCommand]) -> None:
-        self._flush_scheduled = True  # By the last line: no callback is needed for it.
+        self._flush_scheduled = True  # The flush below replaces a callback of the event loop.
         try:
             self._dispatch(commands)
         finally:
             self.flush()
 
     def _dispatch_held(self) -> None:
-        """Go on with what was held back, then read again."""
+        """Dispatch the requests that were held back, then read again."""
         if not self._may_read():
             return
         held, self._held = self._held, []
@@ -418,14 +419,14 @@ class Channel(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _pause_for_others(self) -> None:
-        """Go on in the next turn of the event loop; libuv would read up to 8 MiB more in this one."""
-        # The loop's own TLS, which clients have, drops what it holds when it is paused after the peer's end.
+        """Continue in the next turn of the event loop. Without this, libuv reads up to 8 MiB more in this turn."""
+        # Clients use the TLS of the event loop. It drops buffered data if reading is paused after the peer's EOF.
         if not self.closed and self._transport.get_extra_info("sslcontext") is None:
             self._transport.pause_reading()
             self._loop.call_soon(self._dispatch_held)
 
     def _may_read(self) -> bool:
-        # A client reads while its own requests can't go: its peer may do neither before its answers are read.
+        # A client reads even while it can't write: its peer may neither read nor write until we read its responses.
         return not self.closed and not (self._write_paused and self._owner.is_server)
 
     def _dispatch(self, commands: list[RemotingCommand]) -> None:
@@ -454,7 +455,7 @@ class Channel(asyncio.Protocol):
                 self.in_flight_count += 1
             try:
                 reply = find(command.code, fallback)(self, command)
-            except Exception as error:  # noqa: BLE001 # boundary: one request must not take the others along.
+            except Exception as error:  # noqa: BLE001 # boundary: a failed request must not stop the others.
                 reply = self._answer_error(command, error)
             if isinstance(reply, bytes):
                 unlooked_bytes += len(reply)
@@ -516,7 +517,7 @@ class Channel(asyncio.Protocol):
     def _add(self, reply: RemotingCommand) -> None:
         try:
             self._append(reply)
-        except LocalProtocolError as error:  # Say so rather than let the peer wait.
+        except LocalProtocolError as error:  # Send an error response instead, so that the peer does not wait.
             log.exception("reply can't be sent", code=reply.code, peer=self.address)
             self._endpoint.counters.handler_errors += 1
             reply.code, reply.ext_fields, reply.body, reply.remark = ResponseCode.SYSTEM_ERROR, {}, None, str(error)
@@ -531,14 +532,14 @@ class Channel(asyncio.Protocol):
         return self._out_bytes + self._transport.get_write_buffer_size()
 
     def _may_buffer(self) -> bool:
-        """Count what of an unfinished frame has come; give the peer up if that is too much."""
+        """Count the received bytes of an incomplete frame. Abort the connection if there are too many."""
         endpoint, buffered = self._endpoint, self._connection.buffered_bytes
         endpoint.buffered_bytes += buffered - self._buffered_bytes
         self._buffered_bytes = buffered
         if buffered <= MIB or endpoint.buffered_bytes <= endpoint.limits.buffered_bytes_max:
             return True
         endpoint.counters.closed_overfull += 1
-        endpoint.buffered_bytes -= buffered  # Or the next peer would be given up, too, before this one is gone.
+        endpoint.buffered_bytes -= buffered  # Subtract now: otherwise the next peer could be closed as well.
         self._buffered_bytes = 0
         log.warning("too much of unfinished frames", peer=self.address, bytes=buffered)
         self.abort("too much of unfinished frames is buffered")
@@ -548,7 +549,7 @@ class Channel(asyncio.Protocol):
         return self._unwritten_bytes() > self._endpoint.limits.write_buffer_bytes_max
 
     def _refuse_if_overfull(self) -> None:
-        # Asking the transport costs; while it does not push back, only what this turn added can be much.
+        # Calls to the transport are slow. If writing is not paused, only the frames of this turn can be too large.
         if (self._write_paused or self._out_bytes > MIB) and self._is_overfull():
             raise BackpressureError(self.address, f"{self._unwritten_bytes()} bytes wait to be sent already")
 
@@ -561,7 +562,7 @@ class Channel(asyncio.Protocol):
             elif self._owner.tls_mode is TlsMode.ENFORCING:
                 raise RemoteProtocolError("TLS is required here, and the first byte was not a TLS handshake")
             if self._pipe is None:
-                self.flush()  # What waited for this decision.
+                self.flush()  # The queued frames waited for this decision.
         if self._pipe is None:
             return data
         was_done = self._pipe.handshake_done
@@ -571,7 +572,7 @@ class Channel(asyncio.Protocol):
             self._endpoint.counters.tls_errors += 1
             raise
         finally:
-            # Handshake records, and after an error the alert that says what was wrong.
+            # Handshake records, or after an error the TLS alert with the reason.
             if outgoing := self._pipe.take_outgoing():
                 self._transport.write(outgoing)
         if self._pipe.handshake_done and not was_done:
@@ -590,6 +591,6 @@ class Channel(asyncio.Protocol):
 
 
 def _unsupported(channel: Channel, command: RemotingCommand) -> RemotingCommand:
-    channel._endpoint.counters.unsupported_requests += 1  # noqa: SLF001 - a method in all but name.
+    channel._endpoint.counters.unsupported_requests += 1  # noqa: SLF001 - this function acts as a method.
     remark = f" request type {command.code} not supported"
     return RemotingCommand.response_to(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

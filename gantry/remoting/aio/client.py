@@ -1,7 +1,8 @@
-"""The client: a connection to each address, dialled when first needed and again when it was lost.
+"""The client: it keeps one connection to each address. It dials on first use, and again after a connection is lost.
 
-Answers of megabytes would hold up those of small requests behind them on the same connection, and a broker works off what
-comes on a connection in one go. So an owner can say which requests are bulk; those have a second connection of their own.
+A response of several megabytes delays the responses behind it on the same connection, and a broker processes the
+requests of one connection in order. So an owner can declare some requests as bulk requests. These use a second
+connection to the same address.
 """
 
 import asyncio
@@ -17,19 +18,19 @@ from gantry.runtime.clock import Clock
 
 
 class RemotingClient:
-    """Sends requests to addresses `host:port`, any number at once over one connection each, or two.
+    """A client that sends requests to addresses `host:port`: any number at once, over one or two connections each.
 
     Args:
-        clock: For time-outs.
-        name: Shown in logs.
-        limits: See ClientLimits.
-        tls: None: plain.
-        handlers: For requests that brokers make of us, by code; others are answered with code 3.
-        on_channel_closed: Called with the address and the channel of each connection that went away, but for those of
-            bulk requests.
-        is_bulk: Says which requests go over the second connection. None: there is none.
+        clock: The clock for time-outs.
+        name: The name in log messages.
+        limits: The limits, see ClientLimits.
+        tls: The TLS settings; None for plain connections.
+        handlers: The handlers of requests from brokers, by code. Other codes are answered with code 3.
+        on_channel_closed: A callback with the address and the channel of each lost or closed connection, except the
+            connections for bulk requests.
+        is_bulk: Returns whether a request uses the second connection. None: no second connection is used.
 
-    Concurrency: used from the event loop's thread only.
+    Concurrency: only the thread of the event loop uses a client.
     """
 
     def __init__(
@@ -54,23 +55,24 @@ class RemotingClient:
 
     @property
     def counters(self) -> Counters:
-        """What happened since the start."""
+        """The counters since the start."""
         return self._endpoint.counters
 
     def connected(self, address: str) -> Channel | None:
-        """Return the open connection to an address, if there is one."""
+        """Return the open connection to an address, or None."""
         return self._main.connected(address)
 
     async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
-        """Send a request and return its answer, whatever its code. Dialling counts against the time-out.
+        """Send a request and return its response, with any response code. The time-out includes the dialling.
 
         Raises:
-            ConnectError: No connection; nothing was sent.
-            ConnectionLostError, RequestTimeoutError: No answer; `sent` says whether the peer may have seen it.
-            BackpressureError: Too much is under way; nothing was sent.
+            ConnectError: No connection could be opened; the request was not sent.
+            ConnectionLostError, RequestTimeoutError: No response came; `sent` says whether the peer may have received
+                the request.
+            BackpressureError: Too many requests or bytes are waiting; the request was not sent.
             LocalProtocolError: The command does not fit a frame.
 
-        Concurrency: may be cancelled; the request may have been sent then.
+        Concurrency: the caller may be cancelled. The request may have been sent then.
         """
         lane = self._bulk if self._is_bulk is not None and self._is_bulk(command) else self._main
         channel = lane.channels.get(address)
@@ -83,11 +85,11 @@ class RemotingClient:
         return await channel.start_request(command, timeout_ms)
 
     async def invoke_one_way(self, address: str, command: RemotingCommand, *, timeout_ms: int = 3_000) -> None:
-        """Send a request that gets no answer. A return means that it is on its way, not that it arrived.
+        """Send a request that gets no response. A normal return does not mean that the peer received the request.
 
         Raises:
-            ConnectError: No connection; nothing was sent.
-            BackpressureError: Too many bytes wait to be sent already; nothing was sent.
+            ConnectError: No connection could be opened; the request was not sent.
+            BackpressureError: Too many bytes wait to be sent; the request was not sent.
             LocalProtocolError: The command does not fit a frame.
         """
         lane = self._bulk if self._is_bulk is not None and self._is_bulk(command) else self._main
@@ -97,17 +99,17 @@ class RemotingClient:
         channel.send_one_way(command)
 
     async def connect(self, address: str, *, timeout_ms: int | None = None) -> Channel:
-        """Return the connection to an address, dialled if need be; callers at the same time share one attempt.
+        """Return the connection to an address; dial if there is none. Concurrent callers share one attempt.
 
         Raises:
-            ConnectError: The address is none, or nobody answers there in time.
+            ConnectError: The address is not valid, or the connection was not established in time.
 
-        Concurrency: a caller that is cancelled leaves the attempt to the others.
+        Concurrency: if one caller is cancelled, the attempt continues for the other callers.
         """
         return await self._connect(self._main, address, timeout_ms)
 
     async def close(self) -> None:
-        """Close all connections; requests that wait fail. The client can't be used any more."""
+        """Close all connections. Pending requests fail. The client can't be used afterwards."""
         self._endpoint.is_draining = True
         await self._endpoint.tasks.cancel()
         for channel in self._open_channels():
@@ -116,8 +118,6 @@ class RemotingClient:
         for channel in self._open_channels():
             channel.abort("did not go")
         await self._endpoint.wait_empty(self._limits.linger_ms)
-
-    # Inside
 
     def _open_channels(self) -> list[Channel]:
         return [*self._main.channels.values(), *self._bulk.channels.values()]
@@ -139,7 +139,7 @@ class RemotingClient:
             raise ConnectError(address, "the client is closed")
         result = task.result()
         if isinstance(result, ConnectError):
-            # Each caller gets an error of its own: a shared one would collect all their tracebacks.
+            # Raise a new error for each caller: a shared error would collect the tracebacks of all callers.
             raise ConnectError(result.address, result.reason)
         return result
 
@@ -170,7 +170,7 @@ class RemotingClient:
 
 
 class _Lane:
-    """Connections by address, and those that are being dialled."""
+    """The open connections and the dialling attempts, both by address."""
 
     __slots__ = ("channels", "dialling")
 
@@ -183,7 +183,7 @@ class _Lane:
         return None if channel is None or channel.closed else channel
 
     def forget(self, channel: Channel) -> bool:
-        """Say whether it was one of these."""
+        """Remove a closed channel. Return whether it was one of these connections."""
         if self.channels.get(channel.address) is not channel:
             return False
         del self.channels[channel.address]

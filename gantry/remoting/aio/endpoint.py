@@ -1,8 +1,8 @@
-"""What the channels of one server or client share: limits, counters, the table of channels and the one sweep timer.
+"""The state that the channels of one server or client share: limits, counters, the set of channels and a sweep timer.
 
-One timer for all requests and connections, rather than one each: at 50,000 requests a second setting and cancelling
-timers costs more than the requests. It runs only while there are channels. Channels with requests of ours are looked
-at every time, all of them, of which a server may have thousands, about once a second.
+One timer serves all requests and connections. With one timer per request, at 50,000 requests a second, starting and
+cancelling timers would cost more than the requests. The timer runs only while there are channels. It checks channels
+with pending requests at each sweep, and all channels (a server may have thousands) about once a second.
 """
 
 import asyncio
@@ -23,21 +23,21 @@ FULL_SWEEP_MS = 1_000
 
 
 class SweptChannel(Protocol):
-    """What the sweep needs of a channel."""
+    """The part of a channel that the sweep uses."""
 
     def expire(self, now_ms: int) -> bool:
-        """Fail the requests whose time is up; say whether others still wait."""
+        """Fail the requests that have timed out. Return whether other requests still wait."""
         ...
 
     def sweep(self, now_ms: int) -> None:
-        """Close the channel if it has been idle for too long, or is closed and does not go."""
+        """Close the channel if it is idle, if its TLS handshake is too slow, or if its close takes too long."""
         ...
 
 
 class Endpoint:
-    """Shared by all channels of a server or client.
+    """The shared state of all channels of one server or client.
 
-    Concurrency: used from the event loop's thread only.
+    Concurrency: only the thread of the event loop uses an endpoint.
     """
 
     def __init__(self, name: str, limits: ChannelLimits, clock: Clock) -> None:
@@ -45,15 +45,15 @@ class Endpoint:
         self.limits = limits
         self.counters = Counters()
         self.channels: set[SweptChannel] = set()
-        # Accepted connections whose channels are not told yet. They have their descriptors already.
+        # Channels of accepted connections before the call of `connection_made`. They already use a descriptor.
         self.arriving: set[SweptChannel] = set()
-        # Those with requests of ours that wait for an answer.
+        # Channels with requests of ours that wait for a response.
         self.awaiting: set[SweptChannel] = set()
-        # Of unfinished frames, over all channels.
+        # The size of the incomplete frames of all channels.
         self.buffered_bytes = 0
         self.tasks = TaskBag(f"{name}.request", self._task_failed)
         self.now_ms = clock.monotonic_ms()
-        # True from stop() on: requests are answered that we are going away.
+        # True after stop() is called: new requests are then refused with code 14.
         self.is_draining = False
         self._clock = clock
         self._sweeper: asyncio.TimerHandle | None = None
@@ -61,14 +61,14 @@ class Endpoint:
         self._empty_waiters: list[asyncio.Future[None]] = []
 
     def add(self, channel: SweptChannel) -> None:
-        """Own a channel from now on."""
+        """Add a channel, and start the sweep timer if it does not run."""
         self.channels.add(channel)
         if self._sweeper is None:
             self.now_ms = self._clock.monotonic_ms()
             self._schedule_sweep()
 
     def remove(self, channel: SweptChannel) -> None:
-        """Forget a channel; nothing happens if it is not owned."""
+        """Remove a channel. Do nothing if the endpoint does not have it."""
         self.channels.discard(channel)
         self.awaiting.discard(channel)
         if not self.channels:
@@ -81,7 +81,7 @@ class Endpoint:
             self._empty_waiters.clear()
 
     async def wait_until(self, is_so: Callable[[], bool], timeout_ms: int) -> bool:
-        """Wait until the condition holds, looking at every sweep interval; say whether it came to hold in time."""
+        """Check a condition at every sweep interval until it is true. Return whether it became true in time."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         while not is_so():
             if self._clock.monotonic_ms() >= deadline_ms:
@@ -90,7 +90,7 @@ class Endpoint:
         return True
 
     async def wait_empty(self, timeout_ms: int) -> None:
-        """Wait until all channels are gone, or the time is up."""
+        """Wait until all channels are removed, or until the time-out."""
         if self.channels:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._empty_waiters.append(waiter)
@@ -98,11 +98,11 @@ class Endpoint:
             waiter.cancel()
 
     def monotonic_ms(self) -> int:
-        """Return the exact time; `now_ms` is that of the last sweep and free."""
+        """Return the exact time. `now_ms` is the time of the last sweep and costs no call."""
         return self._clock.monotonic_ms()
 
     def refuse(self, command: RemotingCommand) -> RemotingCommand:
-        """Return the answer to a request that is not taken: the endpoint stops, or too many are in flight."""
+        """Return the response to a refused request: the endpoint is stopping, or too many requests are in flight."""
         if self.is_draining:
             self.counters.refused_stopping += 1
             code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, f"{self.name} is stopping"
@@ -135,9 +135,9 @@ NOWHERE: Final = Address("", 0)
 
 
 def socket_address(name: Any) -> Address:
-    """Return what a transport calls its own or its peer's name as an address; NOWHERE for what is none."""
+    """Return the socket name that a transport reports as an Address, or NOWHERE if it is not an IP address."""
     if not isinstance(name, tuple) or len(name) < 2:
         return NOWHERE
     ip = str(name[0])
-    # An IPv4 peer on a socket that listens on IPv6 too.
+    # On a socket that listens on IPv6 too, the address of an IPv4 peer has this prefix.
     return Address(ip[7:] if ip.startswith("::ffff:") and "." in ip else ip, int(name[1]))

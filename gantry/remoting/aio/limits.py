@@ -1,4 +1,4 @@
-"""What a connection may cost, and the counters that show when a limit was met."""
+"""The limits of a connection, and the counters that show when a limit was reached."""
 
 from dataclasses import asdict, dataclass
 
@@ -12,24 +12,26 @@ class ChannelLimits:
     """The limits of every connection."""
 
     frame_bytes_max: int = FRAME_BYTES_MAX
-    # Unfinished frames of all connections together. Beyond, those that hold more than a MiB are closed: ten thousand
-    # peers that each send most of a 16 MiB frame and then wait must not take all memory.
+    # The size of the incomplete frames of all connections. Above the limit, a connection that holds more than 1 MiB is
+    # closed. Otherwise ten thousand peers could use all memory: each sends most of a 16 MiB frame and then waits.
     buffered_bytes_max: int = 512 * MIB
-    # Requests of the peer that wait for our answer. RocketMQ's clients allow themselves 65,535 at once, and a
-    # gateway holds one long poll a queue and instance on one connection. Beyond: code 2.
+    # Requests of the peer that wait for our response. RocketMQ's clients allow 65,535 requests at once, and a gateway
+    # holds one long poll for each queue and instance on one connection. Requests above the limit get code 2.
     in_flight_max: int = 65_535
-    # Requests of ours that wait for the peer's answer. Beyond: BackpressureError.
+    # Our requests that wait for the response of the peer. Requests above the limit raise BackpressureError.
     pending_max: int = 65_535
-    # A hundred pull replies of 32 KiB fit before a slow reader stops us from reading its next requests.
+    # Above this size a server stops reading requests from a slow reader. About a hundred pull replies of 32 KiB fit.
     write_buffer_high_bytes: int = 4 * MIB
-    # Held pulls and notifications may still add to it then; a peer that lets this much pile up is given up.
+    # Held pulls and notifications may add bytes even above `write_buffer_high_bytes`. Above this limit a server aborts
+    # the connection.
     write_buffer_bytes_max: int = 64 * MIB
-    # RocketMQ's on both sides. Heart-beats come every 30 s, so a healthy connection never gets there.
+    # RocketMQ's clients and servers use the same value. A heartbeat comes every 30 s, so a healthy connection never
+    # reaches it.
     idle_timeout_ms: int = 120_000
     handshake_timeout_ms: int = 10_000
-    # A closed connection whose last bytes the peer doesn't read is cut after this.
+    # A closed connection is aborted after this time if the peer does not read the last bytes.
     linger_ms: int = 5_000
-    # How exact time-outs are: one timer an endpoint looks at all requests this often.
+    # The precision of time-outs: each endpoint has one timer, which checks all requests at this interval.
     sweep_interval_ms: int = 100
 
 
@@ -37,7 +39,7 @@ class ChannelLimits:
 class ServerLimits(ChannelLimits):
     """The limits of a server."""
 
-    # File descriptors are what runs out first; a store needs some thousands of its own.
+    # File descriptors run out before any other resource. A store needs some thousands of descriptors too.
     connections_max: int = 10_000
     backlog_max: int = 1024
 
@@ -51,7 +53,7 @@ class ClientLimits(ChannelLimits):
 
 @dataclass(slots=True)
 class Counters:
-    """What happened on an endpoint since its start; for metrics and tests."""
+    """Counts of events on an endpoint since its start, for metrics and tests."""
 
     connections_opened: int = 0
     connections_closed: int = 0
@@ -76,5 +78,5 @@ class Counters:
     dropped_replies: int = 0
 
     def snapshot(self) -> dict[str, int]:
-        """Return all of them by name."""
+        """Return all counters by name."""
         return asdict(self)

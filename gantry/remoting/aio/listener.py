@@ -1,9 +1,9 @@
-"""Listening sockets, which hand each accepted connection over before the next one is accepted.
+"""Listening sockets that pass each accepted connection to the owner before they accept the next one.
 
-asyncio's own server accepts everything that waits, up to the whole backlog, before a protocol hears of the first
-connection. So a burst can take all descriptors of the process, whatever number of connections the protocol allows.
+asyncio's server accepts all waiting connections, up to the whole backlog, before it calls a protocol for the first
+one. So a burst can use up all descriptors of the process, even if the protocol allows fewer connections.
 
-Concurrency: used from the event loop's thread only.
+Concurrency: only the thread of the event loop uses a listener.
 """
 
 import asyncio
@@ -15,17 +15,17 @@ from typing import Final
 from gantry.runtime.telemetry import logger
 
 ACCEPTED_AT_ONCE_MAX: Final = 100
-"""In one turn of the event loop, so that nobody else waits longer than a few milliseconds."""
+"""The maximum per turn of the event loop, so that other work waits only a few milliseconds."""
 PAUSE_S: Final = 1.0
-"""After which a listener that finds no descriptor tries again; until then it would only turn in circles."""
-# Of the process or the machine. All other errors are those of the connection that was to be accepted.
+"""The pause of a listener after it found no free descriptor. Without the pause it would retry in a busy loop."""
+# These errors concern the process or the machine. All other errors concern only the connection to be accepted.
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 log = logger("remoting")
 
 
 async def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
-    """Return a listening socket for each address of a host; of all addresses if the host is empty.
+    """Return a listening socket for each address of a host. An empty host means all addresses of the machine.
 
     Raises:
         OSError: An address can't be bound, or the host has none.
@@ -52,11 +52,11 @@ async def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
 
 
 class Listener:
-    """Accepts connections from a listening socket until it is closed.
+    """A listener: it accepts connections from a socket until it is closed.
 
     Args:
-        listening: Bound, listening and non-blocking; belongs to the listener.
-        on_accepted: Takes each connection over, or closes it.
+        listening: A bound, listening and non-blocking socket. The listener owns it and closes it.
+        on_accepted: A callback that takes over each connection, or closes it.
     """
 
     def __init__(self, listening: socket.socket, on_accepted: Callable[[socket.socket], None]) -> None:
@@ -87,7 +87,7 @@ class Listener:
             self._on_accepted(accepted)
 
     def close(self) -> None:
-        """Accept no more. May be called twice."""
+        """Stop accepting connections. May be called more than once."""
         if self._pause is not None:
             self._pause.cancel()
             self._pause = None

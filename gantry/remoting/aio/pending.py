@@ -1,4 +1,4 @@
-"""Requests of ours that wait for the peer's answer, by opaque."""
+"""Our requests that wait for a response of the peer, by opaque."""
 
 import asyncio
 
@@ -11,16 +11,16 @@ _NEVER_MS = 1 << 62
 class PendingRequests:
     """The table opaque → future of one channel.
 
-    A caller that is cancelled leaves its future behind, cancelled; the answer or the sweep takes it out.
+    A cancelled caller leaves its cancelled future in the table. The response or the sweep removes it.
     """
 
     __slots__ = ("_earliest_ms", "_table", "_unsent")
 
     def __init__(self) -> None:
         self._table: dict[int, tuple[asyncio.Future[RemotingCommand], int]] = {}
-        # Nothing in the table is due before this; spares walking it at every sweep.
+        # The earliest deadline in the table, or a time before it. Most sweeps need not iterate over the table.
         self._earliest_ms = _NEVER_MS
-        # Opaques whose frames have not been given to the transport yet.
+        # Opaques of the requests whose frames the transport does not have yet.
         self._unsent: list[int] = []
 
     def __len__(self) -> int:
@@ -33,11 +33,11 @@ class PendingRequests:
         self._earliest_ms = min(self._earliest_ms, deadline_ms)
 
     def written(self) -> None:
-        """Take note that all frames so far are with the transport: they may reach the peer now."""
+        """Record that the transport has all frames so far. From now on they may reach the peer."""
         self._unsent.clear()
 
     def resolve(self, response: RemotingCommand) -> bool:
-        """Give an answer to whoever waits for it; say whether there was a request of that opaque."""
+        """Set the result of the request that a response answers. Return whether there was such a request."""
         entry = self._table.pop(response.opaque, None)
         if entry is None:
             return False
@@ -46,7 +46,7 @@ class PendingRequests:
         return True
 
     def expire(self, now_ms: int, address: str) -> int:
-        """Fail what is due and return how many that were."""
+        """Fail the requests whose deadline has passed and return their number."""
         if now_ms < self._earliest_ms:
             return 0
         due = [opaque for opaque, (_, deadline_ms) in self._table.items() if deadline_ms <= now_ms]
@@ -61,7 +61,7 @@ class PendingRequests:
         return expired
 
     def fail_all(self, address: str, reason: str) -> None:
-        """Fail everything: the connection is gone."""
+        """Fail all requests, because the connection is closed."""
         unsent = set(self._unsent)
         table, self._table = self._table, {}
         self._earliest_ms = _NEVER_MS

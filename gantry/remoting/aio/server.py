@@ -1,4 +1,4 @@
-"""The server: listens, accepts within its limits, gives requests to handlers, drains when it stops."""
+"""The server: it accepts connections within its limits, passes requests to handlers, and drains when it stops."""
 
 import asyncio
 import socket
@@ -22,24 +22,25 @@ _TOLD_EVERY_MS = 60_000
 
 
 class RemotingServer:
-    """Serves one or more addresses with the same handlers.
+    """A server that serves one or more addresses with the same handlers.
 
     Args:
-        name: Shown in refusals and logs.
-        handlers: By request code. A plain function is called as soon as its request is read, and what it returns
-            is sent; it may return None and answer later with `channel.reply`. A coroutine function gets a task.
-        headers: Codes that come often, with the type of their headers: such requests come with `header` set where
-            that was possible, and with empty ext fields then (see typedrequest).
-        fallback: For codes without a handler; without it they are answered with code 3.
-        limits: See ServerLimits.
-        tls: None: plain only.
-        clock: For time-outs.
-        on_connect: Called with each accepted channel.
-        on_close: Called once with each channel that `on_connect` saw, when it is gone.
-        on_bug: Called with an AssertionError of a handler, so that the owner can end the process; the request is
+        name: The name in refusals and log messages.
+        handlers: The handlers by request code. The server calls a plain function as soon as it has read the request,
+            and sends the returned reply. The function may return None and reply later with `channel.reply`. The
+            server runs a coroutine function in a task.
+        headers: The header types of frequent request codes. The server decodes most of these requests in one step:
+            `header` is set and `ext_fields` is empty (see typedrequest).
+        fallback: The handler of all other codes. Without it they are answered with code 3.
+        limits: The limits, see ServerLimits.
+        tls: The TLS settings; None for plain connections only.
+        clock: The clock for time-outs.
+        on_connect: A callback with each accepted channel.
+        on_close: A callback with each channel that `on_connect` got, once, after its connection is closed.
+        on_bug: A callback with the AssertionError of a handler, so that the owner can end the process. The request is
             answered with code 1.
 
-    Concurrency: used from the event loop's thread only.
+    Concurrency: only the thread of the event loop uses a server.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class RemotingServer:
 
     @property
     def counters(self) -> Counters:
-        """What happened since the start."""
+        """The counters since the start."""
         return self._endpoint.counters
 
     @property
@@ -86,10 +87,12 @@ class RemotingServer:
         return [channel for channel in self._endpoint.channels if isinstance(channel, Channel)]
 
     async def start(self, host: str, port: int) -> Address:
-        """Listen; return the address that was bound, which matters for port 0. May be called for several addresses.
+        """Listen on an address and return the bound address, which has the real port if `port` is 0.
+
+        May be called several times with different addresses.
 
         Raises:
-            StartupError: The address can't be bound; says why.
+            StartupError: The address can't be bound. The message gives the reason.
         """
         try:
             sockets = await bind(host, port, self._limits.backlog_max)
@@ -103,7 +106,7 @@ class RemotingServer:
         return Address(str(name[0]), int(name[1]))
 
     def _accepted(self, accepted: socket.socket) -> None:
-        """Take a connection over, or close it at once if there are enough."""
+        """Create a channel for a connection, or close the connection at once if the limit is reached."""
         if not self._owner.admit():
             accepted.close()
             self.counters.connections_refused += 1
@@ -132,22 +135,23 @@ class RemotingServer:
             )
 
     def channel(self) -> Channel:
-        """Return the protocol of one more connection; for the event loop and for tests without a socket."""
+        """Return a channel for a new connection. Tests without a socket call it too."""
         return Channel(self._owner)
 
     def reload_tls(self) -> None:
-        """Read the certificate files again; connections that are open keep what they have.
+        """Read the certificate files again. Open connections keep their certificates.
 
         Raises:
-            StartupError: A file is missing or wrong; the old ones stay in force.
+            StartupError: A file is missing or invalid. The server continues with the old certificates.
         """
         if self._tls is not None and self._tls.mode is not TlsMode.DISABLED:
             self._owner.tls = server_context(self._tls)
 
     async def stop(self, *, drain_ms: int = 3_000) -> None:
-        """Stop: accept no more, refuse new requests with code 14, wait for those in flight, close.
+        """Stop accepting, refuse new requests with code 14, wait for requests in flight, then close all connections.
 
-        Requests held for long (long polls) should be answered by their owner first, or they take all of `drain_ms`.
+        The owner should first answer requests that are held for long (long polls). Otherwise they use all of
+        `drain_ms`.
         """
         self._endpoint.is_draining = True
         for listener in self._listeners:
@@ -167,4 +171,4 @@ async def _connect(channel: Channel, accepted: socket.socket) -> None:
     try:
         await asyncio.get_running_loop().connect_accepted_socket(lambda: channel, accepted)
     except OSError:
-        accepted.close()  # The peer is gone already.
+        accepted.close()  # The peer has closed the connection.

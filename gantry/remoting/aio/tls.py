@@ -1,11 +1,11 @@
 """TLS on the port of the plain protocol.
 
-A TLS client's first byte is 22 (a handshake record). A plain one's is the high byte of a frame length, which is 0
-or, for a frame of the full 16 MiB, 1. So the first byte decides, without a port of its own: RocketMQ calls this
-mode permissive. The bytes that decided must be given to TLS, which is why the server's side runs over memory
-buffers within the channel and not in the event loop's own TLS.
+The first byte from a TLS client is 22 (a handshake record). The first byte from a plain client is the high byte of a
+frame length: 0, or 1 for a frame of the full 16 MiB. So the first byte tells TLS from plain, and TLS needs no port of
+its own. RocketMQ calls this mode permissive. TLS needs these first bytes too. Therefore the server runs TLS over
+memory buffers within the channel and does not use the TLS of the event loop.
 
-Source: RocketMQ NettyRemotingServer's handshake handler and TlsSystemConfig.
+Source: RocketMQ NettyRemotingServer (handshake handler) and TlsSystemConfig.
 """
 
 import contextlib
@@ -17,11 +17,11 @@ from gantry.remoting.errors import RemoteProtocolError
 from gantry.runtime.errors import StartupError
 
 TLS_HANDSHAKE_BYTE = 0x16
-_READ_BYTES = 64 * 1024  # OpenSSL gives one record, at most 16 KiB, a call.
+_READ_BYTES = 64 * 1024  # More than one call returns: OpenSSL returns one record per call, at most 16 KiB.
 
 
 class TlsMode(enum.StrEnum):
-    """Who may connect."""
+    """The kinds of connection that a server accepts: plain only, plain and TLS, or TLS only."""
 
     DISABLED = "disabled"
     PERMISSIVE = "permissive"
@@ -29,7 +29,7 @@ class TlsMode(enum.StrEnum):
 
 
 class ClientAuth(enum.StrEnum):
-    """Whether clients show a certificate."""
+    """Whether the server asks clients for a certificate."""
 
     NONE = "none"
     OPTIONAL = "optional"
@@ -38,7 +38,7 @@ class ClientAuth(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """A server's TLS: PEM files, and a CA file where clients show certificates."""
+    """The TLS settings of a server: PEM files, and a CA file if clients present certificates."""
 
     cert_file: str
     key_file: str
@@ -49,10 +49,10 @@ class TlsSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClientTlsSettings:
-    """A client's TLS. Without ca_file the system's authorities are trusted."""
+    """The TLS settings of a client. Without `ca_file` the client trusts the authorities of the system."""
 
     ca_file: str | None = None
-    # Brokers are addressed by IP, which their certificates seldom name.
+    # Clients address brokers by IP address, and certificates seldom contain IP addresses.
     check_host_name: bool = False
     verify: bool = True
     cert_file: str | None = None
@@ -60,10 +60,10 @@ class ClientTlsSettings:
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Read the files and return the context.
+    """Read the certificate files and return the TLS context of a server.
 
     Raises:
-        StartupError: A file is missing or not what it should be.
+        StartupError: A file is missing or invalid.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -77,10 +77,10 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def client_context(settings: ClientTlsSettings) -> ssl.SSLContext:
-    """Read the files and return the context.
+    """Read the certificate files and return the TLS context of a client.
 
     Raises:
-        StartupError: A file is missing or not what it should be.
+        StartupError: A file is missing or invalid.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.check_host_name and settings.verify
@@ -97,15 +97,15 @@ def _load(context: ssl.SSLContext, cert_file: str | None, key_file: str | None, 
             context.load_verify_locations(cafile=ca_file)
         if cert_file is not None:
             context.load_cert_chain(cert_file, key_file)
-    except OSError as error:  # ssl.SSLError is one.
+    except OSError as error:  # ssl.SSLError is a subclass.
         names = ", ".join(name for name in (cert_file, key_file, ca_file) if name is not None)
         raise StartupError(f"TLS: {names}: {error.strerror or error}; PEM files are expected") from None
 
 
 class TlsPipe:
-    """The server's side of one TLS connection over memory: ciphertext in, plaintext out, and back.
+    """The server side of one TLS connection over memory buffers: it decrypts received bytes and encrypts sent bytes.
 
-    After every call `take_outgoing` has what must go to the peer.
+    After every call of `receive`, the owner sends the bytes from `take_outgoing` to the peer.
     """
 
     __slots__ = ("_incoming", "_is_broken", "_outgoing", "_tls", "ended", "handshake_done")
@@ -119,10 +119,10 @@ class TlsPipe:
         self.ended = False
 
     def receive(self, data: bytes) -> bytes:
-        """Take ciphertext and return the plaintext it completes.
+        """Process ciphertext and return the plaintext of the complete records.
 
         Raises:
-            RemoteProtocolError: The peer's TLS is broken, or it showed no certificate we trust.
+            RemoteProtocolError: The peer broke the TLS protocol, or it has no certificate that the server trusts.
         """
         self._incoming.write(data)
         parts: list[bytes] = []
@@ -141,18 +141,18 @@ class TlsPipe:
         return b"".join(parts)
 
     def send(self, data: bytes | bytearray | memoryview) -> bytes:
-        """Return the ciphertext of `data`, and whatever else waits for the peer; nothing once TLS has failed."""
+        """Return the ciphertext of `data`, after the ciphertext that already waits. If TLS has failed, skip `data`."""
         if not self._is_broken:
             self._tls.write(data)
         return self._outgoing.read()
 
     def close(self) -> bytes:
-        """Return the ciphertext that says we send no more."""
+        """Return the ciphertext of the TLS message that ends our side of the connection."""
         if self.handshake_done and not self._is_broken:
-            with contextlib.suppress(ssl.SSLError):  # It would wait for the peer's own goodbye; we don't.
+            with contextlib.suppress(ssl.SSLError):  # OpenSSL wants to wait for the peer's end message. We do not wait.
                 self._tls.unwrap()
         return self._outgoing.read()
 
     def take_outgoing(self) -> bytes:
-        """Return ciphertext that waits for the peer."""
+        """Return the ciphertext that waits to be sent to the peer."""
         return self._outgoing.read()

@@ -1,4 +1,4 @@
-"""Typed bodies, a module a family, over fastjson's kind of JSON."""
+"""Typed bodies in the JSON dialect of fastjson, with one module for each family of requests."""
 
 from gantry.remoting.bodies.config import (
     SubscriptionGroupWrapper,

@@ -1,15 +1,15 @@
-"""Gantry's own request 900002: the first messages that groups wait for, of many queues at once."""
+"""Request 900002, Gantry's own: the first unconsumed messages of groups, in many queues at once."""
 
 from gantry.remoting.bodies.fastjson import JsonBody
 
 HEAD_QUERIES_MAX = 256
-"""At most so many queries in one request."""
+"""The maximum number of queries in one request."""
 TAGS_CODES_MAX = 16_384
-"""At most so many tags codes in one request, over all its queries."""
+"""The maximum number of tags codes in all queries of one request."""
 
 
 class HeadQuery(JsonBody, kw_only=True):
-    """Where to begin in a queue, and what its group wants. Tags codes: of its subscription; null wants everything."""
+    """One queue, the offset to start at, and the tags codes of the group's subscription. Null means all messages."""
 
     offset: int
     queue_id: int
@@ -18,37 +18,39 @@ class HeadQuery(JsonBody, kw_only=True):
 
 
 class HeadQueries(JsonBody, kw_only=True):
-    """The request."""
+    """The body of the request."""
 
     queries: list[HeadQuery]
 
 
 class QueueHead(JsonBody, kw_only=True):
-    """The first message found; every number is null where it is not known."""
+    """The first message found in one queue. An unknown number is null."""
 
     error: str | None = None
-    """What could not be read, and why."""
+    """The data that could not be read, and the reason."""
     expires_at: int | None = None
-    """The earliest moment (ms) at which retention by age and hour removes the file with the record."""
+    """The earliest time (ms) at which retention by age and hour deletes the file that contains the record."""
     expires_at_is_earliest: bool = False
-    """The file is still written to: the moment is that of a file finished now, and only moves on."""
+    """Whether the broker still writes to this file. `expires_at` then assumes that the file is full now, and it will
+    only become later."""
     max_offset: int | None = None
     min_offset: int | None = None
     physical_offset: int | None = None
     queue_offset: int | None = None
-    """Of the message; null if none was found up to `scanned_to`."""
+    """The queue offset of the message; null if no message was found before `scanned_to`."""
     scanned_to: int | None = None
-    """Before it there is none; if it is less than `max_offset` and no message was found, ask again from here."""
+    """The offset where the scan stopped. If no message was found and this is less than `max_offset`, send the query
+    again with this offset."""
     size: int | None = None
     stored_at: int | None = None
-    """Store time (ms); null where the record can't be read."""
+    """The store time (ms); null if the record can't be read."""
     tags_code: int | None = None
 
 
 class QueueHeads(JsonBody, kw_only=True):
-    """The answer; heads in the order of the queries."""
+    """The body of the response. The heads are in the order of the queries."""
 
     broker_name: str
     heads: list[QueueHead]
     now_ms: int
-    """The broker's clock, the one that store times are from."""
+    """The time of the broker's clock (ms), which also gives the store times."""

@@ -1,4 +1,4 @@
-"""The JSON shapes of the model's nouns, which several bodies share."""
+"""The JSON shapes of model classes that several bodies use."""
 
 from collections.abc import Mapping
 from typing import Any, Self
@@ -16,7 +16,7 @@ Unset = msgspec.UnsetType
 
 
 class DataVersionBean(JsonBody, kw_only=True):
-    """A DataVersion; 4.9 writes no stateVersion."""
+    """A DataVersion. Release 4.9 writes no stateVersion."""
 
     counter: int = 0
     state_version: int = 0
@@ -24,21 +24,21 @@ class DataVersionBean(JsonBody, kw_only=True):
 
     @classmethod
     def of(cls, version: DataVersion) -> Self:
-        """Return the shape of a noun."""
+        """Return the JSON shape of a model object."""
         return cls(counter=version.counter, state_version=version.state_version, timestamp=version.timestamp)
 
     def to_model(self) -> DataVersion:
-        """Return the noun."""
+        """Return the model object."""
         return DataVersion(state_version=self.state_version, timestamp=self.timestamp, counter=self.counter)
 
 
 def version_of(bean: DataVersionBean | None) -> DataVersion:
-    """Return the noun, or the version of a table that was never changed."""
+    """Return the model object, or the version of a table that was never changed if `bean` is None."""
     return DataVersion() if bean is None else bean.to_model()
 
 
 class TopicConfigBean(JsonBody, kw_only=True):
-    """A TopicConfig; 4.9 writes no attributes."""
+    """A TopicConfig. Release 4.9 writes no attributes."""
 
     attributes: dict[str, str] | None = None
     order: bool = False
@@ -51,7 +51,7 @@ class TopicConfigBean(JsonBody, kw_only=True):
 
     @classmethod
     def of(cls, config: TopicConfig) -> Self:
-        """Return the shape of a noun."""
+        """Return the JSON shape of a model object."""
         return cls(
             attributes=dict(config.attributes),
             order=config.order,
@@ -64,7 +64,7 @@ class TopicConfigBean(JsonBody, kw_only=True):
         )
 
     def to_model(self, name: str | None = None) -> TopicConfig:
-        """Return the noun; `name` is the key it stood under, for writers that don't repeat it."""
+        """Return the model object. `name` is its key in the table; some peers do not repeat the name in the value."""
         return TopicConfig(
             topic_name=self.topic_name or name or "",
             read_queue_nums=self.read_queue_nums,
@@ -78,7 +78,7 @@ class TopicConfigBean(JsonBody, kw_only=True):
 
 
 class SubscriptionGroupBean(JsonBody, kw_only=True):
-    """A SubscriptionGroupConfig; 4.9 writes five members less."""
+    """A SubscriptionGroupConfig. Release 4.9 writes five members fewer."""
 
     attributes: dict[str, str] | None = None
     broker_id: int = 0
@@ -97,7 +97,7 @@ class SubscriptionGroupBean(JsonBody, kw_only=True):
 
     @classmethod
     def of(cls, group: SubscriptionGroup) -> Self:
-        """Return the shape of a noun."""
+        """Return the JSON shape of a model object."""
         return cls(
             attributes=dict(group.attributes),
             broker_id=group.broker_id,
@@ -116,7 +116,7 @@ class SubscriptionGroupBean(JsonBody, kw_only=True):
         )
 
     def to_model(self, name: str | None = None) -> SubscriptionGroup:
-        """Return the noun; `name` is the key it stood under."""
+        """Return the model object. `name` is its key in the table."""
         return SubscriptionGroup(
             group_name=self.group_name or name or "",
             consume_enable=self.consume_enable,
@@ -136,7 +136,7 @@ class SubscriptionGroupBean(JsonBody, kw_only=True):
 
 
 class SubscriptionDataBean(JsonBody, kw_only=True):
-    """A SubscriptionData; clients other than Java leave members out."""
+    """A SubscriptionData. Clients in other languages than Java omit some members."""
 
     class_filter_mode: bool = False
     code_set: list[int] | None = None
@@ -148,7 +148,7 @@ class SubscriptionDataBean(JsonBody, kw_only=True):
 
     @classmethod
     def of(cls, subscription: SubscriptionData) -> Self:
-        """Return the shape of a noun."""
+        """Return the JSON shape of a model object."""
         return cls(
             class_filter_mode=subscription.class_filter_mode,
             code_set=sorted(subscription.code_set),
@@ -160,7 +160,7 @@ class SubscriptionDataBean(JsonBody, kw_only=True):
         )
 
     def to_model(self) -> SubscriptionData:
-        """Return the noun."""
+        """Return the model object."""
         return SubscriptionData(
             topic=self.topic,
             sub_string=self.sub_string or "*",
@@ -173,7 +173,7 @@ class SubscriptionDataBean(JsonBody, kw_only=True):
 
 
 class BrokerDataBean(JsonBody, kw_only=True):
-    """A BrokerData as it is read; `written_broker_data` writes it."""
+    """A BrokerData for decoding. `written_broker_data` gives the shape for encoding."""
 
     broker_addrs: dict[int, str] | None = None
     broker_name: str
@@ -182,7 +182,7 @@ class BrokerDataBean(JsonBody, kw_only=True):
     zone_name: str | None = None
 
     def to_model(self) -> BrokerData:
-        """Return the noun."""
+        """Return the model object."""
         return BrokerData(
             cluster=self.cluster or "",
             broker_name=self.broker_name,
@@ -201,7 +201,7 @@ class _WrittenBrokerData(JsonBody, kw_only=True):
 
 
 def written_broker_data(data: BrokerData, *, standard_json: bool) -> JsonBody:
-    """Return what is written for a BrokerData: broker ids with quotes (`standard_json`) or without."""
+    """Return the shape to encode for a BrokerData: broker ids with quotes (`standard_json`) or without quotes."""
     return _WrittenBrokerData(
         broker_addrs=_broker_addrs(data.broker_addrs, standard_json=standard_json),
         broker_name=data.broker_name,
@@ -217,7 +217,7 @@ def _broker_addrs(addrs: Mapping[int, str], *, standard_json: bool) -> msgspec.R
 
 
 class QueueDataBean(JsonBody, kw_only=True):
-    """A QueueData; releases before 4.9 spell the last member topicSynFlag."""
+    """A QueueData. Releases before 4.9 write `topicSynFlag` instead of `topicSysFlag`."""
 
     broker_name: str
     perm: Int32 = 6
@@ -228,7 +228,7 @@ class QueueDataBean(JsonBody, kw_only=True):
 
     @classmethod
     def of(cls, data: QueueData) -> Self:
-        """Return the shape of a noun."""
+        """Return the JSON shape of a model object."""
         return cls(
             broker_name=data.broker_name,
             perm=int(data.perm),
@@ -238,7 +238,7 @@ class QueueDataBean(JsonBody, kw_only=True):
         )
 
     def to_model(self) -> QueueData:
-        """Return the noun."""
+        """Return the model object."""
         flag = self.topic_syn_flag if self.topic_sys_flag is UNSET else self.topic_sys_flag
         return QueueData(
             broker_name=self.broker_name,

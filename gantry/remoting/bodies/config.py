@@ -1,4 +1,4 @@
-"""Topics and groups with their configuration: the bodies of 18, 21, 200, 201, 225, 322, 351 and 352."""
+"""The configuration of topics and groups: the bodies of 18, 21, 200, 201, 225, 322, 351 and 352."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,43 +12,43 @@ from gantry.remoting.errors import BodyError
 
 
 def encode_data_version(version: DataVersion) -> bytes:
-    """Return a DataVersion as JSON: the body of 322 and of its answer, the header field of 26."""
+    """Return a DataVersion as JSON: the body of 322 and of its response, and a header field of the response to 26."""
     return encode_json(DataVersionBean.of(version))
 
 
 def decode_data_version(data: bytes) -> DataVersion:
-    """Read a DataVersion.
+    """Decode a DataVersion.
 
     Raises:
-        BodyError: It is none.
+        BodyError: The data is not a DataVersion.
     """
     return DataVersionBean.decode(data).to_model()
 
 
 def encode_topic_config(config: TopicConfig) -> bytes:
-    """Return a TopicConfig as JSON: the answer to 351."""
+    """Return a TopicConfig as JSON: the body of the response to 351."""
     return encode_json(TopicConfigBean.of(config))
 
 
 def decode_topic_config(data: bytes) -> TopicConfig:
-    """Read a TopicConfig.
+    """Decode a TopicConfig.
 
     Raises:
-        BodyError: It is none, or has no name.
+        BodyError: The data is not a TopicConfig, or it has no name.
     """
     return _named(TopicConfigBean.decode(data).to_model())
 
 
 def encode_subscription_group(group: SubscriptionGroup) -> bytes:
-    """Return a group's configuration as JSON: the body of 200, the answer to 352."""
+    """Return the configuration of a group as JSON: the body of 200 and of the response to 352."""
     return encode_json(SubscriptionGroupBean.of(group))
 
 
 def decode_subscription_group(data: bytes) -> SubscriptionGroup:
-    """Read a group's configuration.
+    """Decode the configuration of a group.
 
     Raises:
-        BodyError: It is none, or has no name.
+        BodyError: The data is not the configuration of a group, or it has no name.
     """
     return _named_group(SubscriptionGroupBean.decode(data).to_model())
 
@@ -58,15 +58,15 @@ class _TopicConfigListBean(JsonBody, kw_only=True):
 
 
 def encode_topic_configs(configs: Iterable[TopicConfig]) -> bytes:
-    """Return several TopicConfigs: the body of 18."""
+    """Return several TopicConfigs as JSON: the body of 18."""
     return encode_json(_TopicConfigListBean(topic_config_list=[TopicConfigBean.of(config) for config in configs]))
 
 
 def decode_topic_configs(data: bytes) -> list[TopicConfig]:
-    """Read the body of 18.
+    """Decode the body of 18.
 
     Raises:
-        BodyError: It is no list of configurations, or one has no name.
+        BodyError: The data is not a list of configurations, or a configuration has no name.
     """
     return [_named(bean.to_model()) for bean in _TopicConfigListBean.decode(data).topic_config_list]
 
@@ -76,21 +76,21 @@ class _GroupConfigListBean(JsonBody, kw_only=True):
 
 
 def encode_subscription_groups(groups: Iterable[SubscriptionGroup]) -> bytes:
-    """Return several groups' configurations: the body of 225."""
+    """Return the configurations of several groups as JSON: the body of 225."""
     return encode_json(_GroupConfigListBean(group_config_list=[SubscriptionGroupBean.of(group) for group in groups]))
 
 
 def decode_subscription_groups(data: bytes) -> list[SubscriptionGroup]:
-    """Read the body of 225.
+    """Decode the body of 225.
 
     Raises:
-        BodyError: It is no list of configurations, or one has no name.
+        BodyError: The data is not a list of configurations, or a configuration has no name.
     """
     return [_named_group(bean.to_model()) for bean in _GroupConfigListBean.decode(data).group_config_list]
 
 
 class TopicTableBean(JsonBody, kw_only=True):
-    """TopicConfigSerializeWrapper as JSON. The mapping members belong to static topics and stay empty."""
+    """The JSON shape of TopicConfigSerializeWrapper. The mapping members belong to static topics and stay empty."""
 
     data_version: DataVersionBean | None = None
     mapping_data_version: DataVersionBean | None = None
@@ -101,7 +101,7 @@ class TopicTableBean(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class TopicConfigSerializeWrapper:
-    """A broker's topics: the answer to 21, and a part of 103's body."""
+    """The topics of a broker: the response to 21, and a part of the body of 103."""
 
     topic_config_table: Mapping[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
@@ -119,7 +119,7 @@ class TopicConfigSerializeWrapper:
 
     @classmethod
     def of_bean(cls, bean: TopicTableBean) -> Self:
-        """Return what a JSON shape holds."""
+        """Return the topics that a JSON shape contains."""
         table = bean.topic_config_table or {}
         return cls(
             topic_config_table={name: config.to_model(name) for name, config in table.items()},
@@ -128,15 +128,15 @@ class TopicConfigSerializeWrapper:
         )
 
     def encode(self) -> bytes:
-        """Return the body."""
+        """Return the encoded body."""
         return encode_json(self.to_bean())
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body.
+        """Decode a body.
 
         Raises:
-            BodyError: It is no table of topics.
+            BodyError: The data is not a table of topics.
         """
         return cls.of_bean(TopicTableBean.decode(data))
 
@@ -149,14 +149,14 @@ class _GroupTableBean(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionGroupWrapper:
-    """A broker's groups: the answer to 201. forbidden_table: group → topic → bits (bit 0: may not read)."""
+    """The groups of a broker: the response to 201. forbidden_table: group → topic → bits (bit 0: may not read)."""
 
     subscription_group_table: Mapping[str, SubscriptionGroup] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
     forbidden_table: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return the body."""
+        """Return the encoded body."""
         return encode_json(
             _GroupTableBean(
                 data_version=DataVersionBean.of(self.data_version),
@@ -169,10 +169,10 @@ class SubscriptionGroupWrapper:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body.
+        """Decode a body.
 
         Raises:
-            BodyError: It is no table of groups.
+            BodyError: The data is not a table of groups.
         """
         bean = decode_json(_GroupTableBean, data)
         table = bean.subscription_group_table or {}

@@ -1,4 +1,4 @@
-"""Who is connected, and what a consumer is doing: the answers to 203, 204 and 307."""
+"""The connections of a group and the state of a consumer: the responses to 203, 204 and 307."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from gantry.remoting.bodies.fastjson import (
 
 
 class ClientConnection(JsonBody, kw_only=True):
-    """One client's connection."""
+    """The connection of one client."""
 
     client_addr: str
     client_id: str
@@ -38,7 +38,7 @@ class _ConsumerConnectionBean(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConnection:
-    """203: the instances of a consumer group and what they subscribed to."""
+    """203: the instances of a consumer group and their subscriptions."""
 
     connections: tuple[ClientConnection, ...] = ()
     subscriptions: Mapping[str, SubscriptionData] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class ConsumerConnection:
     consume_from_where: ConsumeFromWhere | None = None
 
     def encode(self) -> bytes:
-        """Return the body."""
+        """Return the encoded body."""
         return encode_json(
             _ConsumerConnectionBean(
                 connection_set=list(self.connections),
@@ -62,10 +62,10 @@ class ConsumerConnection:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body.
+        """Decode a body.
 
         Raises:
-            BodyError: It is none.
+            BodyError: The data does not describe the connections of a consumer group.
         """
         bean = decode_json(_ConsumerConnectionBean, data)
         table = bean.subscription_table or {}
@@ -85,7 +85,7 @@ class ProducerConnection(JsonBody, kw_only=True):
 
 
 class ProcessQueueInfo(JsonBody, kw_only=True):
-    """307: a consumer's window on one queue. The misspelt names are the wire's."""
+    """307: the in-flight messages of a consumer in one queue. The wire format has the misspelt names."""
 
     cached_msg_count: int = 0
     cached_msg_max_offset: int = 0
@@ -104,7 +104,7 @@ class ProcessQueueInfo(JsonBody, kw_only=True):
 
 
 class ConsumeStatus(JsonBody, kw_only=True):
-    """307: how a topic is being consumed. Rates a second, times in ms."""
+    """307: the consumption of one topic. Rates are per second, times are in ms."""
 
     consume_failed_msgs: int = 0
     consume_failed_tps: float = msgspec.field(name="consumeFailedTPS", default=0.0)
@@ -136,7 +136,7 @@ class _WrittenRunningInfo(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRunningInfo:
-    """307: what one consumer is doing. properties: its settings, and the PROP_… names of docs/formats/remoting.md."""
+    """307: the state of one consumer. properties: settings and the PROP_… names from docs/formats/remoting.md."""
 
     properties: Mapping[str, str] = field(default_factory=dict)
     subscriptions: tuple[SubscriptionData, ...] = ()
@@ -146,7 +146,7 @@ class ConsumerRunningInfo:
     jstack: str | None = None
 
     def encode(self) -> bytes:
-        """Return the body."""
+        """Return the encoded body."""
         return encode_json(
             _WrittenRunningInfo(
                 jstack=UNSET if self.jstack is None else self.jstack,
@@ -161,10 +161,10 @@ class ConsumerRunningInfo:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body.
+        """Decode a body.
 
         Raises:
-            BodyError: It is none.
+            BodyError: The data does not describe the state of a consumer.
         """
         bean = decode_json(_ReadRunningInfo, data)
         return cls(

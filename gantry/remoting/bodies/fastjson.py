@@ -1,16 +1,19 @@
-"""What fastjson 1.2 writes and strict JSON is not: map keys that are numbers or objects.
+"""The JSON dialect of fastjson 1.2: strict JSON, except that map keys may be numbers or objects.
 
     {0:"10.0.0.5:10911",1:"10.0.0.6:10911"}                                    integer keys without quotes
     {{"brokerName":"broker-a","queueId":0,"topic":"T"}:{"brokerOffset":9}}     MessageQueue as a key
 
-Reading: a body is first read as strict JSON, at C speed, then with quotes around what looks like an integer key: within
-a text that would end the text before a digit, which is no JSON. Only if that fails too, `to_strict_json` rewrites it
-token by token, integer keys with quotes and a map with object keys as an array of pairs, and it is read again. So typed
-bodies declare such maps as `list[tuple[Key, Value]] | dict[str, Value]`; the second is the empty map, and maps of
-writers that put the object into a string.
+Decoding has three steps. Each step runs only if the text of the step before is not valid JSON.
+1. Decode the body as strict JSON, at the speed of C.
+2. Put quotes around everything that looks like an integer key, and decode again. If such text is inside a string, the
+   new quotes end that string before a digit. The result is not valid JSON, so this step never returns wrong data.
+3. Rewrite the body token by token (`to_strict_json`), and decode again. Integer keys get quotes. A map with object
+   keys becomes an array of pairs.
+So typed bodies declare such maps as `list[tuple[Key, Value]] | dict[str, Value]`. The dict is for the empty map, and
+for peers that write the key object as a string.
 
-Writing: `integer_keys` and `queue_keys` give the raw form, which Java peers need for object keys and expect for
-integers.
+Encoding: `integer_keys` and `queue_keys` return the raw form. Java peers need it for object keys and expect it for
+integer keys.
 
 Source: fastjson 1.2.83 as RocketMQ 4.9 and 5.3 use it.
 """
@@ -25,7 +28,8 @@ from gantry.model.message import MessageQueue
 from gantry.remoting.errors import BodyError
 
 DEPTH_MAX = 64
-# About a second of work. Large bodies have integer keys at most: offset tables that brokers send.
+# Step 3 takes about a second for this size. Larger bodies are offset tables of brokers. Their only special keys are
+# integer keys, so step 2 decodes them.
 RELAXED_BYTES_MAX = 4 * 1024 * 1024
 
 T = TypeVar("T")
@@ -42,18 +46,18 @@ _decoders: dict[Any, Any] = {}
 
 
 class JsonBody(msgspec.Struct, rename="camel"):
-    """The parent of bodies that are a JSON object; the fields stand in the order of their wire names, as Java's."""
+    """The base class of bodies that are a JSON object. Fields are sorted by their name on the wire, as in Java."""
 
     def encode(self) -> bytes:
-        """Return the body."""
+        """Return the encoded body."""
         return encode_json(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body; unknown members are ignored.
+        """Decode a body. Unknown members are ignored.
 
         Raises:
-            BodyError: It is no JSON, or not of this shape.
+            BodyError: The data is not JSON, or does not have this shape.
         """
         return decode_json(cls, data)
 
@@ -66,15 +70,15 @@ class MessageQueueBean(JsonBody, kw_only=True):
     topic: str
 
     def to_model(self) -> MessageQueue:
-        """Return the noun."""
+        """Return the model object."""
         return MessageQueue(topic=self.topic, broker_name=self.broker_name, queue_id=self.queue_id)
 
 
 def decode_json(kind: type[T], data: bytes) -> T:
-    """Read a body of fastjson's as `kind`, a msgspec type.
+    """Decode a body in the dialect of fastjson as `kind`, a msgspec type.
 
     Raises:
-        BodyError: It is no JSON in the wide sense, or not of this shape.
+        BodyError: The data is not JSON in this dialect, or does not have this shape.
     """
     name = getattr(kind, "__name__", str(kind))
     decoder: msgspec.json.Decoder[T] | None = _decoders.get(kind)
@@ -89,7 +93,7 @@ def decode_json(kind: type[T], data: bytes) -> T:
             return decoder.decode(rewritten())
         except (ValueError, RecursionError) as error:
             if isinstance(error, msgspec.ValidationError):
-                # The JSON is fine and its shape is not, so rewriting can't help.
+                # The JSON is valid but has another shape, so the next steps can't help.
                 raise to_body_error(name, error) from None
     try:
         return decoder.decode(to_strict_json(data, kind=name))
@@ -100,17 +104,17 @@ def decode_json(kind: type[T], data: bytes) -> T:
 
 
 def to_body_error(kind: str, error: msgspec.ValidationError) -> BodyError:
-    """Return msgspec's complaint as ours, with the JSON path apart."""
+    """Return a BodyError for an error of msgspec, with the JSON path as a separate attribute."""
     text = str(error)
     at = _AT.search(text)
     return BodyError(kind, at[1].lstrip(".") if at else "", text[: at.start()] if at else text)
 
 
 def to_strict_json(data: bytes, *, kind: str = "JSON") -> bytes:
-    """Rewrite fastjson's output as strict JSON; what is wrong in other ways stays wrong.
+    """Rewrite the dialect of fastjson as strict JSON. Other errors in the data may remain.
 
     Raises:
-        BodyError: Too large, too deep, or a key is neither text, integer nor object.
+        BodyError: The data is too large or nested too deep, or a key is not a string, an integer or an object.
     """
     if len(data) > RELAXED_BYTES_MAX:
         raise BodyError(kind, "", f"{len(data)} bytes that are no strict JSON; at most {RELAXED_BYTES_MAX} are read")
@@ -125,7 +129,7 @@ _KEY, _COLON, _VALUE, _AFTER = range(4)
 
 
 class _Rewriter:
-    """A stack of open containers, each [shape, what is expected next, where its opening token lies in `out`]."""
+    """A rewriter with a stack of open containers: [shape, kind of the next token, index of its bracket in `_out`]."""
 
     __slots__ = ("_kind", "_out", "_stack")
 
@@ -135,7 +139,7 @@ class _Rewriter:
         self._stack: list[list[int]] = []
 
     def take(self, token: bytes, at: int) -> None:
-        """Take the next token."""
+        """Process the next token."""
         out, stack = self._out, self._stack
         top = stack[-1] if stack else None
         expected = top[1] if top else _VALUE
@@ -193,7 +197,7 @@ class _Rewriter:
         self._out.append(token)
 
     def _complete(self) -> None:
-        """A value is complete, or an object that is a key."""
+        """Set the next token of the parent container after a value, or an object that is a key, is complete."""
         if self._stack:
             top = self._stack[-1]
             top[1] = _COLON if top[1] == _KEY else _AFTER
@@ -203,12 +207,12 @@ class _Rewriter:
 
 
 def integer_keys(table: Mapping[int, Any]) -> msgspec.Raw:
-    """Return a map as fastjson writes it, integer keys without quotes."""
+    """Return a map as fastjson writes it, with integer keys without quotes."""
     return msgspec.Raw(b"{" + b",".join(b"%d:%b" % (key, encode_json(value)) for key, value in table.items()) + b"}")
 
 
 def queue_keys(table: Iterable[tuple[MessageQueue, Any]]) -> msgspec.Raw:
-    """Return a map as fastjson writes it, each key a MessageQueue object."""
+    """Return a map as fastjson writes it, with MessageQueue objects as keys."""
     return msgspec.Raw(
         b"{" + b",".join(b"%b:%b" % (encode_json(queue_bean(key)), encode_json(value)) for key, value in table) + b"}"
     )
@@ -220,10 +224,10 @@ def queue_bean(queue: MessageQueue) -> MessageQueueBean:
 
 
 def queue_table(pairs: list[tuple[MessageQueueBean, V]] | dict[str, V]) -> dict[MessageQueue, V]:
-    """Return a map that was read with queues as keys.
+    """Return a decoded map with MessageQueue objects as keys.
 
     Raises:
-        BodyError: A key that came as text holds no MessageQueue.
+        BodyError: A key that was sent as a string does not contain a MessageQueue.
     """
     if isinstance(pairs, list):
         return {key.to_model(): value for key, value in pairs}

@@ -1,4 +1,4 @@
-"""What clients tell of themselves: the bodies of 34 and 46."""
+"""The groups and subscriptions of a client: the bodies of 34 and 46."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -24,7 +24,7 @@ class _ProducerDataBean(JsonBody, kw_only=True):
 
 
 class _HeartbeatBean(JsonBody, kw_only=True):
-    client_id: str = msgspec.field(name="clientID")  # So spelt here, and clientId elsewhere.
+    client_id: str = msgspec.field(name="clientID")  # Other bodies spell it clientId.
     consumer_data_set: list[_ConsumerDataBean] | None = None
     heartbeat_fingerprint: int = 0
     producer_data_set: list[_ProducerDataBean] | None = None
@@ -33,7 +33,7 @@ class _HeartbeatBean(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerData:
-    """One consumer group as one instance sees it."""
+    """The data of one consumer group that one instance sends."""
 
     group_name: str
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
@@ -45,7 +45,7 @@ class ConsumerData:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatData:
-    """34: which groups a client takes part in. With a fingerprint it may leave unchanged subscriptions out."""
+    """34: the groups of a client. A client that sends a fingerprint may omit unchanged subscriptions."""
 
     client_id: str
     producer_groups: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class HeartbeatData:
     without_sub: bool = False
 
     def encode(self) -> bytes:
-        """Return the body."""
+        """Return the encoded body."""
         return encode_json(
             _HeartbeatBean(
                 client_id=self.client_id,
@@ -67,10 +67,10 @@ class HeartbeatData:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body; what clients leave out gets Java's defaults.
+        """Decode a body. Members that the client omits get the defaults of Java.
 
         Raises:
-            BodyError: It is no heart-beat.
+            BodyError: The data is not a heartbeat.
         """
         bean = _HeartbeatBean.decode(data)
         return cls(
@@ -91,7 +91,7 @@ class _CheckClientConfigBean(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class CheckClientConfig:
-    """46: would the broker take this subscription?"""
+    """46: ask whether the broker accepts a subscription."""
 
     client_id: str
     group: str
@@ -99,7 +99,7 @@ class CheckClientConfig:
     namespace: str | None = None
 
     def encode(self) -> bytes:
-        """Return the body."""
+        """Return the encoded body."""
         return encode_json(
             _CheckClientConfigBean(
                 client_id=self.client_id,
@@ -111,10 +111,10 @@ class CheckClientConfig:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body.
+        """Decode a body.
 
         Raises:
-            BodyError: It is no such check.
+            BodyError: The data is not a request of this kind.
         """
         bean = _CheckClientConfigBean.decode(data)
         namespace = None if bean.namespace is UNSET else bean.namespace

@@ -1,4 +1,4 @@
-"""Committed and delay offsets of a whole broker: the answers to 43 and 45."""
+"""The committed offsets and delay offsets of a whole broker: the responses to 43 and 45."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,14 +28,14 @@ _JOINED_COUNT = 512
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOffsetWrapper:
-    """43: `topic@group` → queue id → committed offset. group_topic_map: the topics each group has offsets of (5.x)."""
+    """43: `topic@group` → queue id → committed offset. group_topic_map: group → topics with offsets (5.x)."""
 
     offset_table: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
     group_topic_map: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return the body."""
+        """Return the encoded body."""
         return encode_json(
             _WrittenOffsets(
                 data_version=DataVersionBean.of(self.data_version),
@@ -46,10 +46,10 @@ class ConsumerOffsetWrapper:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body.
+        """Decode a body.
 
         Raises:
-            BodyError: It is no table of offsets.
+            BodyError: The data is not a table of offsets.
         """
         bean = decode_json(_ReadOffsets, data)
         return cls(
@@ -60,7 +60,7 @@ class ConsumerOffsetWrapper:
 
 
 class OffsetsBody:
-    """The body of 43 put together entry by entry, for a table that takes long to encode at once."""
+    """A builder for the body of 43 that adds one entry at a time, for a table that takes too long to encode at once."""
 
     __slots__ = ("_groups", "_offsets")
 
@@ -69,21 +69,21 @@ class OffsetsBody:
         self._offsets = _Members()
 
     def add_group(self, group: str, topics: list[str]) -> None:
-        """Add the topics that a group has offsets of."""
+        """Add the topics in which a group has offsets."""
         self._groups.add(b"%b:%b" % (encode_json(group), encode_json(topics)))
 
     def add_offsets(self, key: str, queues: Mapping[int, int]) -> None:
-        """Add a pair's offsets; the key is `topic@group`."""
+        """Add the offsets of a group in a topic. The key is `topic@group`."""
         self._offsets.add(b"%b:{%b}" % (encode_json(key), b",".join([b"%d:%d" % item for item in queues.items()])))
 
     def encode(self, version: DataVersion) -> bytes:
-        """Return the body."""
+        """Return the encoded body."""
         head = b'{"dataVersion":%b,"groupTopicMap":{' % encode_json(DataVersionBean.of(version))
         return b"".join((head, *self._groups.take(), b'},"offsetTable":{', *self._offsets.take(), b"}}"))
 
 
 class _Members:
-    """Members of an object, joined some at a time, so that the last step is a copy of few large pieces."""
+    """The members of a JSON object. It joins some members at a time, so that the last step copies few large pieces."""
 
     __slots__ = ("_pieces", "_some")
 
@@ -119,13 +119,13 @@ class _WrittenDelayOffsets(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class DelayOffsetWrapper:
-    """45: delay level → how far its queue has been delivered."""
+    """45: delay level → offset up to which the queue of the level is delivered."""
 
     offset_table: Mapping[int, int] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
 
     def encode(self) -> bytes:
-        """Return the body."""
+        """Return the encoded body."""
         return encode_json(
             _WrittenDelayOffsets(
                 data_version=DataVersionBean.of(self.data_version), offset_table=integer_keys(self.offset_table)
@@ -134,10 +134,10 @@ class DelayOffsetWrapper:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body.
+        """Decode a body.
 
         Raises:
-            BodyError: It is no table of offsets.
+            BodyError: The data is not a table of offsets.
         """
         bean = decode_json(_ReadDelayOffsets, data)
         return cls(offset_table=bean.offset_table or {}, data_version=version_of(bean.data_version))

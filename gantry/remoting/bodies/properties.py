@@ -1,7 +1,8 @@
-"""Java properties text: the bodies of 25, 26, 318 and 319.
+"""Texts in the format of Java properties: the bodies of 25, 26, 318 and 319.
 
-Format: `key=value` a line. RocketMQ writes it without escapes and reads it with java.util.Properties, which knows
-comments (`#`, `!`), `:` or a blank as separator, backslash escapes and lines continued after a backslash.
+Format: one `key=value` per line. RocketMQ writes the text without escapes and reads it with java.util.Properties.
+That class supports comments (`#`, `!`), `:` or a blank as separator, backslash escapes, and lines that continue after a
+backslash.
 """
 
 import re
@@ -15,7 +16,7 @@ _BLANKS = " \t\f"
 
 
 def encode_properties_text(properties: Mapping[str, str]) -> bytes:
-    """Return the text, sorted by key. Backslashes and line ends in values are escaped, so that they are read back."""
+    """Return the text, sorted by key. Backslashes and line ends in values are escaped; decoding restores them."""
     lines = []
     for key in sorted(properties):
         value = properties[key].replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
@@ -24,10 +25,10 @@ def encode_properties_text(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties_text(data: bytes) -> dict[str, str]:
-    """Read the text; of a key that comes twice the last value counts.
+    """Decode the text. If a key occurs more than once, its last value is used.
 
     Raises:
-        BodyError: It is not UTF-8, or an escape is broken.
+        BodyError: The data is not UTF-8, or an escape is invalid.
     """
     try:
         text = str(data, "utf-8")

@@ -1,17 +1,17 @@
-"""The answer to Gantry's own request 900000."""
+"""The response to request 900000, Gantry's own."""
 
 from gantry.remoting.bodies.fastjson import JsonBody
 
 
 class QueueState(JsonBody, kw_only=True):
-    """One queue. Times are store times in ms; null where there is no such message, or it can't be read any more."""
+    """One queue. Times are store times in ms. A time is null if there is no such message, or if it can't be read."""
 
     committed_offset: int | None = None
-    """The group's; null if it never committed one, or none was named."""
+    """The committed offset of the group; null if it never committed one, or if the request names no group."""
     committed_stored_at: int | None = None
-    """Of the last message before the committed offset."""
+    """The store time of the last message before the committed offset."""
     last_stored_at: int | None = None
-    """Of the last message."""
+    """The store time of the last message in the queue."""
     max_offset: int = 0
     min_offset: int = 0
     queue_id: int
@@ -20,7 +20,7 @@ class QueueState(JsonBody, kw_only=True):
 
 
 class QueueStates(JsonBody, kw_only=True):
-    """All queues of a topic on one broker, those that are only read or only written too, by queue id."""
+    """All queues of a topic on one broker, sorted by queue id. Read-only and write-only queues are included."""
 
     broker_name: str
     queues: list[QueueState]

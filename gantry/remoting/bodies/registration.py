@@ -1,13 +1,13 @@
-"""What a broker registers with: the body of 103, plain and compressed.
+"""The registration of a broker: the body of 103, plain and compressed.
 
 Format, plain: `{"filterServerList":[],"topicConfigSerializeWrapper":{…}}`.
 
 Format, compressed: one zlib stream (level 9) of, big-endian,
     int32 size + JSON of the DataVersion
-    int32 topic count, then for each int32 size + `name read write perm filterType attributesJson`
+    int32 topic count, then for each topic int32 size + `name read write perm filterType attributesJson`
     int32 size + JSON array of filter servers
-    from version 413 on: int32 count of queue mappings, then for each int32 size + JSON
-A topic's sys flag and order are not carried in that form.
+    from version 413 on: int32 count of queue mappings, then for each mapping int32 size + JSON
+The compressed form does not contain the sys flag and the order of a topic.
 
 Source: RocketMQ RegisterBrokerBody.
 """
@@ -32,7 +32,7 @@ from gantry.remoting.bodies.fastjson import JsonBody, decode_json, encode_json
 from gantry.remoting.codes import ANNOUNCED_VERSION, VERSION_QUEUE_MAPPING_IN_REGISTRATION
 from gantry.remoting.errors import BodyError
 
-# A hundred thousand topics are 10 MiB; a frame of 16 MiB of zeros would inflate to 16 GiB.
+# A hundred thousand topics need 10 MiB. The limit is for malicious frames: 16 MiB could inflate to 16 GiB of zeros.
 INFLATED_BYTES_MAX = 64 * 1024 * 1024
 
 _KIND = "RegisterBrokerBody"
@@ -47,13 +47,13 @@ class _RegisterBrokerBean(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerBody:
-    """A broker's topics and filter servers."""
+    """The topics and filter servers of a broker."""
 
     topics: TopicConfigSerializeWrapper = field(default_factory=TopicConfigSerializeWrapper)
     filter_servers: tuple[str, ...] = ()
 
     def encode(self, *, compressed: bool = False) -> bytes:
-        """Return the body in the form that the header's `compressed` names."""
+        """Return the encoded body. `compressed` must be the same as in the header."""
         if compressed:
             return zlib.compress(self.encode_uncompressed(), _LEVEL)
         return encode_json(
@@ -64,37 +64,37 @@ class RegisterBrokerBody:
 
     @staticmethod
     def encode_topic(config: TopicConfig) -> msgspec.Raw:
-        """Return a topic's part of the plain form, for `join`."""
+        """Return the part of one topic in the plain form, for `join`."""
         return msgspec.Raw(encode_json(TopicConfigBean.of(config)))
 
     @staticmethod
     def join(version: DataVersion, topics: dict[str, msgspec.Raw]) -> bytes:
-        """Return the plain form of a table whose topics are encoded already; ten times as fast as `encode`."""
+        """Return the plain form of a table with encoded topics. This is ten times as fast as `encode`."""
         bean = TopicConfigSerializeWrapper(data_version=version).to_bean()
         bean.topic_config_table = cast("dict[str, TopicConfigBean]", topics)
         return encode_json(_RegisterBrokerBean(filter_server_list=[], topic_config_serialize_wrapper=bean))
 
     def encode_uncompressed(self) -> bytes:
-        """Return what the compressed form is before it goes through zlib."""
+        """Return the data of the compressed form before zlib compresses it."""
         parts = [_sized(encode_data_version(self.topics.data_version))]
         table = self.topics.topic_config_table
         parts.append(_INT32.pack(len(table)))
         parts += [_sized(encode_topic_line(config).encode()) for config in table.values()]
         parts.append(_sized(encode_json(list(self.filter_servers))))
-        parts.append(_INT32.pack(0))  # Queue mappings: static topics are not ours.
+        parts.append(_INT32.pack(0))  # No queue mappings: Gantry does not support static topics.
         return b"".join(parts)
 
     @classmethod
     def decode(cls, data: bytes, *, compressed: bool = False, version: int = ANNOUNCED_VERSION) -> Self:
-        """Read a body.
+        """Decode a body.
 
         Args:
-            data: The body; empty means a broker that says nothing of its topics.
-            compressed: As the header says.
-            version: As the command announces; decides whether the compressed form has queue mappings.
+            data: The body. It is empty if the broker sends no topics.
+            compressed: The value from the header.
+            version: The version that the command announces. It decides whether the compressed form has queue mappings.
 
         Raises:
-            BodyError: It is not of that form.
+            BodyError: The data does not have this form.
         """
         if not data:
             return cls()
@@ -125,7 +125,7 @@ class RegisterBrokerBody:
 
 
 def encode_topic_line(config: TopicConfig) -> str:
-    """Return a topic as the compressed form has it."""
+    """Return a topic in the format of the compressed form."""
     attributes = encode_json(dict(config.attributes)).decode()
     return (
         f"{config.topic_name} {config.read_queue_nums} {config.write_queue_nums} {int(config.perm)}"
@@ -134,10 +134,10 @@ def encode_topic_line(config: TopicConfig) -> str:
 
 
 def decode_topic_line(line: str) -> TopicConfig:
-    """Read a topic as the compressed form has it; releases before 5.0 write no attributes.
+    """Decode a topic in the format of the compressed form. Releases before 5.0 write no attributes.
 
     Raises:
-        BodyError: A part is missing or no number.
+        BodyError: A part is missing or is not a number.
     """
     parts = line.split(" ", 5)
     if len(parts) < 5 or not parts[0]:
@@ -151,7 +151,7 @@ def decode_topic_line(line: str) -> TopicConfig:
 
 
 class _Reader:
-    """Reads sized blocks, never beyond the end."""
+    """A reader of blocks with a size word. It never reads past the end."""
 
     __slots__ = ("_at", "_data")
 
@@ -169,7 +169,7 @@ class _Reader:
 
     def counted(self) -> Iterator[int]:
         count = self._int32()
-        # Each block has its size word at least, so a made-up count can't keep us busy.
+        # Each block has at least its size word. A forged count can't cause a long loop.
         if not 0 <= count <= (len(self._data) - self._at) // _INT32.size:
             raise BodyError(_KIND, "", f"{count} blocks at {self._at} of {len(self._data)}")
         return iter(range(count))

@@ -25,16 +25,17 @@ class _WrittenRoute(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class TopicRouteData:
-    """A TopicRoute as a body: the answer to 105, and what 217 brings."""
+    """A TopicRoute as a body: of the response to 105, and of the request 217."""
 
     route: TopicRoute
 
     def encode(self, *, standard_json: bool = True) -> bytes:
-        """Return the body, compact: the Go client cuts addresses out of it at commas and colons.
+        """Return the encoded body. It has no blanks, because the Go client splits it at commas and colons.
 
         Args:
-            standard_json: Broker ids with quotes, as clients from 4.9.4 on and all others can read. Without them
-                for those who neither announce 401 nor ask with acceptStandardJsonOnly.
+            standard_json: Whether broker ids have quotes. Java clients from 4.9.4 on and clients in all other
+                languages can read them. Use False for clients that announce a version below 401 and do not send
+                acceptStandardJsonOnly.
         """
         route = self.route
         return encode_json(
@@ -48,10 +49,10 @@ class TopicRouteData:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body of either style.
+        """Decode a body, with or without quotes around the broker ids.
 
         Raises:
-            BodyError: It is no route.
+            BodyError: The data is not a route.
         """
         read = _ReadRoute.decode(data)
         return cls(
@@ -76,13 +77,13 @@ class _WrittenClusterInfo(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """All brokers by name, and the broker names of each cluster: the answer to 106."""
+    """All brokers by name, and the broker names of each cluster: the response to 106."""
 
     broker_addr_table: Mapping[str, BrokerData] = field(default_factory=dict)
     cluster_addr_table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return the body; broker ids are always without quotes here."""
+        """Return the encoded body. In this body, broker ids never have quotes."""
         return encode_json(
             _WrittenClusterInfo(
                 broker_addr_table={
@@ -95,10 +96,10 @@ class ClusterInfo:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body.
+        """Decode a body.
 
         Raises:
-            BodyError: It is no cluster info.
+            BodyError: The data is not the description of clusters.
         """
         read = _ReadClusterInfo.decode(data)
         return cls(
@@ -123,14 +124,14 @@ class _WrittenMemberGroup(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class BrokerMemberGroup:
-    """The members of one broker set: the answer to 901."""
+    """The members of one broker set: the response to 901."""
 
     cluster: str
     broker_name: str
     broker_addrs: Mapping[int, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        """Return the body."""
+        """Return the encoded body."""
         members = _WrittenMembers(
             broker_addrs=integer_keys(self.broker_addrs), broker_name=self.broker_name, cluster=self.cluster
         )
@@ -138,10 +139,10 @@ class BrokerMemberGroup:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body.
+        """Decode a body.
 
         Raises:
-            BodyError: It is no member group.
+            BodyError: The data is not the description of a broker set.
         """
         members = _ReadMemberGroup.decode(data).broker_member_group
         if members is None:

@@ -1,4 +1,4 @@
-"""Numbers: the answers to 202, 208 and 315."""
+"""Statistics: the responses to 202, 208 and 315."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ from gantry.remoting.bodies.fastjson import (
 
 
 class OffsetWrapper(JsonBody, kw_only=True):
-    """A group's place in one queue. last_timestamp: store time (ms) of the last message consumed, 0 unknown."""
+    """The offsets of a group in one queue. last_timestamp: store time (ms) of the last consumed message; 0: unknown."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -40,13 +40,13 @@ class _WrittenConsumeStats(JsonBody, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeStats:
-    """208: a group against its queues."""
+    """208: the offsets of a group in all its queues."""
 
     offset_table: Mapping[MessageQueue, OffsetWrapper] = field(default_factory=dict)
     consume_tps: float = 0.0
 
     def encode(self) -> bytes:
-        """Return the body."""
+        """Return the encoded body."""
         return encode_json(
             _WrittenConsumeStats(
                 consume_tps=float(self.consume_tps), offset_table=queue_keys(self.offset_table.items())
@@ -55,17 +55,17 @@ class ConsumeStats:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body.
+        """Decode a body.
 
         Raises:
-            BodyError: It is none.
+            BodyError: The data is not the statistics of a group.
         """
         bean = decode_json(_ReadConsumeStats, data)
         return cls(offset_table=queue_table(bean.offset_table), consume_tps=bean.consume_tps)
 
 
 class TopicOffset(JsonBody, kw_only=True):
-    """What one queue holds. last_update_timestamp: store time (ms) of its last message, 0 if it has none."""
+    """The offsets of one queue. last_update_timestamp: store time (ms) of the last message; 0 if the queue is empty."""
 
     last_update_timestamp: int = 0
     max_offset: int = 0
@@ -92,7 +92,7 @@ class TopicStatsTable:
     topic_put_tps: float = 0.0
 
     def encode(self) -> bytes:
-        """Return the body."""
+        """Return the encoded body."""
         return encode_json(
             _WrittenTopicStats(
                 offset_table=queue_keys(self.offset_table.items()), topic_put_tps=float(self.topic_put_tps)
@@ -101,17 +101,17 @@ class TopicStatsTable:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        """Read a body.
+        """Decode a body.
 
         Raises:
-            BodyError: It is none.
+            BodyError: The data is not the statistics of a topic.
         """
         bean = decode_json(_ReadTopicStats, data)
         return cls(offset_table=queue_table(bean.offset_table), topic_put_tps=bean.topic_put_tps)
 
 
 class BrokerStatsItem(JsonBody, kw_only=True):
-    """One counter over one span. avgpt: average a call."""
+    """One counter over one period. avgpt: average per call."""
 
     avgpt: float = 0.0
     sum: int = 0
@@ -119,7 +119,7 @@ class BrokerStatsItem(JsonBody, kw_only=True):
 
 
 class BrokerStatsData(JsonBody, kw_only=True):
-    """315: one counter's last minute, hour and day."""
+    """315: the values of a counter for the last minute, hour and day."""
 
     stats_day: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)
     stats_hour: BrokerStatsItem = msgspec.field(default_factory=BrokerStatsItem)

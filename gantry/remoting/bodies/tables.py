@@ -1,4 +1,4 @@
-"""Plain lists and tables: the bodies of 28, 38, 103 (reply), 206, 219, 224, 300 and 304."""
+"""Plain lists and tables: the bodies of the responses to 28, 38, 103, 206, 219, 224, 300 and 304."""
 
 import msgspec
 
@@ -6,19 +6,19 @@ from gantry.remoting.bodies.fastjson import JsonBody
 
 
 class KVTable(JsonBody, kw_only=True):
-    """Texts by name."""
+    """A table of strings by name."""
 
     table: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class TopicList(JsonBody, kw_only=True):
-    """Topic names; 304 and 343 add a broker's address."""
+    """A list of topic names. The responses to 304 and 343 also have the address of a broker."""
 
     broker_addr: str | None = None
     topic_list: list[str] = msgspec.field(default_factory=list)
 
     def encode(self) -> bytes:
-        """Return the body; an absent address is left out."""
+        """Return the encoded body. An address that is None is omitted."""
         return super().encode() if self.broker_addr is not None else _Topics(topic_list=self.topic_list).encode()
 
 
@@ -27,12 +27,12 @@ class _Topics(JsonBody, kw_only=True):
 
 
 class GroupList(JsonBody, kw_only=True):
-    """Group names."""
+    """A list of group names."""
 
     group_list: list[str] = msgspec.field(default_factory=list)
 
 
 class ConsumerIdList(JsonBody, kw_only=True):
-    """The client ids of a group's instances, byte for byte as their heart-beats said them."""
+    """The client ids of the instances of a group, with exactly the text from their heartbeats."""
 
     consumer_id_list: list[str] = msgspec.field(default_factory=list)

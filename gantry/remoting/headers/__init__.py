@@ -1,4 +1,4 @@
-"""Typed headers: the ext fields of each request and response, a module a family."""
+"""Typed headers: the ext fields of each request and response, with one module for each family of requests."""
 
 from gantry.remoting.headers.broker import GetBrokerConfigResponseHeader, ViewBrokerStatsDataHeader
 from gantry.remoting.headers.client import (

@@ -1,14 +1,14 @@
-"""Gantry's own request 900001: units of a queue with their store times."""
+"""Request 900001, Gantry's own: units of a queue with their store times."""
 
 from gantry.remoting.headers.fields import Header, Int32, Int64
 
 UNITS_MAX = 4_096
-"""At most so many units in one answer."""
+"""The maximum number of units in one response."""
 UNITS_DEFAULT = 1_024
 
 
 class UnitsHeader(Header):
-    """900001: from which offset of which queue, and how many at most."""
+    """900001: the queue, the first offset and the maximum number of units."""
 
     topic: str
     queue_id: Int32
@@ -17,7 +17,7 @@ class UnitsHeader(Header):
 
 
 class UnitsResponseHeader(Header):
-    """Which offsets the rows in the body have, `first_offset` up to `next_offset`, and what the queue holds."""
+    """The offsets of the rows in the body (`first_offset` up to `next_offset`), and the offsets of the queue."""
 
     min_offset: Int64
     max_offset: Int64

@@ -1,16 +1,16 @@
-"""A broker's own settings and numbers: 26 and 315."""
+"""The settings and statistics of a broker: 26 and 315."""
 
 from gantry.remoting.headers.fields import Header
 
 
 class GetBrokerConfigResponseHeader(Header):
-    """26: `version` is the settings' DataVersion as JSON."""
+    """The response to 26. `version` is the DataVersion of the settings as JSON."""
 
     version: str
 
 
 class ViewBrokerStatsDataHeader(Header):
-    """315: one counter's last minute, hour and day."""
+    """315: get the values of a counter for the last minute, hour and day."""
 
     stats_name: str
     stats_key: str

@@ -6,7 +6,7 @@ from gantry.remoting.headers.fields import Header
 
 
 class HeartbeatResponseHeader(Header):
-    """What a 5.x broker says to a heart-beat."""
+    """The response of a 5.x broker to a heartbeat."""
 
     is_support_heart_beat_v2: bool | None = msgspec.field(name="IS_SUPPORT_HEART_BEAT_V2", default=None)
     is_sub_change: bool | None = msgspec.field(name="IS_SUB_CHANGE", default=None)
@@ -21,31 +21,31 @@ class UnregisterClientHeader(Header):
 
 
 class GetConsumerListHeader(Header):
-    """38: the client ids of a group's instances."""
+    """38: get the client ids of the instances of a group."""
 
     consumer_group: str
 
 
 class NotifyConsumerIdsChangedHeader(Header):
-    """40, broker to client: the group's instances have changed, share out the queues again."""
+    """40, broker to client: the instances of the group have changed, so the client must rebalance the queues."""
 
     consumer_group: str
 
 
 class GetConsumerConnectionListHeader(Header):
-    """203: the connections of a consumer group."""
+    """203: get the connections of a consumer group."""
 
     consumer_group: str
 
 
 class GetProducerConnectionListHeader(Header):
-    """204: the connections of a producer group."""
+    """204: get the connections of a producer group."""
 
     producer_group: str
 
 
 class GetConsumerRunningInfoHeader(Header):
-    """307, tool to broker and broker to client: what one instance is doing."""
+    """307, tool to broker and broker to client: get the state of one instance."""
 
     consumer_group: str
     client_id: str

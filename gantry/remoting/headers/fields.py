@@ -1,10 +1,10 @@
-"""What all typed headers share: texts on the wire, numbers and booleans here.
+"""The base class of typed headers. Values are strings on the wire; typed headers also have numbers and booleans.
 
-A header is a msgspec Struct whose field names are the wire's in snake_case (`queue_id` is `queueId`). A field
-without a default is required; an optional one is None when absent, and then is not written. Unknown ext fields are
-ignored: clients add their own (`bname`, `ns`, `oway`, `lo`, `ReqT`, signatures).
+A header is a msgspec Struct. Its field names are the names on the wire in snake_case (`queue_id` is `queueId`). A
+field without a default is required. An absent optional field is None, and a field that is None is not written.
+Unknown ext fields are ignored, because clients add their own (`bname`, `ns`, `oway`, `lo`, `ReqT`, signatures).
 
-Source: RocketMQ's *RequestHeader and *ResponseHeader classes, which Java maps by reflection.
+Source: the *RequestHeader and *ResponseHeader classes of RocketMQ, which Java maps by reflection.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ __all__ = ["Header", "Int32", "Int64"]
 
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
-# What msgspec takes in `convert(..., strict=False)`; Java reads these two and everything else as false.
+# msgspec accepts these in `convert(..., strict=False)`. Java reads any text other than "true" as false.
 _TRUE = "true"
 _FALSE = "false"
 
@@ -27,14 +27,14 @@ _convert = msgspec.convert
 
 
 class Header(msgspec.Struct, rename="camel", gc=False):
-    """The parent of all typed headers."""
+    """The base class of all typed headers."""
 
     @classmethod
     def from_ext(cls, ext: Mapping[str, str]) -> Self:
-        """Read the header from a command's ext fields.
+        """Return the header that the ext fields of a command contain.
 
         Raises:
-            HeaderError: A required field is missing, or one has a wrong value; names the first of them.
+            HeaderError: A required field is missing, or a field has a wrong value. It names the first such field.
         """
         try:
             return _convert(ext, cls, strict=False)
@@ -42,7 +42,7 @@ class Header(msgspec.Struct, rename="camel", gc=False):
             raise explain(ext, cls, error) from None
 
     def to_ext(self) -> dict[str, str]:
-        """Return the ext fields, all of them texts; absent ones are left out."""
+        """Return the ext fields, all as strings. Fields that are None are omitted."""
         ext: dict[str, str] = {}
         for name, wire_name in _wire_names(type(self)):
             value = getattr(self, name)
@@ -58,7 +58,7 @@ class Header(msgspec.Struct, rename="camel", gc=False):
 
 
 def explain(ext: Mapping[str, str], header_type: type[Header], error: msgspec.ValidationError) -> HeaderError:
-    """Find out which field a header failed at and say so; only on the way to a refusal, so it may be slow."""
+    """Return the error that names the first bad field. It may be slow, because it runs only for invalid requests."""
     for field in msgspec.structs.fields(header_type):
         value = ext.get(field.encode_name)
         if value is None:

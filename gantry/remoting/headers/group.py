@@ -4,7 +4,7 @@ from gantry.remoting.headers.fields import Header
 
 
 class DeleteSubscriptionGroupHeader(Header):
-    """207: forget a group, with `clean_offset` its committed offsets too; tools of 4.9 call that `remove_offset`."""
+    """207: delete a group, and with `clean_offset` its committed offsets too. Tools of 4.9 send `remove_offset`."""
 
     group_name: str
     clean_offset: bool | None = None
@@ -12,13 +12,13 @@ class DeleteSubscriptionGroupHeader(Header):
 
 
 class GetSubscriptionGroupConfigHeader(Header):
-    """352: one group's configuration."""
+    """352: get the configuration of a group."""
 
     group: str
 
 
 class GetConsumeStatsHeader(Header):
-    """208: a group's offsets against its queues'. topic_list: topics separated by `;` (5.x)."""
+    """208: get the offsets of a group and of its queues. topic_list: topics, separated by `;` (5.x)."""
 
     consumer_group: str
     topic: str | None = None

@@ -1,10 +1,10 @@
-"""A name server's key-values, such as ORDER_TOPIC_CONFIG: 100, 101, 102 and 219."""
+"""The key-value pairs of a name server, such as ORDER_TOPIC_CONFIG: 100, 101, 102 and 219."""
 
 from gantry.remoting.headers.fields import Header
 
 
 class PutKvConfigHeader(Header):
-    """100: set one."""
+    """100: set the value of a key."""
 
     namespace: str
     key: str
@@ -12,26 +12,26 @@ class PutKvConfigHeader(Header):
 
 
 class GetKvConfigHeader(Header):
-    """101: get one."""
+    """101: get the value of a key."""
 
     namespace: str
     key: str
 
 
 class GetKvConfigResponseHeader(Header):
-    """The answer to 101."""
+    """The response to 101."""
 
     value: str | None = None
 
 
 class DeleteKvConfigHeader(Header):
-    """102: remove one."""
+    """102: delete a key."""
 
     namespace: str
     key: str
 
 
 class GetKvListHeader(Header):
-    """219: all of a namespace."""
+    """219: get all pairs of a namespace."""
 
     namespace: str

@@ -1,4 +1,4 @@
-"""What brokers, clients and tools ask a name server: 103, 104, 105, 205, 216, 217, 224, 322, 327, 901 and 904."""
+"""The requests to a name server: 103, 104, 105, 205, 216, 217, 224, 322, 327, 901 and 904."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from gantry.remoting.headers.fields import Header, Int32, Int64
 
 
 class RegisterBrokerHeader(Header):
-    """103: a broker and, in the body, its topics. body_crc32 0 means unchecked."""
+    """103: register a broker and its topics, which are in the body. `body_crc32` 0 means: do not check the body."""
 
     broker_name: str
     broker_addr: str
@@ -21,14 +21,14 @@ class RegisterBrokerHeader(Header):
 
 
 class RegisterBrokerResponseHeader(Header):
-    """Told to slaves: where their master is."""
+    """The response to 103. Slaves get the address of their master."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
 class UnregisterBrokerHeader(Header):
-    """104: a broker stops."""
+    """104: unregister a broker that stops."""
 
     broker_name: str
     broker_addr: str
@@ -37,7 +37,7 @@ class UnregisterBrokerHeader(Header):
 
 
 class GetRouteInfoHeader(Header):
-    """105: where is a topic? A zone may narrow the answer."""
+    """105: get the route of a topic. A zone may restrict the route."""
 
     topic: str
     accept_standard_json_only: bool | None = None
@@ -46,7 +46,7 @@ class GetRouteInfoHeader(Header):
 
 
 class QueryDataVersionHeader(Header):
-    """322: is this broker's registration (its DataVersion is the body) still what you know?"""
+    """322: ask whether the registration of a broker has changed. The body is the DataVersion of the broker."""
 
     broker_name: str
     broker_addr: str
@@ -55,63 +55,63 @@ class QueryDataVersionHeader(Header):
 
 
 class QueryDataVersionResponseHeader(Header):
-    """The answer to 322."""
+    """The response to 322."""
 
     changed: bool
 
 
 class WipeWritePermHeader(Header):
-    """205: nobody may send to this broker any more."""
+    """205: remove the write permission of a broker from all its topics."""
 
     broker_name: str
 
 
 class WipeWritePermResponseHeader(Header):
-    """How many topics were touched."""
+    """The response to 205: the number of changed topics."""
 
     wipe_topic_count: Int32
 
 
 class AddWritePermHeader(Header):
-    """327: the opposite of 205."""
+    """327: add the write permission that 205 removed."""
 
     broker_name: str
 
 
 class AddWritePermResponseHeader(Header):
-    """How many topics were touched."""
+    """The response to 327: the number of changed topics."""
 
     add_topic_count: Int32
 
 
 class DeleteTopicInNamesrvHeader(Header):
-    """216: forget a topic, in one cluster or everywhere."""
+    """216: delete a topic from the name server, in one cluster or in all clusters."""
 
     topic: str
     cluster_name: str | None = None
 
 
 class RegisterTopicHeader(Header):
-    """217: a topic's queues (in the body) on brokers that are known already."""
+    """217: register the queues of a topic on known brokers. The body contains the queues."""
 
     topic: str
 
 
 class GetTopicsByClusterHeader(Header):
-    """224: topics with a queue in the cluster."""
+    """224: get the topics that have a queue in the cluster."""
 
     cluster: str
 
 
 class GetBrokerMemberGroupHeader(Header):
-    """901: the members of a broker set."""
+    """901: get the members of a broker set."""
 
     cluster_name: str
     broker_name: str
 
 
 class BrokerHeartbeatHeader(Header):
-    """904 (5.x): alive, without topics."""
+    """904 (5.x): the heartbeat of a broker, without topics."""
 
     cluster_name: str
     broker_addr: str

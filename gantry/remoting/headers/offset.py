@@ -1,10 +1,10 @@
-"""Offsets of queues and of groups: 14, 15, 29, 30, 31 and 32."""
+"""The offsets of queues and groups: 14, 15, 29, 30, 31 and 32."""
 
 from gantry.remoting.headers.fields import Header, Int32, Int64
 
 
 class QueryConsumerOffsetHeader(Header):
-    """14: what has the group committed on a queue?"""
+    """14: get the committed offset of a group in a queue."""
 
     consumer_group: str
     topic: str
@@ -13,7 +13,7 @@ class QueryConsumerOffsetHeader(Header):
 
 
 class UpdateConsumerOffsetHeader(Header):
-    """15: the group has consumed everything before commit_offset. Negative offsets come from ali-ons: ignore them."""
+    """15: commit an offset. The group has consumed all messages before it. Ignore negative offsets from ali-ons."""
 
     consumer_group: str
     topic: str
@@ -22,7 +22,7 @@ class UpdateConsumerOffsetHeader(Header):
 
 
 class SearchOffsetHeader(Header):
-    """29: which offset was stored at `timestamp`? boundary_type: see is_upper."""
+    """29: find the offset of the message stored at `timestamp`. boundary_type: see is_upper."""
 
     topic: str
     queue_id: Int32
@@ -31,12 +31,12 @@ class SearchOffsetHeader(Header):
 
     @property
     def is_upper(self) -> bool:
-        """Whether the last offset of that moment is meant; anything but UPPER, in whatever case, means the first."""
+        """Whether the request asks for the last offset of that time (UPPER, in any case) instead of the first."""
         return self.boundary_type is not None and self.boundary_type.upper() == "UPPER"
 
 
 class GetMaxOffsetHeader(Header):
-    """30: the next offset to be written; with `committed` False also what is not readable yet."""
+    """30: get the next offset to be written. With `committed` False it includes messages that are not readable yet."""
 
     topic: str
     queue_id: Int32
@@ -44,26 +44,26 @@ class GetMaxOffsetHeader(Header):
 
 
 class GetMinOffsetHeader(Header):
-    """31: the first offset that can be read."""
+    """31: get the first readable offset."""
 
     topic: str
     queue_id: Int32
 
 
 class GetEarliestStoreTimeHeader(Header):
-    """32: when was the first readable message stored?"""
+    """32: get the store time of the first readable message."""
 
     topic: str
     queue_id: Int32
 
 
 class OffsetResponseHeader(Header):
-    """The answer to 14, 29, 30 and 31."""
+    """The response to 14, 29, 30 and 31."""
 
     offset: Int64
 
 
 class TimestampResponseHeader(Header):
-    """The answer to 32: ms, -1 where the queue is empty."""
+    """The response to 32: the time in ms, or -1 if the queue is empty."""
 
     timestamp: Int64

@@ -4,7 +4,7 @@ from gantry.remoting.headers.fields import Header, Int32, Int64
 
 
 class PullMessageHeader(Header):
-    """From which offset of which queue, how much, and how long the broker may wait. sys_flag: PullSysFlag bits."""
+    """The queue, the first offset, the limits, and the longest time to hold the pull. sys_flag: PullSysFlag bits."""
 
     consumer_group: str
     topic: str
@@ -19,13 +19,13 @@ class PullMessageHeader(Header):
     expression_type: str | None = None
     max_msg_bytes: Int32 | None = None
     request_source: Int32 | None = None
-    proxy_froward_client_id: str | None = None  # The wire has this spelling.
+    proxy_froward_client_id: str | None = None  # This is the spelling on the wire.
     gantry_max_msg_nums: Int32 | None = None
-    """Our own: so many messages although the broker's limit for one pull is lower; by bytes it holds as ever."""
+    """Gantry's own field: a number of messages that may exceed the broker's limit. The limit in bytes still applies."""
 
 
 class PullMessageResponseHeader(Header):
-    """Where to go on and what the queue holds."""
+    """The offset to continue at, and the offsets of the queue."""
 
     suggest_which_broker_id: Int64
     next_begin_offset: Int64
@@ -37,7 +37,7 @@ class PullMessageResponseHeader(Header):
     forbidden_type: Int32 | None = None
 
     def to_ext(self) -> dict[str, str]:
-        """Return the ext fields; written out since every pull needs them."""
+        """Return the ext fields. It does not use the generic code, for speed: every pull calls it."""
         ext = {
             "suggestWhichBrokerId": str(self.suggest_which_broker_id),
             "nextBeginOffset": str(self.next_begin_offset),

@@ -1,4 +1,4 @@
-"""Looking for messages: 12 by key, 33 by their place in the CommitLog."""
+"""Requests that find messages: 12 by key, 33 by the offset in the CommitLog."""
 
 import msgspec
 
@@ -6,7 +6,7 @@ from gantry.remoting.headers.fields import Header, Int32, Int64
 
 
 class QueryMessageHeader(Header):
-    """12: messages of a topic with a key, stored between two moments (ms)."""
+    """12: find the messages of a topic that have a key and were stored between two times (ms)."""
 
     topic: str
     key: str
@@ -17,14 +17,14 @@ class QueryMessageHeader(Header):
 
 
 class QueryMessageResponseHeader(Header):
-    """How far the index has come: what is newer can't be found yet."""
+    """The last message in the index. Newer messages can't be found yet."""
 
     index_last_update_timestamp: Int64
     index_last_update_phyoffset: Int64
 
 
 class ViewMessageHeader(Header):
-    """33: the record at a byte of the CommitLog."""
+    """33: get the record at a byte offset of the CommitLog."""
 
     offset: Int64
     topic: str | None = None

@@ -1,10 +1,10 @@
-"""Gantry's own request 900000: the state of every queue of a topic at once."""
+"""Request 900000, Gantry's own: the state of all queues of a topic."""
 
 from gantry.remoting.headers.fields import Header
 
 
 class QueueStatesHeader(Header):
-    """900000: the queues of a topic and, if one is named, how far a consumer group has come in them."""
+    """900000: get the queues of a topic and, if `consumer_group` is set, the committed offsets of that group."""
 
     topic: str
     consumer_group: str | None = None

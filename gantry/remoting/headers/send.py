@@ -1,7 +1,7 @@
 """Sending: 10, 310 and 320.
 
-310 and 320 carry the same header as 10 under one-letter names, so that it is shorter; both become
-SendMessageHeader here.
+310 and 320 have the same header as 10, but with one-letter names, so that the header is shorter. SendMessageHeader
+represents both forms.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from gantry.remoting.headers.fields import Header, Int32, Int64
 
 
 class SendMessageHeader(Header):
-    """What a producer says of a message, or of a batch of them."""
+    """The data that a producer sends with a message or with a batch of messages."""
 
     producer_group: str
     topic: str
@@ -61,7 +61,7 @@ _V2_NAMES = dict(zip(SendMessageHeader.__struct_fields__, "abcdefghijklmn", stri
 
 
 class SendMessageHeaderV2(SendMessageHeader, rename=_V2_NAMES, gc=False):
-    """SendMessageHeader under the one-letter names. The fields are repeated so that they are renamed."""
+    """SendMessageHeader with one-letter names. The class repeats the fields, because msgspec renames only its own."""
 
     producer_group: str
     topic: str
@@ -84,10 +84,10 @@ class SendMessageHeaderV2(SendMessageHeader, rename=_V2_NAMES, gc=False):
 
 
 def read_send_header(code: int, ext: Mapping[str, str]) -> SendMessageHeader:
-    """Read the header of a send, whichever of the two forms its code has.
+    """Return the header of a send. `code` decides between the two forms of names.
 
     Raises:
-        HeaderError: A field is missing or wrong; named as it is on the wire.
+        HeaderError: A field is missing or wrong. The error names it as on the wire.
     """
     if code == RequestCode.SEND_MESSAGE:
         return SendMessageHeader.from_ext(ext)
@@ -95,7 +95,7 @@ def read_send_header(code: int, ext: Mapping[str, str]) -> SendMessageHeader:
 
 
 class SendMessageResponseHeader(Header):
-    """Where a message lies now; also with codes 10, 11 and 12, which mean stored but less safely."""
+    """The place of a stored message. Responses with the codes 10, 11 and 12 (stored, but less safely) have it too."""
 
     msg_id: str
     queue_id: Int32

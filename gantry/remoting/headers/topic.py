@@ -4,7 +4,7 @@ from gantry.remoting.headers.fields import Header, Int32
 
 
 class CreateTopicHeader(Header):
-    """17: create or change a topic. attributes: comma list of `+key=value` and `-key`."""
+    """17: create or change a topic. attributes: a list of `+key=value` and `-key`, separated by commas."""
 
     topic: str
     default_topic: str
@@ -19,24 +19,24 @@ class CreateTopicHeader(Header):
 
 
 class DeleteTopicHeader(Header):
-    """215: forget a topic."""
+    """215: delete a topic."""
 
     topic: str
 
 
 class GetTopicConfigHeader(Header):
-    """351: one topic's configuration."""
+    """351: get the configuration of a topic."""
 
     topic: str
 
 
 class GetTopicStatsHeader(Header):
-    """202: offsets and last store times of a topic's queues."""
+    """202: get the offsets and the last store times of the queues of a topic."""
 
     topic: str
 
 
 class QueryTopicConsumeByWhoHeader(Header):
-    """300: which groups consume a topic?"""
+    """300: find the groups that consume a topic."""
 
     topic: str
