@@ -1,5 +1,5 @@
-"""The door to the outside: time, files, randomness, tasks and settings come in through here.
+"""The interface to the outside world: time, files, randomness, tasks and settings.
 
-Nothing else in the product reads a clock, opens a file or draws a random number by itself, so that tests can
-run two hours of retries in a millisecond and crash a store at every write. Imports nothing of ours.
+No other package reads a clock, opens a file or draws a random number. So tests can run two hours of retries in a
+millisecond, and they can crash a store at every write. This package imports no other package of Gantry.
 """

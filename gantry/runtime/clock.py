@@ -1,23 +1,23 @@
-"""Clocks: wall time for what is stored or shown, monotonic time for time-outs."""
+"""Clocks: wall time for stored and displayed times, monotonic time for time-outs."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where time comes from. Both readings are milliseconds."""
+    """A source of time. Both times are in milliseconds."""
 
     def now_ms(self) -> int:
-        """Return wall time in ms since 1970 UTC; may jump when the machine's clock is set."""
+        """Return wall time in ms since 1970 UTC. It may jump when somebody sets the clock of the machine."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Return a time in ms that never goes back; only differences mean something."""
+        """Return a time in ms that never goes back. Only differences between two of these times are meaningful."""
         ...
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The clocks of the machine."""
 
     __slots__ = ()
 

@@ -1,8 +1,8 @@
-"""How a process shares out its descriptors, so that nobody on the network can take those that it needs itself.
+"""The division of a process's descriptors, so that clients can't use up the descriptors that the process needs.
 
-Three parties need some. The process itself needs a fixed number and gets it first. Files that are opened again when
-they are used (openfiles.py) make do with few. Connections get the rest, up to what the settings allow: a server closes
-a connection beyond its share as soon as it has accepted it.
+Descriptors have three uses. The process needs a fixed number for itself, which is reserved first. Pooled files
+(openfiles.py) work with few descriptors, because the pool reopens a closed file on its next use. Connections get the
+rest, up to the maximum in the settings. A server closes a connection above this share as soon as it has accepted it.
 """
 
 from typing import Final, NamedTuple
@@ -10,24 +10,25 @@ from typing import Final, NamedTuple
 from gantry.runtime.errors import StartupError
 
 PROCESS_DESCRIPTORS: Final = 96
-"""For standard streams, the event loop, listening sockets, a connection that is refused, locks, checkpoint, newest index
-file, folders and config files while they are used, name resolution, the metrics server with its connections: about 60."""
+"""The number that a process reserves for itself. It needs about 60: for standard streams, the event loop, listening
+sockets, a connection to refuse, locks, the checkpoint, the newest index file, folders and config files in use, name
+resolution, and the metrics server with its connections."""
 FILES_MIN: Final = 16
-"""Fewer pooled files would be closed and opened again all the time."""
+"""With fewer descriptors, the pool would close and reopen files all the time."""
 FILES_MAX: Final = 32_768
-"""More is of no use: so many files are hardly written between two flushes."""
+"""More descriptors do not help, because a broker hardly writes to more files between two flushes."""
 CONNECTIONS_MIN: Final = 16
-"""A broker with fewer connections is of no use to anybody."""
+"""A broker with fewer connections is useless."""
 
 
 class DescriptorShares(NamedTuple):
-    """Who may have how many descriptors.
+    """The number of descriptors for each use.
 
     Attributes:
-        limit: Descriptors of the process.
-        process: For the process itself.
-        files: For pooled files.
-        connections: For accepted connections; never more than the settings allow.
+        limit: All descriptors of the process.
+        process: Descriptors that the process reserves for itself.
+        files: Descriptors for pooled files.
+        connections: Descriptors for accepted connections; never more than the maximum in the settings.
     """
 
     limit: int
@@ -37,19 +38,19 @@ class DescriptorShares(NamedTuple):
 
 
 def share_descriptors(limit: int, *, process: int, connections_max: int, has_files: bool = False) -> DescriptorShares:
-    """Share out descriptors.
+    """Divide the descriptors of a process between its uses.
 
-    A file that is closed costs 10 µs when it is used again; a connection that is refused costs a client. So connections
-    come first, but if they leave less than a quarter of what the process does not need, the files get a quarter.
+    It takes 10 µs to reopen a closed file, but a refused connection locks a client out. So connections have priority.
+    But pooled files always get a quarter of the descriptors that the process does not reserve (at most FILES_MAX).
 
     Args:
-        limit: Descriptors that the process may have (RLIMIT_NOFILE).
-        process: Descriptors that the process needs itself.
-        connections_max: Connections that the settings allow; 0 for a process without a server.
-        has_files: Whether there are pooled files.
+        limit: The limit of descriptors for the process (RLIMIT_NOFILE).
+        process: The number of descriptors that the process reserves for itself.
+        connections_max: The maximum number of connections in the settings; 0 for a process without a server.
+        has_files: Whether the process has pooled files.
 
     Raises:
-        StartupError: There are too few.
+        StartupError: The limit is too low.
     """
     assert min(process, connections_max) >= 0, (process, connections_max)
     files_min, connections_min = FILES_MIN if has_files else 0, min(connections_max, CONNECTIONS_MIN)

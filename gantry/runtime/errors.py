@@ -1,27 +1,27 @@
 """Errors of the runtime.
 
 RuntimeProblem
-├── StartupError          one line that says what is wrong and what to do; ends the process with code 1
+├── StartupError          the service can't start: one line with the problem and its solution; exit code 1
 │   └── SettingsError     a setting is unknown or has a wrong value
-├── LostError             one line that says what a running service has lost; ends the process with code 3
+├── LostError             a running service can't continue: one line with the lost resource; exit code 3
 └── AlreadyLockedError    another process holds the lock
 """
 
 
-class RuntimeProblem(Exception):  # noqa: N818 - the root of a family, never raised itself.
-    """Root of the family."""
+class RuntimeProblem(Exception):  # noqa: N818 - the base class of a family, never raised itself.
+    """Base class of the errors of the runtime."""
 
 
 class StartupError(RuntimeProblem):
-    """The service can't start; the message is for the person who started it."""
+    """The service can't start. The message is for the person who started it."""
 
 
 class SettingsError(StartupError):
-    """A setting is unknown or has a wrong value; the message names key, value and what is allowed."""
+    """A setting is unknown or has a wrong value. The message names the key, the value and the allowed values."""
 
 
 class LostError(RuntimeProblem):
-    """A running service has lost something it can't go on without; the message is for the operator."""
+    """A running service has lost something that it needs to continue. The message is for the operator."""
 
 
 class AlreadyLockedError(RuntimeProblem):
@@ -33,12 +33,12 @@ class AlreadyLockedError(RuntimeProblem):
 
 
 def os_reason(error: OSError) -> str:
-    """Return what the operating system said, in words, and the file it was about as far as that is known."""
+    """Return the reason that the operating system gave, in words, with the file name if the error has one."""
     reason = error.strerror or str(error) or type(error).__name__
     return f"{reason} ({error.filename})" if error.filename else reason
 
 
 def add_path(error: OSError, path: str) -> None:
-    """Add the path of its file to an error of a call on a descriptor, which names none; before `raise`."""
+    """Add a path to an error, if it has none. Errors of calls on a descriptor have no path. Call it before `raise`."""
     if error.filename is None and error.errno is not None:
         error.filename = path

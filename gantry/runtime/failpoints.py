@@ -1,7 +1,7 @@
-"""Failpoints: named moments at which a test may kill the process.
+"""Failpoints: named points in the code at which a test may kill the process.
 
-Armed by the environment, `GANTRY_FAILPOINTS=store.before_sync:3` (kill -9 at the third time), and free when it is
-not set. They only ever end the process: what a fault returns to its caller is the business of FaultFileSystem.
+The environment variable GANTRY_FAILPOINTS arms them: `store.before_sync:3` means kill -9 at the third time. If it is
+not set, failpoints cost nothing. A failpoint can only kill the process. FaultFileSystem makes calls return errors.
 """
 
 import enum
@@ -10,7 +10,7 @@ import signal
 
 
 class Failpoint(enum.StrEnum):
-    """The moments that matter."""
+    """The failpoints of the product."""
 
     STORE_BEFORE_SYNC = "store.before_sync"
     STORE_AFTER_SYNC = "store.after_sync"
@@ -23,14 +23,18 @@ _armed: dict[Failpoint, int] = {}
 
 
 def arm_from_environment() -> None:
-    """Read GANTRY_FAILPOINTS: `name:count` items separated by commas. Raises ValueError for an unknown name."""
+    """Arm the failpoints in GANTRY_FAILPOINTS: `name:count` items, separated by commas.
+
+    Raises:
+        ValueError: A name is unknown, or a count is not a number.
+    """
     for item in filter(None, os.environ.get("GANTRY_FAILPOINTS", "").split(",")):
         name, _, count = item.partition(":")
         _armed[Failpoint(name)] = int(count or "1")
 
 
 def hit(failpoint: Failpoint) -> None:
-    """Pass the failpoint, or die there if a test has armed it."""
+    """Kill the process if a test has armed this failpoint and its count is reached. Otherwise do nothing."""
     if _armed and failpoint in _armed:
         _armed[failpoint] -= 1
         if _armed[failpoint] <= 0:

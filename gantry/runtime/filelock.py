@@ -1,7 +1,7 @@
-"""Locks of files and folders that belong to an open descriptor, and so to neither a process nor a thread.
+"""Locks of files and folders. A lock belongs to an open descriptor, not to a process or a thread.
 
-A plain POSIX lock would be lost as soon as anybody in the process opened and closed the file, and would let one
-process take it twice.
+A plain POSIX lock has two problems. The process loses it as soon as any code in the process opens and closes the file.
+And one process can take it twice.
 """
 
 import errno
@@ -14,7 +14,7 @@ from gantry.runtime.errors import AlreadyLockedError
 
 # struct flock of Linux on 64 bits: type, whence (start of file), start 0, length 1, pid (must be 0 for OFD locks).
 _FLOCK: Final = struct.Struct("hhxxxxqqixxxx")
-# Answers of file systems that have no flock for folders.
+# The errors of file systems that do not support flock on folders.
 _NO_FLOCK: Final = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP})
 
 
@@ -29,14 +29,14 @@ class OsLock:
         self._stat = os.fstat(fd)
 
     def is_there(self) -> bool:
-        """Say whether the path still names what is locked."""
+        """Return whether the path still names the locked file or folder."""
         try:
             return os.path.samestat(os.stat(self._path), self._stat)
         except (FileNotFoundError, NotADirectoryError):
             return False
 
     def release(self) -> None:
-        """Give the lock back."""
+        """Release the lock."""
         os.close(self._fd)
 
 
@@ -44,11 +44,12 @@ def lock_file(path: str, *, shared: bool = False) -> OsLock:
     """Lock byte 0 of a file, as RocketMQ does.
 
     Args:
-        path: Path of the file, which is made if it is missing.
-        shared: Share the lock with others that do so, and only read the file, which must be there.
+        path: The path of the file. A missing file is created, unless `shared` is True.
+        shared: Whether to share the lock with other shared locks. The file is then opened only for reading and must
+            exist.
 
     Raises:
-        AlreadyLockedError: Another descriptor holds it.
+        AlreadyLockedError: Another descriptor holds the lock.
         OSError: The file can't be opened.
     """
     fd = os.open(path, os.O_CLOEXEC | (os.O_RDONLY if shared else os.O_RDWR | os.O_CREAT), 0o640)
@@ -66,11 +67,11 @@ def lock_file(path: str, *, shared: bool = False) -> OsLock:
 def lock_dir(path: str, *, shared: bool = False) -> OsLock:
     """Lock a folder with flock.
 
-    Where the file system has no flock for folders (some of NFS) nothing is locked: the lock of a file in the folder
-    has to do there.
+    If the file system does not support flock on folders (some NFS servers), this locks nothing. The lock of a file in
+    the folder must then be enough.
 
     Raises:
-        AlreadyLockedError: Another descriptor holds it.
+        AlreadyLockedError: Another descriptor holds the lock.
         OSError: The folder can't be opened.
     """
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

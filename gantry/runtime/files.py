@@ -1,21 +1,21 @@
-"""Files: the seam between the store and the operating system.
+"""Files: the interface between the store and the operating system.
 
-A `File` has a fixed size and is read and written either through its map or by position (`read`, `write`). All writing
-to a map goes through slice assignment (`memory[start:end] = data`) and nothing else, so that a file system in memory
-can see, drop or tear every single write. Reading may use slices (a copy) or `memoryview(memory)` (no copy). The map
-shows at once what `write` writes.
+A `File` has a fixed size. Callers read and write it through its map or by position (`read`, `write`). They write to a
+map only by slice assignment (`memory[start:end] = data`), so that a file system in memory can observe, drop or tear
+every single write. They may read a map by slices (a copy) or by `memoryview(memory)` (no copy). The map shows the bytes
+of `write` at once.
 
-An OSError names the file (`filename`), also where the system call has only a descriptor: it is the reason that people
-read when a store stops to take messages.
+An OSError names the file (`filename`), even if the system call has only a descriptor. Operators read this reason when
+a store stops accepting messages.
 
-A file may have holes: ranges that read as zeros and have no blocks yet. `write` into a hole of a full disk raises
-OSError; a write through the map ends the process with SIGBUS. So a caller that writes through the map calls `allocate`
-for the range first. `open` never allocates: a sparse file stays sparse.
+A file may have holes: ranges that read as zeros and have no blocks yet. If the disk is full, `write` into a hole raises
+OSError, but a write through the map ends the process with SIGBUS. So a caller that writes through the map calls
+`allocate` for the range first. `open` never allocates: a sparse file stays sparse.
 
-`sync` makes a file's bytes durable, `sync_dir` makes created, renamed and removed names durable: a new file
-whose folder was not synced may be gone after a power cut. `Volume.sync` makes both durable for a whole file system.
+`sync` makes the bytes of a file durable. `sync_dir` makes created, renamed and removed names durable: after a power cut
+a new file may be missing if its folder was not synced. `Volume.sync` makes both durable for a whole file system.
 
-Concurrency: one thread writes; `sync` may be called from another one and releases the GIL.
+Concurrency: one thread writes. Another thread may call `sync`, which releases the GIL.
 """
 
 import mmap
@@ -29,14 +29,14 @@ Memory = mmap.mmap | bytearray
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Bytes of the file system a path lies in; `used` + `usable` is what an ordinary user can fill."""
+    """The used and usable bytes of a file system. `used` + `usable` is the capacity for an ordinary user."""
 
     used: int
     usable: int
 
     @property
     def percent(self) -> int:
-        """Return the used share as a whole percentage, rounded up as RocketMQ does."""
+        """The used share as a whole percentage, rounded up as in RocketMQ."""
         total = self.used + self.usable
         return -(-self.used * 100 // total) if total else 100
 
@@ -54,24 +54,24 @@ class File(Protocol):
     def drop_descriptor(self) -> None:
         """Close the descriptor of a mapped file and keep the map.
 
-        A later call that needs a descriptor opens the file again, by its path: FileNotFoundError if the path is gone.
-        Reads, writes and `allocate` keep the new descriptor; all other calls close it.
+        A later call that needs a descriptor opens the file again by its path, and raises FileNotFoundError if the path
+        no longer exists. `read_now`, `write` and `allocate` keep the new descriptor. All other calls close it.
         """
         ...
 
     def write(self, at: int, pieces: Sequence[bytes]) -> None:
-        """Write pieces one behind the other, in this order; the map shows them.
+        """Write pieces one after the other, in this order, from position `at` on. The map shows them.
 
         Raises:
-            OSError: Nobody knows how much was written.
+            OSError: The write failed. The number of written bytes is unknown.
         """
         ...
 
     def read(self, at: int, size: int) -> bytes:
-        """Return `size` bytes from a position on; they lie within the file. Waits for the disk.
+        """Return `size` bytes from position `at` on; the range must be within the file. It may wait for the disk.
 
         Raises:
-            OSError: The disk can't read them, or the file became shorter.
+            OSError: The disk can't read the bytes, or the file became shorter.
         """
         ...
 
@@ -79,40 +79,42 @@ class File(Protocol):
         """Return the bytes as `read` does, but never wait for the disk.
 
         Returns:
-            None if a byte of them is not in the page cache. A file system that can't tell (EOPNOTSUPP; tmpfs before
-            Linux 6.7 is one) answers as `read`.
+            The bytes, or None if at least one of them is not in the page cache. Some file systems can't tell
+            (EOPNOTSUPP; for example tmpfs before Linux 6.7). The call then does the same as `read`.
 
         Raises:
-            OSError: As `read`.
+            OSError: As for `read`.
         """
         ...
 
     def in_memory_end(self, at: int, end: int) -> int:
-        """Return where the bytes from `at` on stop to be in the page cache; `end` if all of them are there.
+        """Return the end of the bytes from `at` on that are in the page cache; at most `end`.
 
-        Reads nothing and starts no reading, which `read_now` does where a byte is missing. The map of the file may
-        be touched up to that position without waiting for the disk, unless the kernel evicts the pages meanwhile.
-        Raises nothing: where the kernel can't tell, the answer is `at`.
+        The call reads nothing. It also starts no read-ahead, which `read_now` does if a byte is missing. The caller may
+        access the map up to the returned position without waiting for the disk, unless the kernel evicts the pages in
+        the meantime. The call raises no error. If the kernel can't tell, it returns `at`.
         """
         ...
 
     def will_need(self, at: int, size: int) -> None:
-        """Start to read a range that somebody is going to read soon; may wait for a place in the disk's queue.
+        """Start reading a range that is needed soon into the page cache. It may wait for a place in the disk's queue.
 
-        Raises nothing: without it the reading starts later.
+        The call raises no error: if it fails, the range is read later, when it is needed.
         """
         ...
 
     def allocate(self, at: int, size: int) -> None:
-        """Give a range its blocks, so that writing there can't fail for lack of space. Content does not change.
+        """Allocate the blocks of a range, so that a write there can't fail for lack of space. Content does not change.
 
         Raises:
-            OSError: ENOSPC, EDQUOT; some of the blocks may be there.
+            OSError: ENOSPC, EDQUOT. Some of the blocks may be allocated.
         """
         ...
 
     def blank_unreadable(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Read a range; where the disk can't read it, the map shows zeros from now on instead of ending the process.
+        """Read a range. From now on the map shows zeros for the parts that the disk can't read.
+
+        Without this call, an access to such a part through the map ends the process.
 
         Returns:
             The ranges that could not be read. Bytes written there through the map are lost.
@@ -120,35 +122,35 @@ class File(Protocol):
         ...
 
     def sync(self) -> None:
-        """Make everything written so far durable (fdatasync). Raises OSError; the data may then be lost."""
+        """Make all bytes written so far durable (fdatasync). Raises OSError: the data may be lost then."""
         ...
 
     def data_end(self, start: int) -> int:
-        """Return an offset behind which, from `start` on, there are only zeros: allocated and never written.
+        """Return an offset, at or after `start`, from which on nothing was ever written: there are only zeros.
 
-        May be later than need be; tells what is empty without reading it.
+        The offset may be later than the real end of the data. The call finds empty space without reading it.
         """
         ...
 
     def close(self) -> None:
-        """Unmap and close. Raises BufferError while somebody still holds a memoryview of the map."""
+        """Unmap and close the file. Raises BufferError while a memoryview of the map exists."""
         ...
 
 
 class Volume(Protocol):
-    """A file system as a whole, held by a descriptor."""
+    """A whole file system, represented by an open descriptor."""
 
     def sync(self) -> None:
-        """Make all its files and names durable (syncfs). May be called from any thread, one at a time.
+        """Make all files and names of the file system durable (syncfs). Any thread may call it, but one at a time.
 
         Raises:
-            OSError: A write-back failed since the descriptor was opened or last reported one, even of a file that is
-                closed by now.
+            OSError: A write-back failed after the descriptor was opened, or after it last reported a failure. This
+                includes files that are closed by now.
         """
         ...
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         ...
 
 
@@ -156,48 +158,49 @@ class FileLock(Protocol):
     """A held lock."""
 
     def is_there(self) -> bool:
-        """Say whether the path still names the file or folder that is locked; if not, others can lock the path.
+        """Return whether the path still names the locked file or folder. If not, another process can lock the path.
 
-        May be called from any thread, also while another one releases the lock.
+        Any thread may call it, even while another thread releases the lock.
 
         Raises:
-            OSError: The path can't be followed now.
+            OSError: The path can't be resolved at the moment.
         """
         ...
 
     def release(self) -> None:
-        """Give the lock back; the file stays."""
+        """Release the lock. The file stays."""
         ...
 
 
 class FileSystem(Protocol):
-    """What the store needs of a file system. Paths are absolute or relative strings with `/`."""
+    """The operations of a file system that the store uses. Paths are absolute or relative strings with `/`."""
 
     def create(self, path: str, size_bytes: int, *, sparse: bool = False) -> File:
-        """Create a file of zeros and open it, with all its blocks or, if it is `sparse`, without any.
+        """Create a file of zeros and open it. It has all its blocks or, if it is `sparse`, no blocks.
 
         Raises:
-            FileExistsError: There is one.
-            OSError: ENOSPC and others; then there is no file.
+            FileExistsError: The file exists.
+            OSError: ENOSPC and others. The file does not exist then.
         """
         ...
 
     def open(self, path: str, *, writable: bool = True) -> File:
-        """Open an existing file, and allocate nothing. Raises FileNotFoundError."""
+        """Open an existing file. It allocates no blocks. Raises FileNotFoundError."""
         ...
 
     def open_volume(self, path: str) -> Volume | None:
-        """Hold the file system that a folder lies in; None where its `sync` would not report failed write-backs."""
+        """Open the file system of a folder. Return None if its `sync` would not report failed write-backs."""
         ...
 
     def read(self, path: str) -> bytes:
-        """Return a small file's content. Raises FileNotFoundError."""
+        """Return the content of a small file. Raises FileNotFoundError."""
         ...
 
     def write(self, path: str, data: bytes | Iterable[bytes], *, durable: bool = False) -> None:
-        """Write a small file in place (not atomic); with `durable` also sync it and its folder.
+        """Write a small file in place (not atomic). With `durable`, also sync the file and its folder.
 
-        A file of megabytes comes in pieces of some 64 KiB: the real file system releases the GIL for each of them.
+        The caller passes a file of several megabytes in pieces of about 64 KiB, because the real file system releases
+        the GIL for each piece.
         """
         ...
 
@@ -210,39 +213,42 @@ class FileSystem(Protocol):
         ...
 
     def remove_dir(self, path: str) -> None:
-        """Remove an empty folder. Raises OSError when it is not empty."""
+        """Remove an empty folder. Raises OSError if it is not empty."""
         ...
 
     def make_dirs(self, path: str) -> None:
-        """Create a folder and its parents where they are missing."""
+        """Create a folder and its parents, if they do not exist."""
         ...
 
     def list_dir(self, path: str) -> list[str]:
-        """Return the names in a folder, sorted; empty when there is no such folder."""
+        """Return the sorted names in a folder, or an empty list if the folder does not exist."""
         ...
 
     def list_files(self, path: str) -> list[tuple[str, int]]:
-        """Return name and size of each file in a folder, sorted; folders are left out. Empty if there is no folder."""
+        """Return the sorted names and sizes of the files in a folder, without its folders.
+
+        Return an empty list if the folder does not exist.
+        """
         ...
 
     def is_dir(self, path: str) -> bool:
-        """Say whether the path is a folder. Raises OSError if that can't be known (no memory, no rights)."""
+        """Return whether the path is a folder. Raises OSError if it can't find out (no memory, no permission)."""
         ...
 
     def exists(self, path: str) -> bool:
-        """Say whether the path exists. Raises OSError if that can't be known (no memory, no rights)."""
+        """Return whether the path exists. Raises OSError if it can't find out (no memory, no permission)."""
         ...
 
     def size_bytes(self, path: str) -> int:
-        """Return a file's size. Raises FileNotFoundError."""
+        """Return the size of a file. Raises FileNotFoundError."""
         ...
 
     def allocated_bytes(self, path: str) -> int:
-        """Return how many bytes of the disk a file's content takes. Raises FileNotFoundError."""
+        """Return the number of bytes that a file uses on the disk. Raises FileNotFoundError."""
         ...
 
     def modified_ms(self, path: str) -> int:
-        """Return the wall time in ms at which a file was last written."""
+        """Return the time of the last write to a file, as wall time in ms."""
         ...
 
     def sync_dir(self, path: str) -> None:
@@ -250,33 +256,37 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, path: str) -> FileLock:
-        """Lock byte 0 of a file, made if missing. Raises AlreadyLockedError."""
+        """Lock byte 0 of a file. A missing file is created. Raises AlreadyLockedError."""
         ...
 
     def lock_dir(self, path: str) -> FileLock:
-        """Lock a folder itself, which outlives every file in it. Raises AlreadyLockedError, FileNotFoundError."""
+        """Lock a folder. Such a lock survives the removal of files in the folder.
+
+        Raises AlreadyLockedError, FileNotFoundError.
+        """
         ...
 
     def drop_cache(self, path: str) -> int:
-        """Have the next read of a file come from the disk: sync the file and drop its pages from the page cache.
+        """Sync a file and drop its pages from the page cache, so that the next read comes from the disk.
 
-        Nobody in this process may have the file mapped.
+        The file must not be mapped in this process.
 
         Returns:
-            How many bytes stay in the cache and can't be compared with the disk; 0 but in a memory file system.
+            The number of bytes that stay in the cache and can't be compared with the disk. It is 0, except in a memory
+            file system.
 
         Raises:
-            OSError: The disk refused, or what another process keeps in the cache differs from the disk.
+            OSError: The disk reported an error, or pages that another process keeps in the cache differ from the disk.
         """
         ...
 
     def disk_usage(self, path: str) -> DiskUsage:
-        """Return how full the disk is that holds the path."""
+        """Return the used and usable bytes of the disk that contains the path."""
         ...
 
 
 def write_atomically(files: FileSystem, path: str, data: bytes | Iterable[bytes]) -> None:
-    """Replace a small file so that a crash leaves the old or the new content, never a mixture; durable."""
+    """Replace a small file and make it durable. A crash leaves the old or the new content, never a mixture."""
     temporary = path + ".tmp"
     files.write(temporary, data, durable=True)
     files.replace(temporary, path)

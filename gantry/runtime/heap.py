@@ -1,8 +1,8 @@
-"""The C library's heap: memory of large buffers goes back to the system when they are freed.
+"""Settings of the C library's heap, so that freed memory of large buffers returns to the system.
 
-By default glibc raises the size from which it maps buffers one by one, up to 32 MiB, as soon as one is freed. Bodies of
-some MiB then lie on the heap, and what lives between them keeps the heap large long after a flood is over. Free pages
-between what lives are given back only on demand.
+By default glibc maps each large buffer separately. But when such a buffer is freed, glibc raises the size limit for
+separate maps, up to 32 MiB. Bodies of several MiB are then on the heap. Live objects between them keep the heap large
+long after a burst of messages. glibc returns the free pages between live objects only on request (`malloc_trim`).
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 def give_memory_back() -> None:
-    """Have the heap give memory back when it is freed; without effect where the C library has no `mallopt`."""
+    """Set the heap to return freed memory to the system. This has no effect if the C library has no `mallopt`."""
     mallopt = _of_c_library("mallopt")
     if mallopt is None:
         return
@@ -39,10 +39,12 @@ def give_memory_back() -> None:
 
 
 async def trim_after_floods(interval_s: float = _TRIM_INTERVAL_S) -> None:
-    """Give back free pages while the process is larger by 16 MiB than it was; without effect outside of glibc and Linux.
+    """Check the size of the process at an interval. Trim the heap if the size is at least 16 MiB above the baseline.
 
-    What it was is the least that any call has left: a call within a flood gives back little, and says nothing of the time
-    after it. A thread does it: it keeps others from the heap for less than 10 ms.
+    The baseline is the smallest size after any earlier trim. The size after the last trim would be a bad baseline: a
+    trim during a burst returns little memory, so this size is too large for the time after the burst. A thread calls
+    `malloc_trim`, which blocks other users of the heap for less than 10 ms. The function needs glibc and Linux;
+    elsewhere it has no effect.
     """
     trim = _of_c_library("malloc_trim")
     least_bytes = 0

@@ -1,8 +1,8 @@
-"""The life of a service process: start, say that it is ready, wait for a signal or a failure, stop in order.
+"""The lifecycle of a service process: start, report readiness, wait for a signal or a failure, stop in order.
 
-Readiness is told to whoever started the process through a file (`--ready-file`): it appears, whole, once the
-service answers on its port, and holds one JSON object with the service's name, pid and addresses. With port 0
-this is how others learn the port.
+A service reports readiness with a file (`--ready-file`). The file is created atomically as soon as the service answers
+on its port. It contains one JSON object with the name, the pid and the addresses of the service. If the service uses
+port 0, other processes learn the real port from this file.
 """
 
 import asyncio
@@ -25,20 +25,21 @@ from gantry.runtime.telemetry import logger
 
 log = logger("runtime.lifecycle")
 
-# Neither a failed start (1) nor wrong usage (2): a supervisor can tell it from these, and may leave it to a person.
+# This code differs from those of a failed start (1) and wrong usage (2). So a supervisor can tell the cases apart, and
+# may leave this one to a person.
 EXIT_LOST = 3
 
-# Python's own is 700, made for programs whose objects come and go in cycles.
+# Python's default is 700. It is made for programs that create many reference cycles.
 GC_ALLOCATIONS = 50_000
-# Python's own is 5 ms. A thread that has flushed a file waits for as long before it can say so while the event loop is busy,
-# and so does everybody whose message it flushed.
+# Python's default is 5 ms. While the event loop is busy, a thread that has flushed a file waits that long before it can
+# report the flush. The producers of the flushed messages wait as well.
 SWITCH_INTERVAL_S = 0.0005
-# Each connection and each queue of a store takes one or two; many systems start a process with 1,024.
+# Each connection and each queue of a store uses one or two descriptors. Many systems set a limit of 1,024.
 OPEN_FILES_WANTED = 65_536
 
 
 class Lifecycle:
-    """What a service's main coroutine is given: its tasks, its stop event and the ready file."""
+    """The argument of a service's main coroutine: its tasks, its stop event and the ready file."""
 
     def __init__(self, name: str, scope: TaskScope, ready_file: str | None) -> None:
         self.name = name
@@ -47,9 +48,9 @@ class Lifecycle:
         self._ready_file = ready_file
 
     def ready(self, facts: Mapping[str, Any]) -> None:
-        """Say that the service answers now."""
-        # What was made so far lives as long as the process: the collector need not walk it for every few hundred
-        # messages. The hot paths make no cycles, so looking for them less often costs little memory.
+        """Report that the service now answers. `facts` go into the ready file and the log."""
+        # The objects created so far live as long as the process, so the garbage collector need not scan them every few
+        # hundred messages. The hot paths create no reference cycles, so rarer collections cost little memory.
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_ALLOCATIONS)
@@ -61,7 +62,7 @@ class Lifecycle:
             os.replace(temporary, self._ready_file)
 
     async def wait_for_stop(self) -> None:
-        """Wait for SIGTERM or SIGINT, or raise what ended one of the tasks."""
+        """Wait for SIGTERM or SIGINT. If a task fails first, raise its error."""
         stop = asyncio.ensure_future(self.stopping.wait())
         failure = asyncio.ensure_future(self.scope.wait_for_failure())
         try:
@@ -74,11 +75,12 @@ class Lifecycle:
 
 
 def run_service(name: str, main: Callable[[Lifecycle], Awaitable[None]], *, ready_file: str | None = None) -> int:
-    """Run a service until it is told to stop; return the process's exit code.
+    """Run a service until it gets a signal to stop, and return the exit code of the process.
 
-    `main` builds and starts everything, calls `lifecycle.ready(...)`, awaits `lifecycle.wait_for_stop()`, and
-    stops everything in order. A StartupError becomes one line on stderr and code 1, a LostError one line and EXIT_LOST.
-    An error of the operating system, here or in the event loop itself, becomes one line and code 1.
+    `main` builds and starts everything, calls `lifecycle.ready(...)`, awaits `lifecycle.wait_for_stop()`, and stops
+    everything in order. For a StartupError the function prints one line to stderr and returns 1; for a LostError it
+    prints one line and returns EXIT_LOST. For an error of the operating system, in `main` or in the event loop, it
+    prints one line and returns 1.
     """
     if not __debug__:
         print("python -O leaves out the asserts Gantry relies on: start without -O", file=sys.stderr)
@@ -106,7 +108,7 @@ def run_service(name: str, main: Callable[[Lifecycle], Awaitable[None]], *, read
         return EXIT_LOST
     except OSError as error:
         if error.errno is None:
-            raise  # A TimeoutError, say, which no system call raised.
+            raise  # Not from a system call, for example a TimeoutError.
         place = traceback.extract_tb(error.__traceback__)[-1]
         log.critical("the process ends", reason=os_reason(error), place=f"{place.filename}:{place.lineno}")
         print(f"{name}: the operating system refused what the process needs: {os_reason(error)}", file=sys.stderr)
@@ -117,17 +119,17 @@ def run_service(name: str, main: Callable[[Lifecycle], Awaitable[None]], *, read
 
 
 class _LoopRunner:
-    """asyncio.Runner with uvloop, whose loop may fail to turn.
+    """An asyncio.Runner with uvloop that reports the real error if the loop can't start.
 
-    Each time uvloop's loop begins to turn it makes system calls, which fail without memory. It takes the loop for a
-    running one from then on, and closing it raises RuntimeError in place of the OSError.
+    At each start of its loop uvloop makes system calls, which may fail for lack of memory. After such a failure uvloop
+    still believes that the loop runs, and closing the loop raises RuntimeError instead of the OSError.
     """
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
 
     def __enter__(self) -> asyncio.Runner:
-        # One turn without a task: none is left behind if it fails.
+        # Run one turn without a task. If it fails, no task is left behind.
         loop = self._runner.get_loop()
         loop.call_soon(loop.stop)
         loop.run_forever()
@@ -141,14 +143,14 @@ class _LoopRunner:
         except (OSError, RuntimeError) as failure:
             cause = failure if isinstance(failure, OSError) else failure.__context__
             if error is not None:
-                return  # It comes first, and may be why the loop fails.
+                return  # Keep the first error. It may be the reason for the failure of the loop.
             if isinstance(cause, OSError):
                 raise cause from None
             raise
 
 
 def _allow_many_files() -> None:
-    """Raise the soft limit of open files as far as the hard one lets us."""
+    """Raise the soft limit of open files to OPEN_FILES_WANTED, or to the hard limit if that is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES_WANTED if hard == resource.RLIM_INFINITY else min(OPEN_FILES_WANTED, hard)
     if soft < wanted:

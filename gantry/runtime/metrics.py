@@ -1,7 +1,7 @@
-"""The small HTTP server that shows a service's metrics to Prometheus.
+"""The small HTTP server that exposes the metrics of a service to Prometheus.
 
-It runs in threads of its own, so that a loop that hangs can still be seen hanging; what it reads is counters and the
-length of tables, never more. Needs the `server` extra (prometheus-client).
+The server runs in its own threads, so that it answers even if the event loop hangs. These threads read only counters
+and the lengths of tables. The module needs the `server` extra (prometheus-client).
 """
 
 import errno
@@ -15,24 +15,24 @@ from prometheus_client import REGISTRY, CollectorRegistry, make_wsgi_app
 
 from gantry.runtime.errors import StartupError
 
-# Metrics of a service that listens on P are on P + 7, unless told otherwise.
+# By default, the metrics of a service that listens on port P are on port P + 7.
 PORT_STEP = 7
 _PORT_MAX = 65_535
 
 CONNECTIONS_MAX: Final = 8
-"""Connections at a time; one more is closed. Each costs a thread and a descriptor."""
+"""The maximum number of open connections. Each needs a thread and a descriptor. Further connections are closed."""
 IDLE_TIMEOUT_S: Final = 10.0
 
 
 class _Handler(WSGIRequestHandler):
     timeout = IDLE_TIMEOUT_S
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so.
-        """Log no request."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name comes from the base class.
+        """Do not log requests."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """A thread for each connection, and few connections."""
+    """A server with one thread for each connection and a limit of connections."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -42,29 +42,29 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(*args, **kwargs)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread, or close it."""
+        """Serve a connection in a new thread, or close it if the limit is reached."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # There are no more threads.
+        except RuntimeError:  # The system can't start another thread.
             self._free.release()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection."""
+        """Serve a connection, then release its place in the limit."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a connection that was silent for too long, or broke."""
+        """Do not report connections that were idle for too long or were lost."""
 
 
 class MetricsServer:
-    """A running server; calling it stops it, and so does `stop`."""
+    """A running metrics server. A call of the object stops the server, as `stop` does."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry) -> None:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
@@ -76,7 +76,7 @@ class MetricsServer:
         self.port: int = self._server.server_port
 
     def stop(self) -> None:
-        """Stop answering and give the port back; waits for nothing but its own thread."""
+        """Stop the server and close its port. The call waits only for the thread that accepts connections."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -85,10 +85,10 @@ class MetricsServer:
 
 
 def start_metrics_server(host: str, port: int, *, registry: CollectorRegistry = REGISTRY) -> MetricsServer:
-    """Serve the registry's metrics under `/metrics`; port 0 takes any that is free.
+    """Serve the metrics of a registry under `/metrics`. Port 0 means any free port.
 
     Raises:
-        StartupError: The port is taken, or the host is none of this machine's.
+        StartupError: The port is in use, or the host is not an address of this machine.
     """
     try:
         return MetricsServer(host, port, registry)
@@ -104,14 +104,14 @@ def choose_metrics_port(text: str, *, listen_port: int) -> int | None:
     """Return the port that `--metrics-port` asks for: `auto`, `off` or a number.
 
     Args:
-        text: `auto` is the listen port + 7, or any free one where the listen port is any, too.
-        listen_port: The service's own port as it was asked for.
+        text: The setting. `auto` means the listen port + 7, or any free port if the listen port is 0.
+        listen_port: The port in the settings of the service; 0 means any free port.
 
     Returns:
-        The port, 0 for any, or None for no metrics.
+        The port, 0 for any free port, or None for no metrics.
 
     Raises:
-        ValueError: The text is none of these, or the port would be above 65535.
+        ValueError: The text is invalid, or the port would be above 65535.
     """
     if text == "off":
         return None

@@ -1,16 +1,17 @@
-"""Open files within a budget of descriptors.
+"""A pool of open files with a limit of descriptors.
 
-A store with thousands of queues has more files than a process may have descriptors. `OpenFiles` keeps those that were
-used lately open, up to a budget, and opens the others again when they are used. If the process runs out of descriptors
-earlier than that, it closes some and tries again. A use only sets a flag, since there are thousands a second: a file
-that was used since the last look is passed over once, the first one that was not is closed (the clock algorithm).
+A store with thousands of queues has more files than a process may have descriptors. `OpenFiles` keeps recently used
+files open, up to its limit, and reopens the other files on their next use. If the process runs out of descriptors
+before the limit is reached, the pool closes some files and tries again. A use only sets a flag, because there are
+thousands of uses a second. To find a file to close, the pool skips each used file once and clears its flag, and closes
+the first file without the flag (the clock algorithm).
 
-It also knows which files were written since they were last synced. Linux reports a failed write-back to the
-descriptors that are open. So a file that is closed while it is dirty may lose its error: `take_dirty` says that this
-happened, and then only `Volume.sync` finds the error.
+The pool also tracks dirty files: files with writes since their last sync. Linux reports a failed write-back only to
+open descriptors. So if a dirty file is closed, its error may be lost. `take_dirty` tells whether this happened. Then
+only `Volume.sync` finds the error.
 
-Concurrency: one thread calls everything, except that another thread may sync the files that `take_dirty` has handed
-out. These are held: none of them is closed before `release`.
+Concurrency: one thread calls everything. Another thread may sync the files that `hold` returned. The pool does not
+close these files before `release`.
 """
 
 import errno
@@ -20,26 +21,26 @@ from typing import NamedTuple
 
 from gantry.runtime.files import File, FileSystem
 
-# So many are closed when the process runs out of descriptors, since others need some too.
+# The number of files to close when the process runs out of descriptors: other code needs descriptors too.
 _CLOSED_AT_ONCE = 16
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE)
 
 
 class Dirty(NamedTuple):
-    """Files with unsynced bytes."""
+    """A set of files with unsynced bytes."""
 
     files: "Collection[PooledFile]"
     was_closed: bool
-    """One of them was closed in between, so that syncing it may not show a failed write-back."""
+    """Whether a dirty file was closed. A sync of that file may not report a failed write-back."""
 
 
 class OpenFiles:
-    """The files of a store that are open.
+    """The open files of a store.
 
     Attributes:
         files: The file system.
-        open_max: The budget. More are open only while they are held.
-        made_again: So many files were made again, blank, since somebody had removed them.
+        open_max: The maximum number of open files. Only held files can exceed it.
+        made_again: The number of removed files that were created again, filled with zeros.
     """
 
     def __init__(self, files: FileSystem, open_max: int) -> None:
@@ -47,7 +48,7 @@ class OpenFiles:
         self.files = files
         self.open_max = open_max
         self.dirty: dict[PooledFile, int] = {}
-        """Files with unsynced bytes, and how many."""
+        """Files with unsynced bytes, and the number of these bytes."""
         self._open: OrderedDict[PooledFile, None] = OrderedDict()
         self.made_again = 0
         self._held: set[PooledFile] = set()
@@ -63,13 +64,13 @@ class OpenFiles:
         return self._keep(pooled, self.with_room(lambda: self.files.open(path)))
 
     def make_again(self, pooled: "PooledFile") -> None:
-        """Make a file of this pool that somebody removed, and its folder: zeros, sparse. Raises OSError."""
+        """Create a removed file of this pool again, as a sparse file of zeros, and its folder. Raises OSError."""
         self.files.make_dirs(pooled.path.rpartition("/")[0])
         self._keep(pooled, self.with_room(lambda: self.files.create(pooled.path, pooled.size_bytes, sparse=True)))
         self.made_again += 1
 
     def adopt(self, file: File) -> "PooledFile":
-        """Take a file that was just created over."""
+        """Add a file that the caller has just created to the pool."""
         pooled = PooledFile(self, file.path, file.size_bytes)
         self._keep(pooled, file)
         return pooled
@@ -82,10 +83,10 @@ class OpenFiles:
         return file
 
     def with_room(self, make: Callable[[], File]) -> File:
-        """Return what `make` opens; if the process has no descriptor left, close files and try again.
+        """Return the file that `make` opens. If the process has no descriptor left, close pooled files and try again.
 
         Raises:
-            OSError: It was refused for another reason, or there is nothing left to close.
+            OSError: The error has another reason, or the pool has no more files to close.
         """
         while True:
             try:
@@ -95,7 +96,7 @@ class OpenFiles:
                     raise
 
     def _close_oldest(self, count: int, *, but: "PooledFile | None" = None) -> int:
-        """Close files that are not held and were not used lately; return how many."""
+        """Close up to `count` files that are not held and were not used recently. Return the number of closed files."""
         closed = 0
         for _ in range(2 * len(self._open)):
             if closed == count or not self._open:
@@ -118,7 +119,7 @@ class OpenFiles:
         pooled.file = None
 
     def forget(self, pooled: "PooledFile") -> None:
-        """Close a file that is about to be removed: what was written to it does not matter any more."""
+        """Close a file that will be removed. Its unsynced bytes no longer matter."""
         self.dirty.pop(pooled, None)
         file = pooled.file
         if file is None:
@@ -130,14 +131,17 @@ class OpenFiles:
             file.close()
 
     def take_dirty(self) -> Dirty:
-        """Return all dirty files; from here on they count as synced. Takes no longer for many of them."""
+        """Return all dirty files, in constant time. From now on the pool counts them as synced."""
         taken = Dirty(self.dirty.keys(), self._was_closed_dirty)
         self.dirty = {}
         self._was_closed_dirty = False
         return taken
 
     def take_ripe(self, bytes_min: int, count_max: int) -> "list[PooledFile]":
-        """Return the dirty files with so many unsynced bytes that are open; none if there are too many of them."""
+        """Return the dirty files with at least `bytes_min` unsynced bytes. From now on the pool counts them as synced.
+
+        Return an empty list if there are more than `count_max` such files, or if a dirty file was closed.
+        """
         ripe = [each for each, size in self.dirty.items() if size >= bytes_min]
         if len(ripe) > count_max or self._was_closed_dirty:
             return []
@@ -146,13 +150,13 @@ class OpenFiles:
         return ripe
 
     def hold(self, pooled: "Collection[PooledFile]") -> list[File]:
-        """Return the open files of these, which stay open until `release`, for another thread to sync."""
+        """Return those of the given files that are open, for another thread to sync. They stay open until `release`."""
         assert not self._held, "one job at a time"
         self._held.update(pooled)
         return [each.file for each in pooled if each.file is not None]
 
     def release(self) -> None:
-        """Say that the other thread is done with what `hold` returned."""
+        """End the hold, after the other thread has finished with the files from `hold`."""
         self._held.clear()
         for file in self._doomed:
             file.close()
@@ -169,11 +173,11 @@ class OpenFiles:
 
 
 class PooledFile:
-    """A file of a fixed size that is open while its pool has room for it. Calls mean what they mean for `File`.
+    """A file of a fixed size that its pool opens when needed. The methods have the same meaning as those of `File`.
 
     Attributes:
-        file: The file while it is open.
-        was_used: More than once since its pool last looked for files to close.
+        file: The open file, or None while it is closed.
+        was_used: Whether the file was used again after it was opened, or after the pool last skipped it.
     """
 
     __slots__ = ("_pool", "file", "path", "size_bytes", "was_used")
@@ -188,13 +192,13 @@ class PooledFile:
     def _use(self) -> File:
         file = self.file
         if file is None:
-            # Used once is not used often: files that are merely gone through must not drive out the busy ones.
+            # The first use does not set the flag: a scan over many files must not evict the busy files.
             return self._pool.open(self)
         self.was_used = True
         return file
 
     def open_or_make(self) -> bool:
-        """Open it; True if somebody has removed it, and it was made again. Raises OSError."""
+        """Open the file. If it was removed, create it again and return True. Raises OSError."""
         try:
             self._use()
         except FileNotFoundError:
@@ -203,35 +207,35 @@ class PooledFile:
         return False
 
     def read(self, at: int, size: int) -> bytes:
-        """Return bytes. Waits for the disk."""
+        """Return bytes. It may wait for the disk."""
         return self._use().read(at, size)
 
     def read_now(self, at: int, size: int) -> bytes | None:
-        """Return bytes if all of them are in the page cache."""
+        """Return bytes if all of them are in the page cache, else None."""
         return self._use().read_now(at, size)
 
     def write(self, at: int, data: bytes) -> None:
         """Write at a position."""
         file = self._use()
-        # Before the write: one that fails may have changed something.
+        # Count the bytes before the write, because a failed write may have changed the file.
         dirty = self._pool.dirty
         dirty[self] = dirty.get(self, 0) + len(data)
         file.write(at, (data,))
 
     def allocate(self, at: int, size: int) -> None:
-        """Give a range its blocks."""
+        """Allocate the blocks of a range."""
         file = self._use()
         self._pool.dirty.setdefault(self, 0)
         file.allocate(at, size)
 
     def data_end(self, start: int) -> int:
-        """Return an offset behind which there are only zeros."""
+        """Return an offset from which on there are only zeros."""
         return self._use().data_end(start)
 
     def open_apart(self) -> File:
-        """Open it once more, for a caller that maps it and closes it."""
+        """Open the file a second time, outside the pool, for a caller that maps it and closes it."""
         return self._pool.with_room(lambda: self._pool.files.open(self.path))
 
     def close(self) -> None:
-        """Close it, since it is about to be removed."""
+        """Close the file, which will be removed."""
         self._pool.forget(self)

@@ -1,4 +1,4 @@
-"""Files and volumes of the real file system, by descriptor; `gantry.runtime.files` says what they promise."""
+"""Files and volumes of the real file system, by descriptor. `gantry.runtime.files` documents the interface."""
 
 import contextlib
 import ctypes
@@ -16,17 +16,17 @@ from gantry.runtime.errors import add_path
 # IOV_MAX of Linux.
 _PIECES_MAX = 1024
 
-# From here on syncfs reports failed write-backs.
+# From this Linux release on, syncfs reports failed write-backs.
 _TRUSTED_RELEASE = (5, 8)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
-# Called without releasing the GIL: mincore never waits, and giving the GIL up costs more than the call.
+# PyDLL calls it without releasing the GIL: mincore never waits, and a release of the GIL costs more than the call.
 _mincore = ctypes.PyDLL(None, use_errno=True).mincore
 _mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-# Pages that one call of `in_memory_end` asks for: 4 MiB, the largest record.
+# The maximum number of pages that one call of `in_memory_end` checks: 4 MiB, the size of the largest record.
 _PAGES_MAX = 1024
-# Each byte of the answer has its lowest bit set if the page is there; the other bits are reserved.
+# mincore fills one byte per page. Its lowest bit is set if the page is in memory. The other bits are reserved.
 _ABSENT = re.compile(rb"[^\x01]")
 
 
@@ -35,7 +35,7 @@ R = TypeVar("R")
 
 
 def _naming_the_file(call: "Callable[Concatenate[OsFile, P], R]", /) -> "Callable[Concatenate[OsFile, P], R]":
-    """Add the file's path to errors: system calls on a descriptor don't know it."""
+    """Wrap a method so that its OSErrors name the file. System calls on a descriptor don't know the path."""
 
     @wraps(call)
     def named(self: "OsFile", /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -49,7 +49,7 @@ def _naming_the_file(call: "Callable[Concatenate[OsFile, P], R]", /) -> "Callabl
 
 
 class OsFile:
-    """An open file. Errors name it."""
+    """An open file. Its OSErrors name the file."""
 
     __slots__ = ("_address", "_fd", "_knows_cache", "_memory", "_writable", "path", "size_bytes")
 
@@ -84,7 +84,7 @@ class OsFile:
 
     @contextlib.contextmanager
     def _descriptor(self) -> Iterator[int]:
-        """Yield the descriptor; one that is opened for this is closed again."""
+        """Yield the descriptor. If it was closed, open it, and close it again afterwards."""
         was_open = self._fd >= 0
         try:
             yield self._fd if was_open else self._reopen()
@@ -108,7 +108,7 @@ class OsFile:
     def _read(self, fd: int, at: int, size: int) -> bytes:
         data = os.pread(fd, size, at)
         while len(data) < size:
-            # A signal, an early end, or more than one call reads (2 GiB).
+            # A signal interrupted the read, the file ended early, or one call can't read so much (2 GiB).
             more = os.pread(fd, size - len(data), at + len(data))
             if not more:
                 raise OSError(errno.EIO, f"only {len(data)} of {size} bytes at {at} are there", self.path)
@@ -134,32 +134,32 @@ class OsFile:
         return bytes(data) if count == size else None
 
     def in_memory_end(self, at: int, end: int) -> int:
-        """Ask mincore."""
+        """Return the end of the bytes in the page cache, found with mincore."""
         memory = self._memory
         assert memory is not None, f"{self.path} is not mapped"
         if self._address == 0:
-            # A read-only map gives no address to ctypes; nobody asks for the pages of one on an event loop.
-            # The object that keeps the map from being closed is gone at the end of the line.
+            # This fails for a read-only map, because ctypes can't get its address. No caller uses one here.
+            # The temporary ctypes object blocks the close of the map. It is freed at the end of this line.
             self._address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         first = at - at % mmap.PAGESIZE
         pages = min(-(-(end - first) // mmap.PAGESIZE), _PAGES_MAX)
         answer = bytearray(pages)
         target = ctypes.addressof(ctypes.c_char.from_buffer(answer))
         if _mincore(self._address + first, pages * mmap.PAGESIZE, target) != 0:
-            # EAGAIN for want of memory, say. A page counts as absent, so that a thread reads it instead of the loop.
+            # For example EAGAIN, for lack of memory. Treat the pages as absent: then a thread reads them, not the loop.
             return at
         absent = _ABSENT.search(answer)
         reached = pages if absent is None else absent.start()
         return max(min(first + reached * mmap.PAGESIZE, end), at)
 
     def will_need(self, at: int, size: int) -> None:
-        """Have the kernel read ahead."""
+        """Ask the kernel to read ahead."""
         with contextlib.suppress(OSError), self._descriptor() as fd:
             os.posix_fadvise(fd, at, size, os.POSIX_FADV_WILLNEED)
 
     @_naming_the_file
     def blank_unreadable(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Read a range, and blank what can't be read."""
+        """Read a range, and let the map show zeros for the parts that can't be read."""
         with self._descriptor() as fd:
             return pagecache.blank_unreadable(fd, self.map(), start, stop)
 
@@ -168,7 +168,7 @@ class OsFile:
         """Write by position."""
         fd = self._fd if self._fd >= 0 else self._reopen()
         if len(pieces) == 1:
-            # Units of a queue, thousands of times a second.
+            # The fast path for units of a queue, which are written thousands of times a second.
             size = len(pieces[0])
             assert at + size <= self.size_bytes, f"{size} bytes at {at} of a file of {self.size_bytes}"
             if os.pwrite(fd, pieces[0], at) == size:
@@ -178,7 +178,7 @@ class OsFile:
             size = sum(map(len, some))
             assert at + size <= self.size_bytes, f"{size} bytes at {at} of a file of {self.size_bytes}"
             wrote = os.pwritev(fd, some, at)
-            while wrote < size:  # A signal came in between.
+            while wrote < size:  # A signal interrupted the write.
                 wrote += os.pwrite(fd, b"".join(some)[wrote:], at + wrote)
             at += size
 
@@ -190,20 +190,20 @@ class OsFile:
 
     @_naming_the_file
     def sync(self) -> None:
-        """Sync data, and what is needed to find it."""
-        # On Linux this writes pages dirtied through the map too, and unlike mmap.flush it releases the GIL.
+        """Sync the data, and the metadata that is needed to read it."""
+        # On Linux fdatasync also writes pages changed through the map. Unlike mmap.flush, it releases the GIL.
         with self._descriptor() as fd:
             os.fdatasync(fd)
 
     def data_end(self, start: int) -> int:
-        """Return an offset behind which there are only zeros."""
+        """Return an offset from which on there are only zeros."""
         end = start
         with self._descriptor() as fd:
             while end < self.size_bytes:
                 try:
                     data = os.lseek(fd, end, os.SEEK_DATA)
                 except OSError as error:
-                    # ENXIO: nothing from here on. A file system without holes answers with the whole file instead.
+                    # ENXIO: no data from here on. A file system without holes reports the whole file as data.
                     return end if error.errno == errno.ENXIO else self.size_bytes
                 end = os.lseek(fd, data, os.SEEK_HOLE)
         return end
@@ -217,7 +217,7 @@ class OsFile:
 
 
 class OsVolume:
-    """A file system, by a descriptor of a folder in it."""
+    """A file system, represented by a descriptor of a folder in it."""
 
     __slots__ = ("_fd", "_path")
 
@@ -226,7 +226,7 @@ class OsVolume:
         self._fd = fd
 
     def sync(self) -> None:
-        """Sync all of it; ctypes releases the GIL."""
+        """Sync the whole file system. ctypes releases the GIL."""
         assert self._fd >= 0, "closed"
         if _libc.syncfs(self._fd) != 0:
             number = ctypes.get_errno()
@@ -240,6 +240,6 @@ class OsVolume:
 
 
 def is_volume_trusted() -> bool:
-    """Say whether syncfs of this kernel reports failed write-backs."""
+    """Return whether syncfs of this kernel reports failed write-backs."""
     numbers = [int(part) for part in os.uname().release.replace("-", ".").split(".")[:2] if part.isdigit()]
     return tuple(numbers) >= _TRUSTED_RELEASE

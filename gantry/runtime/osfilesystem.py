@@ -1,4 +1,4 @@
-"""OsFileSystem: the operating system's files (files.py says what its calls promise)."""
+"""OsFileSystem: the real file system. `gantry.runtime.files` documents the interface."""
 
 import os
 from collections.abc import Iterable
@@ -11,12 +11,12 @@ from gantry.runtime.osfile import OsFile, OsVolume, is_volume_trusted
 
 
 class OsFileSystem:
-    """The real one."""
+    """The file system of the operating system."""
 
     __slots__ = ()
 
     def create(self, path: str, size_bytes: int, *, sparse: bool = False) -> File:
-        """Create a file, with blocks or without."""
+        """Create a file, with or without blocks."""
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
         try:
             if sparse:
@@ -31,7 +31,7 @@ class OsFileSystem:
         return OsFile(path, fd, size_bytes, writable=True)
 
     def open(self, path: str, *, writable: bool = True) -> File:
-        """Open a file as it is."""
+        """Open an existing file."""
         fd = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
         try:
             size_bytes = os.fstat(fd).st_size
@@ -42,13 +42,13 @@ class OsFileSystem:
         return OsFile(path, fd, size_bytes, writable=writable)
 
     def open_volume(self, path: str) -> Volume | None:
-        """Hold the file system of a folder, from Linux 5.8 on."""
+        """Open the file system of a folder. Return None before Linux 5.8."""
         if not is_volume_trusted():
             return None
         return OsVolume(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def read(self, path: str) -> bytes:
-        """Return a small file's content."""
+        """Return the content of a small file."""
         return ospath.read(path)
 
     def write(self, path: str, data: bytes | Iterable[bytes], *, durable: bool = False) -> None:
@@ -87,19 +87,19 @@ class OsFileSystem:
             return []
 
     def is_dir(self, path: str) -> bool:
-        """Say whether the path is a folder."""
+        """Return whether the path is a folder."""
         return ospath.is_dir(path)
 
     def exists(self, path: str) -> bool:
-        """Say whether the path exists."""
+        """Return whether the path exists."""
         return ospath.find_mode(path) is not None
 
     def size_bytes(self, path: str) -> int:
-        """Return a file's size."""
+        """Return the size of a file."""
         return os.stat(path).st_size
 
     def allocated_bytes(self, path: str) -> int:
-        """Return the bytes of a file's blocks; a block of `stat` has 512 bytes, whatever the file system's have."""
+        """Return the size of a file's blocks. `stat` counts in blocks of 512 bytes on every file system."""
         return os.stat(path).st_blocks * 512
 
     def modified_ms(self, path: str) -> int:
@@ -111,7 +111,7 @@ class OsFileSystem:
         ospath.sync_dir(path)
 
     def lock(self, path: str) -> FileLock:
-        """Lock byte 0 as RocketMQ does, so that neither starts on a store the other one runs."""
+        """Lock byte 0 as RocketMQ does, so that Gantry and RocketMQ never run on the same store at the same time."""
         return lock_file(path)
 
     def lock_dir(self, path: str) -> FileLock:
@@ -119,10 +119,10 @@ class OsFileSystem:
         return lock_dir(path)
 
     def drop_cache(self, path: str) -> int:
-        """Drop a file's pages."""
+        """Drop the pages of a file."""
         return pagecache.drop(path)
 
     def disk_usage(self, path: str) -> DiskUsage:
-        """Return how full the disk is; blocks reserved for root count as used up."""
+        """Return the usage of the disk. Blocks that are reserved for root count neither as used nor as usable."""
         usage = os.statvfs(path)
         return DiskUsage(used=(usage.f_blocks - usage.f_bfree) * usage.f_frsize, usable=usage.f_bavail * usage.f_frsize)

@@ -1,6 +1,6 @@
-"""Small files, folders and names of the real file system, by path; `gantry.runtime.files` says what they promise.
+"""Small files, folders and names of the real file system, by path. `gantry.runtime.files` documents the interface.
 
-Errors name the path, also those of calls on a descriptor.
+All OSErrors name the path, even those from calls on a descriptor.
 """
 
 import os
@@ -11,7 +11,7 @@ from gantry.runtime.errors import add_path
 
 
 def find_mode(path: str) -> int | None:
-    """Return a path's mode, or None where there is nothing. `os.path.exists` takes any error for that."""
+    """Return the mode of a path, or None if the path does not exist. Other errors raise, unlike in `os.path.exists`."""
     try:
         return os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -19,7 +19,7 @@ def find_mode(path: str) -> int | None:
 
 
 def is_dir(path: str) -> bool:
-    """Say whether a path is a folder."""
+    """Return whether a path is a folder."""
     mode = find_mode(path)
     return mode is not None and stat.S_ISDIR(mode)
 
@@ -29,13 +29,13 @@ def make_dirs(path: str) -> None:
     try:
         os.makedirs(path, exist_ok=True)
     except FileExistsError:
-        # Also what makedirs raises for a folder that it can't look at.
+        # makedirs also raises this for an existing folder if it can't check the path.
         if not is_dir(path):
             raise
 
 
 def read(path: str) -> bytes:
-    """Return a file's content."""
+    """Return the content of a file."""
     try:
         with open(path, "rb") as file:
             return file.read()

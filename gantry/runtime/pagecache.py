@@ -1,8 +1,9 @@
-"""Maps and the page cache: have the next read of a file come from the disk, and replace what a map shows.
+"""Maps and the page cache: drop cached pages, so that the next read comes from the disk, and replace parts of a map.
 
-After a failed write-back Linux keeps the pages readable, marks them clean and reports the error once. From then on the
-cache shows bytes that the disk does not have, and a later `fdatasync` succeeds. Only dropping the pages shows the
-truth. The kernel keeps pages that another process maps, so what stays in the cache is compared with the disk.
+After a failed write-back, Linux keeps the pages readable, marks them as clean and reports the error once. From then on
+the cache shows bytes that the disk does not have, and a later `fdatasync` succeeds. To see the real content of the
+disk, the pages must be dropped. The kernel keeps pages that another process maps. So this module compares the pages
+that stay in the cache with the disk.
 """
 
 import ctypes
@@ -15,26 +16,26 @@ from typing import Final
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-_MAP_FIXED: Final = 0x10  # Linux on x86, Arm, RISC-V, POWER and s390x; the mmap module does not have it.
+_MAP_FIXED: Final = 0x10  # Linux on x86, Arm, RISC-V, POWER and s390x. The mmap module does not define it.
 _abandoned: list[mmap.mmap] = []
 _PIECE_BYTES: Final = 1 << 20
 _FOLIO_BYTES: Final = 2 << 20
-"""The largest folio of Linux' page cache, aligned to its size."""
-# Without it, a machine that does not overcommit would have to set memory aside for a map that is replaced at once.
-_MAP_NORESERVE: Final = 0x4000  # Linux on x86, Arm, RISC-V and s390x; other machines ignore the number.
-# mincore uses the lowest bit of each byte only.
+"""The size of the largest folio in the page cache of Linux. A folio is aligned to its size."""
+# Without this flag, a machine that does not overcommit would reserve memory for a map that is replaced at once.
+_MAP_NORESERVE: Final = 0x4000  # Linux on x86, Arm, RISC-V and s390x. Other machines ignore the number.
+# mincore uses only the lowest bit of each byte.
 _LOWEST_BIT: Final = bytes(number & 1 for number in range(256))
 
 
 def drop(path: str) -> int:
-    """Write out what is dirty of a file and drop its pages.
+    """Sync a file and drop its pages from the page cache.
 
     Returns:
-        How many bytes stay in the cache and can't be compared with the disk, because the file system has no direct
-        reads: memory file systems, whose cache is the file.
+        The number of bytes that stay in the cache and can't be compared with the disk, because the file system does
+        not support direct reads. This is the case for memory file systems, which store files in the cache.
 
     Raises:
-        OSError: The disk refused, or bytes that another process keeps in the cache differ from the disk's.
+        OSError: The disk reported an error, or pages that another process keeps in the cache differ from the disk.
     """
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
@@ -48,7 +49,7 @@ def drop(path: str) -> int:
 
 
 def resident_ranges(fd: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of every range of a file that is in the page cache, in whole pages; it must be writable."""
+    """Yield start and end of each range of a file in the page cache, in whole pages. `fd` must be writable."""
     size = os.fstat(fd).st_size
     if size == 0:
         return
@@ -57,7 +58,7 @@ def resident_ranges(fd: int) -> Iterator[tuple[int, int]]:
     with mmap.mmap(fd, size) as memory:
         first = ctypes.c_char.from_buffer(memory)
         failed = _libc.mincore(ctypes.c_void_p(ctypes.addressof(first)), ctypes.c_size_t(size), found)
-        del first  # Else the map can't be closed.
+        del first  # Otherwise the map can't be closed.
     if failed:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     is_resident = bytes(found).translate(_LOWEST_BIT)
@@ -70,7 +71,11 @@ def resident_ranges(fd: int) -> Iterator[tuple[int, int]]:
 
 
 def _compare(path: str, fd: int, start: int, end: int) -> int:
-    """Return how many bytes of a cached range could not be compared with the disk. Raises OSError where they differ."""
+    """Compare a cached range with the disk. Return the number of bytes that can't be compared.
+
+    Raises:
+        OSError: The cache and the disk differ.
+    """
     try:
         direct = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
     except OSError as error:
@@ -96,31 +101,32 @@ def _compare(path: str, fd: int, start: int, end: int) -> int:
 
 
 def map_without_descriptor(fd: int, size_bytes: int) -> mmap.mmap:
-    """Return a map of a file, for reading and writing, that lives without a descriptor.
+    """Return a map of a file, for reading and writing, that needs no descriptor.
 
-    A map of Python keeps a duplicate of the descriptor, so that ten thousand files would take as many. So the map is
-    made of anonymous memory, and the file takes its place.
+    A map that Python creates for a file keeps a duplicate of the descriptor. With ten thousand files this needs ten
+    thousand descriptors. So this function maps anonymous memory and then replaces it with a map of the file.
 
     Raises:
-        OSError: The kernel refused.
+        OSError: The kernel refused the map.
     """
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     memory = mmap.mmap(-1, size_bytes, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
     try:
         _replace(memory, 0, size_bytes, mmap.MAP_SHARED, fd)
     except OSError:
-        # The kernel may have taken the memory away already and given its place to somebody else: never unmap it.
+        # The kernel may already have unmapped this memory and given its addresses to another map. Never unmap it.
         _abandoned.append(memory)
         raise
     return memory
 
 
 def blank_unreadable(fd: int, memory: mmap.mmap, start: int, stop: int) -> list[tuple[int, int]]:
-    """Read a range of a mapped file; where the disk can't read it, let the map show zeros from now on.
+    """Read a range of a mapped file. From now on the map shows zeros for the parts that the disk can't read.
 
-    A page that the disk can't read ends the process with SIGBUS as soon as the map touches it, and so do the good pages
-    of the same folio of the page cache, although they can be read by position. Anonymous pages with a copy of what can
-    be read take the place of the whole folio in this process's map; the file keeps its own.
+    An access through the map to a page that the disk can't read ends the process with SIGBUS. The good pages in the
+    same folio of the page cache also cause SIGBUS, although they can be read by position. So this function replaces the
+    whole folio in the map of this process with anonymous pages. They contain a copy of the bytes that can be read. The
+    file does not change.
 
     Returns:
         The ranges that could not be read, in whole pages.
@@ -145,13 +151,13 @@ def blank_unreadable(fd: int, memory: mmap.mmap, start: int, stop: int) -> list[
 
 
 def _detach(fd: int, memory: mmap.mmap, start: int, stop: int) -> None:
-    """Put anonymous pages in the place of a part of a map: a copy of the file, and zeros where it can't be read."""
+    """Replace a part of a map with anonymous pages: a copy of the file, with zeros for pages that can't be read."""
     copy, buffer = bytearray(stop - start), bytearray(mmap.PAGESIZE)
     for page in range(start, stop, mmap.PAGESIZE):
         end = min(page + mmap.PAGESIZE, stop)
         if _can_read(fd, buffer, page, end):
             copy[page - start : end - start] = buffer[: end - page]
-    # Populated, so that mincore says that the pages are in memory: nobody goes to the disk for them.
+    # Populate the pages, so that mincore reports them as in memory and no caller reads them from the disk.
     _replace(memory, start, stop - start, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE, -1)
     ctypes.memmove(_address_of(memory) + start, bytes(copy), len(copy))
 
@@ -165,7 +171,7 @@ def _can_read(fd: int, buffer: bytearray, start: int, stop: int) -> bool:
 
 
 class _Buffer(ctypes.Structure):
-    """Py_buffer; `ctypes.c_char.from_buffer` takes no read-only map."""
+    """The struct Py_buffer. It is needed because `ctypes.c_char.from_buffer` rejects a read-only map."""
 
     _fields_ = [
         ("address", ctypes.c_void_p),
@@ -180,13 +186,13 @@ def _address_of(memory: mmap.mmap) -> int:
     buffer = _Buffer()
     ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(memory), ctypes.byref(buffer), 0)
     address: int = buffer.address
-    # Else the map can't be closed.
+    # Otherwise the map can't be closed.
     ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
     return address
 
 
 def _replace(memory: mmap.mmap, at: int, size: int, flags: int, fd: int) -> None:
-    """Put another map, which begins with the first byte of its file, in the place of a part of one."""
+    """Replace a part of a map with another map, which starts at the first byte of its file."""
     address = _address_of(memory) + at
     if _libc.mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags | _MAP_FIXED, fd, 0) != address:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

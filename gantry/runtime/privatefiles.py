@@ -1,4 +1,4 @@
-"""Small files that only their owner may read: keys and what is derived from them."""
+"""Small files that only their owner may read: keys, and data derived from keys."""
 
 import os
 from typing import Final
@@ -7,10 +7,10 @@ PRIVATE_MODE: Final = 0o600
 
 
 def write_private(path: str, data: bytes) -> None:
-    """Replace a file so that a crash leaves the old or the new content; mode 0600 from its first byte on.
+    """Replace a file and make it durable. A crash leaves the old or the new content. The file always has mode 0600.
 
     Raises:
-        OSError: It can't be written; the old content is still there.
+        OSError: The file can't be written. The old content is kept.
     """
     folder = os.path.dirname(path) or "."
     os.makedirs(folder, exist_ok=True)
@@ -18,7 +18,7 @@ def write_private(path: str, data: bytes) -> None:
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_MODE)
     try:
         with open(fd, "wb") as file:
-            # A file that was left behind may have had another mode.
+            # The temporary file may exist from an earlier crash and have another mode.
             os.fchmod(fd, PRIVATE_MODE)
             file.write(data)
             file.flush()
@@ -35,7 +35,7 @@ def write_private(path: str, data: bytes) -> None:
 
 
 def find_private(path: str) -> bytes | None:
-    """Return a file's content, or None where there is no such file. Raises OSError where it can't be read."""
+    """Return the content of a file, or None if it does not exist. Raises OSError if the file can't be read."""
     try:
         with open(path, "rb") as file:
             return file.read()

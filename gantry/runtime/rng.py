@@ -1,4 +1,4 @@
-"""Randomness: one generator a process, seeded in tests so that a failure can be repeated."""
+"""Randomness: one generator per process. Tests set its seed, so that a failure can be repeated."""
 
 import random
 import secrets
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Rng:
-    """A pseudo-random generator; never used for keys or tickets (`secret_bytes` is)."""
+    """A pseudo-random generator. Never use it for keys or tickets; use `secret_bytes` for them."""
 
     __slots__ = ("_random", "seed")
 
@@ -18,7 +18,7 @@ class Rng:
         self._random = random.Random(self.seed)  # noqa: S311 - choices and jitter, not secrets.
 
     def below(self, bound: int) -> int:
-        """Return an integer in [0, bound)."""
+        """Return a random integer in [0, bound)."""
         return self._random.randrange(bound)
 
     def chance(self, probability: float) -> bool:
@@ -26,22 +26,22 @@ class Rng:
         return self._random.random() < probability
 
     def choice(self, items: Sequence[T]) -> T:
-        """Return one of the items."""
+        """Return a random item."""
         return self._random.choice(items)
 
     def shuffle(self, items: MutableSequence[T]) -> None:
-        """Shuffle in place."""
+        """Shuffle the items in place."""
         self._random.shuffle(items)
 
     def jitter_ms(self, base_ms: int, ratio: float = 0.2) -> int:
-        """Return base_ms moved by at most ratio in either direction, never below 0."""
+        """Return `base_ms` plus or minus a random part of at most `ratio`. The result is never below 0."""
         return max(0, int(base_ms * (1 + ratio * (2 * self._random.random() - 1))))
 
     def bytes(self, count: int) -> bytes:
-        """Return that many pseudo-random bytes."""
+        """Return `count` pseudo-random bytes."""
         return self._random.randbytes(count)
 
 
 def secret_bytes(count: int) -> bytes:
-    """Return random bytes fit for keys and tickets."""
+    """Return random bytes that are safe for keys and tickets."""
     return secrets.token_bytes(count)

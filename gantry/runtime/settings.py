@@ -1,8 +1,8 @@
-"""Settings: defaults, then a TOML file, then the environment, then the command line, into a frozen dataclass.
+"""Settings: defaults, then a TOML file, then the environment, then the command line. The result is a frozen dataclass.
 
-A service's settings are a frozen dataclass whose fields all have defaults. Field `flush_disk_type` of the broker
-is the key `flush_disk_type` of its TOML file and `GANTRY_BROKER_FLUSH_DISK_TYPE` in the environment. What nobody
-knows is refused: a typing error must not silently leave a default in force.
+The settings of a service are a frozen dataclass. All its fields have defaults. The field `flush_disk_type` of the
+broker is the key `flush_disk_type` in its TOML file, and the variable `GANTRY_BROKER_FLUSH_DISK_TYPE` in the
+environment. Unknown settings are rejected, so that a typing error does not silently keep a default.
 """
 
 import dataclasses
@@ -17,10 +17,10 @@ from gantry.runtime.errors import SettingsError
 
 T = TypeVar("T")
 
-# Read by every process; everything else in the environment belongs to one service.
+# Every process reads these variables. Every other variable belongs to one service.
 PROCESS_WIDE = frozenset({"GANTRY_DATABASE_URL", "GANTRY_DATA", "GANTRY_CONFIG", "GANTRY_FAILPOINTS"})
 SERVICES = ("namesrv", "broker", "gateway", "scheduler")
-# The test suite's own settings; a service that a test starts inherits them.
+# The settings of the test suite. A service that a test starts inherits them.
 TESTS_PREFIX = "GANTRY_TEST_"
 
 _TRUE = frozenset({"true", "1", "yes", "on"})
@@ -35,18 +35,19 @@ def load_settings(
     file: str | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> T:
-    """Build a service's settings.
+    """Return the settings of a service.
 
     Args:
-        settings_type: A frozen dataclass; its fields may be str, int, float, bool, an Enum, a tuple of str, or one
-            of these or None. A method `check()` on it may raise ValueError("field: reason").
-        service: One of SERVICES; gives the prefix `GANTRY_<SERVICE>_`.
-        environment: Usually os.environ.
-        file: A TOML file, or None.
-        overrides: From the command line; None values are left out.
+        settings_type: A frozen dataclass. The type of a field is str, int, float, bool, an Enum or a tuple of str, or
+            the union of one of these and None. It may have a method `check()` that raises ValueError("field: reason").
+        service: The name of the service, one of SERVICES. It gives the prefix `GANTRY_<SERVICE>_`.
+        environment: The environment variables, usually os.environ.
+        file: The path of a TOML file, or None.
+        overrides: The settings from the command line. Values that are None are ignored.
 
     Raises:
-        SettingsError: A key is unknown, or its value can't be read as the field's type, or is out of range.
+        SettingsError: A key is unknown, a value can't be converted to the type of its field, or a value is out of
+            range.
     """
     fields = {field.name: field for field in dataclasses.fields(settings_type)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(settings_type)
@@ -81,7 +82,7 @@ def load_settings(
 
 
 def refuse_unknown_environment(environment: Mapping[str, str]) -> None:
-    """Raise SettingsError for a variable that starts with GANTRY_ and that no part of Gantry reads."""
+    """Raise SettingsError if a variable starts with GANTRY_ but no part of Gantry reads it."""
     prefixes = (*(f"GANTRY_{service.upper()}_" for service in SERVICES), TESTS_PREFIX)
     for key in environment:
         if key.startswith("GANTRY_") and key not in PROCESS_WIDE and not key.startswith(prefixes):
@@ -90,10 +91,10 @@ def refuse_unknown_environment(environment: Mapping[str, str]) -> None:
 
 
 def parse_value(settings_type: type, name: str, text: str) -> Any:
-    """Read one setting from text, as the environment does; for settings that change at run time.
+    """Convert the text of one setting, as for an environment variable. Used for settings that change at run time.
 
     Raises:
-        SettingsError: There is no such field, or the text can't be read as its type.
+        SettingsError: The field does not exist, or the text can't be converted to its type.
     """
     hints = typing.get_type_hints(settings_type)
     if name not in hints:

@@ -1,7 +1,7 @@
-"""Tasks: every task has a name and an owner, and one that dies unasked ends the service.
+"""Tasks: every task has a name and an owner. If a background task fails, the service ends.
 
-A service whose dispatch or flush loop is gone but whose port still answers is worse than one that is restarted:
-recovery is what brings it back to a known state.
+The end is better than a service that still answers on its port but has lost its dispatch loop or its flush loop. After
+a restart, recovery brings the service back to a known state.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ EXECUTOR_THREADS_MAX = 4
 
 
 class TaskScope:
-    """Owns the background tasks and worker threads of a service.
+    """The owner of the background tasks and worker threads of a service.
 
-    Concurrency: used from the event loop's thread only. `async with` waits for nothing at its end: it cancels
-    what still runs and collects it.
+    Concurrency: only the thread of the event loop uses a scope. At its end, `async with` cancels the tasks that still
+    run and waits for their cancellation. It does not wait for them to finish their work.
     """
 
     def __init__(self, name: str) -> None:
@@ -30,14 +30,14 @@ class TaskScope:
         self._failed: asyncio.Future[None] | None = None
 
     async def __aenter__(self) -> Self:
-        """Start owning."""
+        """Start the scope."""
         self._failed = asyncio.get_running_loop().create_future()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Cancel and collect everything."""
+        """Cancel all tasks, wait until they have ended, and shut the threads down."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -48,7 +48,7 @@ class TaskScope:
             self._failed.cancel()
 
     def spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a coroutine for as long as the service lives; its failure is the service's."""
+        """Run a coroutine as a background task of the service. If it fails, `wait_for_failure` raises its error."""
         task = asyncio.get_running_loop().create_task(work, name=f"{self._name}.{name}")
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -63,7 +63,7 @@ class TaskScope:
         return await asyncio.get_running_loop().run_in_executor(pool, lambda: work(*args, **kwargs))
 
     async def wait_for_failure(self) -> None:
-        """Wait until a spawned task fails, and raise what it raised."""
+        """Wait until a spawned task fails, and raise its error."""
         assert self._failed is not None, "used before async with"
         await asyncio.shield(self._failed)
 
@@ -77,12 +77,12 @@ class TaskScope:
 
 
 class TaskBag:
-    """Owns tasks that come and go and may each fail alone, such as the requests of a server.
+    """The owner of short tasks that are independent of each other, such as the requests of a server.
 
-    Whoever puts a coroutine in sees to its errors inside it; one that ends with an exception nevertheless is a bug,
-    which `on_failure` hears of.
+    A coroutine must handle its own errors. If it still ends with an exception, this is a bug, and the bag calls
+    `on_failure` with the exception.
 
-    Concurrency: used from the event loop's thread only.
+    Concurrency: only the thread of the event loop uses a bag.
     """
 
     def __init__(self, name: str, on_failure: Callable[[BaseException], None]) -> None:
@@ -91,18 +91,18 @@ class TaskBag:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def __len__(self) -> int:
-        """Return how many are running."""
+        """Return the number of running tasks."""
         return len(self._tasks)
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Run a coroutine; its end removes it."""
+        """Run a coroutine as a task. The task is removed when it ends."""
         task = asyncio.get_running_loop().create_task(work, name=self._name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def cancel(self) -> None:
-        """Cancel what still runs and wait until all have ended."""
+        """Cancel the running tasks and wait until all have ended."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

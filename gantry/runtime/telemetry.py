@@ -1,21 +1,22 @@
-"""Structured logs: one JSON object a line on stderr, or coloured text where stderr is a terminal."""
+"""Structured logs on stderr: one JSON object per line, or coloured text if stderr is a terminal."""
 
 import sys
 from typing import Any
 
 import structlog
 
-# One list for the life of the process: a logger that was used keeps it, and a second call changes it for all of them.
+# The same list object for the life of the process. A logger keeps it after its first use, so a second call of
+# `configure_logging` must change this list to affect all loggers.
 _processors: list[Any] = []
 
 
 def logger(name: str) -> Any:
-    """Return the logger of a module; bind more context with `.bind(...)`."""
+    """Return the logger of a module. Its method `bind` adds more context."""
     return structlog.get_logger(module=name)
 
 
 def configure_logging(*, service: str, as_json: bool | None = None) -> None:
-    """Set the process's log format; called once by each `__main__`."""
+    """Set the log format of the process. Each `__main__` calls this once."""
     if as_json is None:
         as_json = not sys.stderr.isatty()
     _processors[:] = [

@@ -1,7 +1,7 @@
-"""Workers: one thread each for work that waits for the disk, with an inline stand-in for tools and tests.
+"""Workers: a worker is one thread for work that waits for the disk. Tools and tests use an inline replacement.
 
-A worker runs its jobs one after the other, so that two jobs of one worker never need a lock between them. A long job
-is handed in with `submit_slices`, so that other jobs of the worker, and its end, wait for one slice at most.
+A worker runs its jobs one after the other, so two jobs of one worker never need a lock between them. Submit a long job
+with `submit_slices`. Then the other jobs and the close of the worker wait for at most one slice.
 """
 
 from collections import deque
@@ -13,19 +13,19 @@ R = TypeVar("R")
 
 
 class Worker(Protocol):
-    """Runs jobs in the order they were handed in."""
+    """An executor that runs jobs in the order in which they were submitted."""
 
     def submit(self, job: Callable[[], R]) -> "Future[R]":
-        """Hand in a job; its result or exception is in the future."""
+        """Submit a job. The returned future gets its result or its exception."""
         ...
 
     def close(self) -> None:
-        """Wait for every job that was handed in; none may be handed in afterwards."""
+        """Wait for all submitted jobs. The caller must not submit more jobs afterwards."""
         ...
 
 
 class ThreadWorker:
-    """A worker with a thread of its own."""
+    """A worker with its own thread."""
 
     __slots__ = ("_executor",)
 
@@ -33,18 +33,18 @@ class ThreadWorker:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
 
     def submit(self, job: Callable[[], R]) -> "Future[R]":
-        """Hand in a job."""
+        """Submit a job."""
         return self._executor.submit(job)
 
     def close(self) -> None:
-        """Wait for every job and end the thread."""
+        """Wait for all jobs and end the thread."""
         self._executor.shutdown(wait=True)
 
 
 class InlineWorker:
-    """Runs each job at once in the caller's thread, so that everything happens in one order.
+    """A worker that runs each job at once in the thread of the caller, so that the order of all work is fixed.
 
-    A job that is handed in by a running job runs after it, as in a thread.
+    If a running job submits another job, the other job runs after it, as in a thread.
     """
 
     __slots__ = ("_waiting",)
@@ -53,7 +53,7 @@ class InlineWorker:
         self._waiting: deque[tuple[Callable[[], Any], Future[Any]]] | None = None
 
     def submit(self, job: Callable[[], R]) -> "Future[R]":
-        """Run the job, and then the jobs that it has handed in."""
+        """Run the job, and then the jobs that it has submitted."""
         future: Future[Any] = Future()
         if self._waiting is not None:
             self._waiting.append((job, future))
@@ -67,23 +67,23 @@ class InlineWorker:
         return future
 
     def close(self) -> None:
-        """Do nothing: no job is ever waiting."""
+        """Do nothing, because no job ever waits."""
 
 
 def submit_slices(worker: Worker, slices: Iterator[None], is_wanted: Callable[[], bool]) -> "Future[bool]":
-    """Hand in a long job as an iterator that does a slice of it at each step.
+    """Submit a long job in slices. Each step of the iterator `slices` does one slice.
 
-    Each slice is a job of its own, so that jobs handed in later go between two slices.
+    Each slice is a separate job, so jobs that are submitted later run between two slices.
 
     Args:
-        worker: Runs the slices.
-        slices: Does one slice at each step.
-        is_wanted: Asked before each slice; if it says no, the rest is left undone. It has to say no before the worker is
-            closed, or `close` waits for every slice.
+        worker: The worker that runs the slices.
+        slices: The iterator that does one slice per step.
+        is_wanted: Returns whether to continue; called before each slice. If it returns False, the other slices are
+            skipped. It must return False before the worker is closed; otherwise `close` waits for all slices.
 
     Returns:
-        A future that can't be cancelled: True after the last slice, False if the rest was left undone, or the exception
-        of a slice.
+        A future that can't be cancelled. Its result is True after the last slice, or False if slices were skipped. If a
+        slice raises an exception, the future has that exception.
     """
     done: Future[bool] = Future()
     done.set_running_or_notify_cancel()
@@ -104,7 +104,7 @@ def submit_slices(worker: Worker, slices: Iterator[None], is_wanted: Callable[[]
     def submit_next() -> None:
         try:
             worker.submit(step)
-        except RuntimeError:  # The worker was closed while this slice ran.
+        except RuntimeError:  # The worker was closed while the slice ran.
             done.set_result(False)
 
     submit_next()
