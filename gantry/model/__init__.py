@@ -1,4 +1,4 @@
-"""RocketMQ's nouns: messages, records, topics, groups and routes, as immutable values and pure functions.
+"""The model of RocketMQ: messages, records, topics, groups and routes, as immutable values and pure functions.
 
-Nothing here reads a clock, a file or a socket; bytes and numbers come in, values and bytes go out.
+The functions take bytes and numbers and return values and bytes. They never read a clock, a file or a socket.
 """

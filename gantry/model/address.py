@@ -1,4 +1,4 @@
-"""Network addresses as records carry them: 4 or 16 bytes of IP and the port in 4 bytes."""
+"""Network addresses in the format of records: the IP address in 4 or 16 bytes, and the port in 4 bytes."""
 
 import struct
 from functools import lru_cache
@@ -11,13 +11,13 @@ HOST_V4_BYTES: Final = 8
 HOST_V6_BYTES: Final = 20
 PORT_MAX: Final = 65_535
 
-# Born hosts have ports that come and go; a cache of this size spares nearly all conversions of a pull.
+# The ports of born hosts change often. A cache of this size saves nearly all conversions of a pull.
 _CACHED_MAX = 4096
 _PORT = struct.Struct(">I")
 
 
 class Address(NamedTuple):
-    """An IP address and a port; `str()` gives `ip:port`, with brackets around an IPv6 address."""
+    """An IP address and a port. `str()` returns `ip:port`, with brackets around an IPv6 address."""
 
     ip: str
     port: int
@@ -27,15 +27,15 @@ class Address(NamedTuple):
 
     @property
     def is_v6(self) -> bool:
-        """Say whether the address is an IPv6 one."""
+        """Whether the address is an IPv6 address."""
         return ":" in self.ip
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `ip:port` or `[ip]:port`.
+        """Return the address in a text `ip:port` or `[ip]:port`.
 
         Raises:
-            InvalidMessageError: The text is neither.
+            InvalidMessageError: The text has another form.
         """
         ip, separator, port = text.rpartition(":")
         if ip.startswith("[") and ip.endswith("]"):
@@ -52,7 +52,7 @@ def pack_ip(ip: str) -> bytes:
     """Return an IP address as 4 or 16 bytes.
 
     Raises:
-        InvalidMessageError: The text is no IP address.
+        InvalidMessageError: The text is not an IP address.
     """
     try:
         return IPv6Address(ip).packed if ":" in ip else IPv4Address(ip).packed
@@ -62,10 +62,10 @@ def pack_ip(ip: str) -> bytes:
 
 @lru_cache(maxsize=_CACHED_MAX)
 def pack_host(address: Address) -> bytes:
-    """Return the address as a record carries it, 8 or 20 bytes.
+    """Return the address in the format of a record, 8 or 20 bytes.
 
     Raises:
-        InvalidMessageError: The IP is no IP address (a host name is not resolved here), or the port is out of range.
+        InvalidMessageError: `ip` is not an IP address (host names are not resolved), or the port is out of range.
     """
     if not 0 <= address.port <= PORT_MAX:
         raise InvalidMessageError("port", address.port, f"is not within 0…{PORT_MAX}")
@@ -74,7 +74,7 @@ def pack_host(address: Address) -> bytes:
 
 @lru_cache(maxsize=_CACHED_MAX)
 def unpack_host(data: bytes) -> Address:
-    """Return the address in 8 or 20 bytes; the port is taken as stored, even one no network has."""
+    """Return the address that 8 or 20 bytes contain. The port is not checked, so it may be out of range."""
     assert len(data) in (HOST_V4_BYTES, HOST_V6_BYTES), f"{len(data)} bytes of host"
     ip = data[:-4]
     text = f"{ip[0]}.{ip[1]}.{ip[2]}.{ip[3]}" if len(ip) == 4 else str(IPv6Address(ip))

@@ -1,16 +1,19 @@
-"""The life of an alert: opened, changed and resolved by the verdicts of lag reports; pure.
+"""The lifecycle of an alert: the verdicts of lag reports open, change and resolve it. Pure functions.
 
-A verdict is good (OK, IGNORED, GONE), unknown (UNKNOWN), or bad: all others, also those of a later version.
+A verdict is good (OK, IGNORED, GONE), unknown (UNKNOWN), or bad (all other verdicts, also those of a later version).
 
-| open | a report says | then |
+| open alert | verdict of the reports | result |
 |---|---|---|
-| nothing | bad, for `raise_after` | opened |
-| a verdict | another bad one, the same for `raise_after` | changed |
-| a verdict | good, for `clear_after`; at once where it is IGNORED, since somebody said so | resolved |
-| anything | unknown | it stays, and so does what is about to come: an unknown moment is neither good nor bad |
+| none | bad, for `raise_after` | opened |
+| with a bad verdict | another bad verdict, the same for `raise_after` | changed |
+| with a bad verdict | good, for `clear_after`, or one report with IGNORED or GONE | resolved |
+| any or none | unknown | no change, also to the pending verdict: UNKNOWN is neither good nor bad |
 
-"For" is from the first report that says so to the one that decides. A report that says otherwise in between begins it
-anew; while nothing is open, one bad verdict may follow another one.
+The time "for" starts with the first report with this verdict and ends with the report that decides. A report with a
+different verdict in between restarts it, except in three cases. All good verdicts count as the same. UNKNOWN does not
+count. While no alert is open, all bad verdicts count as the same.
+
+IGNORED resolves an alert at once, because a person decided to ignore the group.
 """
 
 from dataclasses import dataclass, replace
@@ -22,10 +25,11 @@ OK: Final = "OK"
 IGNORED: Final = "IGNORED"
 UNKNOWN: Final = "UNKNOWN"
 GONE: Final = "GONE"
-"""The report has not had the group on this topic for GONE_AFTER: one of them was deleted."""
+"""The reports have not contained the group and topic for GONE_AFTER, so one of the two was deleted."""
 GOOD: Final = frozenset({OK, IGNORED, GONE})
 GONE_AFTER: Final = timedelta(hours=1)
-"""A broker that is away takes the groups that only it knows out of the report, and an hour is longer than its restart."""
+"""While a broker is down, the groups that only this broker knows are missing in the reports. A restart takes less than
+an hour."""
 
 OPENED: Final = "opened"
 CHANGED: Final = "changed"
@@ -34,12 +38,13 @@ RESOLVED: Final = "resolved"
 
 @dataclass(frozen=True, slots=True)
 class AlertSettings:
-    """For how long a verdict must hold.
+    """The times for which a verdict must hold.
 
     Attributes:
-        raise_after: Before an alert is opened or changed. With the default schedule, a report every 15 minutes, that is
-            the second report in a row; one that runs each minute has to say it six times.
-        clear_after: Before it is resolved, so that a group that swings opens one alert and not many.
+        raise_after: The time before an alert is opened or changed. By default there is a report every 15 minutes, so
+            the second report in a row opens the alert. With a report every minute, the sixth report opens it.
+        clear_after: The time before an alert is resolved. It prevents many alerts for a group whose verdict changes
+            often.
     """
 
     raise_after: timedelta = timedelta(minutes=5)
@@ -48,15 +53,15 @@ class AlertSettings:
 
 @dataclass(frozen=True, slots=True)
 class AlertState:
-    """The memory between two reports of a group on a topic; None instead of one where all is well.
+    """The state of a group on a topic between two reports. It is None if no alert is open or pending.
 
     Attributes:
-        alert_id: Of the open alert; it and the next three are None where none is open.
-        verdict: For which it is open.
-        opened_at: When.
-        since: When the verdict was first said.
-        pending: The verdict that it is about to have, OK where it is about to be resolved; None where neither.
-        pending_since: When that was first said.
+        alert_id: The id of the open alert. This and the next three attributes are None if no alert is open.
+        verdict: The verdict of the open alert.
+        opened_at: The time when the alert was opened.
+        since: The time of the first report with this verdict.
+        pending: The verdict that has not held long enough yet, OK for any good verdict; None if there is none.
+        pending_since: The time of the first report with the pending verdict.
     """
 
     alert_id: UUID | None = None
@@ -69,7 +74,7 @@ class AlertState:
 
 @dataclass(frozen=True, slots=True)
 class AlertEvent:
-    """A step in the life of an alert; `since` is when the new verdict was first said."""
+    """A change of an alert. `since` is the time of the first report with the new verdict."""
 
     kind: str
     alert_id: UUID
@@ -80,7 +85,7 @@ class AlertEvent:
 
 @dataclass(frozen=True, slots=True)
 class AlertDecision:
-    """The state to keep, and the event, where there is one."""
+    """The new state, and the event if there is one."""
 
     state: AlertState | None
     event: AlertEvent | None = None
@@ -89,14 +94,14 @@ class AlertDecision:
 def decide_alert(
     state: AlertState | None, verdict: str, at: datetime, *, alert_id: UUID, settings: AlertSettings
 ) -> AlertDecision:
-    """Say what a verdict does to an alert.
+    """Return the new state and the event that a verdict causes.
 
     Args:
-        state: What was kept.
-        verdict: What the report says, or GONE.
-        at: The moment that it is about.
-        alert_id: Of the alert, if one is opened now.
-        settings: For how long verdicts must hold.
+        state: The state after the last report.
+        verdict: The verdict of the report, or GONE.
+        at: The time of the report.
+        alert_id: The id for a new alert, if this verdict opens one.
+        settings: The times for which verdicts must hold.
     """
     if verdict == UNKNOWN:
         return AlertDecision(state)

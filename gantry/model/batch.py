@@ -1,7 +1,7 @@
 """The body of a batch send: several messages of one topic in one request.
 
 Format of an item (big-endian): total size 4 (22 + body + properties), magic 4 (0), body CRC 4 (0), flag 4,
-body length 4, body, properties length 2, properties. Everything else comes from the request's header.
+body length 4, body, properties length 2, properties. The header of the request contains all other fields.
 """
 
 import struct
@@ -20,7 +20,7 @@ assert _HEAD.size + _SHORT.size == ITEM_EXTRA_BYTES
 
 
 class BatchItem(NamedTuple):
-    """One message of a batch. `body` is a slice of the batch's body, of the same type."""
+    """One message of a batch. `body` is a slice of the batch body and has the same type."""
 
     flag: int
     body: bytes | memoryview
@@ -28,10 +28,10 @@ class BatchItem(NamedTuple):
 
 
 def encode_batch(items: Iterable[tuple[int, bytes | memoryview, bytes]]) -> bytes:
-    """Return the batch body of (flag, body, properties) items.
+    """Return the batch body of items (flag, body, properties).
 
     Raises:
-        InvalidMessageError: An item's properties or flag do not fit their field.
+        InvalidMessageError: The properties, the flag or the body of an item do not fit their field.
     """
     parts: list[bytes | memoryview] = []
     for flag, body, properties in items:
@@ -50,7 +50,7 @@ def decode_batch(body: bytes | memoryview) -> list[BatchItem]:
     """Return the items of a batch body.
 
     Raises:
-        CorruptRecordError: An item's lengths contradict each other or reach beyond the body.
+        CorruptRecordError: The lengths of an item contradict each other, or an item extends past the end of the body.
     """
     items: list[BatchItem] = []
     at, end = 0, len(body)
@@ -70,7 +70,7 @@ def decode_batch(body: bytes | memoryview) -> list[BatchItem]:
             raise CorruptRecordError(
                 f"batch item {len(items)}: properties length {properties_len} in an item of {size} bytes", at
             )
-        # Half the time of calling the class.
+        # This takes half the time of a call of the class.
         items.append(new(BatchItem, (flag, body[body_start:body_end], bytes(body[body_end + 2 : at + size]))))
         at += size
     return items

@@ -1,7 +1,7 @@
-"""Compression of message bodies: zlib, lz4 (frame format) and zstd, as clients choose them.
+"""Compression of message bodies with zlib, lz4 (frame format) or zstd. The producer chooses the type.
 
-A broker never opens a compressed body. Consumers, the HTTP gateway and the command line do, so what comes out is
-bounded: a few hundred bytes can claim to hold gigabytes.
+A broker never decompresses a body. Consumers, the HTTP gateway and the command line do. The size of the result is
+limited, because a few hundred bytes may decompress to gigabytes.
 """
 
 import enum
@@ -15,17 +15,17 @@ from gantry.model import sysflag
 from gantry.model.errors import CorruptRecordError
 
 INFLATED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""16 times the largest body a client may send by default; larger ones are raised by setting, and rare."""
+"""16 times the default maximum for the body of a message. Operators can raise that maximum, but they rarely do."""
 COMPRESS_OVER_BYTES: Final = 4096
-"""Default of compressMsgBodyOverHowmuch."""
+"""The default of compressMsgBodyOverHowmuch."""
 LEVEL: Final = 5
 
-# A decoder must hold one window; no encoder that a client library offers asks for more than this.
+# A decoder needs memory for one window. The encoders of client libraries never use a larger window than this.
 _ZSTD_WINDOW_BYTES_MAX = 1 << 27
 
 
 class Compression(enum.IntEnum):
-    """The kinds, by their bits in sysFlag."""
+    """The compression types. The value is the bits in sysFlag."""
 
     LZ4 = sysflag.COMPRESSION_LZ4
     ZSTD = sysflag.COMPRESSION_ZSTD
@@ -33,12 +33,12 @@ class Compression(enum.IntEnum):
 
     @property
     def sys_flag(self) -> int:
-        """Return the bits to set in sysFlag for a body compressed this way."""
+        """The bits to set in sysFlag for a body that is compressed with this type."""
         return sysflag.COMPRESSED | self.value
 
 
 def compress(body: bytes | memoryview, kind: Compression, level: int = LEVEL) -> bytes:
-    """Return the body compressed; the caller sets `kind.sys_flag`."""
+    """Return the compressed body. The caller sets `kind.sys_flag` in sysFlag."""
     if kind is Compression.ZLIB:
         return zlib.compress(body, level)
     if kind is Compression.ZSTD:
@@ -48,15 +48,15 @@ def compress(body: bytes | memoryview, kind: Compression, level: int = LEVEL) ->
 
 
 def decompress(body: bytes | memoryview, sys_flag: int, *, limit_bytes: int = INFLATED_BYTES_MAX) -> bytes:
-    """Return the body as it was before compression; as it is where sysFlag says that it is not compressed.
+    """Return the decompressed body, or the same bytes if sysFlag says that the body is not compressed.
 
     Args:
         body: The body as stored.
-        sys_flag: The record's. Type bits 0 mean zlib, as releases before 5.0 wrote it.
-        limit_bytes: More than this is not unpacked.
+        sys_flag: The sysFlag of the record. Type bits 0 mean zlib, because releases before 5.0 set no type bits.
+        limit_bytes: The maximum size of the result.
 
     Raises:
-        CorruptRecordError: The type is unknown, the stream is broken or ends early, or more than the limit comes out.
+        CorruptRecordError: The type is unknown, the stream is invalid or ends early, or the result exceeds the limit.
     """
     if not sys_flag & sysflag.COMPRESSED:
         return bytes(body)
@@ -86,7 +86,7 @@ def _inflate_zlib(body: bytes | memoryview, limit_bytes: int) -> tuple[bytes, bo
 
 
 def _inflate_zstd(body: bytes | memoryview, limit_bytes: int) -> tuple[bytes, bool]:
-    # The one-call decoder allocates what the frame's header claims, so the claim is looked at first.
+    # The decoder allocates the size that the frame header claims, so check the claim first.
     claimed = zstandard.frame_content_size(bytes(body[:18]))
     if claimed > limit_bytes:
         return b"\0" * (limit_bytes + 1), True
@@ -95,8 +95,8 @@ def _inflate_zstd(body: bytes | memoryview, limit_bytes: int) -> tuple[bytes, bo
         inflated = reader.read(limit_bytes + 1)
     if claimed >= 0 or len(inflated) > limit_bytes:
         return inflated, claimed in (-1, len(inflated))
-    # A frame written as a stream does not say its size, and the reader does not say whether it saw the end. Only
-    # this decoder does, which knows no limit, but by now the size is known to be within it.
+    # The frame header of a streamed body has no size, and the reader above does not tell whether it saw the end of the
+    # frame. Only this second decoder tells. It has no limit, but the size is now known to be within the limit.
     checker = inflater.decompressobj()
     checker.decompress(body)
     return inflated, checker.eof

@@ -1,4 +1,4 @@
-"""The delay levels: level n waits for the n-th length."""
+"""The delay levels: level n means a delay of the n-th length in the list."""
 
 import re
 
@@ -9,10 +9,10 @@ _LEVEL = re.compile(r"(\d{1,9})([smhd])", re.ASCII)
 
 
 def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Read a list of lengths such as `1s 5s 1m 2h`.
+    """Parse a list of lengths of time such as `1s 5s 1m 2h`.
 
     Returns:
-        The lengths in ms; level 1 is the first.
+        The lengths in ms. The first one belongs to level 1.
 
     Raises:
         ValueError: An item is not a number followed by s, m, h or d.

@@ -1,33 +1,33 @@
 """Errors of the model.
 
 ModelError
-├── InvalidValueError          a caller's value can't be used; names field, value and reason
+├── InvalidValueError          a value from a caller is invalid; names field, value and reason
 │   ├── InvalidNameError       a topic or group name
 │   ├── InvalidIdError         a stored message id or a unique key
 │   ├── InvalidMessageError    a part of a message: body, property, record field
 │   └── InvalidExpressionError a subscription expression
-└── RecordError                bytes that are no whole, sound record; carries where
-    ├── TornRecordError        the bytes end before the record does: more may come, or a crash cut it off
-    └── CorruptRecordError     the bytes contradict themselves: damage, or no record at all
+└── RecordError                the bytes are not a complete, valid record; names the position
+    ├── TornRecordError        the record is incomplete: more bytes may come, or a crash interrupted the write
+    └── CorruptRecordError     the bytes contradict each other: damage, or not a record
 """
 
 from typing import Final
 
 _VALUE_SHOWN_MAX = 80
-# A name that a caller made up may be a part of the field.
+# The field may contain a name of any length from the caller.
 _FIELD_SHOWN_MAX = 256
 
 
 class ModelError(Exception):
-    """Root of the family."""
+    """Base class of the errors of the model."""
 
 
 UNSHOWN: Final = object()
-"""Stands for a value that an error does not show: there is none, or the reason says it all."""
+"""A placeholder for a value that the error text omits, because there is none or the reason is enough."""
 
 
 class InvalidValueError(ModelError):
-    """A value from outside can't be used; who sent it is to be told field, value and reason."""
+    """A value from outside is invalid. Field, value and reason are for the sender of the value."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         if len(field) > _FIELD_SHOWN_MAX:
@@ -39,7 +39,10 @@ class InvalidValueError(ModelError):
 
 
 def shorten_value(value: object) -> str:
-    """Return how a value is shown in an error: bytes as text, and a long text cut before it is escaped, which takes long."""
+    """Return a value as an error text shows it: bytes as text, and long text truncated.
+
+    Long values are truncated before they are escaped, because escaping a long text is slow.
+    """
     if isinstance(value, (str, bytes, bytearray)):
         value = value[: _VALUE_SHOWN_MAX + 1]
     shown = repr(value.decode("utf-8", "backslashreplace") if isinstance(value, (bytes, bytearray)) else value)
@@ -51,19 +54,19 @@ class InvalidNameError(InvalidValueError):
 
 
 class InvalidIdError(InvalidValueError):
-    """A text is no message id of the expected kind."""
+    """A text is not a message id of the expected kind."""
 
 
 class InvalidMessageError(InvalidValueError):
-    """A part of a message can't be stored: too long, empty, or with characters that the format reserves."""
+    """A part of a message can't be stored: it is too long or empty, or it contains reserved characters."""
 
 
 class InvalidExpressionError(InvalidValueError):
-    """A subscription expression can't be read."""
+    """A subscription expression is invalid."""
 
 
 class RecordError(ModelError):
-    """Bytes are no whole, sound record; `at` is where the record starts in what was handed in."""
+    """The bytes are not a complete, valid record. `at` is the start of the record in the bytes of the caller."""
 
     def __init__(self, reason: str, at: int) -> None:
         super().__init__(f"at {at}: {reason}")
@@ -72,8 +75,8 @@ class RecordError(ModelError):
 
 
 class TornRecordError(RecordError):
-    """The bytes end before the record does. At the end of the newest file it is a crash, elsewhere damage."""
+    """The bytes end before the end of the record. In the newest file this means a crash, elsewhere damage."""
 
 
 class CorruptRecordError(RecordError):
-    """The bytes contradict themselves: a length, the magic, a checksum or a compressed stream is wrong."""
+    """The bytes contradict each other: a length, the magic, a checksum or a compressed stream is wrong."""

@@ -1,4 +1,4 @@
-"""Consumer groups: their configuration, and what one consumer asked for."""
+"""Consumer groups: their configuration, and the subscriptions of consumers."""
 
 import enum
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ SQL92_EXPRESSION = "SQL92"
 
 
 class ConsumeType(enum.StrEnum):
-    """How a consumer gets its messages, as heart-beats say it."""
+    """The way a consumer gets its messages, as named in heartbeats."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -22,14 +22,14 @@ class ConsumeType(enum.StrEnum):
 
 
 class MessageModel(enum.StrEnum):
-    """Whether a message goes to one or to every consumer of a group."""
+    """Whether a message goes to one consumer or to all consumers of a group."""
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
 
 
 class ConsumeFromWhere(enum.StrEnum):
-    """Where a group that never committed an offset begins; the last three are accepted, and mean the first."""
+    """The start position of a group without committed offsets. The last three mean the same as the first."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
@@ -45,7 +45,7 @@ def _customized_retry_policy() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionGroup:
-    """A consumer group's configuration on a broker."""
+    """The configuration of a consumer group on a broker."""
 
     group_name: str
     consume_enable: bool = True
@@ -65,7 +65,7 @@ class SubscriptionGroup:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionData:
-    """What a consumer asked for of one topic."""
+    """The subscription of a consumer to one topic."""
 
     topic: str
     sub_string: str = SUB_ALL
@@ -77,13 +77,13 @@ class SubscriptionData:
 
     @property
     def is_all(self) -> bool:
-        """Say whether every message is wanted."""
+        """Whether the subscription matches every message."""
         return self.sub_string == SUB_ALL
 
     def matches_code(self, tags_code: int) -> bool:
-        """Say whether a unit's tags code may be wanted (two tags may share a code).
+        """Return whether a unit with this tags code may match. Two tags may have the same code.
 
-        Only the low 32 bits count: a unit of a delayed message carries a time there.
+        Only the low 32 bits of `tags_code` are compared. The unit of a delayed message has a time in this field.
         """
         if self.sub_string == SUB_ALL:
             return True
@@ -91,20 +91,20 @@ class SubscriptionData:
         return (code - 0x1_0000_0000 if code & 0x8000_0000 else code) in self.code_set
 
     def matches_tag(self, tag: str | None) -> bool:
-        """Say whether a message with this tag is wanted; exact, as a client checks it."""
+        """Return whether a message with this tag matches. This check is exact; clients do the same."""
         return self.sub_string == SUB_ALL or tag in self.tags_set
 
 
 def parse_tag_expression(topic: str, expression: str | None, version_ms: int = 0) -> SubscriptionData:
-    """Read a tag expression: `*`, or tags separated by `||`.
+    """Return the subscription for a tag expression: `*`, or tags separated by `||`.
 
     Args:
-        topic: The topic it is for.
-        expression: None and the empty text mean all.
-        version_ms: The subscription's version, usually the wall time of its making.
+        topic: The topic of the subscription.
+        expression: The expression. None and the empty text mean all messages.
+        version_ms: The version of the subscription, usually the wall time of its creation.
 
     Raises:
-        InvalidExpressionError: Nothing is left after splitting at `||`.
+        InvalidExpressionError: The expression contains no tag.
     """
     if expression is None or expression in ("", SUB_ALL):
         return SubscriptionData(topic=topic, sub_version=version_ms)

@@ -1,7 +1,7 @@
-"""Java's `String.hashCode`, on which tags codes, index keys and queue choice rest.
+"""The hash of Java's `String.hashCode`. Tags codes, index keys and the choice of queues use it.
 
-The hash is a polynomial in 31 over UTF-16 code units, modulo 2^32: `hash(a + b) = hash(a)·31^len(b) + hash(b)`.
-That lets the index hash, taken once or twice for every stored message, be put together from cached pieces.
+The hash is a polynomial in 31 over UTF-16 code units, modulo 2^32: `hash(a + b) = hash(a)·31^len(b) + hash(b)`. The
+index hash is computed once or twice for every stored message. Thanks to this rule it can be combined from cached parts.
 
 Source: java.lang.String.hashCode; docs/formats/indexfile.md for the index key.
 """
@@ -12,32 +12,32 @@ from operator import mul
 
 _MASK = 0xFFFF_FFFF
 _SIGN = 0x8000_0000
-# Weights of up to this many code units are kept as tuples; longer texts are hashed piece by piece.
+# There are precomputed weights for up to this number of code units. Longer texts are hashed piece by piece.
 _PIECE = 64
 _POWERS: tuple[int, ...] = tuple(pow(31, exponent, 1 << 32) for exponent in range(_PIECE + 1))
 _WEIGHTS = tuple(tuple(_POWERS[length - 1 - place] for place in range(length)) for length in range(_PIECE + 1))
 
-# UNIQ_KEYs of one producer differ in their last characters only, so that the head's hash is nearly always known.
+# The UNIQ_KEYs of one producer differ only in their last characters, so the hash of the head is nearly always cached.
 _TAIL = 4
 _HEADS_MAX = 4096
 _heads: dict[str, int] = {}
 
 
 def java_hash(text: str) -> int:
-    """Return what `text.hashCode()` is in Java: a signed 32-bit number, 0 for the empty text."""
+    """Return the result of `text.hashCode()` in Java: a signed 32-bit number, 0 for the empty text."""
     unsigned = _polynomial(text)
     return unsigned - (1 << 32) if unsigned & _SIGN else unsigned
 
 
 def tags_code(tag: str | None) -> int:
-    """Return the tags code of a ConsumeQueue unit: the tag's hash, 0 where there is none."""
+    """Return the tags code of a ConsumeQueue unit: the hash of the tag, or 0 without a tag."""
     return _tag_hash(tag) if tag else 0
 
 
 def index_key_hash(topic: str, key: str) -> int:
-    """Return the IndexFile's hash of a key in a topic: the absolute value of the hash of `topic#key`.
+    """Return the hash of a key in the IndexFile: the absolute value of the hash of `topic#key`.
 
-    The one number without a positive counterpart becomes 0, as in RocketMQ.
+    The absolute value of -2^31 does not fit 32 bits. For this hash the result is 0, as in RocketMQ.
     """
     if len(key) > _TAIL and key.isascii():
         head = f"{topic}#{key[:-_TAIL]}"
@@ -45,7 +45,7 @@ def index_key_hash(topic: str, key: str) -> int:
         if unsigned is None:
             if len(_heads) >= _HEADS_MAX:
                 _heads.clear()
-            # Kept with the factor that makes room for the tail.
+            # The cached value includes the factor 31^4 for the four characters of the tail.
             unsigned = _polynomial(head) * _POWERS[_TAIL] & _MASK
             _heads[head] = unsigned
         tail = key[-_TAIL:].encode()
@@ -81,6 +81,6 @@ def _weigh(units: bytes | tuple[int, ...]) -> int:
 
 
 def _utf16_units(text: str) -> tuple[int, ...]:
-    # A character outside the basic plane counts as its two surrogates; a lone surrogate as itself.
+    # A character outside the basic plane is two code units (surrogates). A lone surrogate is one code unit.
     data = text.encode("utf-16-be", "surrogatepass")
     return struct.unpack(f">{len(data) // 2}H", data)

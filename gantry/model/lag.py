@@ -1,11 +1,11 @@
-"""How lag is spoken of: verdicts, the worst first, and lengths of time.
+"""The terms of lag reports: verdicts, sorted from worst to best, and the format of durations.
 
-Pure; used by whatever shows a lag report.
+Pure functions. Every program that displays a lag report uses them.
 """
 
 from typing import Final
 
-# What to look at first: messages about to be lost, then groups that stand still, then those that are slow.
+# The order for operators: first messages that will be lost soon, then groups that do not consume, then slow groups.
 VERDICTS: Final = (
     "RETENTION_RISK",
     "STALLED",
@@ -27,17 +27,17 @@ _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def severity(verdict: str) -> int:
-    """Return where a verdict stands, 0 the worst; one that a later version adds stands with UNKNOWN."""
+    """Return the rank of a verdict. 0 is the worst. A verdict of a later version has the rank of UNKNOWN."""
     return _RANK.get(verdict, _RANK["UNKNOWN"])
 
 
 def brief_duration(seconds: float) -> str:
-    """Return a length of time as people say it: its two largest units, `2 d 3 h`, `48 s`; below 10 s with a tenth."""
+    """Return a duration as text with its two largest units: `2 d 3 h`, `48 s`. Below 10 s it has one decimal."""
     if 0 < seconds < 0.1:
         return "< 0.1 s"
     if seconds < 10:
         return f"{round(seconds, 1):g} s"
-    left = int(seconds)  # As clocks do: what has lasted 40.6 s has not lasted 41.
+    left = int(seconds)  # Round down, as clocks do: after 40.6 s, 41 s have not passed yet.
     for index, (name, size) in enumerate(_UNITS):
         if left >= size:
             rest = "" if index + 1 == len(_UNITS) else _rest(left % size, *_UNITS[index + 1])

@@ -1,6 +1,6 @@
-"""How a lag went: what was seen of brokers apart, as points of all together; and since when a group is behind.
+"""The history of a lag: it adds the samples of single brokers up to points, and finds out since when a group is behind.
 
-Pure: the gateway makes a history of it, Spark jobs the lines of a page.
+Pure functions. The gateway uses them for the lag history, and Spark jobs use them for the lines of a page.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -9,24 +9,24 @@ from typing import Final, NamedTuple
 
 POINTS_MAX: Final = 288
 STEPS: Final = tuple(timedelta(seconds=seconds) for seconds in (15, 30, 60, 120, 300, 600, 1_800, 3_600))
-"""Of a line; the smallest is how often the gateway looks."""
+"""The allowed distances between two points of a line. The smallest is the sampling interval of the gateway."""
 WRITTEN_EVERY: Final = timedelta(minutes=5)
-"""A group's last sample before a stretch of time is at most that old, while samples are taken at all."""
+"""The longest time between two stored samples of a group, while samples are taken."""
 HELD_FOR: Final = WRITTEN_EVERY + timedelta(minutes=1)
-"""After so long without a sample nobody looked."""
+"""The time for which a sample is valid. Longer gaps mean that no samples were taken."""
 KEEPS_UP_S: Final = 10.0
-"""Whose oldest message has waited no longer keeps up: of messages that flow, some are always on their way."""
+"""The longest wait (s) of the oldest message for a group that keeps up. Some messages are always in transit."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Seen(NamedTuple):
-    """What a sample says of a group and topic on one broker.
+    """A sample of a group and topic on one broker.
 
     Attributes:
-        sampled_at: When the broker gave the numbers.
-        broker: Which one.
-        lag: None where it was not known of a queue.
-        first_at: When the oldest unconsumed message was stored; None where there is none, or it is not known.
+        sampled_at: The time when the broker sent the numbers.
+        broker: The name of the broker.
+        lag: The number of unconsumed messages; None if it is unknown for at least one queue.
+        first_at: The store time of the oldest unconsumed message; None if there is none, or if it is unknown.
     """
 
     sampled_at: datetime
@@ -36,9 +36,12 @@ class Seen(NamedTuple):
 
 
 class LagPoint(NamedTuple):
-    """What all brokers together had: messages, and for how many seconds the oldest had waited.
+    """The lag on all brokers at one time.
 
-    Both are None where they are not known; behind_s is 0 where nothing is unconsumed.
+    Attributes:
+        at: The time.
+        lag: The number of unconsumed messages; None if it is unknown.
+        behind_s: The time (s) for which the oldest unconsumed message has waited; 0 if there is none, None if unknown.
     """
 
     at: datetime
@@ -47,17 +50,17 @@ class LagPoint(NamedTuple):
 
 
 def choose_step(span: timedelta) -> timedelta:
-    """Return the smallest step in which a stretch of time has at most POINTS_MAX points."""
+    """Return the smallest step that divides a period into at most POINTS_MAX points."""
     return next((step for step in STEPS if span <= step * POINTS_MAX), STEPS[-1])
 
 
 def add_up(seen: Iterable[Seen], *, step: timedelta, until: datetime) -> Iterator[LagPoint]:
-    """Yield a moment and the lag of all brokers then, for each step from the first sample to `until`.
+    """Yield the lag of all brokers for each step from the first sample to `until`.
 
     Args:
-        seen: Samples by time; of several in a step the last one of each broker counts.
-        step: Steps begin at its multiples since 1970.
-        until: Where to end.
+        seen: Samples, sorted by time. If a broker has several samples in a step, the last one is used.
+        step: The length of a step. Steps start at multiples of this length since 1970.
+        until: The end of the period.
     """
     of_steps: dict[int, list[Seen]] = {}
     for one in seen:
@@ -78,18 +81,19 @@ def _point(at: datetime, seen: Sequence[Seen]) -> LagPoint:
     lag = sum(known) if len(known) == len(lags) else None
     if lag == 0:
         return LagPoint(at, 0, 0.0)
-    # A broker with messages of which nobody knows the oldest may have the one that waits longest.
+    # If the oldest message of a broker with a lag is unknown, it may be the oldest message of all.
     is_known = all(one.first_at is not None or one.lag == 0 for one in seen)
     waiting = [(at - one.first_at).total_seconds() for one in seen if one.first_at is not None and one.lag != 0]
     return LagPoint(at, lag, max(0.0, *waiting) if is_known and waiting else None)
 
 
 class BehindSince(NamedTuple):
-    """Since when a group is behind.
+    """The time since which a group is behind.
 
     Attributes:
-        at: The moment; None where it is not known, or the group keeps up.
-        at_latest: It was behind already then, and ever since; None where it keeps up, or that is not known.
+        at: This time; None if it is unknown or the group keeps up.
+        at_latest: A time at which the group was already behind. It has been behind ever since. None if the group keeps
+            up, or if no such time is known.
     """
 
     at: datetime | None
@@ -97,14 +101,15 @@ class BehindSince(NamedTuple):
 
 
 def behind_since(points: Sequence[LagPoint]) -> BehindSince:
-    """Return since when a group is behind, at the last point.
+    """Return the time since which a group has been behind, as of the last point.
 
     Args:
-        points: By time. Across a point that is not known, or a time without points, nobody knows whether it kept up.
+        points: Points, sorted by time. The search backward ends at an unknown point or at a gap between points, because
+            the group may have kept up there.
 
     Returns:
-        `at` is when the message was stored that waited longest at the first look that found the group behind, but not before
-        the one that waited longest at the look that found it keeping up.
+        `at` is the store time of the oldest unconsumed message at the first point where the group was behind. But if
+        the oldest message at the point before (where the group kept up) is newer, its store time is used.
     """
     at_latest: datetime | None = None
     after: LagPoint | None = None

@@ -1,6 +1,6 @@
-"""Messages: what a producer hands in, what a store holds, and the properties text between them.
+"""Messages: the message of a producer, the message in a store, and the encoding of properties.
 
-Format of properties: `name 0x01 value 0x02`, repeated; releases before 5.0 leave the last 0x02 out.
+Format of properties: `name 0x01 value 0x02`, repeated. Releases before 5.0 omit the last 0x02.
 """
 
 import enum
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gantry.model import sysflag
-from gantry.model.address import Address as Address  # noqa: PLC0414 - offered here, too.
+from gantry.model.address import Address as Address  # noqa: PLC0414 - exported here, too.
 from gantry.model.compression import INFLATED_BYTES_MAX, decompress
 from gantry.model.errors import InvalidMessageError
 from gantry.model.messageid import encode_stored_id
-from gantry.model.propertyname import RESERVED_PROPERTIES as RESERVED_PROPERTIES  # noqa: PLC0414 - offered here, too.
-from gantry.model.propertyname import PropertyName as PropertyName  # noqa: PLC0414 - offered here, too.
+from gantry.model.propertyname import RESERVED_PROPERTIES as RESERVED_PROPERTIES  # noqa: PLC0414 - exported here, too.
+from gantry.model.propertyname import PropertyName as PropertyName  # noqa: PLC0414 - exported here, too.
 
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
@@ -27,7 +27,7 @@ CRC_PROPERTY_PREFIX: Final = PropertyName.CRC32.encode() + b"\x01"
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageQueue:
-    """One queue of a topic on one broker set; sorts as clients sort queues before they share them out."""
+    """One queue of a topic on one broker set. The sort order is the order that clients use to allocate queues."""
 
     topic: str
     broker_name: str
@@ -36,7 +36,7 @@ class MessageQueue:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a producer sends."""
+    """A message that a producer sends."""
 
     topic: str
     body: bytes
@@ -45,42 +45,42 @@ class Message:
 
     @property
     def tag(self) -> str | None:
-        """Return the tag, or None."""
+        """The tag, or None."""
         return self.properties.get(PropertyName.TAGS)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return the index keys."""
+        """The index keys."""
         return split_keys(self.properties.get(PropertyName.KEYS))
 
     @property
     def unique_key(self) -> str | None:
-        """Return the client's message id, or None before it was given one."""
+        """The message id from the client, or None if the client has not set it yet."""
         return self.properties.get(PropertyName.UNIQ_KEY)
 
 
 class CrcState(enum.Enum):
-    """What a record's checksums say."""
+    """The result of a check of a record's checksums."""
 
     OK = "ok"
-    """The checksum over the whole record is there and right."""
+    """The record has a checksum over the whole record, and it is correct."""
     BODY_ONLY = "body_only"
-    """There is only the body's, and it is right; nothing is known of the other fields."""
+    """The record has only the checksum of the body, and it is correct. The other fields can't be checked."""
     BODY_MISMATCH = "body_mismatch"
-    """There is only the body's, and it is wrong."""
+    """The record has only the checksum of the body, and it is wrong."""
     RECORD_MISMATCH = "record_mismatch"
-    """The checksum over the whole record is there and wrong."""
+    """The record has a checksum over the whole record, and it is wrong."""
     UNCHECKED = "unchecked"
-    """Nobody looked."""
+    """The checksum was not checked."""
 
     @property
     def is_good(self) -> bool:
-        """Say whether what was checked is right."""
+        """Whether a checksum was checked and is correct."""
         return self in (CrcState.OK, CrcState.BODY_ONLY)
 
 
 class StoredMessage(NamedTuple):
-    """A record, decoded. A tuple, because a consumer builds a hundred thousand of them a second."""
+    """A decoded record. It is a tuple for speed: a consumer creates a hundred thousand of them a second."""
 
     topic: str
     queue_id: int
@@ -97,42 +97,42 @@ class StoredMessage(NamedTuple):
     reconsume_times: int
     prepared_transaction_offset: int
     body: bytes
-    """As stored, that is perhaps compressed."""
+    """The body as stored. It may be compressed."""
     properties: dict[str, str]
-    """Without the record's own checksum."""
+    """The properties without the checksum over the whole record."""
     version: int
     crc: CrcState
 
     @property
     def message_id(self) -> str:
-        """Return the client's id, or the stored id for a message that was stored without one."""
+        """The message id from the client (UNIQ_KEY), or the stored id if the client set none."""
         return self.properties.get(PropertyName.UNIQ_KEY) or self.stored_id
 
     @property
     def stored_id(self) -> str:
-        """Return the id that says where the record lies."""
+        """The id that contains the place of the record: the address of the store and the physical offset."""
         return encode_stored_id(self.store_host, self.physical_offset)
 
     @property
     def tag(self) -> str | None:
-        """Return the tag, or None."""
+        """The tag, or None."""
         return self.properties.get(PropertyName.TAGS)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return the index keys."""
+        """The index keys."""
         return split_keys(self.properties.get(PropertyName.KEYS))
 
     @property
     def is_compressed(self) -> bool:
-        """Say whether the body is stored compressed."""
+        """Whether the stored body is compressed."""
         return bool(self.sys_flag & sysflag.COMPRESSED)
 
     def inflated_body(self, *, limit_bytes: int = INFLATED_BYTES_MAX) -> bytes:
-        """Return the body as it was sent.
+        """Return the decompressed body.
 
         Raises:
-            CorruptRecordError: The body is compressed and can't be unpacked, or is larger than the limit.
+            CorruptRecordError: The body can't be decompressed, or the result is larger than `limit_bytes`.
         """
         if not self.sys_flag & sysflag.COMPRESSED:
             return self.body
@@ -140,18 +140,18 @@ class StoredMessage(NamedTuple):
 
 
 def split_keys(text: str | None) -> tuple[str, ...]:
-    """Return the keys in a KEYS property; they are separated by single spaces."""
+    """Return the keys in a KEYS property. Spaces separate the keys."""
     if not text:
         return ()
     return tuple(key for key in text.split(KEY_SEPARATOR) if key)
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """Return the properties as a record and a send request carry them; the last 0x02 is kept.
+    """Return the properties in the format of records and send requests, with the last 0x02.
 
     Raises:
-        InvalidMessageError: A name or value is empty (no reader would see it), holds 0x01 or 0x02, or can't be
-            written as UTF-8.
+        InvalidMessageError: A name or a value is empty (readers would ignore the property), contains 0x01 or 0x02, or
+            can't be encoded as UTF-8.
     """
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     count = len(properties)
@@ -170,9 +170,9 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(data: bytes | bytearray | memoryview) -> dict[str, str]:
-    """Return the properties that the bytes hold; of a name that stands twice, the last value counts.
+    """Return the properties in the bytes. If a name occurs more than once, its last value is used.
 
-    Never fails: a pair without name or value is left out, as every RocketMQ reader does, and bytes that are no
+    This never fails. A pair without a name or a value is ignored, as in every RocketMQ client. Bytes that are not
     UTF-8 become U+FFFD.
     """
     properties = {}
@@ -184,7 +184,7 @@ def decode_properties(data: bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def find_property(data: bytes, name: bytes) -> str | None:
-    """Return one property's value without decoding the others; the same answer as `decode_properties`."""
+    """Return the value of one property without decoding the others. The result is that of `decode_properties`."""
     start = data.rfind(b"\x02" + name + b"\x01")
     if start >= 0:
         start += len(name) + 2
@@ -195,13 +195,13 @@ def find_property(data: bytes, name: bytes) -> str | None:
     end = data.find(b"\x02", start)
     value = data[start:end] if end >= 0 else data[start:]
     if not value:
-        # An empty value does not count, and an earlier one of the same name may.
+        # An empty value is ignored, but the property may occur earlier with another value.
         return decode_properties(data).get(name.decode())
     return value.decode("utf-8", "replace")
 
 
 def remove_property(data: bytes, name: bytes) -> bytes:
-    """Return the properties text without one name; unchanged where it has none."""
+    """Return the encoded properties without one property, or the same bytes if it is absent."""
     if name + b"\x01" not in data:
         return data
     prefix = name + b"\x01"
@@ -209,14 +209,14 @@ def remove_property(data: bytes, name: bytes) -> bytes:
 
 
 def join_properties(first: bytes, second: bytes) -> bytes:
-    """Return two properties texts as one, with the separator between them that the first may lack."""
+    """Return two encoded properties texts as one. Add the separator between them if the first text lacks it."""
     if first and second and first[-1] != 0x02:
         return first + b"\x02" + second
     return first + second
 
 
 def _why_refused(properties: Mapping[str, str]) -> InvalidMessageError:
-    """Return what is wrong with properties that something is wrong with."""
+    """Return the error for the first invalid name or value. At least one must be invalid."""
     texts = ((what, text) for item in properties.items() for what, text in zip(_WHAT, item, strict=True))
     return next(InvalidMessageError(what, text, reason) for what, text in texts if (reason := _why_not(text)))
 

@@ -1,4 +1,4 @@
-"""The stored id (offsetMsgId): the store's address and the record's physical offset in hex.
+"""The stored id (offsetMsgId): the address of the store and the physical offset of the record, in hex.
 
 Format: IP (4 or 16 bytes), port (4), physical offset (8), written as 32 or 56 upper-case hex digits.
 """
@@ -16,20 +16,20 @@ _OFFSET = struct.Struct(">q")
 
 
 def encode_stored_id(store_host: Address, physical: int) -> str:
-    """Return the id of the record that lies at `physical` in the store at `store_host`."""
+    """Return the id of the record at physical offset `physical` in the store at `store_host`."""
     return encode_packed_stored_id(pack_host(store_host), physical)
 
 
 def encode_packed_stored_id(store_host: bytes, physical: int) -> str:
-    """Return the id, from the address as a record carries it."""
+    """Return the id, given the address in the format of a record."""
     return (store_host + _OFFSET.pack(physical)).hex().upper()
 
 
 def decode_stored_id(text: str) -> tuple[Address, int]:
-    """Return the store's address and the physical offset that an id holds.
+    """Return the address of the store and the physical offset that an id contains.
 
     Raises:
-        InvalidIdError: The text is not 32 or 56 hex digits, or what they hold can't be.
+        InvalidIdError: The text is not 32 or 56 hex digits, or the port or the offset is out of range.
     """
     if len(text) not in (STORED_ID_V4_LENGTH, STORED_ID_V6_LENGTH):
         raise InvalidIdError("stored_id", text, f"has {len(text)} characters instead of 32 or 56")
@@ -37,7 +37,7 @@ def decode_stored_id(text: str) -> tuple[Address, int]:
         data = bytes.fromhex(text)
     except ValueError:
         data = b""
-    # bytes.fromhex skips blanks, so the length shows whether all characters were digits.
+    # bytes.fromhex skips blanks. The length of the result shows whether all characters were digits.
     if len(data) * 2 != len(text):
         raise InvalidIdError("stored_id", text, "holds characters that are no hex digits")
     address = unpack_host(data[:-8])

@@ -1,4 +1,4 @@
-"""Names of topics and groups: what they may be, and those with a meaning of their own."""
+"""Names of topics and groups: the rules for names, and the names with a special meaning."""
 
 import re
 from typing import Final
@@ -6,14 +6,14 @@ from typing import Final
 from gantry.model.errors import InvalidNameError
 
 TOPIC_LENGTH_MAX: Final = 127
-"""What a client may ask for. The limit of version 1 records, whose topic length is one signed byte."""
+"""The limit for topics of clients. It is the limit of version 1 records, which store the length in one signed byte."""
 RETRY_TOPIC_LENGTH_MAX: Final = 255
-"""What a broker may make of a group's name; longer than 127 needs a version 2 record."""
+"""The limit for topics that a broker derives from a group name. Above 127, the record needs version 2."""
 GROUP_LENGTH_MAX: Final = 255
 BODY_BYTES_MAX: Final = 4_194_304
-"""Default of max_message_size."""
+"""The default of max_message_size."""
 RECORD_EXTRA_BYTES_MAX: Final = 65_536
-"""What a record may have beyond max_message_size: head, topic, properties."""
+"""The bytes that a record may have in addition to max_message_size: head, topic, properties."""
 PROPERTIES_BYTES_MAX: Final = 32_767
 
 RETRY_PREFIX: Final = "%RETRY%"
@@ -89,50 +89,50 @@ _ALLOWED = "may only hold letters, digits, '_', '-', '%' and '|'"
 
 
 def check_topic(name: str, *, length_max: int = TOPIC_LENGTH_MAX, field: str = "topic") -> None:
-    """Check a topic's name.
+    """Check the name of a topic.
 
     Raises:
-        InvalidNameError: It is empty, too long, or holds a character outside `%|a-zA-Z0-9_-`.
+        InvalidNameError: The name is empty or too long, or it contains a character outside `%|a-zA-Z0-9_-`.
     """
     _check(name, length_max, field)
 
 
 def check_group(name: str, *, field: str = "group") -> None:
-    """Check a group's name; reserved ones pass (they are legal, only not for a client's own use).
+    """Check the name of a group. Reserved names are valid here, although clients must not use them.
 
     Raises:
-        InvalidNameError: It is empty, too long, or holds a character outside `%|a-zA-Z0-9_-`.
+        InvalidNameError: The name is empty or too long, or it contains a character outside `%|a-zA-Z0-9_-`.
     """
     _check(name, GROUP_LENGTH_MAX, field)
 
 
 def retry_topic(group: str) -> str:
-    """Return the topic in which a group's failed messages come back."""
+    """Return the topic in which a broker stores the failed messages of a group for the next retry."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Return the topic of a group's dead letters."""
+    """Return the topic for the dead letters of a group."""
     return DLQ_PREFIX + group
 
 
 def reply_topic(cluster: str) -> str:
-    """Return the topic in which a cluster's request-reply answers are stored."""
+    """Return the topic in which a cluster stores the replies of request-reply messages."""
     return f"{cluster}_{REPLY_TOPIC_SUFFIX}"
 
 
 def is_retry_topic(name: str) -> bool:
-    """Say whether the topic holds messages that come back to a group."""
+    """Return whether the topic is the retry topic of a group."""
     return name.startswith(RETRY_PREFIX)
 
 
 def is_dlq_topic(name: str) -> bool:
-    """Say whether the topic holds dead letters."""
+    """Return whether the topic contains dead letters."""
     return name.startswith(DLQ_PREFIX)
 
 
 def is_system_topic(name: str, cluster: str | None = None, broker: str | None = None) -> bool:
-    """Say whether the topic belongs to the system; cluster and broker names are topics of their own, too."""
+    """Return whether the topic is a system topic. The names of the cluster and the broker are system topics too."""
     if name in SYSTEM_TOPICS or name.startswith(SYSTEM_TOPIC_PREFIX):
         return True
     if broker is not None and name == broker:
@@ -141,7 +141,7 @@ def is_system_topic(name: str, cluster: str | None = None, broker: str | None = 
 
 
 def is_system_group(name: str) -> bool:
-    """Say whether the group belongs to the system."""
+    """Return whether the group is a system group."""
     return name in SYSTEM_GROUPS or name.startswith(SYSTEM_GROUP_PREFIX)
 
 

@@ -1,10 +1,10 @@
-"""The property names with a meaning of their own."""
+"""The names of properties that have a special meaning."""
 
 from typing import Final
 
 
 class PropertyName:
-    """Reserved names, by what they are called in RocketMQ."""
+    """The reserved names. Each constant has a name like its constant in RocketMQ."""
 
     KEYS: Final = "KEYS"
     TAGS: Final = "TAGS"
@@ -74,9 +74,9 @@ TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 RESERVED_PROPERTIES: Final[frozenset[str]] = frozenset(
     value for name, value in vars(PropertyName).items() if not name.startswith("_") and isinstance(value, str)
 )
-"""Names that a user's own property may not have."""
+"""The names that users must not give to their own properties."""
 
 
 def is_reserved_property(name: str) -> bool:
-    """Say whether users may not set a property of this name."""
+    """Return whether the name is reserved, so that users must not set a property with this name."""
     return name in RESERVED_PROPERTIES or name.startswith(TRANSIENT_PREFIX)

@@ -1,4 +1,4 @@
-"""The message record: the same bytes in the CommitLog, in a pull reply, in a check-back and on the way to a slave.
+"""The message record. The CommitLog, pull replies, check-backs and replication to slaves use the same bytes.
 
 Format (big-endian; docs/formats/commitlog.md; positions for two IPv4 hosts):
     position  size     field
@@ -6,13 +6,13 @@ Format (big-endian; docs/formats/commitlog.md; positions for two IPv4 hosts):
     4         4        magic: DAA320A7 (version 1), DAA320AB (version 2)
     8         4        CRC-32 of the body as stored, & 7FFFFFFF
     12        4        queue id
-    16        4        flag, the application's
+    16        4        flag of the application
     20        8        queue offset
-    28        8        physical offset, the record's own
+    28        8        physical offset of this record
     36        4        sysFlag (sysflag.py)
-    40        8        born at, ms, the client's clock
+    40        8        born time, ms, from the clock of the client
     48        8 | 20   born host: IP of 4 or 16 bytes, port of 4
-    56        8        stored at, ms
+    56        8        store time, ms
     64        8 | 20   store host
     72        4        reconsume times
     76        8        physical offset of the half message, else 0
@@ -24,9 +24,9 @@ Format (big-endian; docs/formats/commitlog.md; positions for two IPv4 hosts):
     …         n        properties (message.py); the last 20 bytes may be the whole-record checksum
 
 Whole-record checksum: `__CRC32#` 0x01, ten decimal digits of CRC-32 & 7FFFFFFF of all bytes before these 20, least
-significant digit first, 0x02. Since it is the record's last property, readers that know nothing of it are not hurt.
+significant digit first, 0x02. It is the last property of the record, so readers that do not know it ignore it.
 
-Source: RocketMQ 5.3 MessageExtEncoder and MessageDecoder; ADR-0004 for what is torn and what is corrupt.
+Source: RocketMQ 5.3 MessageExtEncoder and MessageDecoder. ADR-0004 defines torn and corrupt records.
 """
 
 import struct
@@ -37,7 +37,7 @@ from isal.isal_zlib import crc32 as _crc32
 
 from gantry.model import sysflag
 from gantry.model.address import HOST_V4_BYTES, HOST_V6_BYTES, unpack_host
-from gantry.model.address import pack_host as pack_host  # noqa: PLC0414 - offered here, too.
+from gantry.model.address import pack_host as pack_host  # noqa: PLC0414 - exported here, too.
 from gantry.model.errors import CorruptRecordError, InvalidMessageError, TornRecordError
 from gantry.model.message import CRC_PROPERTY_PREFIX, CrcState, StoredMessage, decode_properties
 from gantry.model.names import PROPERTIES_BYTES_MAX
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     class RecordData(Buffer, Protocol):
-        """What holds records: bytes, a memoryview or a mapped file."""
+        """A buffer with records: bytes, a memoryview or a mapped file."""
 
         def __len__(self) -> int: ...
 
@@ -58,7 +58,7 @@ else:
 RECORD_MAGIC_V1: Final = 0xDAA320A7
 RECORD_MAGIC_V2: Final = 0xDAA320AB
 BLANK_MAGIC: Final = 0xCBD43194
-"""Marks the filler at the end of a CommitLog file: int remaining bytes, int magic, the rest is undefined."""
+"""The magic of the filler at the end of a CommitLog file: int remaining bytes, int magic, the rest is undefined."""
 BLANK_BYTES_MIN: Final = 8
 CRC_PROPERTY_BYTES: Final = 20
 CRC_MASK: Final = 0x7FFF_FFFF
@@ -66,7 +66,7 @@ TOPIC_BYTES_MAX_V1: Final = 127
 TOPIC_BYTES_MAX_V2: Final = 32_767
 
 crc32 = _crc32
-"""The one name under which records reach CRC-32; ADR-0012 says why not zlib's."""
+"""The CRC-32 function for records. ADR-0012 gives the reason for not using that of zlib."""
 
 _V6 = sysflag.HOSTS_V6_MASK
 _PEEK = struct.Struct(">iI")
@@ -80,24 +80,24 @@ def _head(sys_flag: int) -> struct.Struct:
     return struct.Struct(_FORMAT.format(born=born, store=store))
 
 
-# Everything before the body, by the two bits of sysFlag that say how long the hosts are.
+# The part before the body, by the two bits of sysFlag that give the length of the hosts.
 _HEADS = {bits: _head(bits) for bits in (0, sysflag.BORN_HOST_V6, sysflag.STORE_HOST_V6, _V6)}
 _HEAD_V4 = _HEADS[0]
 _HEAD_V4_BYTES = _HEAD_V4.size
-assert _HEAD_V4_BYTES == 88  # The table above is what is on disk.
+assert _HEAD_V4_BYTES == 88  # As in the table above.
 RECORD_BYTES_MIN: Final = _HEAD_V4_BYTES + 1 + 2
 
-# Topics are few and come with every record: their length prefix is put on once.
+# Every record has a topic, but there are few topics. So the topic with its length prefix is cached.
 _TOPICS_MAX = 4096
 _topics_v1: dict[bytes, bytes] = {}
 _topics_v2: dict[bytes, bytes] = {}
 
-# Half the time of calling the class, which names every field once more.
+# This takes half the time of a call of the class, which passes every field by name again.
 _new_tuple = tuple.__new__
 
 
 class RecordHead(NamedTuple):
-    """A record without its body and without anything decoded: what dispatch, recovery and push look at."""
+    """The fields of a record in raw form, without the body. Dispatch, recovery and push use it."""
 
     size_bytes: int
     version: int
@@ -114,15 +114,15 @@ class RecordHead(NamedTuple):
     reconsume_times: int
     prepared_transaction_offset: int
     body_start: int
-    """Where the body lies in what was parsed (not in the record)."""
+    """The start of the body in the parsed data, not in the record."""
     body_end: int
     topic: bytes
     properties: bytes
-    """All of them, the record's checksum included."""
+    """The encoded properties, including the whole-record checksum."""
 
     @property
     def has_record_crc(self) -> bool:
-        """Say whether the record ends with the checksum over all of it."""
+        """Whether the record ends with the whole-record checksum."""
         return has_record_crc(self.properties)
 
 
@@ -135,20 +135,20 @@ def record_size(
     store_v6: bool = False,
     version: int = 1,
 ) -> int:
-    """Return a record's size; `properties_len` includes the whole-record checksum where there is one."""
+    """Return the size of a record. `properties_len` includes the whole-record checksum if there is one."""
     extra = HOST_V6_BYTES - HOST_V4_BYTES
     return _HEAD_V4_BYTES + (born_v6 + store_v6) * extra + body_len + version + topic_len + 2 + properties_len
 
 
 def record_properties_size(properties: bytes, *, whole_record_crc: bool) -> int:
-    """Return what properties take in a record: a missing last separator and the checksum are put on."""
+    """Return the size of properties in a record, which adds the checksum and, if it is missing, the last separator."""
     size = len(properties)
     if not whole_record_crc:
         return size
     return size + CRC_PROPERTY_BYTES + (size > 0 and properties[-1] != 0x02)
 
 
-def encode_record(  # noqa: PLR0917 - the hot path: keywords cost 0.5 µs a record.
+def encode_record(  # noqa: PLR0917 - the hot path: keywords cost 0.5 µs per record.
     queue_id: int,
     flag: int,
     queue_offset: int,
@@ -167,12 +167,13 @@ def encode_record(  # noqa: PLR0917 - the hot path: keywords cost 0.5 µs a reco
     version: int = 1,
     whole_record_crc: bool = True,
 ) -> bytes:
-    """Return the record's bytes. The hottest function of a broker: one pack, one join, two checksums.
+    """Return the bytes of a record. This is the most frequent call in a broker: one pack, one join, two checksums.
 
-    Args are the fields of this module's table, and: hosts packed (`pack_host`), of the lengths that sysFlag says;
-    the body as stored, perhaps compressed; properties encoded, without a checksum of their own
-    (`message.remove_property`); `body_crc` if the caller knows it; `version` 2 for topics of more than 127 bytes;
-    `whole_record_crc` to put the checksum over the whole record at the end of the properties.
+    The arguments are the fields in the table of this module, with these rules. The hosts are packed (`pack_host`) and
+    have the lengths that sysFlag gives. `body` is the body to store; it may be compressed. `properties` are encoded and
+    have no whole-record checksum (see `message.remove_property`). `body_crc` is the checksum of the body if the caller
+    knows it. `version` is 2 for topics of more than 127 bytes. `whole_record_crc` says whether to append the
+    whole-record checksum to the properties.
 
     Raises:
         InvalidMessageError: A part does not fit its field.
@@ -215,31 +216,31 @@ def encode_record(  # noqa: PLR0917 - the hot path: keywords cost 0.5 µs a reco
     record = b"".join((start, body, prefixed_topic, _SHORT.pack(properties_len), properties))
     if not whole_record_crc:
         return record
-    # Written the other way round and then turned, which turns the digits as the format wants them.
+    # Format the property backward and reverse it. This gives the digits in the order of the format.
     return record + (b"\x02%010d\x01#23CRC__" % (crc32(record) & CRC_MASK))[::-1]
 
 
 def record_crc_property(crc: int) -> bytes:
-    """Return the 20 bytes that end a record whose other bytes have this CRC-32."""
+    """Return the last 20 bytes of a record, given the CRC-32 of its other bytes."""
     return (b"\x02%010d\x01#23CRC__" % (crc & CRC_MASK))[::-1]
 
 
 def has_record_crc(properties: bytes) -> bool:
-    """Say whether a record's properties end with the checksum over the whole record."""
+    """Return whether the properties of a record end with the whole-record checksum."""
     tail = properties[-CRC_PROPERTY_BYTES:]
     return len(tail) == CRC_PROPERTY_BYTES and tail[-1] == 0x02 and tail.startswith(CRC_PROPERTY_PREFIX)
 
 
 def parse_head(data: RecordData, at: int = 0, *, limit: int | None = None) -> RecordHead:
-    """Parse the record that starts `at` bytes into `data`, without looking at checksums.
+    """Parse the record that starts at position `at` of `data`. The checksums are not checked.
 
     Args:
-        data: Bytes, a memoryview or a map. Nothing that is returned keeps a hold on it.
-        at: Where the record starts.
-        limit: Where the bytes that may be looked at end; the end of `data` by default.
+        data: Bytes, a memoryview or a map. The result does not reference it.
+        at: The start of the record.
+        limit: The end of the bytes to parse; by default the end of `data`.
 
     Raises:
-        TornRecordError: The bytes end before the record does.
+        TornRecordError: The bytes end before the end of the record.
         CorruptRecordError: The magic or a length is wrong.
     """
     end = len(data) if limit is None else min(limit, len(data))
@@ -285,7 +286,7 @@ def parse_head(data: RecordData, at: int = 0, *, limit: int | None = None) -> Re
 
 
 def check_head(data: RecordData, at: int, head: RecordHead) -> CrcState:
-    """Check a parsed record's checksum: the one over the whole record if it is there, else the body's."""
+    """Check the checksum of a parsed record: the whole-record checksum if there is one, else that of the body."""
     if has_record_crc(head.properties):
         crc = crc32(data[at : at + head.size_bytes - CRC_PROPERTY_BYTES])
         is_right = head.properties[-CRC_PROPERTY_BYTES:] == record_crc_property(crc)
@@ -295,19 +296,19 @@ def check_head(data: RecordData, at: int, head: RecordHead) -> CrcState:
 
 
 def decode_record(data: RecordData, at: int = 0, *, limit: int | None = None, check_crc: bool = True) -> StoredMessage:
-    """Decode the record that starts `at` bytes into `data`.
+    """Decode the record that starts at position `at` of `data`.
 
     Args:
-        data: Bytes, a memoryview or a map. The result keeps no hold on it.
-        at: Where the record starts.
-        limit: Where the bytes that may be looked at end; the end of `data` by default.
-        check_crc: Check the whole-record checksum, or the body's where there is no other.
+        data: Bytes, a memoryview or a map. The result does not reference it.
+        at: The start of the record.
+        limit: The end of the bytes to decode; by default the end of `data`.
+        check_crc: Whether to check the checksum: the whole-record checksum if there is one, else that of the body.
 
     Returns:
-        The message; its `crc` says what the checksums say, a wrong one is no error here.
+        The message. Its `crc` is the result of the check. A wrong checksum raises no error.
 
     Raises:
-        TornRecordError: The bytes end before the record does.
+        TornRecordError: The bytes end before the end of the record.
         CorruptRecordError: The magic, a length or the topic is wrong.
     """
     head = parse_head(data, at, limit=limit)
@@ -315,10 +316,10 @@ def decode_record(data: RecordData, at: int = 0, *, limit: int | None = None, ch
 
 
 def decode_head(data: RecordData, at: int, head: RecordHead, crc: CrcState) -> StoredMessage:
-    """Decode what `parse_head` left undecoded.
+    """Decode the raw fields of a parsed record and its body.
 
     Raises:
-        CorruptRecordError: The topic is no UTF-8.
+        CorruptRecordError: The topic is not UTF-8.
     """
     try:
         topic = head.topic.decode()
@@ -351,20 +352,20 @@ def decode_head(data: RecordData, at: int, head: RecordHead, crc: CrcState) -> S
 
 
 RecordScan = tuple[int, int, int, int, int, bytes, int, bytes, int, int, int, int, int, bool]
-"""What `scan_record` returns: size in bytes, queue offset, physical offset, sysFlag, born at ms, born host, stored at ms,
-store host, reconsume times, where the body starts and ends, where the properties start and end without the record's own
-checksum, whether the checksum is right."""
+"""The result of `scan_record`: size in bytes, queue offset, physical offset, sysFlag, born time (ms), born host, store
+time (ms), store host, reconsume times, start and end of the body, start and end of the properties (without the
+whole-record checksum), and whether the checksum is correct."""
 
 
 def scan_record(data: bytes, at: int, end: int) -> RecordScan:
-    """Parse and check the record that starts `at` bytes into `data`, in one step and the least time.
+    """Parse and check the record that starts at position `at` of `data`, in one fast step.
 
-    The same answer as `parse_head` and `check_head` at a third of their cost, for those who pass a hundred thousand
-    pulled records a second on: a plain tuple, since even a named one costs a tenth of the whole, and places instead of
-    copies.
+    The result has the same values as those of `parse_head` and `check_head`, in a third of their time. It is for
+    callers that forward a hundred thousand pulled records a second. It returns a plain tuple, because a named tuple
+    takes a tenth of the total time. It returns positions instead of copies of the body and the properties.
 
     Raises:
-        TornRecordError: The bytes end before the record does.
+        TornRecordError: The bytes end before the end of the record.
         CorruptRecordError: The magic or a length is wrong.
     """
     if end - at >= RECORD_BYTES_MIN:
@@ -401,11 +402,11 @@ def scan_record(data: bytes, at: int, end: int) -> RecordScan:
 
 
 def iter_records(data: RecordData, *, check_crc: bool = True) -> Iterator[StoredMessage]:
-    """Decode records that follow each other, as in the body of a pull reply.
+    """Yield the decoded records of a sequence, such as the body of a pull reply.
 
     Raises:
-        TornRecordError: The last one is not whole.
-        CorruptRecordError: One is wrong; where it ends is then not known.
+        TornRecordError: The last record is incomplete.
+        CorruptRecordError: A record is corrupt. Its end is unknown, so the rest can't be decoded.
     """
     at, end = 0, len(data)
     while at < end:
@@ -415,18 +416,18 @@ def iter_records(data: RecordData, *, check_crc: bool = True) -> Iterator[Stored
 
 
 def encode_blank(remaining: int) -> bytes:
-    """Return the first 8 bytes of the filler that ends a CommitLog file."""
+    """Return the first 8 bytes of the filler at the end of a CommitLog file."""
     return _PEEK.pack(remaining, BLANK_MAGIC)
 
 
 def peek(data: RecordData, at: int) -> tuple[int, int]:
-    """Return the size and the magic of what starts `at` bytes into `data`; 8 bytes must be there."""
+    """Return the size and the magic at position `at` of `data`, which must have 8 bytes there."""
     size, magic = _PEEK.unpack_from(data, at)
     return size, magic
 
 
 def encode_message(message: StoredMessage, *, whole_record_crc: bool) -> bytes:
-    """Return the record of a decoded message; for tests and tools, the broker never comes from here."""
+    """Return the record of a decoded message. Only tests and tools call this, not the broker."""
     properties = b"".join(f"{name}\x01{value}\x02".encode() for name, value in message.properties.items())
     return encode_record(
         queue_id=message.queue_id,

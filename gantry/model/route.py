@@ -1,4 +1,4 @@
-"""Where a topic lives: what a name server answers."""
+"""The route of a topic: the brokers and queues that a name server returns for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,13 +19,13 @@ class BrokerData:
 
     @property
     def master_address(self) -> str | None:
-        """Return `host:port` of the master, or None while there is none."""
+        """The address `host:port` of the master, or None if there is no master."""
         return self.broker_addrs.get(MASTER_ID)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueData:
-    """A topic's queues on one broker set."""
+    """The queues of a topic on one broker set."""
 
     broker_name: str
     read_queue_nums: int

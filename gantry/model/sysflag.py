@@ -1,4 +1,4 @@
-"""The bits of a record's sysFlag and of a pull request's sysFlag.
+"""The bits of sysFlag in records and of sysFlag in pull requests.
 
 Source: docs/formats/commitlog.md, message format of RocketMQ 5.3.
 """
@@ -26,14 +26,14 @@ COMPRESSION_ZLIB = 0x300
 
 
 class PullSysFlag:
-    """The bits of a pull request's sysFlag."""
+    """The bits of sysFlag in a pull request."""
 
     COMMIT_OFFSET = 0x1
-    """The request's commitOffset is to be stored."""
+    """The broker must store the commitOffset of the request."""
     SUSPEND = 0x2
     """The broker may hold the request until a message arrives."""
     SUBSCRIPTION = 0x4
-    """The request carries its own subscription; without it the heart-beat's counts."""
+    """The request contains a subscription. Without this bit the subscription from the heartbeat is used."""
     CLASS_FILTER = 0x8
     LITE_PULL = 0x10
 

@@ -1,4 +1,4 @@
-"""A topic's configuration, and the version that tells two copies of a table apart."""
+"""The configuration of a topic, and the version that distinguishes two copies of a table."""
 
 import enum
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Self
 
 
 class Perm(enum.IntFlag):
-    """What may be done with a topic or a broker."""
+    """The permissions of a topic or a broker."""
 
     INHERIT = 1
     WRITE = 2
@@ -16,17 +16,17 @@ class Perm(enum.IntFlag):
 
     @property
     def is_readable(self) -> bool:
-        """Say whether consumers may read."""
+        """Whether consumers may read."""
         return bool(self & Perm.READ)
 
     @property
     def is_writable(self) -> bool:
-        """Say whether producers may send."""
+        """Whether producers may send."""
         return bool(self & Perm.WRITE)
 
     @property
     def is_inherited(self) -> bool:
-        """Say whether other topics may be made after this one."""
+        """Whether a broker may create other topics with this topic as the template."""
         return bool(self & Perm.INHERIT)
 
 
@@ -37,7 +37,7 @@ MULTI_TAG = "MULTI_TAG"
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """How a topic is spread over a broker's queues and what may be done with it."""
+    """The configuration of a topic on a broker: its queues, permissions and attributes."""
 
     topic_name: str
     read_queue_nums: int = 16
@@ -51,7 +51,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """The version of a table that is persisted and sent to others; a change of any field is a new version."""
+    """The version of a table that is stored and sent to other processes. Any difference in a field is a new version."""
 
     state_version: int = 0
     timestamp: int = 0

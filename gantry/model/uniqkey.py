@@ -1,14 +1,14 @@
-"""The client's message id (UNIQ_KEY).
+"""The message id that a client sets (UNIQ_KEY).
 
-Format (16 bytes with an IPv4 address, 28 with an IPv6 one, as upper-case hex):
-    ip       4 or 16  of the producer's machine
+Format (16 bytes with an IPv4 address, 28 bytes with an IPv6 address, as upper-case hex):
+    ip       4 or 16  address of the producer's machine
     pid      2        low 16 bits of the process id
-    salt     4        one random number a process; RocketMQ puts its class loader's hash here
+    salt     4        one random number per process; in RocketMQ the hash of the class loader
     time     4        ms since the start of the month in local time
     counter  2        low 16 bits of a counter that starts at 0
 
-Source: RocketMQ 5.3 MessageClientIDSetter. It may repeat a key when more than 65,536 are made in one ms; here
-the time then runs ahead of the clock instead.
+Source: RocketMQ 5.3 MessageClientIDSetter. RocketMQ may repeat a key if it creates more than 65,536 keys in one ms. In
+this case, Gantry sets the time in the key ahead of the clock.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _HEX_32 = re.compile(r"[0-9a-fA-F]{32}")
 
 
 class WallClock(Protocol):
-    """The one reading of a clock that is needed here."""
+    """The part of a clock that this module uses."""
 
     def now_ms(self) -> int:
         """Return wall time in ms since 1970 UTC."""
@@ -35,22 +35,23 @@ class WallClock(Protocol):
 
 
 class UniqueKeyParts(NamedTuple):
-    """What a unique key says."""
+    """The parts of a unique key."""
 
     ip: bytes
     pid: int
     salt: int
     time_ms: int
-    """Since the start of the month in the maker's local time."""
+    """The time (ms) since the start of the month, in the local time of the process that created the key."""
     counter: int
 
 
 class UniqueKeyMaker:
-    """Makes the unique keys of one process.
+    """A generator of the unique keys of one process.
 
-    Keys of one maker never repeat within a month, however many are made in one ms and wherever the clock is set.
+    The keys of one generator never repeat within a month, for any number of keys per ms, and even if the clock is set
+    back.
 
-    Concurrency: one thread.
+    Concurrency: one thread uses a generator.
     """
 
     __slots__ = (
@@ -66,14 +67,14 @@ class UniqueKeyMaker:
     )
 
     def __init__(self, clock: WallClock, ip: str, pid: int, salt: int, *, tz: tzinfo | None = None) -> None:
-        """Make a maker.
+        """Create a generator.
 
         Args:
-            clock: Gives the wall time.
-            ip: The machine's IPv4 or IPv6 address.
-            pid: The process id; its low 16 bits count.
-            salt: A random number that tells processes with the same address and pid apart.
-            tz: Whose midnight starts a month; None for the machine's.
+            clock: The source of the wall time.
+            ip: The IPv4 or IPv6 address of the machine.
+            pid: The process id. Only its low 16 bits are used.
+            salt: A random number that distinguishes processes with the same address and pid.
+            tz: The time zone in which a month starts at midnight; None for the time zone of the machine.
         """
         self._clock = clock
         self._tz = tz
@@ -86,7 +87,7 @@ class UniqueKeyMaker:
         self._stem = ""
 
     def make_many(self, count: int) -> list[str]:
-        """Return new keys, in the order in which `make` would have returned them. About 0.2 µs each."""
+        """Return new keys, the same as from repeated calls of `make`. It takes about 0.2 µs per key."""
         now_ms = self._clock.now_ms()
         if now_ms > self._last_ms:
             self._start_ms(now_ms)
@@ -98,16 +99,16 @@ class UniqueKeyMaker:
         return ["%s%04X" % (stem, number & 0xFFFF) for number in range(first, first + count)]  # noqa: UP031 - as below.
 
     def make(self) -> str:
-        """Return a new key. About 0.6 µs."""
+        """Return a new key. It takes about 0.6 µs."""
         now_ms = self._clock.now_ms()
         if now_ms > self._last_ms:
             self._start_ms(now_ms)
         elif self._left == 0:
-            # All 65,536 counters of this ms are used up: borrow the next one rather than repeat a key.
+            # All 65,536 counters of this ms are used. Use the next ms, so that no key repeats.
             self._start_ms(self._last_ms + 1)
         self._left -= 1
         self._counter = counter = (self._counter + 1) & 0xFFFF
-        return "%s%04X" % (self._stem, counter)  # noqa: UP031 - half the time of an f-string with a format.
+        return "%s%04X" % (self._stem, counter)  # noqa: UP031 - it takes half the time of an f-string with a format.
 
     def _start_ms(self, at_ms: int) -> None:
         if at_ms >= self._month_end_ms:
@@ -118,12 +119,12 @@ class UniqueKeyMaker:
 
 
 def encode_prefix(ip: bytes, pid: int, salt: int) -> str:
-    """Return the part of a key that all keys of a process share."""
+    """Return the part that is the same in all keys of a process."""
     return ip.hex().upper() + f"{pid & 0xFFFF:04X}{salt & 0xFFFF_FFFF:08X}"
 
 
 def encode_unique_key(ip: bytes, pid: int, salt: int, time_ms: int, counter: int) -> str:
-    """Return the key with the given parts; `time_ms` counts from the start of the month."""
+    """Return the key with the given parts. `time_ms` is the time since the start of the month."""
     return encode_prefix(ip, pid, salt) + f"{time_ms & 0xFFFF_FFFF:08X}{counter & 0xFFFF:04X}"
 
 
@@ -131,7 +132,7 @@ def decode_unique_key(key: str) -> UniqueKeyParts:
     """Return the parts of a key.
 
     Raises:
-        InvalidIdError: The text is not 32 or 56 hex digits. Not every UNIQ_KEY is made this way.
+        InvalidIdError: The text is not 32 or 56 hex digits. A UNIQ_KEY may have any other form.
     """
     if len(key) not in (KEY_V4_LENGTH, KEY_V6_LENGTH):
         raise InvalidIdError("message_id", key, f"has {len(key)} characters instead of 32 or 56")
@@ -152,10 +153,10 @@ def decode_unique_key(key: str) -> UniqueKeyParts:
 
 
 def born_near_ms(key: str, *, now_ms: int, tz: tzinfo | None = None) -> int:
-    """Return about when a key was made, if that was within the month before `now_ms`.
+    """Return the time in a key (ms since 1970 UTC). It is correct if the key is at most about one month old.
 
     Raises:
-        InvalidIdError: The key holds no time.
+        InvalidIdError: The key does not contain a time.
     """
     time_ms = decode_unique_key(key).time_ms
     start_ms, _ = month_bounds_ms(now_ms, tz)
@@ -166,7 +167,10 @@ def born_near_ms(key: str, *, now_ms: int, tz: tzinfo | None = None) -> int:
 
 
 def month_bounds_ms(at_ms: int, tz: tzinfo | None = None) -> tuple[int, int]:
-    """Return when the month of a moment starts and when the next one does, in ms; `tz` None is the machine's."""
+    """Return the start of the month that contains a time, and the start of the next month, in ms.
+
+    `tz` None means the time zone of the machine.
+    """
     local = datetime.fromtimestamp(at_ms / 1000, UTC).astimezone(tz)
     year, month = local.year, local.month
     following = (year + 1, 1) if month == 12 else (year, month + 1)
@@ -174,14 +178,14 @@ def month_bounds_ms(at_ms: int, tz: tzinfo | None = None) -> tuple[int, int]:
 
 
 def _midnight_ms(year: int, month: int, tz: tzinfo | None) -> int:
-    # A naive time's timestamp() takes it as local, with the rule that is in force on that day.
+    # timestamp() of a naive datetime uses the time zone of the machine, with the rules that apply on that day.
     return int(datetime(year, month, 1, tzinfo=tz).timestamp() * 1000)
 
 
 def idempotency_key_to_message_id(key: str) -> str:
-    """Return the message id that a caller's idempotency key stands for.
+    """Return the message id for the idempotency key of a caller.
 
-    32 hex digits are taken as they are; anything else becomes the first 32 hex digits of its SHA-256.
+    A key of 32 hex digits is returned unchanged. For any other key, return the first 32 hex digits of its SHA-256.
     """
     if _HEX_32.fullmatch(key):
         return key
