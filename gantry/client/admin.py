@@ -1,7 +1,8 @@
-"""Admin: topics, groups, statistics and single messages, as calls.
+"""Admin: calls about topics, groups, statistics and single messages.
 
-What belongs to a topic or group is asked of the masters of all broker sets, or of those the caller names, and put
-together. A broker that refuses or does not answer fails the call: half an answer would look like a whole one.
+A call about a topic or group asks the masters of all broker sets, or of the sets that the caller names, and combines
+their answers. If a broker refuses or does not answer, the call fails, because callers could not tell a partial answer
+from a complete one.
 
 Source: RocketMQ 5.3 DefaultMQAdminExtImpl.
 """
@@ -64,21 +65,23 @@ _FOR_EVER_MS = 2**63 - 1
 class Admin:
     """Admin calls over an engine.
 
-    Every call raises BrokerError, NoAnswerError or BrokerUnavailableError, the first that is met, and
-    InvalidArgumentError for a name that can't be.
+    Every call raises the first BrokerError, NoAnswerError or BrokerUnavailableError that occurs, and
+    InvalidArgumentError for a name that is not valid.
     """
 
     def __init__(self, engine: ClientEngine) -> None:
         self._engine = engine
 
-    # Cluster
-
     async def cluster_info(self) -> ClusterInfo:
-        """Return all broker sets that are registered."""
+        """Return all registered broker sets."""
         return await self._engine.cluster_info()
 
     async def masters(self, brokers: Collection[str] | None = None) -> dict[str, str]:
-        """Return broker name → address of the master; of the sets that have one, or of those named, which must."""
+        """Return broker name → address of its master, for all sets that have a master, or for the named sets.
+
+        Raises:
+            BrokerUnavailableError: A named set has no master.
+        """
         registered = (await self.cluster_info()).broker_addr_table
         addresses = {name: broker.master_address for name, broker in sorted(registered.items())}
         if brokers is None:
@@ -97,17 +100,15 @@ class Admin:
         return read_body(TopicList.decode, response, self._engine.name_servers.current).topic_list
 
     async def broker_runtime_info(self, broker: str) -> Mapping[str, str]:
-        """Return a broker's numbers (RocketMQ's names)."""
+        """Return a broker's runtime statistics, under RocketMQ's names."""
         return (await self._one(KVTable.decode, broker, RequestCode.GET_BROKER_RUNTIME_INFO)).table
 
     async def broker_config(self, broker: str) -> Mapping[str, str]:
-        """Return a broker's settings (RocketMQ's names)."""
+        """Return a broker's settings, under RocketMQ's names."""
         return await self._one(decode_properties_text, broker, RequestCode.GET_BROKER_CONFIG)
 
-    # Topics
-
     async def create_topic(self, config: TopicConfig, brokers: Collection[str] | None = None) -> None:
-        """Create or change a topic on all broker sets, or on those named."""
+        """Create or change a topic on all broker sets, or on the named ones."""
         _check_topic(config.topic_name)
         header = CreateTopicHeader(
             topic=config.topic_name,
@@ -131,7 +132,7 @@ class Admin:
         self._engine.forget_topic(topic)
 
     async def topic_config(self, topic: str, broker: str) -> TopicConfig | None:
-        """Return a topic's configuration on one broker set, or None where it has none."""
+        """Return a topic's configuration on one broker set, or None if the topic does not exist there."""
         header = GetTopicConfigHeader(topic=topic)
         absent = ResponseCode.TOPIC_NOT_EXIST
         return await _unless(absent, self._one(decode_topic_config, broker, RequestCode.GET_TOPIC_CONFIG, header))
@@ -153,22 +154,20 @@ class Admin:
         lists = await self._all(GroupList.decode, topic, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
         return sorted({group for one in lists for group in one.group_list})
 
-    # Groups
-
     async def put_group(self, group: SubscriptionGroup, brokers: Collection[str] | None = None) -> None:
-        """Create or change a consumer group on all broker sets, or on those named."""
+        """Create or change a consumer group on all broker sets, or on the named ones."""
         _check_group(group.group_name)
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         await self._tell(code, body=encode_subscription_group(group), brokers=brokers)
 
     async def delete_group(self, group: str, *, clean_offsets: bool = False) -> None:
-        """Delete a consumer group on all broker sets; with `clean_offsets` what it has committed, too."""
+        """Delete a consumer group on all broker sets; with `clean_offsets`, delete its committed offsets too."""
         _check_group(group)
         header = DeleteSubscriptionGroupHeader(group_name=group, clean_offset=clean_offsets)
         await self._tell(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     async def group_config(self, group: str, broker: str) -> SubscriptionGroup | None:
-        """Return a group's configuration on one broker set, or None where it has none."""
+        """Return a group's configuration on one broker set, or None if the group does not exist there."""
         header = GetSubscriptionGroupConfigHeader(group=group)
         call = self._one(decode_subscription_group, broker, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header)
         return await _unless(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, call)
@@ -179,7 +178,7 @@ class Admin:
         return (await self._one(decode, broker, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)).subscription_group_table
 
     async def consume_stats(self, group: str, topic: str | None = None) -> dict[MessageQueue, OffsetWrapper]:
-        """Return a group's offsets against its queues', of all its topics or of one."""
+        """Return a group's committed offsets and its queues' maximum offsets, for all its topics or for one."""
         header = GetConsumeStatsHeader(consumer_group=group, topic=topic)
         merged: dict[MessageQueue, OffsetWrapper] = {}
         for name in await self.masters():
@@ -189,7 +188,7 @@ class Admin:
         return merged
 
     async def consumer_connections(self, group: str) -> dict[str, ConsumerConnection]:
-        """Return broker name → the group's instances there; a set where nobody is online is left out."""
+        """Return broker name → the group's instances there; leave out sets where no instance is online."""
         found: dict[str, ConsumerConnection] = {}
         for name in await self.masters():
             header = GetConsumerConnectionListHeader(consumer_group=group)
@@ -200,7 +199,7 @@ class Admin:
         return found
 
     async def producer_connections(self, group: str) -> dict[str, ProducerConnection]:
-        """Return broker name → the producer group's instances there; a set that knows none is left out."""
+        """Return broker name → the producer group's instances there; leave out sets that know no instance."""
         found: dict[str, ProducerConnection] = {}
         for name in await self.masters():
             header = GetProducerConnectionListHeader(producer_group=group)
@@ -209,8 +208,6 @@ class Admin:
             if connections is not None:
                 found[name] = connections
         return found
-
-    # Messages
 
     async def query_by_key(
         self,
@@ -221,23 +218,23 @@ class Admin:
         begin_ms: int = 0,
         end_ms: int = _FOR_EVER_MS,
     ) -> list[StoredMessage]:
-        """Return messages of a topic with a key, stored between two moments, oldest first.
+        """Return messages of a topic with a key that were stored between two moments (wall ms), oldest first.
 
-        The index goes by the key's hash, so brokers may answer others; these are left out.
+        The index stores hashes of keys, so brokers may return messages with other keys; these are left out.
         """
         found = await self._query(topic, key, max_messages, begin_ms, end_ms, is_unique=False)
         return [message for message in found if key in message.keys][:max_messages]
 
     async def query_by_unique_key(self, topic: str, message_id: str) -> list[StoredMessage]:
-        """Return the messages of a topic with a message id; more than one when it was sent more than once."""
+        """Return the messages of a topic with a message id. There are several if the message was sent more than once."""
         found = await self._query(topic, message_id, QUERY_MESSAGES_MAX, 0, _FOR_EVER_MS, is_unique=True)
         return [message for message in found if message.message_id == message_id]
 
     async def view_message(self, stored_id: str) -> StoredMessage | None:
-        """Return the message at a stored id, or None where there is none.
+        """Return the message at a stored id, or None if there is none.
 
-        The address in the id is only compared with those of registered brokers: an id from outside must not make us
-        connect to wherever it says.
+        The address in the id is only compared with the addresses of registered brokers. An id from outside must not
+        make the client connect to an arbitrary address.
         """
         try:
             host, offset = decode_stored_id(stored_id)
@@ -250,8 +247,6 @@ class Admin:
         call = self._engine.call(address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset=offset))
         response = await _unless(ResponseCode.SYSTEM_ERROR, call)
         return None if response is None else _records(response, address, lambda data: [decode_record(data)])[0]
-
-    # Inside
 
     async def _query(
         self, topic: str, key: str, max_messages: int, begin_ms: int, end_ms: int, *, is_unique: bool
@@ -283,7 +278,7 @@ class Admin:
         return read_body(decode, await self._engine.call(address, code, header), address)
 
     async def _all(self, decode: Callable[[bytes], T], topic: str, code: int, header: EncodableHeader) -> list[T]:
-        """Ask the masters of all sets that hold a topic."""
+        """Return the answers from the masters of all sets that hold a topic."""
         return [
             read_body(decode, await self._engine.call(address, code, header), address)
             for address in (await self._masters_of(topic)).values()
@@ -302,7 +297,7 @@ class Admin:
 
 
 async def _unless(code: int, call: Awaitable[T]) -> T | None:
-    """Return what a call returns, or None where it is refused with this code."""
+    """Return the result of a call, or None if the broker refuses it with this code."""
     try:
         return await call
     except BrokerError as error:

@@ -1,4 +1,4 @@
-"""Reading what a broker or name server answered: what can't be read counts as a refusal, with its sender."""
+"""Reads answers of brokers and name servers. An answer that can't be read counts as a refusal by its sender."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def read_header(kind: type[H], response: RemotingCommand, address: str) -> H:
-    """Return an answer's typed header. Raises BrokerError when it is none of that kind."""
+    """Return an answer's typed header. Raises BrokerError if it is not a header of that type."""
     try:
         return kind.from_ext(response.ext_fields)
     except HeaderError as error:
@@ -22,7 +22,7 @@ def read_header(kind: type[H], response: RemotingCommand, address: str) -> H:
 
 
 def read_body(decode: Callable[[bytes], T], response: RemotingCommand, address: str) -> T:
-    """Return an answer's decoded body. Raises BrokerError when it is none of that kind."""
+    """Return an answer's decoded body. Raises BrokerError if it can't be decoded."""
     try:
         return decode(response.body_bytes)
     except BodyError as error:

@@ -1,7 +1,7 @@
-"""Backlog: what of many queues is not consumed yet, asked in few requests.
+"""Backlog: reads how much of many queues is not consumed yet, in few requests.
 
-Three of our brokers' own requests (docs/formats/remoting.md) and one of everybody's. A broker that does not know one
-of ours, which any broker but Gantry's does not, is told apart by NotServedError.
+The calls use three requests that only Gantry's brokers know (docs/formats/remoting.md) and one that every RocketMQ
+broker knows. A broker that does not know one of Gantry's requests causes NotServedError.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,27 +32,28 @@ from gantry.remoting.headers.topic import GetTopicStatsHeader
 
 __all__ = ["UNITS_MAX", "UNIT_ROW", "UNIT_ROW_BYTES", "Backlog", "Head", "HeadQuery", "Units"]
 
-# 16,384 units each: a filter that lets nothing pass is given up after 67 million, some ten seconds of a broker's.
+# A request scans 16,384 units. So the client gives up a filter that matches nothing after 67 million units. A broker
+# needs about ten seconds for them.
 HEAD_ROUNDS_MAX = 4_096
 _OFFSET_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Units:
-    """Units of a queue, as rows (gantry/model/unitrow.py) one behind the other."""
+    """Units of a queue, as consecutive rows (gantry/model/unitrow.py)."""
 
     min_offset: int
     max_offset: int
     first_offset: int
-    """Of the first row; later than asked for where the queue begins later by now."""
+    """Offset of the first row. It is later than the requested offset if the queue begins later by now."""
     next_offset: int
-    """Where to go on; there are no rows only where this is the end, or beyond it."""
+    """Offset for the next request. There are no rows only if this offset is the end of the queue, or beyond the end."""
     rows: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class HeadQuery:
-    """Which queue, where its group is in it, and the hashes of the tags it wants; None for everything."""
+    """A queue, the offset of its group, and the hashes of the tags that the group wants (None for all messages)."""
 
     topic: str
     queue_id: int
@@ -62,32 +63,34 @@ class HeadQuery:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The first message at an offset or later that a filter lets through. What is not known is None."""
+    """The first message at an offset or later that passes a filter. Unknown values are None."""
 
     min_offset: int | None
     max_offset: int | None
     queue_offset: int | None
-    """Of that message; None without an error: there is none."""
+    """Queue offset of the message. None without an error means that there is no such message."""
     physical_offset: int | None
     size: int | None
-    """Of the whole record in bytes."""
+    """Size of the whole record in bytes."""
     tags_code: int | None
     stored_at_ms: int | None
     expires_at_ms: int | None
-    """The earliest moment at which retention removes it by age and hour; None: by these never, or not known."""
+    """Earliest moment at which retention by age and hour removes the message; None if retention by these rules never
+    removes it, or if the moment is unknown.
+    """
     expires_at_is_earliest: bool
-    """Its file is still written to, so that the moment can only become later."""
+    """Whether the broker still writes to the message's file, so that the moment can only become later."""
     error: str | None
-    """What could not be read, and why."""
+    """Description of what could not be read, and why."""
     now_ms: int
-    """The broker's clock as it answered."""
+    """Broker's time when it answered."""
 
 
 class Backlog:
     """Calls over an engine.
 
-    Every call raises BrokerError, NoAnswerError or BrokerUnavailableError, NotServedError where a broker does not know
-    the request, and InvalidArgumentError for a value that can't be.
+    Every call raises BrokerError, NoAnswerError or BrokerUnavailableError. A call raises NotServedError if a broker
+    does not know the request, and InvalidArgumentError for a value that is not valid.
     """
 
     def __init__(self, engine: ClientEngine) -> None:
@@ -95,15 +98,15 @@ class Backlog:
         self._offsets = Offsets(engine)
 
     async def units(self, queue: MessageQueue, offset: int, *, count: int = UNITS_DEFAULT) -> Units:
-        """Return units of a queue from an offset on, from the master or, while it is away, a slave.
+        """Return units of a queue from an offset on. The master answers, or a slave while no master is known.
 
         Args:
             queue: The queue.
-            offset: Where to begin; before the queue's first offset means there.
-            count: At most so many, up to 4,096. Fewer are no sign of the end.
+            offset: Offset to begin at. If it is before the queue's first offset, the units begin at the first offset.
+            count: Largest number of units to return, at most 4,096. Fewer units do not mean that the queue ends.
 
         Raises:
-            NoRouteError: No name server knows the topic; else as all calls.
+            NoRouteError: No name server knows the topic. The other errors are those of all calls.
         """
         _check("offset", offset, 0, _OFFSET_MAX)
         _check("count", count, 1, UNITS_MAX)
@@ -119,9 +122,9 @@ class Backlog:
         return Units(answer.min_offset, answer.max_offset, answer.first_offset, answer.next_offset, rows)
 
     async def heads(self, broker: str, queries: Sequence[HeadQuery]) -> list[Head]:
-        """Return for each query the first message that it means, in their order; any number of queries.
+        """Return the first message for each query, in the order of the queries. The number of queries has no limit.
 
-        What one query can't be answered for (no such topic, a damaged record) is in its head's `error`.
+        If a query can't be answered (no such topic, a damaged record), `error` of its head gives the reason.
         """
         for query in queries:
             _check("offset", query.offset, 0, _OFFSET_MAX)
@@ -135,7 +138,7 @@ class Backlog:
         return heads
 
     async def committed_offsets(self, broker: str) -> dict[str, dict[str, dict[int, int]]]:
-        """Return what groups have committed: group → topic → queue id → offset."""
+        """Return the committed offsets of all groups: group → topic → queue id → offset."""
         address = await self._master(broker)
         response = await self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
         groups: dict[str, dict[str, dict[int, int]]] = {}
@@ -146,14 +149,15 @@ class Backlog:
         return groups
 
     async def queue_states(self, topic: str, broker: str) -> list[QueueState]:
-        """Return the state of all queues of a topic on a broker, as `queue_states_at`."""
+        """Return the state of all queues of a topic on a broker. See `queue_states_at`."""
         return await self.queue_states_at(await self._master(broker), topic)
 
     async def queue_states_at(self, address: str, topic: str, group: str | None = None) -> list[QueueState]:
-        """Return the state of all queues of a topic at an address; with a group, also what it has committed.
+        """Return the state of all queues of a topic at an address; with a group, also the group's committed offsets.
 
-        Our own brokers answer this in one request. Others are asked what they can answer: without times of committed
-        messages, and whether a queue can be read and written is not known, so both are true.
+        Gantry's brokers answer this in one request. For other brokers, the client uses RocketMQ's own requests. Then
+        the store times of committed messages are missing. It is also unknown whether a queue can be read and written,
+        so both values are true.
         """
         try:
             header = QueueStatesHeader(topic=topic, consumer_group=group)
@@ -161,8 +165,6 @@ class Backlog:
         except NotServedError:
             return await self._foreign_states(address, topic, group)
         return read_body(QueueStates.decode, response, address).queues
-
-    # Inside
 
     async def _foreign_states(self, address: str, topic: str, group: str | None) -> list[QueueState]:
         response = await self._ask(address, RequestCode.GET_TOPIC_STATS_INFO, GetTopicStatsHeader(topic=topic))
@@ -179,7 +181,7 @@ class Backlog:
         ]
 
     async def _heads(self, address: str, queries: Sequence[HeadQuery]) -> list[Head]:
-        """Ask until every query is answered; a request looks at a limited number of units."""
+        """Ask until every query is answered, because the broker scans a limited number of units in one request."""
         heads: list[Head | None] = [None] * len(queries)
         waiting = list(enumerate(queries))
         for _ in range(HEAD_ROUNDS_MAX):
@@ -228,7 +230,7 @@ class Backlog:
             raise
 
     async def _master(self, broker: str) -> str:
-        """Return the address of a set's master: of the routes in use, else as name servers have it."""
+        """Return the address of a set's master, from the routes in use or else from the name servers."""
         try:
             return self._engine.master_address(broker)
         except BrokerUnavailableError:
@@ -240,7 +242,7 @@ class Backlog:
 
 
 def _parts(queries: Sequence[HeadQuery]) -> Iterator[list[HeadQuery]]:
-    """Split queries into what fits a request each."""
+    """Split queries into parts that fit into one request each."""
     part: list[HeadQuery] = []
     codes = 0
     for query in queries:
@@ -255,7 +257,7 @@ def _parts(queries: Sequence[HeadQuery]) -> Iterator[list[HeadQuery]]:
 
 
 def _unfinished(bean: QueueHead) -> int | None:
-    """Return where to ask again, or None where the answer is whole."""
+    """Return the offset at which to ask again, or None if the answer is complete."""
     if bean.error is not None or bean.queue_offset is not None or bean.scanned_to is None or bean.max_offset is None:
         return None
     return bean.scanned_to if bean.scanned_to < bean.max_offset else None

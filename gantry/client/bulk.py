@@ -1,8 +1,8 @@
-"""Bulk: the requests that go over a second connection to a broker, so that small sends need not wait behind them.
+"""Bulk: requests that use a second connection to a broker, so that small sends do not wait behind them.
 
-An answer with megabytes of messages takes tens of milliseconds to arrive, and a batch of a thousand messages takes a broker
-some milliseconds to store. Requests on one connection would all stand in line behind them. No order is promised between two
-sends of which the first is not answered yet.
+An answer with megabytes of messages takes tens of milliseconds to arrive. A broker takes some milliseconds to store a
+batch of a thousand messages. On one connection, all later requests would wait behind them. Gantry promises no order
+between two sends if the second one starts before the first is answered.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from gantry.remoting.codes import RequestCode
 from gantry.remoting.command import RemotingCommand
 
 BULK_BODY_BYTES: Final = 16 * 1024
-"""The send of a message of more is bulk."""
+"""A send with a body larger than this is bulk."""
 
 _ALWAYS: Final = frozenset(
     {
@@ -26,7 +26,7 @@ _SENDS: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2
 
 
 def is_bulk(command: RemotingCommand) -> bool:
-    """Say whether a request reads messages, or sends many or a large one."""
+    """Return whether a request reads messages, sends many messages, or sends a large one."""
     if command.code in _SENDS:
         return command.body is not None and len(command.body) > BULK_BODY_BYTES
     return command.code in _ALWAYS

@@ -1,6 +1,7 @@
-"""ClientEngine: a process's connections, routes and heart-beats, shared by all that works over it.
+"""ClientEngine: the connections, routes and heart-beats of a process, shared by all producers and consumers.
 
-Concurrency: the event loop's thread. Every call may be cancelled; what others wait for, too, goes on for them.
+Concurrency: the event loop's thread. Every call may be cancelled. If other callers wait for the same result, the work
+goes on for them.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,7 +31,7 @@ from gantry.runtime.telemetry import logger
 
 log = logger("client.engine")
 
-# A route younger than this is not asked for again because something failed.
+# After a failure, the client does not ask again for a route that is younger than this.
 ROUTE_AGE_MIN_MS = 1_000
 
 P = ParamSpec("P")
@@ -38,7 +39,7 @@ R = TypeVar("R")
 
 
 class Transport(Protocol):
-    """What the engine needs of gantry.remoting.aio.RemotingClient; tests script another one."""
+    """The part of gantry.remoting.aio.RemotingClient that the engine uses; tests pass a scripted one."""
 
     async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
         """Send a request and return its answer. Raises RequestFailedError."""
@@ -49,7 +50,7 @@ class Transport(Protocol):
         ...
 
     async def connect(self, address: str, *, timeout_ms: int) -> object:
-        """Return the open connection to an address, dialled if there is none. Raises RequestFailedError."""
+        """Return the open connection to an address, and open one if there is none. Raises RequestFailedError."""
         ...
 
     async def close(self) -> None:
@@ -58,11 +59,11 @@ class Transport(Protocol):
 
 
 MakeTransport = Callable[[Mapping[int, Handler], Callable[[str], None]], Transport]
-"""Makes a transport of handlers for brokers' requests and of a callback for lost connections."""
+"""Makes a transport from handlers for the brokers' requests and a callback for lost connections."""
 
 
 class ClientEngine:
-    """One a cluster and process."""
+    """The engine. A process has one for each cluster."""
 
     def __init__(
         self, settings: ClientSettings, *, clock: Clock, rng: Rng, make_transport: MakeTransport | None = None
@@ -70,7 +71,7 @@ class ClientEngine:
         """Make an engine; `make_transport` is for tests.
 
         Raises:
-            InvalidArgumentError: A setting can't be.
+            InvalidArgumentError: A setting is not valid.
             StartupError: The TLS files can't be read.
         """
         settings.check()
@@ -99,7 +100,7 @@ class ClientEngine:
         self._scope: TaskScope | None = None
 
     async def start(self) -> None:
-        """Begin refreshing routes and telling brokers who we are; connects to nobody by itself."""
+        """Start to refresh routes and to send heart-beats. This opens no connection by itself."""
         assert self._scope is None, "started twice"
         self._scope = TaskScope("client")
         await self._scope.__aenter__()
@@ -107,7 +108,7 @@ class ClientEngine:
         self._scope.spawn("heartbeats", self.heartbeats.run())
 
     async def stop(self) -> None:
-        """End all background work and close the connections; requests that wait fail."""
+        """End all background work and close the connections; waiting requests fail."""
         if self._scope is not None:
             scope, self._scope = self._scope, None
             await self.tasks.cancel()
@@ -115,25 +116,23 @@ class ClientEngine:
             await self.transport.close()
 
     async def wait_for_failure(self) -> None:
-        """Wait until background work fails, and raise what it raised; for the service that owns the engine."""
+        """Wait until background work fails, and raise its error. The service that owns the engine calls this."""
         self.check_running()
         assert self._scope is not None
         await self._scope.wait_for_failure()
 
     async def in_thread(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run work that takes long in a thread of the engine's."""
+        """Run long work in a thread of the engine."""
         self.check_running()
         assert self._scope is not None
         return await self._scope.in_thread("work", work, *args, **kwargs)
 
-    # Requests
-
     async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
-        """Send a request to an address and return its answer, whatever its code.
+        """Send a request to an address and return its answer, with any response code.
 
         Raises:
             NotStartedError: The engine does not run.
-            NoAnswerError: One of its kinds.
+            NoAnswerError: There is no answer; the subclass gives the reason.
         """
         self.check_running()
         try:
@@ -150,11 +149,11 @@ class ClientEngine:
             raise no_answer(error) from None
 
     async def reach(self, address: str, *, timeout_ms: int) -> None:
-        """Make sure that there is a connection to an address; costs nothing while there is one.
+        """Make sure that there is a connection to an address; this costs nothing if there is one already.
 
         Raises:
             NotStartedError: The engine does not run.
-            NoAnswerError: There is no connection, and none can be made in time.
+            NoAnswerError: There is no connection, and none can be opened in time.
         """
         self.check_running()
         try:
@@ -165,11 +164,11 @@ class ClientEngine:
     async def call(
         self, address: str, code: int, header: Any = None, *, body: bytes | None = None, timeout_ms: int | None = None
     ) -> RemotingCommand:
-        """Send a request and return its answer if that is SUCCESS.
+        """Send a request and return its answer if the code is SUCCESS.
 
         Raises:
             BrokerError: The answer has another code.
-            NoAnswerError: There is none.
+            NoAnswerError: There is no answer.
         """
         command = RemotingCommand.request(code, header, body=body)
         timeout_ms = self.settings.admin_timeout_ms if timeout_ms is None else timeout_ms
@@ -183,28 +182,26 @@ class ClientEngine:
         if self._scope is None:
             raise NotStartedError("the client engine is not running")
 
-    # Routes
-
     async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
-        """Return where a topic is.
+        """Return the route of a topic.
 
         Args:
-            topic: Its name.
-            refresh: Ask a name server even if we know, and fail if none answers.
+            topic: Name of the topic.
+            refresh: Whether to ask a name server even if the route is known, and to fail if none answers.
 
         Raises:
-            InvalidArgumentError: The name can't be a topic's.
-            NoRouteError: No name server knows it.
-            BrokerError, NoAnswerError: No name server could say, and we don't know.
+            InvalidArgumentError: The name is not a valid topic name.
+            NoRouteError: No name server knows the topic.
+            BrokerError, NoAnswerError: No name server gave an answer, and the route is not known.
         """
         self.check_running()
         return (await self.routes.get(topic, refresh=refresh)).route
 
     async def publish_info(self, topic: str, *, refresh: bool = False) -> PublishInfo:
-        """Return what a producer needs of a topic; made after TBW102 for an unknown one where settings say so.
+        """Return a topic's publish info. For an unknown topic, build it from TBW102 if the settings allow that.
 
         Raises:
-            As `route`.
+            InvalidArgumentError, NoRouteError, BrokerError, NoAnswerError: As `route`.
         """
         self.check_running()
         try:
@@ -216,44 +213,44 @@ class ClientEngine:
             made = as_new_topic(default.route, self.settings.default_topic_queue_nums)
             if not made.queue_datas:
                 raise
-            # Cached under its own name only once a broker has created it and a name server says so.
+            # The cache takes the topic only after a broker has created it and a name server returns its route.
             return publish_info(topic, made, {queue.broker_name: queue.write_queue_nums for queue in made.queue_datas})
 
     def cached_publish_info(self, topic: str) -> PublishInfo | None:
-        """Return what is known of a topic, or None when a name server has to be asked."""
+        """Return a topic's publish info from the cache, or None if the client has to ask a name server."""
         entry = self.routes.cached(topic)
         return None if entry is None else entry.publish
 
     async def subscribe_queues(self, topic: str, *, refresh: bool = False) -> tuple[MessageQueue, ...]:
-        """Return the queues of a topic that can be read, sorted. Raises as `route`."""
+        """Return the readable queues of a topic, sorted. Raises the same errors as `route`."""
         self.check_running()
         return (await self.routes.get(topic, refresh=refresh)).subscribe_queues
 
     def declare_queues(self, topic: str, write_queue_nums: Mapping[str, int]) -> None:
-        """Say which broker sets should hold a topic, with their write queues, whether they are up or not.
+        """Declare the broker sets that should hold a topic, with their write queues, whether the sets are up or not.
 
-        Ordering keys are spread over them even before any of them was seen up.
+        Ordering keys are spread over these queues even before the client has seen any of the sets up.
         """
         self.routes.cache.declare(topic, write_queue_nums)
 
     def known_homes(self, topic: str) -> frozenset[str]:
-        """Return the broker sets that routes, of whatever age, and declarations name for a topic."""
+        """Return the broker sets that routes (old ones too) and declarations name for a topic."""
         return self.routes.cache.homes(topic)
 
     def known_write_queues(self, topic: str) -> Mapping[str, int]:
-        """Return the write queues of a topic on each of the sets that `known_homes` names."""
+        """Return the number of write queues of a topic on each set that `known_homes` returns."""
         return self.routes.cache.write_queue_nums(topic)
 
     def forget_topic(self, topic: str) -> None:
-        """Forget a topic that was deleted."""
+        """Forget a deleted topic."""
         self.routes.cache.forget(topic)
 
     def brokers(self) -> Mapping[str, BrokerData]:
-        """Return the broker sets that the routes in use name."""
+        """Return the broker sets in the routes in use."""
         return self.routes.cache.brokers
 
     def master_address(self, broker_name: str) -> str:
-        """Return the address of a set's master. Raises BrokerUnavailableError when none is known."""
+        """Return the address of a set's master. Raises BrokerUnavailableError if none is known."""
         broker = self.routes.cache.brokers.get(broker_name)
         address = None if broker is None else broker.master_address
         if address is None:
@@ -261,10 +258,10 @@ class ClientEngine:
         return address
 
     def read_address(self, broker_name: str, broker_id: int = 0) -> str:
-        """Return an address to read a set's queues at: the member asked for, else the master, else any slave.
+        """Return an address at which to read a set's queues: the requested member, else the master, else any slave.
 
         Raises:
-            BrokerUnavailableError: Nobody of the set is known.
+            BrokerUnavailableError: No member of the set is known.
         """
         broker = self.routes.cache.brokers.get(broker_name)
         if broker is None or not broker.broker_addrs:
@@ -273,14 +270,15 @@ class ClientEngine:
         return addresses.get(broker_id) or broker.master_address or addresses[min(addresses)]
 
     async def queue_address(self, queue: MessageQueue, *, broker_id: int | None = None) -> str:
-        """Return the address for requests about a queue, after one look for a newer route if need be.
+        """Return the address for requests about a queue. If it is not known, ask once for a newer route.
 
         Args:
             queue: The queue.
-            broker_id: None: only the master will do. Else any member that can be read, rather this one.
+            broker_id: Preferred member of the set; another readable member will do. None means that only the master
+                will do.
 
         Raises:
-            BrokerUnavailableError: There is none just now.
+            BrokerUnavailableError: There is no such address now.
             InvalidArgumentError, NoRouteError, BrokerError, NoAnswerError: As `route`.
         """
         self.check_running()
@@ -294,14 +292,16 @@ class ClientEngine:
         return self._member_address(queue.broker_name, broker_id)
 
     async def cluster_info(self) -> ClusterInfo:
-        """Return all broker sets that are registered. Raises BrokerError, NoAnswerError."""
+        """Return all registered broker sets. Raises BrokerError, NoAnswerError."""
         self.check_running()
         return await self.routes.cluster_info()
 
-    # Membership
-
     def listen(self, group: str, changed: Callable[[], None]) -> Callable[[], None]:
-        """Have `changed` called whenever a broker says that a group's members have changed; returns what ends it."""
+        """Call `changed` whenever a broker reports that a group's members have changed.
+
+        Returns:
+            A function that ends the calls.
+        """
         listeners = self._listeners.setdefault(group, [])
         listeners.append(changed)
 
@@ -311,8 +311,6 @@ class ClientEngine:
                 del self._listeners[group]
 
         return stop
-
-    # Inside
 
     def _member_address(self, broker_name: str, broker_id: int | None) -> str:
         return self.master_address(broker_name) if broker_id is None else self.read_address(broker_name, broker_id)
@@ -337,7 +335,7 @@ class ClientEngine:
         group = NotifyConsumerIdsChangedHeader.from_ext(command.ext_fields).consumer_group
         for changed in list(self._listeners.get(group, ())):
             changed()
-        # Java brokers send it one-way and want nothing; to others an answer does no harm.
+        # Java brokers send this request one-way and expect no answer. An answer does no harm to other brokers.
         return None if command.is_one_way else RemotingCommand.response_to(command, ResponseCode.SUCCESS)
 
 

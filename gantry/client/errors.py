@@ -1,22 +1,23 @@
-"""Errors of the client, and what each answer of a broker means for a send.
+"""Errors of the client, and the meaning of each response code for a send.
 
 ClientError
-├── InvalidArgumentError   the caller's value can't be sent; nothing was
+├── InvalidArgumentError   the caller's value is not valid; nothing was sent
 ├── NotStartedError        the engine does not run
 ├── NoRouteError           no name server knows the topic
-├── NotWritableError       no queue of the topic can be written just now
-├── BrokerUnavailableError no master of a broker set is known just now
-├── BrokerError            a broker (or name server) said no: code and remark
-│   └── NotServedError         it does not know the request: another release, or another broker than ours
+├── NotWritableError       no queue of the topic can be written now
+├── BrokerUnavailableError no master of a broker set is known now
+├── BrokerError            a broker (or name server) refused the request: code and remark
+│   └── NotServedError         it does not know the request: another release, or a broker that is not Gantry's
 ├── NoAnswerError          a request got no answer; `sent` says whether the peer may have seen it
-│   ├── RequestTimeoutError    not in time
-│   ├── ConnectionFailedError  no connection, or it broke
-│   └── BackpressureError      too much is under way; not sent
-└── SendError              a send did not succeed: its outcome over all attempts, and the last attempt's error
+│   ├── RequestTimeoutError    no answer in time
+│   ├── ConnectionFailedError  no connection, or the connection broke
+│   └── BackpressureError      too much data or too many requests wait; not sent
+└── SendError              a send did not succeed: outcome over all attempts, and error of the last attempt
 
-Theory of outcomes. `not_stored` is a promise: the message never appears unless it is sent again. So only what a broker
-refuses before it stores counts as that; a code that no broker gives to a send, or gives after something broke on the
-way, is `unknown`, and so is a request that may have been seen and was not answered.
+Theory of outcomes. `not_stored` is a promise: the message never appears unless it is sent again. So an answer means
+`not_stored` only if the broker gives it before it stores anything. The outcome is `unknown` for a code that no broker
+gives to a send, and for a code that a broker gives after something failed on the way. The outcome is also `unknown` for
+a request that the peer may have seen and did not answer.
 """
 
 import enum
@@ -31,7 +32,7 @@ from gantry.remoting.errors import RequestTimeoutError as RemotingTimeoutError
 
 
 class Outcome(enum.StrEnum):
-    """What became of a message."""
+    """Outcome of a send for one message."""
 
     STORED = "stored"
     NOT_STORED = "not_stored"
@@ -39,7 +40,10 @@ class Outcome(enum.StrEnum):
 
 
 def combine_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
-    """Return the outcome over all attempts: stored if any was, else unknown if any may have been."""
+    """Return the outcome over all attempts.
+
+    It is `stored` if any attempt stored the message, else `unknown` if any outcome is unknown.
+    """
     seen = set(outcomes)
     if Outcome.STORED in seen:
         return Outcome.STORED
@@ -48,38 +52,38 @@ def combine_outcomes(outcomes: Iterable[Outcome]) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Disposition:
-    """What a code in answer to a send means."""
+    """The meaning of a response code for a send."""
 
     outcome: Outcome
     retry: bool = False
-    """Try again at once, on another broker where there is one."""
+    """Whether to retry at once, on another broker if there is one."""
     refresh_route: bool = False
-    """What we know of the topic's brokers is out of date."""
+    """Whether the client's route of the topic is out of date."""
     is_transient: bool = False
-    """It may pass by itself: the caller may send again later."""
+    """Whether the cause may pass by itself, so that the caller may send again later."""
 
 
 _REFUSED = Disposition(Outcome.NOT_STORED)
 _BUSY = Disposition(Outcome.NOT_STORED, retry=True, is_transient=True)
 _MOVED = Disposition(Outcome.NOT_STORED, retry=True, refresh_route=True, is_transient=True)
 _LESS_SAFE = Disposition(Outcome.UNKNOWN, is_transient=True)
-# Codes that no broker gives to a send. One that does anyway means something we can't know.
+# Codes that no broker gives to a send. If a broker gives one anyway, its meaning for the message is unknown.
 _OUT_OF_PLACE = Disposition(Outcome.UNKNOWN)
 
 DISPOSITIONS: dict[ResponseCode, Disposition] = {
     ResponseCode.SUCCESS: Disposition(Outcome.STORED),
-    # Anything that went wrong inside the broker, perhaps after the append.
+    # The broker failed, perhaps after the append.
     ResponseCode.SYSTEM_ERROR: Disposition(Outcome.UNKNOWN, retry=True, is_transient=True),
-    # Flow control and fast failure: refused before it is looked at.
+    # Flow control and fast failure: the broker refuses the message before it looks at it.
     ResponseCode.SYSTEM_BUSY: _BUSY,
     ResponseCode.REQUEST_CODE_NOT_SUPPORTED: _REFUSED,
     ResponseCode.TRANSACTION_FAILED: _OUT_OF_PLACE,
-    # Stored, but not yet as safely as was asked for.
+    # The message is stored, but not yet flushed or replicated as the producer asked.
     ResponseCode.FLUSH_DISK_TIMEOUT: _LESS_SAFE,
     ResponseCode.SLAVE_NOT_AVAILABLE: _LESS_SAFE,
     ResponseCode.FLUSH_SLAVE_TIMEOUT: _LESS_SAFE,
     ResponseCode.MESSAGE_ILLEGAL: _REFUSED,
-    # A slave, a full disk, a store that is stopping, a master that has just been replaced.
+    # The broker is a slave, its disk is full, its store is stopping, or another master has just replaced it.
     ResponseCode.SERVICE_NOT_AVAILABLE: _MOVED,
     ResponseCode.VERSION_NOT_SUPPORTED: _REFUSED,
     ResponseCode.NO_PERMISSION: Disposition(Outcome.NOT_STORED, retry=True, refresh_route=True),
@@ -92,11 +96,11 @@ DISPOSITIONS: dict[ResponseCode, Disposition] = {
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: _OUT_OF_PLACE,
     ResponseCode.SUBSCRIPTION_NOT_EXIST: _OUT_OF_PLACE,
     ResponseCode.SUBSCRIPTION_NOT_LATEST: _OUT_OF_PLACE,
-    # To a send into a retry topic.
+    # The answer to a send into a retry topic.
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: _REFUSED,
     ResponseCode.FILTER_DATA_NOT_EXIST: _OUT_OF_PLACE,
     ResponseCode.FILTER_DATA_NOT_LATEST: _OUT_OF_PLACE,
-    # Mostly a queue that the topic no longer has: the queues' number was lowered since we asked.
+    # Usually, the topic no longer has the queue: its number of queues was lowered after the client loaded the route.
     ResponseCode.INVALID_PARAMETER: Disposition(Outcome.NOT_STORED, refresh_route=True),
     ResponseCode.TRANSACTION_SHOULD_COMMIT: _OUT_OF_PLACE,
     ResponseCode.TRANSACTION_SHOULD_ROLLBACK: _OUT_OF_PLACE,
@@ -115,7 +119,7 @@ DISPOSITIONS: dict[ResponseCode, Disposition] = {
     ResponseCode.FLOW_CONTROL: _BUSY,
     ResponseCode.NOT_LEADER_FOR_QUEUE: _MOVED,
     ResponseCode.ILLEGAL_OPERATION: _OUT_OF_PLACE,
-    # A broker that is going away takes no more.
+    # The broker is shutting down and accepts no more messages.
     ResponseCode.GO_AWAY: _MOVED,
     ResponseCode.USER_NOT_EXIST: _REFUSED,
     ResponseCode.POLICY_NOT_EXIST: _REFUSED,
@@ -123,7 +127,7 @@ DISPOSITIONS: dict[ResponseCode, Disposition] = {
 
 
 def disposition_of(code: int) -> Disposition:
-    """Return what a code in answer to a send means; one that is not known here could mean anything."""
+    """Return the meaning of a response code for a send; an unknown code has the outcome `unknown`."""
     return _BY_NUMBER.get(code, _OUT_OF_PLACE)
 
 
@@ -131,11 +135,11 @@ _BY_NUMBER: dict[int, Disposition] = {int(code): disposition for code, dispositi
 
 
 class ClientError(Exception):
-    """Root of the family."""
+    """Base class of the client's errors."""
 
 
 class InvalidArgumentError(ClientError):
-    """The caller's value can't be sent; nothing was. The caller is to be told field, value and reason."""
+    """The caller's value is not valid, and nothing was sent. The error names the field, the value and the reason."""
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         super().__init__(f"{field}: {shorten_value(value)} {reason}")
@@ -145,11 +149,11 @@ class InvalidArgumentError(ClientError):
 
 
 class NotStartedError(ClientError):
-    """The engine was not started, or is stopped."""
+    """The engine is not started, or is stopped."""
 
 
 class NoRouteError(ClientError):
-    """No name server knows where the topic is: it does not exist, or none of its brokers is alive."""
+    """No name server knows a route to the topic: it does not exist, or none of its brokers is alive."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic}: no name server knows a route to it")
@@ -157,7 +161,7 @@ class NoRouteError(ClientError):
 
 
 class NotWritableError(ClientError):
-    """No queue of the topic can be written: its brokers have no master just now, or it is read-only."""
+    """No queue of the topic can be written: its brokers have no master now, or the topic is read-only."""
 
     def __init__(self, topic: str, *, is_transient: bool) -> None:
         why = "its brokers have no master just now" if is_transient else "it is read-only"
@@ -167,7 +171,7 @@ class NotWritableError(ClientError):
 
 
 class BrokerUnavailableError(ClientError):
-    """No master of the broker set is known just now."""
+    """No master of the broker set is known now."""
 
     def __init__(self, broker_name: str) -> None:
         super().__init__(f"broker {broker_name}: no master of it is registered just now")
@@ -175,7 +179,7 @@ class BrokerUnavailableError(ClientError):
 
 
 class BrokerError(ClientError):
-    """A broker (or a name server) said no."""
+    """A broker (or a name server) refused the request."""
 
     def __init__(self, code: int, remark: str | None, address: str) -> None:
         name = ResponseCode(code).name if code in _BY_NUMBER else "unknown code"
@@ -186,12 +190,12 @@ class BrokerError(ClientError):
 
     @property
     def disposition(self) -> Disposition:
-        """Return what the code means in answer to a send."""
+        """Meaning of the code for a send."""
         return disposition_of(self.code)
 
 
 class NotServedError(BrokerError):
-    """A broker does not know one of our own requests (900000 to 900099); asking it again is of no use."""
+    """A broker does not know one of Gantry's own requests (900000 to 900099); asking it again does not help."""
 
     def __init__(self, request_code: int, address: str) -> None:
         super().__init__(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f"it does not serve request {request_code}", address)
@@ -199,7 +203,7 @@ class NotServedError(BrokerError):
 
 
 class NoAnswerError(ClientError):
-    """A request got no answer. With `sent` False the peer has certainly not seen it."""
+    """A request got no answer. If `sent` is False, the peer has certainly not seen the request."""
 
     def __init__(self, address: str, reason: str, *, sent: bool) -> None:
         super().__init__(f"{address}: {reason}")
@@ -213,20 +217,20 @@ class RequestTimeoutError(NoAnswerError):
 
 
 class ConnectionFailedError(NoAnswerError):
-    """There is no connection to the address, or it broke before the answer came."""
+    """No connection to the address could be opened, or the connection broke before the answer came."""
 
 
 class BackpressureError(NoAnswerError):
-    """Too much waits on this connection already, so nothing was sent; try again later."""
+    """Too many requests or bytes wait on this connection, so nothing was sent; the caller may try again later."""
 
 
 class SendError(ClientError):
     """A send did not succeed.
 
     Attributes:
-        outcome: Over all attempts; never `stored`.
-        retryable: Sending the same again may succeed, without anybody doing anything.
-        cause: The last attempt's error.
+        outcome: Outcome over all attempts; never `stored`.
+        retryable: Whether the same send may succeed later, without a change by anybody.
+        cause: Error of the last attempt.
     """
 
     def __init__(self, cause: ClientError, *, outcome: Outcome, retryable: bool) -> None:
@@ -238,7 +242,7 @@ class SendError(ClientError):
 
 
 def no_answer(error: RequestFailedError) -> NoAnswerError:
-    """Return the client's error for one of the wire's."""
+    """Return the client's error for an error of the transport."""
     if isinstance(error, RemotingTimeoutError):
         return RequestTimeoutError(error.address, error.reason, sent=error.sent)
     if isinstance(error, RemotingBackpressureError):
@@ -250,15 +254,15 @@ def send_error(cause: ClientError, outcomes: Iterable[Outcome] = ()) -> SendErro
     """Return the error of a whole send.
 
     Args:
-        cause: The last attempt's error, or what kept the first one from being made.
-        outcomes: Those of the attempts before the last.
+        cause: Error of the last attempt, or the error that prevented the first attempt.
+        outcomes: Outcomes of the attempts before the last.
     """
     last, is_transient = outcome_of(cause)
     return SendError(cause, outcome=combine_outcomes((*outcomes, last)), retryable=is_transient)
 
 
 def outcome_of(error: ClientError) -> tuple[Outcome, bool]:
-    """Return what an attempt that ended with the error did to the message, and whether the error may pass by itself."""
+    """Return the outcome of an attempt that ended with the error, and whether the error may pass by itself."""
     if isinstance(error, BrokerError):
         return error.disposition.outcome, error.disposition.is_transient
     if isinstance(error, NoAnswerError):

@@ -1,11 +1,12 @@
-"""Who we are, told to every broker: each client id's producer and consumer groups.
+"""Heart-beats: tell every broker the producer and consumer groups of each client id.
 
-Theory of operation. A broker forgets a client after 120 s without a heart-beat, and at once when the connection that
-carried it ends; the other members of its groups then take over its queues. So every client id is told to every broker
-each 30 s, and again within a second wherever the last telling failed or its connection broke. What was told where is
-kept in `_reached`; everything else follows from it.
+Theory of operation. A broker forgets a client 120 s after its last heart-beat, and at once when the connection that
+carried the heart-beat ends. Then the other members of the client's groups take over its queues. So every broker gets a
+heart-beat of every client id each 30 s. It gets another one within a second if the last one failed or its connection
+broke. `_reached` stores which client ids each broker knows; everything else follows from it.
 
-One engine speaks for many client ids over the same connections: a gateway has one for each of its streams.
+One engine sends heart-beats of many client ids over the same connections: a gateway has one client id for each of its
+streams.
 
 Concurrency: the event loop's thread.
 """
@@ -25,7 +26,7 @@ from gantry.runtime.telemetry import logger
 
 log = logger("client.heartbeats")
 
-# How soon a broker is told again that could not be told, or whose connection broke.
+# Delay before the next heart-beat to a broker after a heart-beat failed.
 RETRY_INTERVAL_S = 1.0
 
 Invoke = Callable[[str, RemotingCommand], Awaitable[RemotingCommand]]
@@ -58,15 +59,15 @@ class _Client:
 
 
 class Heartbeats:
-    """Tells brokers who we are."""
+    """Sends the heart-beats of all client ids to all brokers."""
 
     def __init__(self, invoke: Invoke, brokers: Callable[[], Mapping[str, BrokerData]], *, interval_ms: int) -> None:
-        """Make it.
+        """Make the heart-beats.
 
         Args:
             invoke: Sends a request to an address and returns its answer; raises NoAnswerError.
             brokers: Returns the broker sets that are known now.
-            interval_ms: How often every broker is told.
+            interval_ms: Interval of the heart-beats to every broker.
         """
         self._invoke = invoke
         self._brokers = brokers
@@ -77,15 +78,16 @@ class Heartbeats:
         self._wake = asyncio.Event()
 
     def add_producer(self, client_id: str, group: str) -> None:
-        """Be a producer of a group from now on."""
+        """Add a client id as a producer of a group."""
         self._clients.setdefault(client_id, _Client()).producers.add(group)
         self._forget_told(client_id)
         self._wake.set()
 
     async def put_consumer(self, client_id: str, consumer: ConsumerData) -> None:
-        """Be a consumer of a group from now on; its subscriptions add to those the client id has in the group already.
+        """Add a client id as a consumer of a group.
 
-        Returns when each broker has answered or can't be reached; those are told later.
+        The group keeps the subscriptions that the client id has already. Return when each broker has answered or can't
+        be reached. Brokers that can't be reached get a heart-beat later.
         """
         client = self._clients.setdefault(client_id, _Client())
         group = client.groups.get(consumer.group_name)
@@ -96,14 +98,14 @@ class Heartbeats:
         await self.tell_now(client_id)
 
     async def remove_producer(self, client_id: str, group: str) -> None:
-        """Leave a producer group and tell the brokers, as far as they can be reached."""
+        """Leave a producer group and tell the brokers that can be reached."""
         client = self._clients.get(client_id)
         if client is not None:
             client.producers.discard(group)
             await self._unregister(client_id, client, UnregisterClientHeader(client_id=client_id, producer_group=group))
 
     async def remove_consumer(self, client_id: str, group_name: str, topics: Collection[str]) -> None:
-        """Give up subscriptions; with the last one leave the group and tell the brokers, as far as they can be reached."""
+        """Remove subscriptions. If none is left, leave the group and tell the brokers that can be reached."""
         client = self._clients.get(client_id)
         group = None if client is None else client.groups.get(group_name)
         if client is None or group is None:
@@ -120,27 +122,27 @@ class Heartbeats:
         )
 
     async def tell_now(self, client_id: str) -> None:
-        """Tell all brokers of one client id again; returns when each has answered or can't be reached."""
+        """Send a heart-beat of one client id to all brokers now; return when each has answered or can't be reached."""
         missing = {address: [client_id] for address in self._addresses_for(client_id)}
         if not await self._tell(missing, again=True):
             self._wake.set()
 
     def connection_lost(self, address: str) -> None:
-        """Take note that a broker has forgotten all it was told over a connection."""
+        """Record that a connection broke, so that its broker has forgotten the client ids."""
         if self._reached.pop(address, None):
             self._wake.set()
 
     def brokers_changed(self) -> None:
-        """Take note that there may be brokers that were never told."""
+        """Wake the sender, because there may be new brokers."""
         if self._clients:
             self._wake.set()
 
     def broker_version(self, address: str) -> int | None:
-        """Return the version that a broker announced in its last answer, or None before the first."""
+        """Return the version in a broker's last answer, or None before its first answer."""
         return self._versions.get(address)
 
     async def run(self) -> None:
-        """Keep telling, for ever."""
+        """Send heart-beats, forever."""
         loop = asyncio.get_running_loop()
         everyone_due_at = loop.time() + self._interval_s
         while True:
@@ -167,7 +169,7 @@ class Heartbeats:
         client = self._clients.get(client_id)
         if client is None:
             return []
-        # Slaves serve consumers only; a producer has nothing to say to them.
+        # Slaves serve only consumers, so they get no heart-beat of a client that only produces.
         return [
             address
             for broker in self._brokers().values()
@@ -190,11 +192,12 @@ class Heartbeats:
     async def _tell_one(self, address: str, client_ids: Iterable[str], *, again: bool) -> bool:
         for client_id in client_ids:
             client = self._clients.get(client_id)
-            # Somebody else may have told it by now.
+            # Another task may have sent the heart-beat by now.
             if client is None or (not again and client_id in self._reached.get(address, ())):
                 continue
             body = client.encode(client_id)
-            # Noted before the answer: a connection that breaks meanwhile takes the note away again.
+            # Record the client id before the answer: if the connection breaks meanwhile, `connection_lost` removes it
+            # again.
             reached = self._reached.setdefault(address, set())
             reached.add(client_id)
             try:
@@ -225,7 +228,7 @@ class Heartbeats:
             try:
                 await self._invoke(address, RemotingCommand.request(RequestCode.UNREGISTER_CLIENT, header))
             except NoAnswerError as error:
-                # The broker finds out by itself, at the latest after 120 s.
+                # The broker forgets the client by itself, after 120 s at the latest.
                 log.info("unregistering failed", address=address, client_id=client_id, error=str(error))
 
         await asyncio.gather(*(tell(address) for address in addresses))

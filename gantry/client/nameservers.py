@@ -1,4 +1,4 @@
-"""The name servers: anyone at first, the same one until it fails, then the next."""
+"""The name servers: the client starts with a random one, keeps it until it fails, and then takes the next."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
@@ -7,21 +7,21 @@ from gantry.client.errors import BrokerError, ClientError, NoAnswerError
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand
 
-# What a name server says that is stopping or not ready yet; another one's word counts more.
+# Codes of a name server that stops or is not ready yet. The answer of another name server counts more.
 _NOT_NOW = (ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE)
 
 Call = Callable[[str, int, Any, bytes | None], Awaitable[RemotingCommand]]
-"""Sends a request (address, code, header, body) and returns a SUCCESS. Raises BrokerError, NoAnswerError."""
+"""Sends a request (address, code, header, body) and returns its SUCCESS answer. Raises BrokerError, NoAnswerError."""
 
 
 class NameServers:
-    """The name servers and the one in use.
+    """The list of name servers, and the one in use.
 
     Concurrency: the event loop's thread.
     """
 
     def __init__(self, addresses: Sequence[str], call: Call, draw: Callable[[int], int]) -> None:
-        """Start at a random one, so that a thousand clients do not all ask the first."""
+        """Start at a random name server, so that a thousand clients do not all ask the first one."""
         assert addresses, "settings refuse an empty list"
         self.addresses = tuple(addresses)
         self._call = call
@@ -29,17 +29,18 @@ class NameServers:
 
     @property
     def current(self) -> str:
-        """Return the one in use."""
+        """Address of the name server in use."""
         return self.addresses[self._current]
 
     async def ask(self, code: int, header: Any = None, *, body: bytes | None = None) -> RemotingCommand:
-        """Ask them in turn until one answers SUCCESS, and stay with that one.
+        """Ask the name servers in turn until one answers SUCCESS, and stay with that one.
 
-        One that knows nothing is not the last word: it may have just been started.
+        If a name server refuses, the next one is asked, because the first may have just started and not know the answer
+        yet.
 
         Raises:
-            BrokerError: What one of them said, if none said SUCCESS.
-            NoAnswerError: None of them answered.
+            BrokerError: At least one name server refused, and none answered SUCCESS.
+            NoAnswerError: No name server answered.
         """
         refusal: BrokerError | None = None
         silence: NoAnswerError | None = None
@@ -60,10 +61,10 @@ class NameServers:
         raise silence
 
     async def tell_all(self, code: int, header: Any = None, *, body: bytes | None = None) -> None:
-        """Tell all of them something; they do not tell each other.
+        """Send a request to all name servers, because they do not forward it to each other.
 
         Raises:
-            BrokerError, NoAnswerError: The first failure, after all have been tried.
+            BrokerError, NoAnswerError: The first failure, after all name servers have been tried.
         """
         failure: ClientError | None = None
         for address in self.addresses:

@@ -1,14 +1,14 @@
-"""Producer: sends messages, tries again where that is safe, and says what became of them.
+"""Producer: sends messages, retries them if that is safe, and reports their outcomes.
 
-Theory of operation. A send has a budget of time for all its attempts. An attempt that ends without an answer, or with
-a code after which another broker may do better, is followed by another one elsewhere, with the same message id. A send
-to a queue that was chosen (by the caller, a selector or an ordering key) has one attempt: it must not go elsewhere.
-What is told at the end is the outcome over all attempts (errors.py).
+Theory of operation. A send has a time-out for all its attempts together. If an attempt gets no answer, or a code after
+which another broker may succeed, the producer tries again elsewhere, with the same message id. A send whose queue is
+chosen (by the caller, a selector or an ordering key) has one attempt, because it must not go to another queue. The
+reported outcome covers all attempts (errors.py).
 
-A queue whose broker is not in the route is refused at once, after one look for a newer route; never another queue is
-taken for it.
+If the chosen queue's broker is not in the route, the producer loads a newer route once. If the broker is still missing,
+the producer refuses the send at once and never takes another queue instead.
 
-Concurrency: the event loop's thread, any number of sends at once. A send that is cancelled may have been stored.
+Concurrency: the event loop's thread, any number of sends at once. A cancelled send may have been stored.
 
 Source: RocketMQ 5.3 DefaultMQProducerImpl.
 """
@@ -53,7 +53,7 @@ from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.errors import LocalProtocolError, RequestFailedError
 
-# What ends a send before or between its attempts.
+# Errors that end a send before or between its attempts.
 _NOWHERE_TO_SEND = (NoRouteError, BrokerUnavailableError, NotWritableError, BrokerError, NoAnswerError)
 
 SendCallback = Callable[[SendResult | None, SendError | None], None]
@@ -63,7 +63,7 @@ class Producer:
     """Sends for one producer group over an engine."""
 
     def __init__(self, engine: ClientEngine, group: str) -> None:
-        """Make a producer. Raises InvalidArgumentError for a group that can't be."""
+        """Make a producer. Raises InvalidArgumentError for a group name that is not valid."""
         try:
             check_group(group)
         except InvalidNameError as error:
@@ -78,12 +78,12 @@ class Producer:
         self._is_started = False
 
     async def start(self) -> None:
-        """Tell the brokers, with the next heart-beats, that we produce for the group."""
+        """Join the producer group; the next heart-beats tell the brokers."""
         self._engine.heartbeats.add_producer(self._engine.client_id, self.group)
         self._is_started = True
 
     async def close(self) -> None:
-        """Leave the group; sends under way are not waited for."""
+        """Leave the group, without waiting for sends in progress."""
         if self._is_started:
             self._is_started = False
             await self._engine.heartbeats.remove_producer(self._engine.client_id, self.group)
@@ -97,19 +97,20 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> SendResult:
-        """Send a message and return where it is.
+        """Send a message and return its position.
 
         Args:
-            message: The message; its UNIQ_KEY is its id, made here if it has none.
-            queue: Send it there.
-            ordering_key: Send it where all messages of this key go; carried as __SHARDINGKEY.
-            selector: Let this choose among the queues that can be written. At most one of the three.
-            timeout_ms: For all attempts together; None for the setting.
+            message: The message. Its UNIQ_KEY is its id; a message without one gets a new one.
+            queue: The queue to send to.
+            ordering_key: Key whose messages all go to the same queue; stored as __SHARDINGKEY.
+            selector: Chooses one of the writable queues. At most one of `queue`, `ordering_key` and `selector` may be
+                set.
+            timeout_ms: Time-out for all attempts together; None for the setting.
 
         Raises:
-            InvalidArgumentError: The message can't be sent; nothing was.
+            InvalidArgumentError: The message is not valid; nothing was sent.
             NotStartedError: The engine does not run.
-            SendError: It was not stored, or may not have been.
+            SendError: The message was not stored, or its outcome is unknown.
         """
         choice = Choice(queue, ordering_key, selector)
         choice.check(message.topic)
@@ -126,12 +127,13 @@ class Producer:
         selector: QueueSelector | None = None,
         timeout_ms: int | None = None,
     ) -> None:
-        """Send a message and have `callback` called with the result or the error, later.
+        """Start to send a message; `callback` is called later with the result or the error.
 
-        Unlike `send`, it tries again only where no answer came; a broker's refusal goes straight to the callback.
+        Unlike `send`, this tries again only after an attempt without an answer. A broker's refusal goes straight to the
+        callback.
 
         Raises:
-            InvalidArgumentError, NotStartedError: As `send`, when they can be told at once.
+            InvalidArgumentError, NotStartedError: As `send`, if the producer can detect the error at once.
         """
         self._engine.check_running()
         check_send_topic(message.topic)
@@ -160,11 +162,11 @@ class Producer:
         ordering_key: str | None = None,
         selector: QueueSelector | None = None,
     ) -> str:
-        """Send a message without wanting an answer; return its id. Nobody knows what becomes of it.
+        """Send a message without an answer; return its id. The outcome stays unknown.
 
         Raises:
             InvalidArgumentError, NotStartedError: As `send`.
-            SendError: It was certainly not sent.
+            SendError: The message was certainly not sent.
         """
         choice = Choice(queue, ordering_key, selector)
         choice.check(message.topic)
@@ -180,21 +182,22 @@ class Producer:
         queue: MessageQueue | None = None,
         timeout_ms: int | None = None,
     ) -> list[SendResult]:
-        """Send messages of one topic in one request to one queue; all of them are stored together or none is.
+        """Send messages of one topic in one request to one queue. The broker stores all of them or none.
 
         Args:
             topic: The topic of all items.
-            items: The messages, in the order they will have in the queue. Bodies are sent as they are.
-            queue: Send them there; None: anywhere, with further attempts elsewhere.
-            timeout_ms: For all attempts together; None for the setting.
+            items: The messages, in the order that they will have in the queue. Their bodies are sent without
+                compression.
+            queue: The queue to send to; None for any queue, with retries on other queues.
+            timeout_ms: Time-out for all attempts together; None for the setting.
 
         Returns:
-            A result an item, in their order.
+            One result for each item, in their order.
 
         Raises:
-            InvalidArgumentError: An item can't be sent, or all together are too large; nothing was sent.
+            InvalidArgumentError: An item is not valid, or all together are too large; nothing was sent.
             NotStartedError: The engine does not run.
-            SendError: What it says goes for all items.
+            SendError: The send failed; the outcome applies to all items.
         """
         check_send_topic(topic)
         make = self._engine.unique_keys.make
@@ -207,17 +210,17 @@ class Producer:
     async def send_prepared(
         self, prepared: Prepared, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
     ) -> Placement:
-        """Send what was checked and written for the wire elsewhere, in one request to one queue; return where it is.
+        """Send a prepared message or batch in one request to one queue; return the position.
 
         Args:
-            prepared: A message, or a batch of them; nothing of it is looked at again.
-            queue: Send it there; None: anywhere, with further attempts elsewhere.
-            timeout_ms: For all attempts together; None for the setting.
+            prepared: A message or a batch that is checked and encoded already; it is not checked again.
+            queue: The queue to send to; None for any queue, with retries on other queues.
+            timeout_ms: Time-out for all attempts together; None for the setting.
 
         Raises:
-            InvalidArgumentError: The queue can't be of this topic, or the request is too large; nothing was sent.
+            InvalidArgumentError: The queue is not of this topic, or the request is too large; nothing was sent.
             NotStartedError: The engine does not run.
-            SendError: What it says goes for all messages.
+            SendError: The send failed; the outcome applies to all messages.
         """
         self._engine.check_running()
         choice = ANY_QUEUE if queue is None else Choice(queue)
@@ -225,17 +228,17 @@ class Producer:
         return await self._deliver(prepared, choice, timeout_ms, retries_refusals=True)
 
     async def send_prepared_one_way(self, prepared: Prepared, *, queue: MessageQueue | None = None) -> None:
-        """Send what was written elsewhere without wanting an answer. Raises as `send_one_way`."""
+        """Send a prepared message or batch without an answer. Raises the errors of `send_one_way`."""
         choice = Choice(queue)
         choice.check(prepared.topic)
         await self._hand_over(prepared, choice)
 
     async def queue_for_key(self, topic: str, ordering_key: str) -> MessageQueue:
-        """Return the queue where messages of a key go, to group a batch by it.
+        """Return the queue of an ordering key. Callers use it to group messages into batches.
 
         Raises:
-            InvalidArgumentError: The name can't be a topic's.
-            SendError: No route is known, so nobody can tell.
+            InvalidArgumentError: The name is not a valid topic name.
+            SendError: No route is known.
         """
         try:
             info = await self._targets.publish_info(topic, timeout_ms=self._settings.send_timeout_ms)
@@ -244,8 +247,6 @@ class Producer:
         if not info.key_queues:
             raise send_error(NotWritableError(topic, is_transient=False))
         return info.queue_for_key(ordering_key)
-
-    # Inside
 
     async def _hand_over(self, prepared: Prepared, choice: Choice) -> None:
         try:
@@ -332,7 +333,8 @@ class Producer:
         except LocalProtocolError as error:
             raise InvalidArgumentError("message", len(prepared.body), f"bytes can't be sent: {error}") from None
         except ValueError as error:
-            # It says stored and not where: nothing it says can be relied on, and sending again may store it twice.
+            # The answer says that the message is stored, but not where. The client can't rely on any part of the
+            # answer, and a retry may store the message twice.
             raise send_error(BrokerError(ResponseCode.SYSTEM_ERROR, str(error), address)) from None
         if placement is None:
             self._targets.failed(queue.broker_name)

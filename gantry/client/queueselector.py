@@ -1,7 +1,7 @@
-"""Which queue a message goes to (pure).
+"""Selectors of the queue for a message (pure).
 
-A selector is called with a topic's queues that can be written now, never with an empty list. What random numbers it
-needs come from the caller, `draw(n)` giving one in [0, n).
+A selector is called with the topic's writable queues, never with an empty list. The caller provides random numbers:
+`draw(n)` returns a number in [0, n).
 
 Source: RocketMQ 5.3 TopicPublishInfo, MQFaultStrategy and the selectors of org.apache.rocketmq.client.producer.
 """
@@ -14,12 +14,12 @@ from gantry.model.message import MessageQueue
 Draw = Callable[[int], int]
 QueueSelector = Callable[[Sequence[MessageQueue]], MessageQueue]
 
-# Where counting starts: anywhere, so that a thousand producers started together do not all begin with queue 0.
+# Counting starts at a random number, so that a thousand producers started together do not all begin with queue 0.
 _START_BOUND = 1 << 31
 
 
 class RoundRobin:
-    """One queue after the other; after a failure the next one on another broker.
+    """Takes one queue after the other; after a failure, the next one on another broker.
 
     Concurrency: one thread.
     """
@@ -33,8 +33,9 @@ class RoundRobin:
         """Return the next queue.
 
         Args:
-            queues: Those to choose from.
-            last_broker: The broker that has just failed; another one is taken where there is one.
+            queues: The queues to choose from.
+            last_broker: The broker of the last attempt, which failed. A queue of another broker is taken if there is
+                one.
         """
         count = len(queues)
         if last_broker is not None:
@@ -48,7 +49,7 @@ class RoundRobin:
 
 
 class LeastLatency:
-    """Round robin over the brokers that answer fast, as far as there are any.
+    """Takes one queue after the other, on brokers that answer fast if there are any.
 
     Concurrency: one thread.
     """
@@ -56,12 +57,12 @@ class LeastLatency:
     __slots__ = ("_index", "_is_available")
 
     def __init__(self, draw: Draw, is_available: Callable[[str], bool]) -> None:
-        """Make a selector; `is_available` says of a broker name whether it need not be avoided just now."""
+        """Make a selector; `is_available` returns whether a broker of this name need not be avoided now."""
         self._index = draw(_START_BOUND)
         self._is_available = is_available
 
     def select(self, queues: Sequence[MessageQueue], *, last_broker: str | None = None) -> MessageQueue:
-        """Return the next queue of an available broker, else of any but the last one, else simply the next."""
+        """Return the next queue of an available broker, else of any broker but the last one, else the next queue."""
         count = len(queues)
         other: MessageQueue | None = None
         for _ in range(count):
@@ -80,12 +81,12 @@ class LeastLatency:
 
 
 def hash_index(key: str, count: int) -> int:
-    """Return the index that a key falls on among `count` queues: the Java hash modulo count, without its sign."""
+    """Return a key's index among `count` queues: the Java hash modulo count, without its sign."""
     return abs(java_hash(key)) % count
 
 
 def by_hash(key: str) -> QueueSelector:
-    """Return a selector that gives equal keys equal queues, as long as the list of queues stays the same."""
+    """Return a selector that maps equal keys to the same queue, as long as the list of queues stays the same."""
 
     def select(queues: Sequence[MessageQueue]) -> MessageQueue:
         return queues[hash_index(key, len(queues))]
@@ -94,7 +95,7 @@ def by_hash(key: str) -> QueueSelector:
 
 
 def at_random(draw: Draw) -> QueueSelector:
-    """Return a selector that takes any queue."""
+    """Return a selector that takes a random queue."""
 
     def select(queues: Sequence[MessageQueue]) -> MessageQueue:
         return queues[draw(len(queues))]

@@ -1,15 +1,15 @@
-"""What is known of topics' routes, as producers and consumers need it.
+"""The known routes of topics, in the form that producers and consumers need.
 
-A route is turned into three lists of queues once, when it arrives:
+A route is converted into three lists of queues once, when it arrives:
 
-- `queues`: those that can be written now: their set has a master and the topic's write bit.
+- `queues`: the queues that can be written now. Their set has a master and the topic's write bit.
 - `key_queues`: all write queues of the topic, whether their broker is up or not. Messages with an ordering key are
-  spread over these, so that a key keeps its queue while a broker is away. A set that has left the route is therefore
-  remembered until it is known that the topic is really gone from it: it is registered again, without the topic, or
-  whoever keeps the wished-for state says so (`declare`).
-- `subscribe_queues`: those that can be read.
+  spread over these queues, so that a key keeps its queue while a broker is away. The cache therefore remembers a set
+  that has left the route. It forgets the set only when the set certainly no longer holds the topic: the set is
+  registered again without the topic, or the keeper of the desired state says so (`declare`).
+- `subscribe_queues`: the queues that can be read.
 
-Source: RocketMQ 5.3 MQClientInstance.topicRouteData2TopicPublishInfo; the memory of sets that are away is ours.
+Source: RocketMQ 5.3 MQClientInstance.topicRouteData2TopicPublishInfo. RocketMQ does not remember sets that are away.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,40 +20,42 @@ from gantry.model.message import MessageQueue
 from gantry.model.route import BrokerData, QueueData, TopicRoute
 from gantry.model.topic import Perm
 
-# Of a topic on one broker set. No broker has as many; a route that says so would fill our memory.
+# Largest number of queues of a topic on one broker set. No broker has so many; a route that claims more would fill the
+# memory.
 QUEUES_MAX = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class PublishInfo:
-    """What a producer needs of a topic."""
+    """The part of a topic's route that a producer needs."""
 
     topic: str
     queues: tuple[MessageQueue, ...]
     key_queues: tuple[MessageQueue, ...]
     masters: Mapping[str, str]
-    """Broker name → address of its master, for those that have one."""
+    """Broker name → address of its master, for the sets that have a master."""
     is_read_only: bool = False
-    """No set allows writing, whether it has a master or not."""
+    """Whether no set allows writes to the topic, with a master or without."""
 
     def queue_for_key(self, ordering_key: str) -> MessageQueue:
-        """Return the queue of an ordering key: the same one as long as the topic has the same write queues.
+        """Return the queue of an ordering key. It stays the same as long as the topic has the same write queues.
 
-        The queue's broker may be away; the message can't go anywhere else then.
+        The queue's broker may be away. The message can't go to another queue then.
         """
-        # The sign of Java's hash is dropped after the remainder there; before it is the same for every divisor.
+        # RocketMQ takes the remainder of the hash first and then drops its sign. Dropping the sign first gives the same
+        # result for every divisor.
         return self.key_queues[abs(java_hash(ordering_key)) % len(self.key_queues)]
 
 
 @dataclass(slots=True)
 class TopicEntry:
-    """What is known of one topic."""
+    """The known route of one topic."""
 
     route: TopicRoute
     publish: PublishInfo
     subscribe_queues: tuple[MessageQueue, ...]
     write_queue_nums: dict[str, int]
-    """Broker name → write queues, of all sets that are known to hold the topic."""
+    """Broker name → number of write queues, for all sets that are known to hold the topic."""
     refreshed_at_ms: int
     used_at_ms: int
 
@@ -67,7 +69,7 @@ class RouteCache:
 
     topics_max: int
     brokers: dict[str, BrokerData] = field(default_factory=dict)
-    """The newest that any route said of each broker set."""
+    """Broker name → the newest data that any route has given for this set."""
     _entries: dict[str, TopicEntry] = field(default_factory=dict)
     _declared: dict[str, dict[str, int]] = field(default_factory=dict)
 
@@ -78,34 +80,34 @@ class RouteCache:
         return iter(self._entries.values())
 
     def find(self, topic: str) -> TopicEntry | None:
-        """Return what is known of a topic, or None."""
+        """Return the entry of a topic, or None."""
         return self._entries.get(topic)
 
     def topics_used_since(self, at_ms: int) -> list[str]:
-        """Return the topics that somebody asked for at that time or later."""
+        """Return the topics that were used at that time or later."""
         return [topic for topic, entry in self._entries.items() if entry.used_at_ms >= at_ms]
 
     def missing_sets(self, topic: str, route: TopicRoute) -> set[str]:
-        """Return the broker sets that are remembered for a topic and that a new route does not name."""
+        """Return the broker sets that the cache remembers for a topic and a new route does not name."""
         entry = self._entries.get(topic)
         if entry is None:
             return set()
         return set(entry.write_queue_nums) - {queue.broker_name for queue in route.queue_datas}
 
     def update(self, topic: str, route: TopicRoute, *, gone: Iterable[str] = (), now_ms: int) -> TopicEntry:
-        """Take in a route.
+        """Store a new route.
 
         Args:
             topic: The topic.
-            route: What a name server answered.
-            gone: Broker sets, away from the route, of which it is known that they hold the topic no longer.
+            route: The answer of a name server.
+            gone: Broker sets that the route does not name and that certainly no longer hold the topic.
             now_ms: Monotonic time.
         """
         before = self._entries.get(topic)
         known = {} if before is None else dict(before.write_queue_nums)
         for name in gone:
             known.pop(name, None)
-        # What should be counts even where it is gone: whoever declared it is about to bring it back.
+        # A declared set counts even if it is gone: whoever declared it is about to create the topic there again.
         known = {**self._declared.get(topic, {}), **known}
         known.update({queue.broker_name: queue.write_queue_nums for queue in route.queue_datas})
         if before is None:
@@ -123,9 +125,9 @@ class RouteCache:
         return entry
 
     def declare(self, topic: str, write_queue_nums: Mapping[str, int]) -> None:
-        """Take note of all broker sets that should hold a topic, with their write queues.
+        """Store the broker sets that should hold a topic, with their write queues.
 
-        What was remembered of others is dropped, except for what the route names: it is newer.
+        The cache forgets the other remembered sets. It keeps the sets that the route names, because the route is newer.
         """
         self._declared[topic] = dict(write_queue_nums)
         entry = self._entries.get(topic)
@@ -135,16 +137,16 @@ class RouteCache:
             entry.publish = publish_info(topic, entry.route, entry.write_queue_nums)
 
     def homes(self, topic: str) -> frozenset[str]:
-        """Return the broker sets that hold a topic as far as is known, or should hold it, whether they are up or not."""
+        """Return the broker sets that hold a topic, as far as known, or should hold it, whether they are up or not."""
         return frozenset(self.write_queue_nums(topic))
 
     def write_queue_nums(self, topic: str) -> dict[str, int]:
-        """Return the write queues of a topic on each of its `homes`."""
+        """Return the number of write queues of a topic on each of its `homes`."""
         entry = self._entries.get(topic)
         return {**self._declared.get(topic, {}), **({} if entry is None else entry.write_queue_nums)}
 
     def forget(self, topic: str) -> None:
-        """Forget all of a topic: it was deleted."""
+        """Forget a deleted topic and its declaration."""
         self._entries.pop(topic, None)
         self._declared.pop(topic, None)
 
@@ -161,7 +163,7 @@ class RouteCache:
 
 
 def publish_info(topic: str, route: TopicRoute, write_queue_nums: Mapping[str, int]) -> PublishInfo:
-    """Return what a producer needs, from a route and from all sets that are known to hold the topic."""
+    """Return a topic's publish info, from a route and all sets that are known to hold the topic."""
     masters = {
         broker.broker_name: address for broker in route.broker_datas if (address := broker.master_address) is not None
     }
@@ -185,13 +187,13 @@ def publish_info(topic: str, route: TopicRoute, write_queue_nums: Mapping[str, i
 
 
 def subscribe_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
-    """Return the queues that can be read, sorted."""
+    """Return the readable queues, sorted."""
     readable = ((queue.broker_name, queue.read_queue_nums) for queue in route.queue_datas if queue.perm & Perm.READ)
     return tuple(_queues(topic, sorted(readable)))
 
 
 def as_new_topic(route: TopicRoute, queue_nums_max: int) -> TopicRoute:
-    """Return the route of TBW102 as a topic will have it that brokers create after it."""
+    """Return the route of a topic that brokers will create from TBW102, given the route of TBW102."""
 
     def narrowed(queue: QueueData) -> QueueData:
         nums = min(queue_nums_max, queue.write_queue_nums)
@@ -208,7 +210,7 @@ def _queues(topic: str, counts: Iterable[tuple[str, int]]) -> Iterator[MessageQu
 
 
 def _configured_queues(topic: str, conf: str) -> Iterator[MessageQueue]:
-    """Yield the queues of an order configuration, `broker:queues;…`, in its order; what is malformed is left out."""
+    """Yield the queues of an order configuration, `broker:queues;…`, in its order; leave out malformed items."""
     for item in conf.split(";"):
         broker_name, _, count = item.partition(":")
         if broker_name and count.isascii() and count.isdigit():

@@ -1,10 +1,10 @@
-"""Routes: asked of the name servers when first needed, kept fresh while in use, kept at all when nobody answers.
+"""Routes: loads routes from the name servers on first use, refreshes them while in use, and keeps them on failure.
 
-Routes are asked by one caller for all that want the same topic (single-flight), and again every 30 s for the topics in
-use. A route that can't be refreshed stays in use: brokers go on serving while every name server is away. Only when
-the name servers say that there is no route is there none.
+If several callers want the same topic, one request serves all of them (single-flight). The routes in use are refreshed
+every 30 s. A route that can't be refreshed stays in use, because brokers go on serving while all name servers are away.
+A topic has no route only when the name servers say so.
 
-Concurrency: the event loop's thread. A caller that is cancelled leaves the question to the others.
+Concurrency: the event loop's thread. If a caller is cancelled, its request goes on for the other callers.
 """
 
 import asyncio
@@ -33,11 +33,12 @@ from gantry.runtime.telemetry import logger
 
 log = logger("client.routes")
 
-# A route older than this many refresh intervals is refreshed before it is used: nobody had used it meanwhile.
+# A route older than this many refresh intervals was not used in the meantime. It is refreshed before its next use.
 _STALE_INTERVALS = 2
-# Topics unused for this many intervals are no longer refreshed in the background.
+# The background task no longer refreshes topics that nobody has used for this many intervals.
 _IDLE_INTERVALS = 20
-# For how long a look at the cluster serves that does not name a lost broker set; it concerns many topics at once.
+# Cluster info that does not name the missing broker set is used again for this long (ms), because a lost set is missing
+# from the routes of many topics at once.
 _CLUSTER_INFO_MS = 5_000
 
 
@@ -54,7 +55,7 @@ class Routes:
         topics_max: int,
         on_brokers_changed: Callable[[], None],
     ) -> None:
-        """Make it; `on_brokers_changed` is called when a route names an address that none named before."""
+        """Make the routes; `on_brokers_changed` is called when a new route changes the known broker sets."""
         self.cache = RouteCache(topics_max)
         self._name_servers = name_servers
         self._tasks = tasks
@@ -62,11 +63,11 @@ class Routes:
         self._interval_ms = interval_ms
         self._on_brokers_changed = on_brokers_changed
         self._loading: dict[str, asyncio.Task[TopicEntry | ClientError]] = {}
-        # With when it was asked for.
+        # Time of the request (monotonic ms) and its answer.
         self._cluster: tuple[int, ClusterInfo] | None = None
 
     def cached(self, topic: str) -> TopicEntry | None:
-        """Return what is known of a topic and not stale, without asking anybody; the hot path of sending."""
+        """Return the entry of a topic if it is known and not stale. Ask no server: this is on the hot path of sending."""
         entry = self.cache.find(topic)
         if entry is None:
             return None
@@ -74,16 +75,16 @@ class Routes:
         return None if now_ms - entry.refreshed_at_ms > _STALE_INTERVALS * self._interval_ms else entry
 
     async def get(self, topic: str, *, refresh: bool = False) -> TopicEntry:
-        """Return what is known of a topic, asking a name server where it has to be.
+        """Return the entry of a topic; ask a name server if necessary.
 
         Args:
-            topic: Its name.
-            refresh: Ask even if we know, and fail if nobody answers.
+            topic: Name of the topic.
+            refresh: Whether to ask a name server even if the route is known, and to fail if none answers.
 
         Raises:
-            InvalidArgumentError: The name can't be a topic's.
-            NoRouteError: No name server knows it.
-            BrokerError, NoAnswerError: No name server could say, and we don't know.
+            InvalidArgumentError: The name is not a valid topic name.
+            NoRouteError: No name server knows the topic.
+            BrokerError, NoAnswerError: No name server gave an answer, and the route is not known.
         """
         entry = self.cached(topic)
         if entry is not None and not refresh:
@@ -102,7 +103,7 @@ class Routes:
             return old
 
     async def cluster_info(self) -> ClusterInfo:
-        """Return all broker sets that are registered. Raises BrokerError, NoAnswerError."""
+        """Return all registered broker sets. Raises BrokerError, NoAnswerError."""
         asked_ms = self._clock.monotonic_ms()
         response = await self._name_servers.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
         cluster = read_body(ClusterInfo.decode, response, self._name_servers.current)
@@ -110,7 +111,7 @@ class Routes:
         return cluster
 
     async def keep(self) -> None:
-        """Keep the routes in use fresh, for ever."""
+        """Refresh the routes in use, forever."""
         while True:
             await asyncio.sleep(self._interval_ms / 1000)
             used_since_ms = self._clock.monotonic_ms() - _IDLE_INTERVALS * self._interval_ms
@@ -164,10 +165,11 @@ class Routes:
         return route
 
     async def _without_topic(self, missing: set[str], answered_ms: int) -> set[str]:
-        """Return those of the sets that are registered with a master, so that a route without them means it.
+        """Return the missing sets that are registered with a master, and so certainly no longer hold the topic.
 
-        Only a look at the cluster that began after the route was answered proves that: in an older one a set may have died
-        since. A look without the set may be a few seconds old; the set then stays remembered.
+        Only cluster info that was requested after the route's answer proves this. If the info is older, the set may
+        have died in between. Cluster info that does not name the set may be a few seconds old. The set then stays
+        remembered.
         """
         if not missing:
             return set()

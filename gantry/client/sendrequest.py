@@ -1,7 +1,7 @@
-"""What a send says on the wire, and what its answer means (pure).
+"""The request of a send, and the meaning of its answer (pure).
 
-The header is written as ext fields directly, under SEND_MESSAGE_V2's one-letter names: this is the hot path of the
-gateway, and a test holds it to the typed header's own writing.
+The header is written directly as ext fields, under SEND_MESSAGE_V2's one-letter names, because this is the hot path of
+the gateway. A test checks that the typed header writes the same fields.
 
 Source: RocketMQ 5.3 DefaultMQProducerImpl.sendKernelImpl and MQClientAPIImpl.processSendResponse.
 """
@@ -26,7 +26,7 @@ _SHARDING_KEY = PropertyName.SHARDING_KEY
 
 
 class SendStatus(enum.StrEnum):
-    """How safely a broker stored a message."""
+    """How durably a broker stored a message."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -35,10 +35,10 @@ class SendStatus(enum.StrEnum):
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):
-    """Where a message is.
+    """The position of a sent message.
 
-    With SEND_OK it is `stored`, as durable as the broker's flush mode promises. With any other status it has a place,
-    but may be lost with the broker: `unknown`.
+    With SEND_OK, the outcome is `stored`: the message is as durable as the broker's flush mode promises. With any other
+    status, the message has a position but may be lost together with the broker, so the outcome is `unknown`.
     """
 
     status: SendStatus
@@ -52,9 +52,10 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
-    """Where all messages of one request are: in one queue, one behind the other.
+    """The position of all messages of one request: they lie consecutively in one queue.
 
-    The same as a SendResult each, for those who send thousands and write the results in a way of their own.
+    It contains the same data as one SendResult for each message. Callers that send thousands of messages and write the
+    results in their own format use it directly.
     """
 
     status: SendStatus
@@ -67,7 +68,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     region_id: str | None = None
 
     def results(self) -> list[SendResult]:
-        """Return a result a message, in their order."""
+        """Return one result for each message, in their order."""
         status, outcome, queue, first = self.status, self.outcome, self.queue, self.first_offset
         transaction_id, region_id = self.transaction_id, self.region_id
         return [
@@ -77,7 +78,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
 
 
 class Prepared(NamedTuple):
-    """A message, or a batch of them, ready to be sent to whichever queue."""
+    """A message or a batch that is checked and encoded, and can be sent to any queue."""
 
     code: int
     topic: str
@@ -88,7 +89,7 @@ class Prepared(NamedTuple):
     message_ids: tuple[str, ...]
 
 
-# By response code: what makes an answer a result.
+# Response code → status and outcome, for the codes that mean that the messages have a position.
 _STATUSES: dict[int, tuple[SendStatus, Outcome]] = {
     ResponseCode.SUCCESS: (SendStatus.SEND_OK, Outcome.STORED),
     ResponseCode.FLUSH_DISK_TIMEOUT: (SendStatus.FLUSH_DISK_TIMEOUT, Outcome.UNKNOWN),
@@ -98,15 +99,15 @@ _STATUSES: dict[int, tuple[SendStatus, Outcome]] = {
 
 
 def encode_message_properties(message: Message, message_id: str | None, ordering_key: str | None = None) -> bytes:
-    """Return a message's properties with its id, and with its ordering key where it has one.
+    """Return a message's encoded properties, with its id and, if it has one, its ordering key.
 
     Args:
-        message: The message; what it says itself stays.
-        message_id: The UNIQ_KEY to add, or None where the message has one.
-        ordering_key: The key that chose its queue.
+        message: The message; its own properties stay.
+        message_id: The UNIQ_KEY to add, or None if the message has one.
+        ordering_key: The key that chose the message's queue.
 
     Raises:
-        InvalidArgumentError: A property can't be written, or all together are too long.
+        InvalidArgumentError: A property can't be encoded, or all together are too long.
     """
     properties = message.properties
     if ordering_key is not None and _SHARDING_KEY not in properties:
@@ -123,7 +124,7 @@ def encode_message_properties(message: Message, message_id: str | None, ordering
 
 
 def check_body(body: bytes, bytes_max: int) -> None:
-    """Raise InvalidArgumentError for a body that no broker takes."""
+    """Raise InvalidArgumentError for a body that no broker accepts."""
     if not body:
         raise InvalidArgumentError("body", body, "is empty")
     if len(body) > bytes_max:
@@ -131,7 +132,7 @@ def check_body(body: bytes, bytes_max: int) -> None:
 
 
 def check_send_topic(topic: str) -> None:
-    """Raise InvalidArgumentError for a topic that belongs to the broker."""
+    """Raise InvalidArgumentError for a topic that is reserved for the broker."""
     if topic in NOT_ALLOWED_SEND_TOPICS:
         raise InvalidArgumentError("topic", topic, "may not be sent to")
 
@@ -139,16 +140,16 @@ def check_send_topic(topic: str) -> None:
 def prepare_batch(
     topic: str, items: Sequence[Message], message_ids: Sequence[str | None], *, body_bytes_max: int
 ) -> Prepared:
-    """Return a batch ready to be sent.
+    """Check and encode a batch.
 
     Args:
         topic: The topic of all items.
         items: The messages, at least one.
-        message_ids: The id to give each, or None for one that has its own.
-        body_bytes_max: Of the whole batch.
+        message_ids: The id for each message, or None if the message has its own.
+        body_bytes_max: Largest size of the whole batch.
 
     Raises:
-        InvalidArgumentError: An item can't be sent, or all together are too large; names which.
+        InvalidArgumentError: An item is not valid (the error names it), or all together are too large.
     """
     if not items:
         raise InvalidArgumentError("items", items, "is empty")
@@ -180,16 +181,17 @@ def build_request(
     default_topic_queue_nums: int | None,
     one_way: bool = False,
 ) -> RemotingCommand:
-    """Return the request that sends it to a queue.
+    """Return the request that sends a message or a batch to a queue.
 
     Args:
         prepared: The message or batch.
-        queue: Where it goes.
-        producer_group: Who sends.
+        queue: The destination.
+        producer_group: The producer group of the sender.
         now_ms: Wall time.
-        default_topic_queue_nums: With how many queues a broker may create the topic if it does not know it; None: not
-            at all. There is no field for that: the topic is named as its own model, which an unknown one can't be.
-        one_way: Without an answer.
+        default_topic_queue_nums: Number of queues with which a broker may create an unknown topic; None if the broker
+            must not create it. The protocol has no field for that. So the request names the topic itself as the
+            template, and an unknown topic can't be a template.
+        one_way: Whether no answer is wanted.
     """
     creates = default_topic_queue_nums is not None
     ext = {
@@ -211,10 +213,10 @@ def build_request(
 
 
 def read_placement(prepared: Prepared, queue: MessageQueue, response: RemotingCommand) -> Placement | None:
-    """Return where the messages are; None where the answer's code says that they have no place.
+    """Return the position of the messages, or None if the answer's code means that they have no position.
 
     Raises:
-        ValueError: The code says that they have, and the answer does not say which.
+        ValueError: The code means that they have a position, but the answer does not give it.
     """
     status = _STATUSES.get(response.code)
     if status is None:
@@ -224,7 +226,7 @@ def read_placement(prepared: Prepared, queue: MessageQueue, response: RemotingCo
         first, queue_id, stored = int(ext["queueOffset"]), int(ext["queueId"]), ext["msgId"]
     except KeyError as error:
         raise ValueError(f"its answer has no {error.args[0]}") from None
-    if queue_id != queue.queue_id:  # Asked for a negative one, the broker chooses.
+    if queue_id != queue.queue_id:  # The broker chooses if the request names a negative queue.
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
     ids, region_id = prepared.message_ids, ext.get("MSG_REGION")
     if len(ids) == 1:

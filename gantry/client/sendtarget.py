@@ -1,7 +1,7 @@
-"""Where a send goes: the queue, its broker's address, and a look for a newer route where the one we have won't do.
+"""The target of a send: the queue and its broker's address. A newer route is loaded if the known one gives no target.
 
-A queue that was chosen once and for all (by the caller, a selector or an ordering key) is kept: if its broker is away,
-nothing is sent. Any other send takes the next queue that can be written.
+A send may have a fixed queue: the caller, a selector or an ordering key has chosen it. Such a send keeps its queue, and
+fails if the queue's broker is away. Any other send takes the next queue that can be written.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from gantry.model.message import MessageQueue
 
 
 class Choice(NamedTuple):
-    """What chose a message's queue once and for all; at most one of them, and none means any queue."""
+    """The fixed choice of a message's queue. At most one field is set; if none is, any queue will do."""
 
     queue: MessageQueue | None = None
     ordering_key: str | None = None
@@ -32,11 +32,11 @@ class Choice(NamedTuple):
 
     @property
     def is_free(self) -> bool:
-        """Say whether any queue will do, and another one after a failure."""
+        """Whether any queue will do, and another one after a failure."""
         return self.queue is None and self.ordering_key is None and self.selector is None
 
     def check(self, topic: str) -> None:
-        """Raise InvalidArgumentError for a choice that can't be."""
+        """Raise InvalidArgumentError for a choice that is not valid."""
         if self.is_free:
             return
         if sum(chosen is not None for chosen in self) > 1:
@@ -49,7 +49,7 @@ ANY_QUEUE = Choice()
 
 
 class Target(NamedTuple):
-    """Where an attempt goes."""
+    """The target of one attempt."""
 
     queue: MessageQueue
     address: str
@@ -71,25 +71,25 @@ class SendTargets:
             self._selector = LeastLatency(engine.rng.below, self._is_available)
 
     def find_known(self, info: PublishInfo, choice: Choice, *, last_broker: str | None) -> Target | None:
-        """Return where to send next if what is known of the topic is enough; None where only `find` can tell."""
+        """Return the next target if the known route gives one. None means that the caller has to call `find`."""
         queue = self._choose(info, choice, last_broker)
         address = None if queue is None else info.masters.get(queue.broker_name)
         return None if queue is None or address is None else Target(queue, address, info)
 
     async def find(self, topic: str, info: PublishInfo, choice: Choice, *, last_broker: str | None) -> Target:
-        """Return where to send next.
+        """Return the next target.
 
         Args:
             topic: The topic.
-            info: What is known of it.
-            choice: What has chosen the queue.
-            last_broker: The broker that has just failed.
+            info: The known publish info of the topic.
+            choice: The fixed choice of the queue, if any.
+            last_broker: The broker of the last attempt, which failed.
 
         Raises:
             NotWritableError: No queue can be written.
-            BrokerUnavailableError: The chosen queue's broker has no master just now.
-            InvalidArgumentError: The chosen queue's broker never held the topic.
-            NoRouteError: A newer route was asked for, and there is none.
+            BrokerUnavailableError: The broker of the chosen queue has no master now.
+            InvalidArgumentError: The broker of the chosen queue never held the topic.
+            NoRouteError: A newer route was requested, and there is none.
         """
         queue = self._choose(info, choice, last_broker)
         address = None if queue is None else info.masters.get(queue.broker_name)
@@ -106,7 +106,7 @@ class SendTargets:
         return Target(queue, address, info)
 
     async def publish_info(self, topic: str, *, timeout_ms: int) -> PublishInfo:
-        """Return what is known of a topic, asking a name server if need be.
+        """Return a topic's publish info; ask a name server if it is not known.
 
         Raises:
             InvalidArgumentError, NoRouteError, BrokerError, NoAnswerError: As ClientEngine.route.
@@ -122,7 +122,11 @@ class SendTargets:
             raise RequestTimeoutError(asked, f"no route to topic {topic} in {timeout_ms} ms", sent=False) from None
 
     async def refreshed(self, topic: str, info: PublishInfo, *, timeout_ms: int) -> PublishInfo:
-        """Return a newer route, or what we have when nobody can say. Raises NoRouteError when there is none."""
+        """Return a newer publish info, or the known one if no name server answers.
+
+        Raises:
+            NoRouteError: There is no route any more.
+        """
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await self._engine.publish_info(topic, refresh=True)
@@ -130,18 +134,18 @@ class SendTargets:
             return info
 
     def refresh_soon(self, topic: str) -> None:
-        """Ask for a newer route behind the caller's back, for the sends after this one."""
+        """Start to load a newer route in the background, for later sends."""
         if self._route_age_ms(topic) >= ROUTE_AGE_MIN_MS:
             self._engine.tasks.spawn(self._refresh(topic))
 
     def answered(self, broker_name: str, *, started_ms: int) -> None:
-        """Take note of an answer that stored something, and of how long it took."""
+        """Record an answer that stored a message, with the time that it took."""
         if self._faults is not None:
             now_ms = self._clock.monotonic_ms()
             self._faults.record(broker_name, now_ms - started_ms, now_ms=now_ms)
 
     def failed(self, broker_name: str) -> None:
-        """Take note of a failure."""
+        """Record a failure of a broker."""
         if self._faults is not None:
             self._faults.isolate(broker_name, now_ms=self._clock.monotonic_ms())
 
@@ -164,7 +168,7 @@ class SendTargets:
         try:
             await self._engine.publish_info(topic, refresh=True)
         except ClientError:
-            return  # The next send finds out for itself.
+            return  # The next send sees the failure itself.
 
     def _is_available(self, broker_name: str) -> bool:
         assert self._faults is not None

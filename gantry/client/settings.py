@@ -1,4 +1,4 @@
-"""Settings of the client engine. RocketMQ's defaults, under names that carry their units."""
+"""Settings of the client engine: RocketMQ's defaults, under names with units."""
 
 from dataclasses import dataclass, field
 
@@ -11,16 +11,16 @@ from gantry.remoting.aio.tls import ClientTlsSettings
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """All settings of an engine and of what works over it."""
+    """All settings of an engine and of its producers and consumers."""
 
     namesrv: tuple[str, ...]
-    """Addresses `host:port` of the name servers; one is asked at a time."""
+    """Addresses `host:port` of the name servers. The client asks one at a time."""
 
     client_ip: str = "127.0.0.1"
-    """In client and message ids; brokers see the address a connection comes from."""
+    """Address in client ids and message ids. Brokers use the address from which a connection comes instead."""
     process_id: int = 0
     instance_name: str = ""
-    """Tells clients of one address apart; empty for one that nobody else has."""
+    """Name that distinguishes the clients of one address; empty for a name that no other client has."""
 
     namesrv_timeout_ms: int = 3_000
     poll_namesrv_interval_ms: int = 30_000
@@ -28,22 +28,22 @@ class ClientSettings:
     heartbeat_timeout_ms: int = 3_000
     admin_timeout_ms: int = 5_000
     topics_max: int = 100_000
-    """Topics whose route is kept; those nobody used for longest are forgotten first."""
+    """Largest number of topics whose routes are kept. The least recently used one is forgotten first."""
 
     send_timeout_ms: int = 3_000
-    """For all attempts of one send together."""
+    """Time-out of one send, over all its attempts."""
     send_attempts_max: int = 3
     latency_fault_enable: bool = False
-    """Prefer brokers that answer fast, and leave those that fail alone for a while."""
+    """Whether to prefer brokers that answer fast, and to avoid brokers that fail for a while."""
     body_bytes_max: int = BODY_BYTES_MAX
     compress_over_bytes: int = COMPRESS_OVER_BYTES
-    """Bodies from this size on are compressed; 0 for none."""
+    """Size from which bodies are compressed; 0 compresses none."""
     compress_in_thread_over_bytes: int = 65_536
-    """From this size on compressing would hold up the loop for milliseconds."""
+    """Size from which bodies are compressed in a thread, because that would block the loop for milliseconds."""
     compression: Compression = Compression.ZLIB
     compression_level: int = LEVEL
     auto_create_topics: bool = False
-    """Send to topics nobody knows, for the broker to create them after TBW102."""
+    """Whether to send to unknown topics, so that the broker creates them from TBW102."""
     default_topic_queue_nums: int = 4
 
     rebalance_interval_ms: int = 20_000
@@ -54,7 +54,7 @@ class ClientSettings:
     tls: ClientTlsSettings | None = None
 
     def check(self) -> None:
-        """Raise InvalidArgumentError for the first setting that can't be."""
+        """Raise InvalidArgumentError for the first setting that is not valid."""
         if not self.namesrv:
             raise InvalidArgumentError("namesrv", self.namesrv, "names no name server")
         for name in (

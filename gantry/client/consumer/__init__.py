@@ -1,1 +1,1 @@
-"""Consumers: pulling from explicit offsets, and membership in a group that shares out queues."""
+"""Consumers: pulls from explicit offsets, and membership in a group whose members share the queues."""

@@ -1,6 +1,6 @@
-"""How a group's members share out a topic's queues (pure).
+"""Allocates a topic's queues to the members of a group (pure).
 
-Every member computes the same answer from the same two sorted lists, so that no one has to hand out queues.
+Every member computes the same result from the same two sorted lists, so the group needs no coordinator for this.
 
 Source: RocketMQ 5.3 AllocateMessageQueueAveragely.
 """
@@ -13,15 +13,15 @@ from gantry.model.message import MessageQueue
 def allocate_averagely(
     client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
 ) -> tuple[MessageQueue, ...]:
-    """Return one member's share: neighbouring queues, the first members getting one more where it does not come out even.
+    """Return one member's share: neighbouring queues. If they can't be divided equally, the first members get one more.
 
     Args:
-        client_id: Whose share.
+        client_id: The member.
         queues: All queues of the topic, sorted.
         client_ids: All members, sorted.
 
     Returns:
-        Nothing for a member that is not in the list: the others will not leave it a share.
+        The share. It is empty for a member that is not in the list, because the other members take all queues.
     """
     if client_id not in client_ids:
         return ()

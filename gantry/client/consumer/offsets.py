@@ -1,4 +1,4 @@
-"""Offsets of queues and of groups, asked of the queue's master."""
+"""Offsets of queues and of consumer groups; the queue's master answers."""
 
 from gantry.client.answers import H, read_header
 from gantry.client.engine import ClientEngine
@@ -24,39 +24,42 @@ UPPER = "UPPER"
 class Offsets:
     """Reads and writes offsets over an engine.
 
-    Every call raises BrokerUnavailableError, BrokerError or NoAnswerError when the master is away, refuses or does not
-    answer, and NoRouteError for a topic that does not exist.
+    Every call raises BrokerUnavailableError if the master is away, BrokerError if it refuses, NoAnswerError if it does
+    not answer, and NoRouteError for a topic that does not exist.
     """
 
     def __init__(self, engine: ClientEngine) -> None:
         self._engine = engine
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the first offset that can be read."""
+        """Return the first readable offset."""
         header = GetMinOffsetHeader(topic=queue.topic, queue_id=queue.queue_id)
         return await self._offset(queue, RequestCode.GET_MIN_OFFSET, header)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the next offset to be written."""
+        """Return the offset after the last message, where the next message will be written."""
         header = GetMaxOffsetHeader(topic=queue.topic, queue_id=queue.queue_id)
         return await self._offset(queue, RequestCode.GET_MAX_OFFSET, header)
 
     async def search_offset(self, queue: MessageQueue, at_ms: int, boundary: str = LOWER) -> int:
-        """Return the offset that was stored at a moment (wall ms): the first of that moment, or the last (UPPER)."""
+        """Return the offset of the message stored at a moment (wall ms).
+
+        If several messages have this store time, return the offset of the first one, or with UPPER of the last one.
+        """
         header = SearchOffsetHeader(topic=queue.topic, queue_id=queue.queue_id, timestamp=at_ms, boundary_type=boundary)
         return await self._offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, header)
 
     async def earliest_stored_at_ms(self, queue: MessageQueue) -> int | None:
-        """Return when the first readable message was stored, or None for an empty queue."""
+        """Return the store time (wall ms) of the first readable message, or None for an empty queue."""
         header = GetEarliestStoreTimeHeader(topic=queue.topic, queue_id=queue.queue_id)
         answer = await self._ask(TimestampResponseHeader, queue, RequestCode.GET_EARLIEST_MSG_STORETIME, header)
         at_ms = answer.timestamp
         return None if at_ms < 0 else at_ms
 
     async def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        """Return what a group has committed on a queue, or None where it never has.
+        """Return a group's committed offset on a queue, or None if it has never committed one.
 
-        A broker is told not to make up 0 for a young queue, as it does for RocketMQ's own clients.
+        The request tells the broker not to answer 0 for a young queue, as it does for RocketMQ's own clients.
         """
         header = QueryConsumerOffsetHeader(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, set_zero_if_not_found=False
@@ -70,7 +73,7 @@ class Offsets:
         return None if offset < 0 else offset
 
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int, *, one_way: bool = False) -> None:
-        """Write a group's offset; with `one_way` without knowing whether it arrived."""
+        """Commit a group's offset. With `one_way`, the caller does not learn whether the broker received it."""
         assert offset >= 0, offset
         header = UpdateConsumerOffsetHeader(
             consumer_group=group, topic=queue.topic, queue_id=queue.queue_id, commit_offset=offset

@@ -1,4 +1,4 @@
-"""PullConsumer: reads queues from explicit offsets; it keeps no place of its own.
+"""PullConsumer: reads queues from explicit offsets; it does not store a position itself.
 
 Source: RocketMQ 5.3 PullAPIWrapper and DefaultMQPullConsumerImpl.
 """
@@ -22,7 +22,7 @@ from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.pull import PullMessageHeader, PullMessageResponseHeader
 
 MESSAGES_MAX = 32
-# A broker looks at held pulls every 5 s, so its answer may come that much after the time it was given.
+# A broker checks held pulls every 5 s, so its answer may come that much later than the suspend time.
 _HELD_GRACE_MS = 10_000
 
 _SYS_FLAG = PullSysFlag.build(subscription=True)
@@ -30,7 +30,7 @@ _SYS_FLAG_SUSPEND = PullSysFlag.build(subscription=True, suspend=True)
 
 
 class PullStatus(enum.StrEnum):
-    """What a pull found."""
+    """The result of a pull."""
 
     FOUND = "FOUND"
     NO_NEW_MSG = "NO_NEW_MSG"
@@ -48,15 +48,15 @@ _STATUSES: dict[int, PullStatus] = {
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What a pull found, and where to go on.
+    """The result of a pull and the offset of the next one.
 
-    The broker filters by the tags' hashes, so `body` may hold records of other tags with an equal one; `messages`
-    leaves them out, and who reads `body` directly has to do so.
+    The broker filters by the hashes of tags. So `body` may hold records whose tag has the same hash as a wanted tag.
+    `messages` leaves them out. A caller that reads `body` directly has to leave them out too.
     """
 
     status: PullStatus
     body: memoryview
-    """Records, one behind the other; empty unless FOUND."""
+    """Consecutive records; empty unless the status is FOUND."""
     next_offset: int
     min_offset: int
     max_offset: int
@@ -64,10 +64,10 @@ class PullResult:
     subscription: SubscriptionData
 
     def messages(self) -> Iterator[StoredMessage]:
-        """Yield the messages that were asked for.
+        """Yield the messages that match the subscription.
 
         Raises:
-            RecordError: A record is damaged; where the next one starts is then not known.
+            RecordError: A record is damaged, so the position of the next record is unknown.
         """
         if self.subscription.is_all:
             return iter_records(self.body)
@@ -78,11 +78,11 @@ class PullResult:
 class PullConsumer:
     """Pulls for one group over an engine.
 
-    Concurrency: the event loop's thread, any number of pulls at once; a pull that is cancelled has read nothing.
+    Concurrency: the event loop's thread, any number of pulls at once. A cancelled pull changes nothing on the broker.
     """
 
     def __init__(self, engine: ClientEngine, group: str) -> None:
-        """Make a consumer. Raises InvalidArgumentError for a group that can't be."""
+        """Make a consumer. Raises InvalidArgumentError for a group name that is not valid."""
         try:
             check_group(group)
         except InvalidNameError as error:
@@ -103,21 +103,21 @@ class PullConsumer:
         broker_id: int | None = None,
         wide_messages: int | None = None,
     ) -> PullResult:
-        """Read from a queue.
+        """Read messages from a queue.
 
         Args:
             queue: The queue.
-            offset: Where to start.
-            max_messages: At most so many.
-            max_bytes: At most about so many; None for the broker's limit.
-            expression: Tags separated by `||`, `*` for all, or one that was read already.
-            suspend_ms: How long the broker may wait for a message where there is none yet.
+            offset: Offset of the first message to read.
+            max_messages: Largest number of messages to read.
+            max_bytes: Approximate largest size of the answer; None for the broker's limit.
+            expression: Tags separated by `||`, `*` for all, or a parsed subscription.
+            suspend_ms: Time for which the broker may hold the pull if there is no message yet.
             broker_id: The member of the set to read from; None for the master.
-            wide_messages: So many instead of `max_messages` from a broker of ours, whatever its limit by count; others
-                pass it over.
+            wide_messages: Replaces `max_messages` on Gantry's brokers and may be above their limit by count; other
+                brokers ignore it.
 
         Raises:
-            InvalidArgumentError: An argument can't be.
+            InvalidArgumentError: An argument is not valid.
             NoRouteError, BrokerUnavailableError, BrokerError, NoAnswerError: Nothing was read.
         """
         if offset < 0:
@@ -161,23 +161,23 @@ class PullConsumer:
         )
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the first offset that can be read. Raises as Offsets does."""
+        """Return the first readable offset. Raises the errors of Offsets."""
         return await self.offsets.min_offset(queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the next offset to be written. Raises as Offsets does."""
+        """Return the offset after the last message. Raises the errors of Offsets."""
         return await self.offsets.max_offset(queue)
 
     async def search_offset(self, queue: MessageQueue, at_ms: int, boundary: str = LOWER) -> int:
-        """Return the offset stored at a moment. Raises as Offsets does."""
+        """Return the offset of a message stored at a moment (wall ms). Raises the errors of Offsets."""
         return await self.offsets.search_offset(queue, at_ms, boundary)
 
     async def committed_offset(self, queue: MessageQueue) -> int | None:
-        """Return what the group has committed, or None. Raises as Offsets does."""
+        """Return the group's committed offset, or None. Raises the errors of Offsets."""
         return await self.offsets.committed_offset(self.group, queue)
 
     async def commit_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Write the group's offset. Raises InvalidArgumentError, and as Offsets does."""
+        """Commit the group's offset. Raises InvalidArgumentError and the errors of Offsets."""
         if offset < 0:
             raise InvalidArgumentError("offset", offset, "is below 0")
         await self.offsets.commit_offset(self.group, queue, offset)

@@ -1,23 +1,24 @@
-"""GroupMember: one consumer instance in its group, and the queues that are its share.
+"""GroupMember: one consumer instance in its group, and its share of the queues.
 
-Theory of operation. A member tells every broker of itself by heart-beats, asks one for the ids of all members, and
-computes its share of each topic's queues from two sorted lists that all members see alike (allocate.py). It does so
-every 20 s, at once when a broker says that the members have changed, and every second while something is missing; never
-more often than once a second. What changed is told to the owner through `on_change`:
+Theory of operation. A member sends heart-beats to every broker. It asks one broker for the ids of all members, and
+computes its share of each topic's queues from two sorted lists that are the same for all members (allocate.py). It does
+so every 20 s, at once when a broker says that the members have changed, and every second while something is missing,
+but never more often than once a second. The member reports changes to its owner through `on_change`:
 
     start ──▶ heart-beat ──▶ member ids, queues ──▶ share ──▶ first offsets ──▶ on_change(assigned, revoked)
                                  ▲                                                        │
                                  └──── 20 s · members changed · 1 s after a failure ──────┘
 
-For a moment two members may hold the same queue, since they don't see a change at the same time: messages are then
-delivered twice, never lost. So an offset may only be committed over what is acked, and only while the queue is held.
+For a moment, two members may hold the same queue, because they do not see a change at the same time. Messages are then
+delivered twice, but never lost. So an offset may be committed only if all messages before it are acknowledged, and only
+while the queue is held.
 
-Whose offsets these are: the owner's. It either commits by itself (`commit`), or gives `commit_point`, which is then asked
-for each queue every 5 s, before a queue is given back, and at the end.
+The owner manages the offsets. It either commits by itself (`commit`), or passes `commit_point`. The member then calls
+`commit_point` for each queue every 5 s, before it gives a queue back, and at the end.
 
 Source: RocketMQ 5.3 RebalanceImpl and RebalancePushImpl.
 
-Concurrency: the event loop's thread; one rebalance of a member at a time.
+Concurrency: the event loop's thread; a member runs one rebalance at a time.
 """
 
 import asyncio
@@ -43,33 +44,33 @@ log = logger("client.group")
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A queue that is the member's now, and where to start in it."""
+    """A queue that the member holds from now on, and the offset to start at."""
 
     queue: MessageQueue
     next_offset: int
     committed_offset: int | None
-    """What the group had committed, or None; then `next_offset` follows from `consume_from`."""
+    """The group's committed offset. If it is None, `next_offset` follows from `consume_from`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StartPosition:
-    """Where a group begins that never committed an offset."""
+    """The position at which a group without a committed offset begins."""
 
     where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
     at_ms: int | None = None
-    """For CONSUME_FROM_TIMESTAMP: wall time."""
+    """Wall time (ms) for CONSUME_FROM_TIMESTAMP."""
 
 
 OnChange = Callable[[Sequence[Assignment], Sequence[MessageQueue]], Awaitable[None]]
-"""Called with queues that are the member's from now on, and queues that are not any more."""
+"""Called with the queues that the member holds from now on, and the queues that it no longer holds."""
 CommitPoint = Callable[[MessageQueue], int]
-"""Returns the offset of a held queue below which all is acked, or was not wanted."""
+"""Returns the offset of a held queue below which all messages are acknowledged or filtered out."""
 
 
 class GroupMember:
     """One consumer instance: a client id in a group, with its subscriptions.
 
-    Several members may share a client id, in other groups or with other topics of the same group.
+    Several members may share a client id, if they are in different groups or have different topics of the same group.
     """
 
     def __init__(
@@ -83,10 +84,11 @@ class GroupMember:
         commit_point: CommitPoint | None = None,
         start: StartPosition | None = None,
     ) -> None:
-        """Make a member; `start` says where the group begins where it has no offset, by default at the end.
+        """Make a member. `start` is the position for queues without a committed offset; the default is the end.
 
         Raises:
-            InvalidArgumentError: The group's name can't be, or there is no subscription, or no time for a start by time.
+            InvalidArgumentError: The group's name is not valid, there is no subscription, or a start by time has no
+                time.
         """
         try:
             check_group(group)
@@ -104,7 +106,7 @@ class GroupMember:
         self._subscriptions = {one.topic: one for one in subscriptions}
         self._on_change = on_change
         self._commit_point = commit_point
-        # Each queue that is held, and what the group has committed there as far as this member knows.
+        # Each held queue → the group's committed offset, as far as this member knows it.
         self._held: dict[MessageQueue, int | None] = {}
         self._wake = asyncio.Event()
         self._unlisten: Callable[[], None] | None = None
@@ -113,15 +115,15 @@ class GroupMember:
 
     @property
     def held(self) -> frozenset[MessageQueue]:
-        """Return the queues the member holds."""
+        """Queues that the member holds."""
         return frozenset(self._held)
 
     async def start(self) -> None:
-        """Join the group; returns after the first share was told to `on_change`, be it empty.
+        """Join the group. Return after `on_change` has received the first share, which may be empty.
 
         Raises:
             NoRouteError: A topic does not exist.
-            ClientError: No broker could say who the members are, or where to start.
+            ClientError: No broker answered who the members are, or where to start.
         """
         self._engine.check_running()
         has_joined = False
@@ -140,7 +142,7 @@ class GroupMember:
             self._loops.append(self._engine.tasks.spawn(self._keep_committed()))
 
     async def close(self) -> None:
-        """Commit, leave the group, and tell the brokers so that the others take over at once."""
+        """Commit, leave the group, and unregister at the brokers, so that the other members take over at once."""
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
@@ -155,19 +157,17 @@ class GroupMember:
             await self._engine.heartbeats.remove_consumer(self.client_id, self.group, list(self._subscriptions))
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Write the group's offset on a queue the member holds; one that it does not hold is somebody else's by now.
+        """Commit the group's offset on a held queue. A queue that is not held belongs to another member by now.
 
         Raises:
             InvalidArgumentError: The queue is not held.
-            BrokerUnavailableError, BrokerError, NoAnswerError: It was not written, or may not have been.
+            BrokerUnavailableError, BrokerError, NoAnswerError: The offset was not written, or its state is unknown.
         """
         if queue not in self._held:
             raise InvalidArgumentError("queue", queue, "is not held by this member")
         await self._offsets.commit_offset(self.group, queue, offset)
-        if queue in self._held:  # It may have gone meanwhile.
+        if queue in self._held:  # The queue may have been revoked in between.
             self._held[queue] = offset
-
-    # Inside
 
     async def _announce(self) -> None:
         self._is_announced = True
@@ -200,12 +200,12 @@ class GroupMember:
             except ClientError as error:
                 is_balanced = False
                 log.warning("not balanced", group=self.group, client_id=self.client_id, error=str(error))
-            except Exception:  # boundary: the owner's on_change must not end the membership.
+            except Exception:  # boundary: an error of the owner's on_change must not end the membership.
                 is_balanced = False
                 log.exception("a change of queues failed", group=self.group, client_id=self.client_id)
 
     async def _rebalance(self, *, is_first: bool) -> None:
-        """Compute the share and take it; raises what kept a part of it from being taken, after the rest is."""
+        """Compute the share and take it. If a part of it can't be taken, take the rest, then raise the error."""
         wanted: set[MessageQueue] = set()
         failure: ClientError | None = None
         for topic in self._subscriptions:
@@ -214,7 +214,7 @@ class GroupMember:
             except NoRouteError:
                 log.warning("topic has no route", group=self.group, topic=topic)
             except ClientError as error:
-                # Who can't see the others keeps what it has: two owners are better than none.
+                # A member that can't see the others keeps its queues: two owners are better than none.
                 wanted.update(queue for queue in self._held if queue.topic == topic)
                 failure = error
         revoked = sorted(self._held.keys() - wanted)
@@ -233,13 +233,14 @@ class GroupMember:
         self._held.update({one.queue: one.committed_offset for one in assigned})
         was_told = False
         try:
-            # The queues that go are still held meanwhile, so that the owner may commit what it knows.
+            # The revoked queues are still held during the call, so that the owner may commit their offsets.
             await self._on_change(assigned, revoked)
             was_told = True
         finally:
             for queue in revoked if was_told else (*revoked, *(one.queue for one in assigned)):
                 del self._held[queue]
-        # Whoever takes a queue over must start where this member does, not at what is its own end by then.
+        # The next holder of a queue must start at the same offset as this member. Without a committed offset, it would
+        # start at the end that the queue has by then.
         new = [one for one in assigned if one.committed_offset is None and self._held.get(one.queue) is None]
         await asyncio.gather(*(self._try_commit(one.queue, one.next_offset) for one in new))
 
@@ -250,15 +251,15 @@ class GroupMember:
         try:
             client_ids = await self._client_ids(queues)
         except BrokerError:
-            client_ids = ()  # A broker that knows no member says so with a refusal.
+            client_ids = ()  # A broker that knows no member of the group refuses the request.
         if self.client_id not in client_ids:
-            # A broker that was away has forgotten us.
+            # A broker that was away has forgotten this client.
             await self._engine.heartbeats.tell_now(self.client_id)
             client_ids = await self._client_ids(queues)
         return allocate_averagely(self.client_id, queues, sorted(client_ids))
 
     async def _client_ids(self, queues: Sequence[MessageQueue]) -> Sequence[str]:
-        """Ask the first broker that answers, in an order that is the same for all members."""
+        """Return the ids from the first broker that answers, asked in an order that is the same for all members."""
         failure: ClientError | None = None
         for broker_name in sorted({queue.broker_name for queue in queues}):
             try:
@@ -299,7 +300,7 @@ class GroupMember:
     async def _commit_all(self, queues: Sequence[MessageQueue]) -> None:
         if self._commit_point is not None:
             points = [(queue, self._commit_point(queue)) for queue in queues]
-            # At once: a broker that hangs must not keep the others' offsets from being written.
+            # All commits run at once: a broker that hangs must not delay the commits on the others.
             changed = [(queue, offset) for queue, offset in points if offset != self._held[queue]]
             await asyncio.gather(*(self._try_commit(queue, offset) for queue, offset in changed))
 
@@ -307,7 +308,7 @@ class GroupMember:
         try:
             await self._offsets.commit_offset(self.group, queue, offset)
         except ClientError as error:
-            # It is tried again with the next interval; what is not committed comes again, and is not lost.
+            # The next interval tries again. Uncommitted messages are delivered again, not lost.
             log.warning("offset not committed", group=self.group, queue=str(queue), offset=offset, error=str(error))
         else:
             if queue in self._held:
