@@ -1,7 +1,7 @@
 """The HTTP and WebSocket client library of Gantry.
 
-`GantryClient` and `AsyncGantryClient` are the REST API; `StreamClient` consumes by push and publishes over one
-connection. All of them find a stack that `gantry up --data DIR` runs with `from_stack(DIR)`.
+`GantryClient` and `AsyncGantryClient` call the REST API. `StreamClient` consumes by push and publishes over one
+connection. All of them connect to a stack of `gantry up --data DIR` with `from_stack(DIR)`.
 """
 
 from gantry.http.asyncclient import AsyncGantryClient as AsyncGantryClient

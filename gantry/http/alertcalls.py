@@ -20,7 +20,7 @@ def get_objective(group: str, *, topic: str | None) -> Call[Objective]:
 
 
 def put_objective(group: str, change: Mapping[str, Any], *, topic: str | None, etag: str | None) -> Call[Objective]:
-    """Make or change an objective."""
+    """Create or change an objective."""
     return Call(
         "PUT",
         path_of("groups", group, "objective"),
@@ -32,7 +32,7 @@ def put_objective(group: str, change: Mapping[str, Any], *, topic: str | None, e
 
 
 def delete_objective(group: str, *, topic: str | None, etag: str | None) -> Call[None]:
-    """Take an objective away."""
+    """Delete an objective."""
     path = path_of("groups", group, "objective")
     return Call("DELETE", path, _nothing, params_of(topic=topic), headers=_match(etag))
 
@@ -54,7 +54,7 @@ def list_webhooks(*, cursor: str | None) -> Call[Page[Webhook]]:
 
 
 def create_webhook(config: Mapping[str, Any]) -> Call[Webhook]:
-    """Make a webhook."""
+    """Create a webhook."""
     content, headers = msgspec.json.encode(config), {"content-type": JSON}
     return Call("POST", "/v1/webhooks", json_of(Webhook), content=content, headers=headers)
 
@@ -71,7 +71,7 @@ def delete_webhook(webhook: str) -> Call[None]:
 
 
 def test_webhook(webhook: str) -> Call[Delivery]:
-    """Have a test sent to a webhook."""
+    """Send a test to a webhook."""
     return Call("POST", path_of("webhooks", webhook, "deliveries"), json_of(Delivery))
 
 

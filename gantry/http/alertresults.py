@@ -4,13 +4,13 @@ import msgspec
 
 
 class Objective(msgspec.Struct, frozen=True, kw_only=True):
-    """How far behind a group may be; `topic` None is all topics that have no objective of their own.
+    """The limit for a group's lag on a topic; `topic` None means all topics without an objective of their own.
 
     Attributes:
-        max_lag_seconds: The age of the oldest unconsumed message, None: as the report's own thresholds say.
-        max_lag_messages: Of all queues of a topic together.
-        ignore: Whether lag is shown as IGNORED and raises no alert, until `ignore_until` where that is given.
-        etag: For `put_objective` and `delete_objective`.
+        max_lag_seconds: Largest age of the oldest unconsumed message; None for the thresholds of the report.
+        max_lag_messages: Largest lag over all queues of a topic together.
+        ignore: Whether the report shows lag as IGNORED and raises no alert, until `ignore_until` if that is given.
+        etag: ETag for `put_objective` and `delete_objective`.
     """
 
     group: str
@@ -41,7 +41,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlertEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of an alert: `opened`, `changed` or `resolved`; `alert` is the same from the first to the last."""
+    """An event of an alert: `opened`, `changed` or `resolved`. All events of an alert have the same `alert`."""
 
     id: str
     at: str
@@ -59,7 +59,7 @@ class AlertEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """A URL that is told of alerts; `secret` is only in the answer that makes it."""
+    """A URL that receives alerts; only the answer that creates the webhook contains `secret`."""
 
     id: str
     url: str
@@ -72,7 +72,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """One event on its way to one webhook: `pending`, `delivered` or `failed`; `event` None is a test."""
+    """The delivery of one event to one webhook: `pending`, `delivered` or `failed`. A test has `event` None."""
 
     id: str
     webhook: str

@@ -40,17 +40,17 @@ from gantry.http.stack import read_stack
 T = TypeVar("T")
 
 TIMEOUT_MS = 10_000
-# Enough for the concurrency that one gateway rewards, and no more than it has to hold.
+# More connections than this do not make one gateway faster, and the gateway has to hold each of them.
 CONNECTIONS_MAX = 64
 
 
 class AsyncGantryClient:
     """A connection pool to one gateway and a key.
 
-    Every method raises GantryProblem when the gateway refuses or can't serve, GantryConnectionError when no whole
-    answer came, and GantryProtocolError when the answer is not what the contract says.
+    Every method raises GantryProblem if the gateway refuses or can't serve, GantryConnectionError if no complete answer
+    came, and GantryProtocolError if the answer does not follow the contract.
 
-    Concurrency: one event loop. A call that is cancelled may have been carried out.
+    Concurrency: one event loop. The gateway may have carried out a cancelled call.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class AsyncGantryClient:
         return read_answer(call, answer.status_code, answer.headers, answer.content)
 
     async def list_topics(self, *, system: bool = False) -> list[Topic]:
-        """Return all topics that the key may see, by name; with `system` also the system's own."""
+        """Return all topics that the key may see, sorted by name; with `system`, system topics too."""
         return await self._all_pages(lambda cursor: calls.list_topics(system=system, cursor=cursor))
 
     async def get_topic(self, name: str) -> Topic:
@@ -119,7 +119,7 @@ class AsyncGantryClient:
         return await self.run(calls.get_topic(name))
 
     async def put_topic(self, name: str, *, only_new: bool = False, etag: str | None = None, **config: Any) -> Topic:
-        """Create or change a topic; `config` is read_queues, write_queues, perm, order, brokers."""
+        """Create or change a topic; `config` has read_queues, write_queues, perm, order, brokers."""
         return await self.run(calls.put_topic(name, config, only_new=only_new, etag=etag))
 
     async def delete_topic(self, name: str, *, etag: str | None = None) -> None:
@@ -131,7 +131,7 @@ class AsyncGantryClient:
         return (await self.run(calls.list_queues(topic))).items
 
     async def send(self, topic: str, message: OutgoingMessage, *, one_way: bool = False) -> SendResult:
-        """Send one message; a refusal is a GantryProblem with its outcome."""
+        """Send one message. A refusal raises GantryProblem with the outcome."""
         return await self.run(calls.send(topic, message, one_way=one_way))
 
     async def send_batch(self, topic: str, messages: Iterable[OutgoingMessage]) -> BatchResult:
@@ -139,11 +139,11 @@ class AsyncGantryClient:
         return await self.run(calls.send_batch(topic, messages))
 
     async def get_message(self, message_id: str, *, topic: str | None = None, system: bool = False) -> Message:
-        """Return the message with a stored id, or with `topic` a message id."""
+        """Return the message with a stored id or, if `topic` is given, with a message id."""
         return await self.run(calls.get_message(message_id, topic=topic, system=system))
 
     async def find_messages(self, topic: str, key: str, *, limit: int = 100, system: bool = False) -> FoundMessages:
-        """Find messages by one of their keys, the newest first."""
+        """Find messages by one of their keys, newest first."""
         return await self.run(calls.find_messages(topic, key, limit=limit, system=system))
 
     async def read_queue(
@@ -158,7 +158,7 @@ class AsyncGantryClient:
         expression: str = "*",
         system: bool = False,
     ) -> QueueMessages:
-        """Read a queue without consuming; waits up to `wait_ms` where there is nothing yet."""
+        """Read a queue without consuming its messages; wait up to `wait_ms` if there is none yet."""
         return await self.run(
             calls.read_queue(
                 topic,
@@ -173,11 +173,11 @@ class AsyncGantryClient:
         )
 
     async def find_offset(self, topic: str, broker: str, queue_id: int, *, at: str, boundary: str = "lower") -> int:
-        """Return the offset of a moment."""
+        """Return the offset of the queue at a moment."""
         return await self.run(calls.find_offset(topic, broker, queue_id, at=at, boundary=boundary))
 
     async def list_groups(self, *, system: bool = False) -> list[Group]:
-        """Return all groups that the key may see, by name."""
+        """Return all groups that the key may see, sorted by name."""
         return await self._all_pages(lambda cursor: calls.list_groups(system=system, cursor=cursor))
 
     async def get_group(self, name: str) -> Group:
@@ -185,7 +185,7 @@ class AsyncGantryClient:
         return await self.run(calls.get_group(name))
 
     async def put_group(self, name: str, *, only_new: bool = False, etag: str | None = None, **config: Any) -> Group:
-        """Create or change a group; `config` is retry_max_times, consume, from_min and so on."""
+        """Create or change a group; `config` has retry_max_times, consume, from_min and other fields."""
         return await self.run(calls.put_group(name, config, only_new=only_new, etag=etag))
 
     async def delete_group(self, name: str, *, etag: str | None = None) -> None:
@@ -193,7 +193,7 @@ class AsyncGantryClient:
         await self.run(calls.delete_group(name, etag=etag))
 
     async def get_offsets(self, group: str, *, topic: str | None = None) -> list[GroupOffset]:
-        """Return how far a group is in each queue."""
+        """Return a group's position in each queue."""
         return (await self.run(calls.get_offsets(group, topic=topic))).items
 
     async def commit_offsets(self, group: str, commits: Sequence[OffsetCommit]) -> list[OffsetCommitResult]:
@@ -205,71 +205,71 @@ class AsyncGantryClient:
         return (await self.run(calls.list_clients(group))).items
 
     async def list_subscriptions(self, group: str) -> list[GroupSubscription]:
-        """Return what the group's instances subscribed to, or once did."""
+        """Return the subscriptions of the group's instances, present and past."""
         return await self._all_pages(lambda cursor: calls.list_subscriptions(group, cursor=cursor))
 
     async def list_objectives(self, *, group: str | None = None) -> list[Objective]:
-        """Return how far behind groups may be, by group and topic."""
+        """Return all objectives, sorted by group and topic."""
         return await self._all_pages(lambda cursor: alertcalls.list_objectives(group=group, cursor=cursor))
 
     async def get_objective(self, group: str, *, topic: str | None = None) -> Objective:
-        """Return how far behind a group may be on a topic, or with `topic` None on all that have no objective."""
+        """Return a group's objective for a topic; `topic` None means all topics without an objective of their own."""
         return await self.run(alertcalls.get_objective(group, topic=topic))
 
     async def put_objective(
         self, group: str, *, topic: str | None = None, etag: str | None = None, **change: Any
     ) -> Objective:
-        """Make or change an objective; `change` is max_lag_seconds, max_lag_messages, ignore, ignore_until, reason."""
+        """Create or change an objective; `change` has max_lag_seconds, max_lag_messages, ignore, ignore_until, reason."""
         return await self.run(alertcalls.put_objective(group, change, topic=topic, etag=etag))
 
     async def delete_objective(self, group: str, *, topic: str | None = None, etag: str | None = None) -> None:
-        """Take an objective away."""
+        """Delete an objective."""
         await self.run(alertcalls.delete_objective(group, topic=topic, etag=etag))
 
     async def list_alerts(self, *, group: str | None = None) -> list[Alert]:
-        """Return what is wrong with groups now, by group and topic."""
+        """Return the open alerts, sorted by group and topic."""
         return await self._all_pages(lambda cursor: alertcalls.list_alerts(group=group, cursor=cursor))
 
     async def list_alert_events(
         self, *, group: str | None = None, topic: str | None = None, limit: int = 100
     ) -> list[AlertEvent]:
-        """Return what has become of alerts, the newest first."""
+        """Return the events of alerts, newest first."""
         return (await self.run(alertcalls.list_alert_events(group=group, topic=topic, limit=limit))).items
 
     async def list_webhooks(self) -> list[Webhook]:
-        """Return who is told of alerts."""
+        """Return all webhooks."""
         return await self._all_pages(lambda cursor: alertcalls.list_webhooks(cursor=cursor))
 
     async def create_webhook(self, url: str, **config: Any) -> Webhook:
-        """Have a URL told of alerts; `config` is groups, verdicts, enabled, secret. Only this answer shows the secret."""
+        """Create a webhook; `config` has groups, verdicts, enabled, secret. Only this answer contains the secret."""
         return await self.run(alertcalls.create_webhook({"url": url, **config}))
 
     async def put_webhook(self, webhook: str, **change: Any) -> Webhook:
-        """Change a webhook; `change` is url, groups, verdicts, enabled, secret."""
+        """Change a webhook; `change` has url, groups, verdicts, enabled, secret."""
         return await self.run(alertcalls.put_webhook(webhook, change))
 
     async def delete_webhook(self, webhook: str) -> None:
-        """Delete a webhook, and what it was to be told."""
+        """Delete a webhook and its deliveries."""
         await self.run(alertcalls.delete_webhook(webhook))
 
     async def test_webhook(self, webhook: str) -> Delivery:
-        """Have a test sent to a webhook."""
+        """Send a test to a webhook."""
         return await self.run(alertcalls.test_webhook(webhook))
 
     async def list_deliveries(self, webhook: str, *, status: str | None = None, limit: int = 100) -> list[Delivery]:
-        """Return what a webhook was told, the newest first."""
+        """Return a webhook's deliveries, newest first."""
         return (await self.run(alertcalls.list_deliveries(webhook, status=status, limit=limit))).items
 
     async def get_cluster(self) -> Cluster:
-        """Return name servers and brokers as they are now."""
+        """Return the current state of name servers and brokers."""
         return await self.run(calls.get_cluster())
 
     async def list_keys(self, *, revoked: bool = False) -> list[Key]:
-        """Return the API keys, never the keys themselves."""
+        """Return the API keys without their secret parts."""
         return await self._all_pages(lambda cursor: calls.list_keys(revoked=revoked, cursor=cursor))
 
     async def create_key(self, name: str, rights: Rights) -> Key:
-        """Make an API key; the answer is the only one that shows it."""
+        """Create an API key. Only this answer contains the key itself."""
         return await self.run(calls.create_key(name, rights))
 
     async def revoke_key(self, key_id: str) -> None:
@@ -277,11 +277,11 @@ class AsyncGantryClient:
         await self.run(calls.revoke_key(key_id))
 
     async def create_ticket(self) -> Ticket:
-        """Make a one-use ticket for a browser's WebSocket."""
+        """Create a one-use ticket for a browser's WebSocket."""
         return await self.run(calls.create_ticket())
 
     async def list_audit(self, *, kind: str | None = None, name: str | None = None) -> list[AuditEntry]:
-        """Return changes of metadata, the newest first."""
+        """Return changes of metadata, newest first."""
         return await self._all_pages(lambda cursor: calls.list_audit(kind=kind, name=name, cursor=cursor))
 
     async def list_reports(self) -> list[Report]:
@@ -289,29 +289,29 @@ class AsyncGantryClient:
         return (await self.run(reportcalls.list_reports())).items
 
     async def start_report_run(self, job: str, *, since: str | None = None, until: str | None = None) -> ReportRun:
-        """Have a report job run, now or on a window of time; return the run, which may have been there already."""
+        """Start a run of a report job, for now or for a period. If such a run exists already, return it."""
         return await self.run(reportcalls.start_report_run(job, since=since, until=until))
 
     async def list_report_runs(self, job: str, *, limit: int = 100) -> list[ReportRun]:
-        """Return a job's runs, the newest first."""
+        """Return a job's runs, newest first."""
         return (await self.run(reportcalls.list_report_runs(job, limit=limit))).items
 
     async def get_report_run(self, job: str, run: str = "latest") -> ReportRun:
-        """Return a run by its id, or the latest that succeeded."""
+        """Return a run by its id, or the latest one that succeeded."""
         return await self.run(reportcalls.get_report_run(job, run))
 
     async def get_report_page(self, job: str, run: str = "latest") -> str:
-        """Return a run's page, one HTML file."""
+        """Return a run's page as one HTML file."""
         return await self.run(reportcalls.get_report_page(job, run))
 
     async def read_lag_rows(
         self, run: str = "latest", *, group: str | None = None, topic: str | None = None, level: str | None = None
     ) -> LagRows:
-        """Return the rows of a lag report, all of one run; `level` is `topic` or `queue`, both where it is None."""
+        """Return the rows of one run of the lag report; `level` is `topic` or `queue`, None for both."""
         page = await self.run(reportcalls.read_lag_rows(run, group=group, topic=topic, level=level, cursor=None))
         await self._add_pages(
             page,
-            # By its id: `latest` may be another one by now.
+            # The other pages use the run's id, because `latest` may be another run by now.
             lambda cursor: reportcalls.read_lag_rows(page.run, group=group, topic=topic, level=level, cursor=cursor),
         )
         return LagRows(page.run, page.as_of, page.items)
@@ -319,13 +319,13 @@ class AsyncGantryClient:
     async def read_lag_history(
         self, group: str, topic: str, *, since: str | None = None, until: str | None = None
     ) -> LagHistory:
-        """Return how far behind a group was on a topic, in messages and seconds; by default of the last day."""
+        """Return the history of a group's lag on a topic, in messages and seconds; the default is the last day."""
         return await self.run(reportcalls.read_lag_history(group, topic, since=since, until=until))
 
     async def read_backlog_rows(
         self, run: str = "latest", *, group: str | None = None, topic: str | None = None, section: str | None = None
     ) -> BacklogRows:
-        """Return the rows of a backlog profile, all of one run; all sections where `section` is None."""
+        """Return the rows of one run of the backlog profile; `section` None means all sections."""
         call = functools.partial(reportcalls.read_backlog_rows, group=group, topic=topic, section=section)
         page = await self.run(call(run, cursor=None))
         await self._add_pages(page, lambda cursor: call(page.run, cursor=cursor))
@@ -341,10 +341,10 @@ class AsyncGantryClient:
         group: str | None = None,
         topic: str | None = None,
     ) -> Throughput:
-        """Return the throughput by `minute`, `hour` or `day`; `time_zone` says whose days."""
+        """Return the throughput by `minute`, `hour` or `day`; days are those of `time_zone`."""
         call = functools.partial(reportcalls.read_throughput, unit, time_zone=time_zone, group=group, topic=topic)
         page = await self.run(call(since=since, until=until, cursor=None))
-        # With the times that were answered: by now it may be later.
+        # The other pages use the times of the first answer, because a default time moves on.
         await self._add_pages(page, lambda cursor: call(since=page.since, until=page.until, cursor=cursor))
         return Throughput(page.unit, page.since, page.until, page.time_zone, page.items)
 
@@ -354,7 +354,7 @@ class AsyncGantryClient:
         return page.items
 
     async def _add_pages(self, first: Paged, page_at: Callable[[str], Call[Paged]]) -> None:
-        """Add the items of the pages behind the first one to its own."""
+        """Append the items of the later pages to those of the first page."""
         cursor = first.next_cursor
         while cursor is not None:
             page = await self.run(page_at(cursor))

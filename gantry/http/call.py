@@ -1,4 +1,4 @@
-"""A call of the REST API as a value, and what calls are made of."""
+"""A call of the REST API as a value, and helpers to build calls."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ PAGE_ITEMS: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """A request, and how its answer reads.
+    """A request, and the function that reads its answer.
 
     Attributes:
-        sends: It sends messages, so that an answer that never came leaves an outcome.
-        wait_ms: How long the server may take on purpose, besides the client's time-out.
+        sends: Whether it sends messages, so that a missing answer has an outcome.
+        wait_ms: Time for which the server may hold the request, in addition to the client's time-out.
     """
 
     method: str
@@ -43,16 +43,16 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
 
 class PageOf(Protocol):
-    """A page of anything, whatever else it says."""
+    """A page of items of any type, perhaps with more fields."""
 
     @property
     def items(self) -> list[Any]:
-        """Return what is on it."""
+        """Items of the page."""
         ...
 
     @property
     def next_cursor(self) -> str | None:
-        """Return where the next one starts, None on the last one."""
+        """Cursor of the next page; None on the last page."""
         ...
 
 
@@ -60,11 +60,11 @@ Paged = TypeVar("Paged", bound=PageOf)
 
 
 def read_answer(call: Call[T], status: int, headers: Mapping[str, str], content: bytes) -> T:
-    """Return what the answer says.
+    """Return the result in an answer.
 
     Raises:
         GantryProblem: The gateway refused or could not serve.
-        GantryProtocolError: The answer is not what the contract says.
+        GantryProtocolError: The answer does not follow the contract.
     """
     if not 200 <= status < 300:
         raise read_problem(status, headers, content)
@@ -77,7 +77,7 @@ def read_answer(call: Call[T], status: int, headers: Mapping[str, str], content:
 
 
 def read_problem(status: int, headers: Mapping[str, str], content: bytes) -> GantryProblem:
-    """Return the problem of an answer, made up where something else than a gateway answered."""
+    """Return the problem of an answer. If the answer is not a gateway's, make a problem from its status and text."""
     try:
         problem = msgspec.json.decode(content, type=Problem)
     except msgspec.DecodeError:
@@ -91,7 +91,7 @@ def read_problem(status: int, headers: Mapping[str, str], content: bytes) -> Gan
 
 @cache
 def json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    """Return the decoder of a type; it takes longer to make than most answers take to read."""
+    """Return the decoder of a type, from a cache: making a decoder takes longer than decoding most answers."""
     return msgspec.json.Decoder(kind, strict=False)
 
 
@@ -101,24 +101,24 @@ def _msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 def json_of(kind: type[T]) -> Callable[[bytes, Mapping[str, str]], T]:
-    """Return what reads a JSON answer."""
+    """Return a function that reads a JSON answer."""
     decode: Callable[[bytes], T] = json_decoder(cast("Any", kind)).decode
     return lambda content, _: decode(content)
 
 
 def msgpack_of(kind: type[T]) -> Callable[[bytes, Mapping[str, str]], T]:
-    """Return what reads a MessagePack answer."""
+    """Return a function that reads a MessagePack answer."""
     decode: Callable[[bytes], T] = _msgpack_decoder(cast("Any", kind)).decode
     return lambda content, _: decode(content)
 
 
 def path_of(*parts: str) -> str:
-    """Return the path of these segments."""
+    """Return the API path with these segments, percent-encoded."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def params_of(**params: str | None) -> dict[str, str]:
-    """Return the parameters that are given."""
+    """Return the parameters that are not None."""
     return {name: value for name, value in params.items() if value is not None}
 
 

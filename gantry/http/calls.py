@@ -1,7 +1,7 @@
-"""The calls of the REST API as values: what to request, and how its answer reads.
+"""The calls of the REST API as values: each has a request and the function that reads its answer.
 
-Both clients run the same calls; nothing here does I/O. A call's `read` gets the body of a 2xx answer; everything else
-is a problem, see `read_answer`. Those of reports are in reportcalls.py.
+Both clients run the same calls. This module does no I/O. A call's `read` gets the body of a 2xx answer; any other
+answer is a problem (`read_answer`). The calls of reports are in reportcalls.py, those of alerts in alertcalls.py.
 """
 
 from base64 import b64encode
@@ -45,7 +45,7 @@ def list_topics(*, system: bool, cursor: str | None) -> Call[Page[Topic]]:
 
 
 def get_topic(name: str) -> Call[Topic]:
-    """Show a topic."""
+    """Get a topic."""
     return Call("GET", path_of("topics", name), _tagged(Topic))
 
 
@@ -81,7 +81,7 @@ def send(topic: str, message: OutgoingMessage, *, one_way: bool) -> Call[SendRes
 
 
 def send_batch(topic: str, messages: Iterable[OutgoingMessage]) -> Call[BatchResult]:
-    """Send many messages, bodies as bytes."""
+    """Send many messages, with bodies as bytes."""
     encode = msgspec.msgpack.encode
     items = [encode(message) for message in messages]
     content = b"".join([part for item in items for part in (len(item).to_bytes(4), item)])
@@ -105,7 +105,7 @@ def find_messages(topic: str, key: str, *, limit: int, system: bool) -> Call[Fou
 def read_queue(
     topic: str, broker: str, queue_id: int, *, offset: int, limit: int, wait_ms: int, expression: str, system: bool
 ) -> Call[QueueMessages]:
-    """Read a queue without consuming."""
+    """Read a queue without consuming its messages."""
     params = params_of(
         offset=str(offset), limit=str(limit), wait=f"{wait_ms}ms", filter=expression, system=_flag(system)
     )
@@ -115,7 +115,7 @@ def read_queue(
 
 
 def find_offset(topic: str, broker: str, queue_id: int, *, at: str, boundary: str) -> Call[int]:
-    """Find the offset of a moment."""
+    """Find the offset of a queue at a moment."""
     path = path_of("topics", topic, "queues", broker, str(queue_id), "offsets")
     return Call("GET", path, lambda content, _: _OFFSET.decode(content).offset, params_of(at=at, boundary=boundary))
 
@@ -126,7 +126,7 @@ def list_groups(*, system: bool, cursor: str | None) -> Call[Page[Group]]:
 
 
 def get_group(name: str) -> Call[Group]:
-    """Show a group."""
+    """Get a group."""
     return Call("GET", path_of("groups", name), _tagged(Group))
 
 
@@ -141,7 +141,7 @@ def delete_group(name: str, *, etag: str | None) -> Call[None]:
 
 
 def get_offsets(group: str, *, topic: str | None) -> Call[Page[GroupOffset]]:
-    """Show what a group has committed."""
+    """List a group's committed offsets."""
     return Call("GET", path_of("groups", group, "offsets"), json_of(Page[GroupOffset]), params_of(topic=topic))
 
 
@@ -163,13 +163,13 @@ def list_clients(group: str) -> Call[Page[GroupClient]]:
 
 
 def list_subscriptions(group: str, *, cursor: str | None) -> Call[Page[GroupSubscription]]:
-    """List what a group's instances subscribed to."""
+    """List the subscriptions of a group's instances."""
     path = path_of("groups", group, "subscriptions")
     return Call("GET", path, json_of(Page[GroupSubscription]), page_of(cursor))
 
 
 def get_cluster() -> Call[Cluster]:
-    """Show name servers and brokers."""
+    """Get the state of name servers and brokers."""
     return Call("GET", "/v1/cluster", json_of(Cluster))
 
 
@@ -179,7 +179,7 @@ def list_keys(*, revoked: bool, cursor: str | None) -> Call[Page[Key]]:
 
 
 def create_key(name: str, rights: Rights) -> Call[Key]:
-    """Make an API key."""
+    """Create an API key."""
     content = msgspec.json.encode({"name": name, "rights": rights})
     return Call("POST", "/v1/keys", json_of(Key), content=content, headers={"content-type": JSON})
 
@@ -190,7 +190,7 @@ def revoke_key(key_id: str) -> Call[None]:
 
 
 def create_ticket() -> Call[Ticket]:
-    """Make a ticket for a browser's WebSocket."""
+    """Create a ticket for a browser's WebSocket."""
     return Call("POST", "/v1/tickets", json_of(Ticket))
 
 
@@ -200,7 +200,7 @@ def list_audit(*, kind: str | None, name: str | None, cursor: str | None) -> Cal
 
 
 def message_fields(message: OutgoingMessage) -> dict[str, Any]:
-    """Return a message's fields as JSON has them; bytes that are no UTF-8 travel as base64."""
+    """Return a message's fields for JSON; a body that is not UTF-8 becomes base64."""
     fields: dict[str, Any] = msgspec.to_builtins(message, builtin_types=(bytes,))
     if isinstance(message.body, bytes):
         try:
@@ -218,7 +218,7 @@ class _Commits(msgspec.Struct):
     results: list[OffsetCommitResult]
 
 
-# Offsets are texts in JSON; `strict=False` reads them as the integers they are.
+# Offsets are strings in JSON; `strict=False` reads them as integers.
 _OFFSET = msgspec.json.Decoder(_Offset, strict=False)
 _COMMITS = msgspec.json.Decoder(_Commits, strict=False)
 

@@ -2,9 +2,9 @@
 
 GantryError
 ├── GantryProblem            the gateway refused or could not serve; carries its problem (RFC 9457)
-├── GantryConnectionError    no whole answer came; `outcome` says what that means for a send
-├── GantryProtocolError      the answer is not what the contract says
-├── StreamClosedError        the stream is over and is not connected again; carries the close code and the reason
+├── GantryConnectionError    no complete answer came; `outcome` says what that means for a send
+├── GantryProtocolError      the answer does not follow the contract
+├── StreamClosedError        the stream is closed and does not reconnect; carries the close code and the reason
 └── NoStackError             there is no running stack in a folder
 """
 
@@ -17,7 +17,7 @@ UNKNOWN: Final = "unknown"
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What the gateway says about something that went wrong."""
+    """The gateway's description of an error."""
 
     type: str
     title: str
@@ -31,20 +31,20 @@ class Problem(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Return the last part of the type, which is what programs branch on."""
+        """Last part of the type; programs decide by this name."""
         return self.type.rpartition("/")[2]
 
 
 class GantryError(Exception):
-    """Root of the family."""
+    """Base class of this client's errors."""
 
 
-class GantryProblem(GantryError):  # noqa: N818 - named as what it carries.
-    """The gateway refused, or could not serve.
+class GantryProblem(GantryError):  # noqa: N818 - the name says what it contains.
+    """The gateway refused the request or could not serve it.
 
     Attributes:
-        problem: What it said.
-        retry_after_ms: When it asked to be tried again, or None.
+        problem: The problem in the gateway's answer.
+        retry_after_ms: Time after which the gateway asks for a retry, or None.
     """
 
     def __init__(self, problem: Problem, *, retry_after_ms: int | None = None) -> None:
@@ -54,30 +54,30 @@ class GantryProblem(GantryError):  # noqa: N818 - named as what it carries.
 
     @property
     def status(self) -> int:
-        """Return the HTTP status."""
+        """HTTP status."""
         return self.problem.status
 
     @property
     def name(self) -> str:
-        """Return the problem's name, such as `unknown-topic`."""
+        """Name of the problem, such as `unknown-topic`."""
         return self.problem.name
 
     @property
     def retryable(self) -> bool:
-        """Say whether the same may succeed later."""
+        """Whether the same request may succeed later."""
         return self.problem.retryable
 
     @property
     def outcome(self) -> str | None:
-        """Return what became of a send: `not_stored` or `unknown`; None for other calls."""
+        """Outcome of a send, `not_stored` or `unknown`; None for other calls."""
         return self.problem.outcome
 
 
 class GantryConnectionError(GantryError):
-    """No whole answer came.
+    """No complete answer came.
 
     Attributes:
-        outcome: Of a send: `not_stored` where the request certainly never left, else `unknown`.
+        outcome: Outcome of a send: `not_stored` if the request certainly never left, else `unknown`.
     """
 
     def __init__(self, detail: str, *, outcome: str) -> None:
@@ -86,15 +86,15 @@ class GantryConnectionError(GantryError):
 
 
 class GantryProtocolError(GantryError):
-    """The answer is not what the contract says: another service, or another version."""
+    """The answer does not follow the contract: it comes from another service, or from another version."""
 
 
 class StreamClosedError(GantryError):
-    """The stream is over.
+    """The stream is closed.
 
     Attributes:
-        code: The WebSocket close code; 1006 where there was no close.
-        reason: What the goodbye or the close said.
+        code: The WebSocket close code; 1006 if the connection ended without a close frame.
+        reason: Reason in the goodbye or close frame.
     """
 
     def __init__(self, code: int, reason: str) -> None:

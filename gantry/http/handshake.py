@@ -1,4 +1,4 @@
-"""Opening a stream: the WebSocket handshake, the welcome, and what a refusal means."""
+"""Opens a stream: the WebSocket handshake, the welcome, and the errors of a refusal."""
 
 import asyncio
 from collections.abc import Mapping
@@ -27,13 +27,14 @@ from gantry.http.proxies import follows_proxies
 from gantry.http.streamframes import Goodbye, StreamCoding, Welcome
 
 ABNORMAL_CLOSURE: Final = 1006
-# A frame is one pull of a broker, and that at most one message of any size or 256 KiB of several.
+# A frame holds the messages of one pull from a broker: one message of any size, or several with at most 256 KiB
+# together.
 FRAME_BYTES_MAX: Final = 128 * 1024 * 1024
 FRAMES_BUFFERED_MAX: Final = 64
 
 
 class Socket(Protocol):
-    """What a stream needs of a WebSocket. Reading and writing raise websockets' ConnectionClosed."""
+    """The part of a WebSocket that a stream uses. Reading and writing raise websockets' ConnectionClosed."""
 
     async def recv(self) -> bytes | str:
         """Return the next frame."""
@@ -44,7 +45,7 @@ class Socket(Protocol):
         ...
 
     async def close(self, code: int = 1000) -> None:
-        """Close."""
+        """Close the connection."""
         ...
 
 
@@ -69,7 +70,7 @@ async def open_stream(
         StreamClosedError: It said goodbye at once.
         GantryProtocolError: Something else answered.
     """
-    shown = url.partition("?")[0]  # Behind it stands a ticket.
+    shown = url.partition("?")[0]  # The query has the ticket, which errors must not show.
     try:
         socket = await connect(
             url,

@@ -1,4 +1,4 @@
-"""Frames that wait for their answers, by the id that the answer repeats."""
+"""Pending answers: the requests of a stream that wait for their answers, by the id that the answer repeats."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,7 +10,7 @@ OnAnswer = Callable[[ServerFrame], None]
 
 
 class PendingAnswers:
-    """The questions of one stream.
+    """The requests of one stream that wait for an answer.
 
     Concurrency: one event loop.
     """
@@ -20,18 +20,21 @@ class PendingAnswers:
         self._questions: dict[FrameId | None, tuple[asyncio.Future[ServerFrame], OnAnswer | None]] = {}
 
     def add(self, on_answer: OnAnswer | None) -> tuple[int, asyncio.Future[ServerFrame]]:
-        """Return the id of a new question and its answer to be; `on_answer` is called before anything else is read."""
+        """Add a request and return its id and the future of its answer.
+
+        `on_answer` is called before any later frame is handled.
+        """
         self._last_id += 1
         answer: asyncio.Future[ServerFrame] = asyncio.get_running_loop().create_future()
         self._questions[self._last_id] = (answer, on_answer)
         return self._last_id, answer
 
     def drop(self, frame_id: int) -> None:
-        """Forget a question."""
+        """Forget a request."""
         self._questions.pop(frame_id, None)
 
     def answer(self, frame_id: FrameId | None, frame: ServerFrame) -> None:
-        """Give a question its answer, if anybody waits for it."""
+        """Complete a request with its answer, if the request still waits."""
         answer, on_answer = self._questions.get(frame_id, (None, None))
         if answer is not None and not answer.done():
             if on_answer is not None:
@@ -39,7 +42,7 @@ class PendingAnswers:
             answer.set_result(frame)
 
     def fail(self, frame_id: FrameId | None, error: GantryError) -> bool:
-        """Let a question fail; say whether there was one."""
+        """Fail a request with an error; return whether there was such a request."""
         answer, _ = self._questions.get(frame_id, (None, None))
         if answer is None:
             return False
@@ -48,6 +51,6 @@ class PendingAnswers:
         return True
 
     def fail_all(self, error: GantryError) -> None:
-        """Let all questions fail."""
+        """Fail all requests with an error."""
         for frame_id in self._questions:
             self.fail(frame_id, error)

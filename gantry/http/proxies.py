@@ -1,6 +1,7 @@
-"""Whether a gateway is reached through the proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, NO_PROXY).
+"""Decides whether to use the proxy from the environment (HTTP_PROXY, HTTPS_PROXY, NO_PROXY) for a gateway.
 
-Our own machine never is: `gantry up` serves on loopback, and a proxy elsewhere would look for it on its own.
+Loopback addresses never use it: `gantry up` serves on loopback, and a proxy on another machine would connect to its own
+loopback.
 """
 
 from ipaddress import ip_address
@@ -8,11 +9,11 @@ from urllib.parse import urlsplit
 
 
 def follows_proxies(url: str) -> bool:
-    """Say whether the environment's proxies are for the host of a URL; those in NO_PROXY are left to the HTTP library."""
+    """Return whether the proxy applies to the host of a URL. The HTTP library handles the hosts in NO_PROXY."""
     try:
         host = (urlsplit(url).hostname or "").rstrip(".")
     except ValueError:
-        return False  # It is no URL, which whoever connects says better.
+        return False  # This is not a URL; the connection attempt gives a better error.
     if host == "localhost" or host.endswith(".localhost"):
         return False
     try:

@@ -12,7 +12,7 @@ def list_reports() -> Call[Page[Report]]:
 
 
 def start_report_run(job: str, *, since: str | None, until: str | None) -> Call[ReportRun]:
-    """Have a report job run."""
+    """Start a run of a report job."""
     content = msgspec.json.encode({} if since is None and until is None else {"window": {"from": since, "to": until}})
     return Call(
         "POST", path_of("reports", job, "runs"), json_of(ReportRun), content=content, headers={"content-type": JSON}
@@ -25,7 +25,7 @@ def list_report_runs(job: str, *, limit: int) -> Call[Page[ReportRun]]:
 
 
 def get_report_run(job: str, run: str) -> Call[ReportRun]:
-    """Show a run of a report job."""
+    """Get a run of a report job."""
     return Call("GET", path_of("reports", job, "runs", run), json_of(ReportRun))
 
 
@@ -45,7 +45,7 @@ def read_lag_rows(
 
 
 def read_lag_history(group: str, topic: str, *, since: str | None, until: str | None) -> Call[LagHistory]:
-    """Read how far behind a group was."""
+    """Read the history of a group's lag on a topic."""
     params = params_of(group=group, topic=topic, **{"from": since, "to": until})
     return Call("GET", path_of("reports", "lag_report", "history"), json_of(LagHistory), params)
 
@@ -68,7 +68,7 @@ def read_throughput(
     topic: str | None,
     cursor: str | None,
 ) -> Call[Throughput]:
-    """Read buckets of the throughput."""
+    """Read buckets of the throughput report."""
     times = {"from": since, "to": until}
     params = page_of(cursor, unit=unit, **times, time_zone=time_zone, group=group, topic=topic)
     return Call("GET", path_of("reports", "throughput_rollup", "rows"), json_of(Throughput), params)

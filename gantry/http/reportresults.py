@@ -1,4 +1,4 @@
-"""What the calls of reports return: jobs, runs, and their rows."""
+"""Results of the calls of reports: jobs, runs, and their rows."""
 
 from typing import Any
 
@@ -6,21 +6,21 @@ import msgspec
 
 
 class ReportWindow(msgspec.Struct, frozen=True, rename={"since": "from", "until": "to"}):
-    """The time that a run reports on."""
+    """The period that a run reports on."""
 
     since: str
     until: str
 
 
 class ReportProgress(msgspec.Struct, frozen=True):
-    """How far a run is; None where it has not said."""
+    """The progress of a run; None if the run has not reported it."""
 
     percent: int | None = None
     step: str | None = None
 
 
 class ReportFiles(msgspec.Struct, frozen=True):
-    """Where a run's files are, on the machine of the job."""
+    """The paths of a run's files, on the machine of the job."""
 
     html: str | None = None
     parquet: str | None = None
@@ -30,10 +30,10 @@ class ReportRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run of a report job: `queued`, `running`, `succeeded`, `failed` or `timed_out`.
 
     Attributes:
-        window: None where it reports on the moment it started.
-        attempt: How often it was tried, 0 before the first.
-        rows: Of its result; None until there is one.
-        error: Why the last attempt failed.
+        window: The period of the report; None if it reports on the moment at which it started.
+        attempt: Number of attempts, 0 before the first.
+        rows: Number of rows of the result; None until there is a result.
+        error: Error of the last attempt.
     """
 
     id: str
@@ -53,12 +53,12 @@ class ReportRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_over(self) -> bool:
-        """Say whether it has ended, well or not."""
+        """Whether the run has ended, with success or not."""
         return self.status not in {"queued", "running"}
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A report job: its cron schedule, when it runs next, and the run made last."""
+    """A report job: its cron schedule, its next start, and its last run."""
 
     job: str
     schedule: str | None
@@ -67,7 +67,10 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class QueueOwner(msgspec.Struct, frozen=True):
-    """A client that is connected for a group; `queues` is how many of a row's it has, None where it did not say."""
+    """A connected client of a group.
+
+    `queues` is the number of the row's queues that the client holds; None if the client did not report it.
+    """
 
     client_id: str
     host: str
@@ -75,10 +78,11 @@ class QueueOwner(msgspec.Struct, frozen=True):
 
 
 class LagRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of a lag report, of a queue or of all queues of a topic (`level`); None is what can't be known.
+    """One row of a lag report, for a queue or for all queues of a topic (`level`). Unknown values are None.
 
-    Lengths of time are seconds, rates messages a second. `cause` says why something is not known, `evidence` has the
-    numbers that led to the verdict. `behind_since` and `owners` (who has the queues) are of rows that are not OK.
+    Durations are in seconds, rates in messages per second. `cause` says why something is unknown, and `evidence` has
+    the numbers that led to the verdict. Only rows that are not OK have `behind_since` and `owners` (the clients that
+    hold the queues).
     """
 
     level: str
@@ -108,9 +112,10 @@ class LagRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BacklogRow(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a group's backlog on a topic is in one bucket of a section: `age`, `key`, `queue`, `size` or `tag`.
+    """A group's backlog on a topic in one bucket of a section: `age`, `key`, `queue`, `size` or `tag`.
 
-    Bounds are seconds of an age and bytes of a size, else None. `bytes` is of bodies, None where none was read.
+    Bounds are seconds of an age or bytes of a size, else None. `bytes` is the size of the bodies; None if no body was
+    read.
     """
 
     group: str
@@ -133,9 +138,9 @@ class BacklogRows(msgspec.Struct, frozen=True):
 
 
 class ThroughputBucket(msgspec.Struct, frozen=True, kw_only=True):
-    """What came into a topic (`group` is None), or what a group consumed of it, from `bucket_at` on.
+    """The messages that a topic received (`group` is None) or that a group consumed of it, from `bucket_at` on.
 
-    `rate_max` is in messages a second. `covered_s` says how much of the bucket is known.
+    `rate_max` is in messages per second. `covered_s` is the part of the bucket for which there is data, in seconds.
     """
 
     bucket_at: str
@@ -148,7 +153,7 @@ class ThroughputBucket(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Throughput(msgspec.Struct, frozen=True, rename={"since": "from", "until": "to"}):
-    """Buckets of a stretch of time: `minute`, `hour` or `day` of a zone."""
+    """Buckets of a period: each is a `minute`, an `hour` or a `day` of a time zone."""
 
     unit: str
     since: str
@@ -159,7 +164,7 @@ class Throughput(msgspec.Struct, frozen=True, rename={"since": "from", "until": 
 
 
 class LagPoint(msgspec.Struct, frozen=True):
-    """How far behind a group was; None is what was not known."""
+    """A group's lag at one moment; unknown values are None."""
 
     at: str
     lag_messages: int | None
@@ -167,7 +172,7 @@ class LagPoint(msgspec.Struct, frozen=True):
 
 
 class LagHistory(msgspec.Struct, frozen=True, rename={"since": "from", "until": "to"}):
-    """How far behind a group was on a topic, at points `step_s` apart."""
+    """A group's lag on a topic, at points `step_s` seconds apart."""
 
     group: str
     topic: str

@@ -1,6 +1,6 @@
-"""What calls return: typed, with offsets as integers, bodies as bytes and times as text.
+"""Results of calls: typed, with offsets as integers, bodies as bytes and times as text.
 
-Fields that a later version of the gateway adds are passed over.
+Fields that a later version of the gateway adds are ignored.
 """
 
 from typing import Any
@@ -34,11 +34,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """Return the body as text. Raises UnicodeDecodeError."""
+        """The body as text. Raises UnicodeDecodeError."""
         return self.body.decode()
 
     def json(self) -> Any:
-        """Return the body read as JSON. Raises msgspec.DecodeError."""
+        """Return the body, decoded as JSON. Raises msgspec.DecodeError."""
         return msgspec.json.decode(self.body)
 
 
@@ -55,7 +55,7 @@ class OutgoingMessage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SendResult(msgspec.Struct, frozen=True):
-    """What became of one message: `stored`, `not_stored` or `unknown`."""
+    """The outcome of one message: `stored`, `not_stored` or `unknown`."""
 
     outcome: str
     status: str | None = None
@@ -69,7 +69,7 @@ class SendResult(msgspec.Struct, frozen=True):
 
 
 class BatchResult(msgspec.Struct, frozen=True):
-    """What became of each message of a batch, in their order."""
+    """The outcome of each message of a batch, in their order."""
 
     results: list[SendResult]
     stored: int
@@ -86,7 +86,7 @@ class DamagedRecord(msgspec.Struct, frozen=True):
 
 
 class QueueMessages(msgspec.Struct, frozen=True):
-    """What was read of a queue; go on at `next_offset`."""
+    """The messages that were read from a queue; the next read begins at `next_offset`."""
 
     status: str
     messages: list[Message]
@@ -106,7 +106,7 @@ class FoundMessages(msgspec.Struct, frozen=True):
 
 
 class Queue(msgspec.Struct, frozen=True):
-    """One queue of a topic; what is not known is None, as it is where its broker can't be asked."""
+    """One queue of a topic. Unknown values are None, for example if the queue's broker can't be asked."""
 
     broker: str
     queue_id: int
@@ -159,7 +159,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupOffset(msgspec.Struct, frozen=True):
-    """How far a group is in a queue; None where it is not known."""
+    """A group's position in a queue; unknown values are None."""
 
     topic: str
     broker: str
@@ -180,7 +180,7 @@ class OffsetCommit(msgspec.Struct, frozen=True):
 
 
 class OffsetCommitResult(msgspec.Struct, frozen=True):
-    """What became of one commit: `committed` or `refused`."""
+    """The outcome of one commit: `committed` or `refused`."""
 
     topic: str
     broker: str
@@ -191,7 +191,7 @@ class OffsetCommitResult(msgspec.Struct, frozen=True):
 
 
 class GroupClient(msgspec.Struct, frozen=True):
-    """A consumer instance that is connected."""
+    """A connected consumer instance."""
 
     client_id: str
     address: str
@@ -204,7 +204,7 @@ class GroupClient(msgspec.Struct, frozen=True):
 
 
 class GroupSubscription(msgspec.Struct, frozen=True):
-    """What a group's instances subscribed to, or once did."""
+    """A subscription of a group's instances, present or past."""
 
     topic: str
     filter: str
@@ -250,14 +250,14 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 class ConsumeRights(msgspec.Struct, frozen=True):
-    """What may be consumed: both the topic and the group must match."""
+    """Patterns for consuming: both the topic and the group must match."""
 
     topics: list[str] = []
     groups: list[str] = []
 
 
 class Rights(msgspec.Struct, frozen=True):
-    """What a key opens; names may be patterns with `*`."""
+    """The rights of a key; names may be patterns with `*`."""
 
     publish: list[str] = []
     consume: ConsumeRights = ConsumeRights()
@@ -266,7 +266,7 @@ class Rights(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True, kw_only=True):
-    """An API key; `key` is only there in the answer that made it."""
+    """An API key; only the answer that creates it contains `key`."""
 
     id: str
     name: str

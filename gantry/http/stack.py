@@ -1,4 +1,4 @@
-"""`DIR/stack.json`: where a stack that `gantry up` started is, and the key to it."""
+"""`DIR/stack.json`: the addresses and the API key of a stack that `gantry up` started."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ class Stack(msgspec.Struct, frozen=True):
 
 
 def read_stack(data_dir: str | Path, *, files: FileSystem | None = None) -> Stack:
-    """Return the stack that runs in a data folder.
+    """Return the running stack of a data folder.
 
     Raises:
         NoStackError: There is none, or its file can't be read.

@@ -1,8 +1,8 @@
-"""The WebSocket client: consume by push and publish over one connection, which is made again when it breaks.
+"""The WebSocket client: consumes by push and publishes over one connection, and reconnects when it breaks.
 
-Theory of operation. One task owns the connection: it reads frames until there are no more, then connects again after
-a while (longer each time, never the same) and subscribes to everything again. What was under way is told at once: a
-publish without an answer has the outcome `unknown`. What was pushed and not acked comes again.
+Theory of operation. One task owns the connection. It reads frames until the connection ends, waits, connects again and
+renews all subscriptions. The wait becomes longer with each attempt and is random. Calls in progress fail at once: a
+publish without an answer has the outcome `unknown`. Messages that were pushed and not acknowledged come again.
 """
 
 import asyncio
@@ -46,18 +46,18 @@ from gantry.runtime.tasks import TaskBag
 TIMEOUT_MS: Final = 10_000
 RETRY_FIRST_MS: Final = 100
 RETRY_MAX_MS: Final = 10_000
-# A connection that lasted this long has worked: the waits start anew.
+# A connection that lasted this long has worked, so the waits start anew.
 STEADY_S: Final = 10.0
-# After these the same would happen again.
+# After these close codes, a new connection would end in the same way.
 _FINAL_CODES: Final = frozenset({1000, 4400, 4401, 4403, 4409, 4429})
 
 
 class StreamClient:
     """A stream to one gateway.
 
-    Use it as `async with StreamClient(url, key) as stream:`; the first connection is made there, and its failure raised.
+    Use it as `async with StreamClient(url, key) as stream:`. This opens the first connection and raises its failure.
 
-    Concurrency: one event loop. Subscriptions may be consumed by one task each; everything else by any.
+    Concurrency: one event loop. One task may consume each subscription; any task may call everything else.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class StreamClient:
         """Make a client.
 
         Args:
-            base_url: Of the gateway, `http://…` or `https://…`.
-            api_key: The key; or a one-use `ticket`, with which no reconnecting is possible.
-            ticket: From `POST /v1/tickets`.
-            coding: `msgpack`, or `json` to read along.
-            client_name: For people.
-            reconnect: Connect again when the connection breaks.
-            timeout_ms: For an answer, and for connecting.
-            rng: For the waits between attempts.
+            base_url: URL of the gateway, `http://…` or `https://…`.
+            api_key: API key. Pass either a key or a one-use `ticket`; a client with a ticket can't reconnect.
+            ticket: Ticket from `POST /v1/tickets`.
+            coding: `msgpack`, or `json` for frames that people can read.
+            client_name: Name of the client, for people.
+            reconnect: Whether to connect again when the connection breaks.
+            timeout_ms: Time-out for an answer, and for connecting.
+            rng: Random numbers for the waits between attempts.
             opener: Opens the WebSocket; for tests.
         """
         self._url = base_url.rstrip("/").replace("http", "ws", 1) + "/v1/stream"
@@ -101,7 +101,7 @@ class StreamClient:
         self._subscriptions: list[Subscription] = []
         self._by_name: dict[str, Subscription] = {}
         self._pending = PendingAnswers()
-        # As many publishes at once as the gateway takes; the welcome says how many.
+        # The gateway limits the number of publishes at once; its welcome gives the limit.
         self._publishes = asyncio.Semaphore(1)
         self._acks: dict[str, list[str]] = {}
         self._closing = False
@@ -130,14 +130,14 @@ class StreamClient:
 
         Raises:
             GantryProblem: The gateway refused the handshake.
-            GantryConnectionError: It can't be reached.
-            StreamClosedError: It said goodbye at once, as it does to a wrong ticket.
+            GantryConnectionError: The gateway can't be reached.
+            StreamClosedError: The gateway said goodbye at once, for example because the ticket is wrong.
         """
         assert self._socket is None, "opened twice"
         self._tasks.spawn(self._run(await self._connect()))
 
     async def close(self) -> None:
-        """Say what is acked, close the connection and end all subscriptions."""
+        """Send the waiting acks, close the connection and end all subscriptions."""
         self._closing = True
         await self.flush()
         if self._socket is not None:
@@ -159,14 +159,14 @@ class StreamClient:
         """Become a consumer of the group.
 
         Args:
-            group: The group; `start` must be given where it does not exist yet.
+            group: The group. If it does not exist yet, `start` must be given.
             topic: The topic; it must exist.
             expression: Tags separated by `||`.
-            start: `first`, `last` or a time, for queues that the group has no offset for; `last` unless given. The
-                subscription's `skipped` says how many messages lie before it.
-            credit_messages: How many messages may be in flight.
-            credit_bytes: How many bytes of them.
-            batch: The most messages at a time.
+            start: `first`, `last` or a time, for queues without a committed offset; the default is `last`. The
+                subscription's `skipped` has the number of messages before this position.
+            credit_messages: Largest number of messages in flight.
+            credit_bytes: Largest number of bytes in flight.
+            batch: Largest number of messages in a batch.
 
         Raises:
             GantryProblem: The gateway refused.
@@ -185,10 +185,12 @@ class StreamClient:
         return subscription
 
     async def publish(self, topic: str, messages: Sequence[OutgoingMessage]) -> BatchResult:
-        """Send messages; each has its own result. Waits while as many are under way as the gateway takes.
+        """Send messages and return a result for each.
+
+        This waits while as many publishes are in progress as the gateway allows.
 
         Raises:
-            GantryProblem: All of them were refused; its outcome is `not_stored`.
+            GantryProblem: The gateway refused all messages; the outcome is `not_stored`.
             GantryConnectionError: No answer came; `outcome` says what is known.
         """
         frame = {"type": "publish", "topic": topic, "messages": self._coding.messages(messages)}
@@ -198,14 +200,14 @@ class StreamClient:
         return BatchResult(answer.results, answer.stored, answer.not_stored, answer.unknown)
 
     async def ask(self, frame: dict[str, Any], *, on_answer: OnAnswer | None = None) -> Any:
-        """Send a frame and return its answer; `on_answer` gets it before any later frame is looked at.
+        """Send a frame and return its answer; `on_answer` gets the answer before any later frame is handled.
 
         Raises:
             GantryProblem: The gateway refused.
-            GantryConnectionError: The connection is away or broke, or no answer came in time.
+            GantryConnectionError: There is no connection, it broke, or no answer came in time.
         """
         if self._ended is not None:
-            # Without the places where it was raised before.
+            # The same error may be raised several times, so drop the traceback of earlier ones.
             raise self._ended.with_traceback(None)
         frame_id, answer = self._pending.add(on_answer)
         try:
@@ -227,7 +229,7 @@ class StreamClient:
         self._acks.setdefault(subscription.name, []).extend(receipts)
 
     def forget(self, subscription: Subscription) -> None:
-        """Do not subscribe again for it."""
+        """Remove a subscription, so that the stream does not renew it."""
         if subscription in self._subscriptions:
             self._subscriptions.remove(subscription)
         self._by_name = {name: each for name, each in self._by_name.items() if each is not subscription}
@@ -275,13 +277,13 @@ class StreamClient:
         return socket
 
     def _delay_s(self, attempts: int) -> float:
-        """Return how long to wait before this attempt, the first being 1: longer each time, never the same."""
+        """Return the wait before attempt 1, 2 and so on. It becomes longer with each attempt and is random."""
         after_ms = self._goodbye.after_ms if self._goodbye is not None and attempts == 1 else 0
         delay_ms = max(after_ms, min(RETRY_FIRST_MS * 2 ** (attempts - 1), RETRY_MAX_MS))
         return self._rng.jitter_ms(delay_ms, 0.3) / 1_000
 
     async def _read(self, socket: Socket) -> StreamClosedError:
-        """Read frames until the connection ends; return how it did."""
+        """Read frames until the connection ends; return the reason for its end."""
         decode, dispatch = self._coding.decode, self._dispatch
         try:
             while True:
@@ -302,7 +304,7 @@ class StreamClient:
         elif isinstance(frame, (Messages, Assigned)):
             self._tell(frame.subscription, frame)
         elif isinstance(frame, ErrorFrame):
-            # A refused receipt is no answer to its ack: the state that follows is.
+            # A refused receipt does not answer its ack; the state frame that follows does.
             is_answer = frame.receipt is None and self._pending.fail(frame.id, GantryProblem(frame.problem))
             if not is_answer and frame.subscription is not None:
                 self._tell(frame.subscription, frame)
@@ -318,7 +320,8 @@ class StreamClient:
 
     async def _subscribe(self, subscription: Subscription) -> None:
         def opened(frame: ServerFrame) -> None:
-            # At once, not when the task runs again: frames about it may stand behind the answer in the same read.
+            # Register the subscription now, not when the task runs again: the same read may contain frames for it after
+            # this answer.
             assert isinstance(frame, Subscribed), "a subscribe is answered by subscribed or an error"
             assert self.welcome is not None, "nothing is answered before the welcome"
             self._by_name[frame.subscription] = subscription
@@ -332,7 +335,7 @@ class StreamClient:
                 try:
                     await self._subscribe(subscription)
                 except GantryConnectionError:
-                    return  # The next connection will try.
+                    return  # The next connection subscribes again.
                 except GantryProblem as problem:
                     if problem.retryable:
                         await asyncio.sleep(self._rng.jitter_ms(RETRY_FIRST_MS * 10) / 1_000)
@@ -344,7 +347,7 @@ class StreamClient:
                 break
 
     def _lost(self, error: StreamClosedError) -> None:
-        """Tell everybody that waits that the connection is gone."""
+        """Report the lost connection to all waiting calls and all subscriptions."""
         self._socket = None
         self._by_name.clear()
         self._acks.clear()
@@ -372,13 +375,13 @@ class StreamClient:
         await self.flush()
 
     async def flush(self) -> None:
-        """Send the acks that wait for company."""
+        """Send the waiting acks."""
         acks, self._acks = self._acks, {}
         for name, receipts in acks.items():
             try:
                 await self._send({"type": "ack", "subscription": name, "receipts": receipts})
             except GantryConnectionError:
-                return  # What was not acked comes again.
+                return  # Unacknowledged messages come again.
 
     def _task_failed(self, error: BaseException) -> None:
         self._end(error if isinstance(error, GantryError) else GantryProtocolError(f"the stream failed: {error!r}"))

@@ -1,7 +1,7 @@
-"""The frames of `/v1/stream` as a client reads and writes them (openapi/websocket.md).
+"""The frames of `/v1/stream`, as a client reads and writes them (openapi/websocket.md). Pure.
 
-MessagePack is decoded straight into these types. JSON has bodies as text or base64, so its messages are read into a
-type of their own first. Frames of a type that is not known here come from a later version, and are passed over. Pure.
+MessagePack is decoded directly into these types. JSON has bodies as text or base64, so its messages are decoded into a
+separate type first. Frames of an unknown type come from a later version, and are ignored.
 """
 
 from base64 import b64decode
@@ -27,7 +27,7 @@ class Welcome(msgspec.Struct, frozen=True, tag="welcome", tag_field="type"):
 
 
 class Subscribed(msgspec.Struct, frozen=True, tag="subscribed", tag_field="type"):
-    """A subscription is in force."""
+    """The answer to a subscribe: the subscription is active."""
 
     subscription: str
     id: FrameId | None = None
@@ -35,7 +35,7 @@ class Subscribed(msgspec.Struct, frozen=True, tag="subscribed", tag_field="type"
 
 
 class AssignedQueue(msgspec.Struct, frozen=True):
-    """A queue that the connection has, and where it goes on."""
+    """A queue that the connection holds, and the next offset to consume."""
 
     broker: str
     queue_id: int
@@ -43,14 +43,14 @@ class AssignedQueue(msgspec.Struct, frozen=True):
 
 
 class Assigned(msgspec.Struct, frozen=True, tag="assigned", tag_field="type"):
-    """All queues that the connection has now."""
+    """All queues that the connection holds now."""
 
     subscription: str
     queues: list[AssignedQueue]
 
 
 class Messages(msgspec.Struct, frozen=True, tag="messages", tag_field="type"):
-    """A batch of one queue, in its order."""
+    """A batch of messages of one queue, in its order."""
 
     subscription: str
     receipt: str
@@ -58,14 +58,14 @@ class Messages(msgspec.Struct, frozen=True, tag="messages", tag_field="type"):
 
 
 class Credit(msgspec.Struct, frozen=True):
-    """What the server may still send."""
+    """The amount that the server may still send."""
 
     messages: int
     bytes: int
 
 
 class State(msgspec.Struct, frozen=True, tag="state", tag_field="type"):
-    """What is in flight and what may still be sent."""
+    """The messages in flight, and the credit left."""
 
     subscription: str
     in_flight: int
@@ -75,7 +75,7 @@ class State(msgspec.Struct, frozen=True, tag="state", tag_field="type"):
 
 
 class Published(msgspec.Struct, frozen=True, tag="published", tag_field="type"):
-    """What became of each message of a publish."""
+    """The outcome of each message of a publish."""
 
     results: list[SendResult]
     stored: int
@@ -85,7 +85,7 @@ class Published(msgspec.Struct, frozen=True, tag="published", tag_field="type"):
 
 
 class ErrorFrame(msgspec.Struct, frozen=True, tag="error", tag_field="type"):
-    """Something was refused."""
+    """The server refused something."""
 
     problem: Problem
     id: FrameId | None = None
@@ -111,12 +111,12 @@ class _JsonMessages(msgspec.Struct, frozen=True, tag="messages", tag_field="type
 
 
 class StreamCoding(Protocol):
-    """One of the two codings."""
+    """An encoding of frames: MessagePack or JSON."""
 
     subprotocol: str
 
     def decode(self, data: bytes | str) -> ServerFrame | None:
-        """Read a frame; None for one of an unknown type. Raises GantryProtocolError."""
+        """Decode a frame; return None for an unknown type. Raises GantryProtocolError."""
         ...
 
     def encode(self, frame: Mapping[str, Any]) -> bytes | str:
@@ -124,7 +124,7 @@ class StreamCoding(Protocol):
         ...
 
     def messages(self, messages: Sequence[OutgoingMessage]) -> list[Any]:
-        """Return what stands for messages to publish."""
+        """Return the encodable form of messages to publish."""
         ...
 
 
@@ -154,12 +154,12 @@ class MsgpackCoding:
         return self._encoder.encode(frame)
 
     def messages(self, messages: Sequence[OutgoingMessage]) -> list[Any]:
-        """Return the messages as they are: the encoder knows how."""
+        """Return the messages unchanged, because the encoder can encode them."""
         return list(messages)
 
 
 class JsonCoding:
-    """JSON: bodies are text or base64, offsets texts."""
+    """JSON: bodies are text or base64, offsets are strings."""
 
     subprotocol = "gantry.v1.json"
 
@@ -186,7 +186,7 @@ class JsonCoding:
         return self._encoder.encode(frame).decode()
 
     def messages(self, messages: Sequence[OutgoingMessage]) -> list[Any]:
-        """Return the messages with bodies that JSON can hold."""
+        """Return the fields of the messages, with bodies as JSON text or base64."""
         return [message_fields(message) for message in messages]
 
 

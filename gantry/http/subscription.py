@@ -1,4 +1,4 @@
-"""A subscription as its consumer sees it: batches to iterate over, and what to do with them."""
+"""Subscription: the consumer's side of a stream, with batches to iterate over and calls to acknowledge them."""
 
 import asyncio
 from collections import deque
@@ -10,19 +10,19 @@ from gantry.http.errors import GantryError, Problem
 from gantry.http.results import Message
 from gantry.http.streamframes import Assigned, AssignedQueue, Credit, ErrorFrame, Messages, State
 
-# What went wrong without a call to tell it to is kept for who asks; the newest count.
+# Largest number of kept problems that no call raised; a new problem replaces the oldest.
 PROBLEMS_MAX: Final = 100
 
 
 class Connection(Protocol):
-    """What a subscription needs of its stream."""
+    """The part of a stream that a subscription uses."""
 
     def settle(self, subscription: "Subscription", receipts: Sequence[str]) -> None:
-        """Send receipts, soon and together with others."""
+        """Send receipts soon, together with others."""
         ...
 
     async def flush(self) -> None:
-        """Send the receipts that wait."""
+        """Send the waiting receipts."""
         ...
 
     async def ask(self, frame: dict[str, Any]) -> Any:
@@ -30,7 +30,7 @@ class Connection(Protocol):
         ...
 
     def forget(self, subscription: "Subscription") -> None:
-        """Take the subscription out of the stream."""
+        """Remove the subscription from the stream."""
         ...
 
 
@@ -39,8 +39,8 @@ class Batch:
     """Messages of one queue, in its order.
 
     Attributes:
-        receipt: Stands for all of them.
-        session: The stream's session they came in; receipts mean nothing in another one.
+        receipt: Receipt for all messages of the batch.
+        session: The stream's session in which they came; their receipts are invalid in any other session.
     """
 
     messages: Sequence[Message]
@@ -52,16 +52,16 @@ class Batch:
 
 
 class Subscription:
-    """A (group, topic) of a stream.
+    """A subscription of a stream to a topic for a group.
 
-    Iterating over it yields batches until it is given up. A batch counts as consumed when it is acked; what is not
-    comes again, also after a reconnect, so a message may come twice.
+    Iteration yields batches until the subscription ends. A batch counts as consumed when it is acknowledged.
+    Unacknowledged batches come again, also after a reconnect, so a message may come twice.
 
     Attributes:
-        request: What was asked for, sent again after a reconnect.
-        assigned: The queues that this instance has now.
-        skipped: How many messages lay before the offsets at which the group began, so that it never gets them.
-        problems: What went wrong without a call to tell it to: refused receipts, damaged records.
+        request: The subscribe request, sent again after a reconnect.
+        assigned: The queues that this instance holds now.
+        skipped: Number of messages before the offsets at which the group began. The group never gets them.
+        problems: Problems that no call raises: refused receipts, damaged records.
     """
 
     def __init__(self, connection: Connection, request: dict[str, Any]) -> None:
@@ -81,17 +81,17 @@ class Subscription:
 
     @property
     def group(self) -> str:
-        """Return the consumer group."""
+        """The consumer group."""
         return str(self.request["group"])
 
     @property
     def topic(self) -> str:
-        """Return the topic."""
+        """The topic."""
         return str(self.request["topic"])
 
     @property
     def is_open(self) -> bool:
-        """Say whether it is in force on the stream's present connection."""
+        """Whether the subscription is active on the stream's current connection."""
         return self.name is not None
 
     def __aiter__(self) -> AsyncIterator[Batch]:
@@ -108,7 +108,7 @@ class Subscription:
         return self._batches.popleft()
 
     async def next(self, *, timeout_ms: int) -> Batch | None:
-        """Return the next batch, or None if none came in time or none can come any more."""
+        """Return the next batch, or None if none came in time or the subscription has ended."""
         try:
             async with asyncio.timeout(timeout_ms / 1_000):
                 return await anext(self)
@@ -116,18 +116,18 @@ class Subscription:
             return None
 
     async def wait_assigned(self) -> Sequence[AssignedQueue]:
-        """Wait until the group has given its queues out, and return ours."""
+        """Wait until the group has assigned its queues, and return the queues of this instance."""
         await self._was_assigned.wait()
         if self._error is not None:
             raise self._error.with_traceback(None)
         return self.assigned
 
     async def ack(self, consumed: Batch | Iterable[Message], *, wait: bool = False) -> None:
-        """Say that messages are consumed.
+        """Acknowledge messages.
 
-        Returns at once: acks are sent together with others that come soon. With `wait` it returns when the gateway
-        has taken them. A batch of an earlier connection is passed over, since its messages come again; the gateway
-        refuses the receipts of such messages one by one (`problems`).
+        This returns at once: the stream sends acks together with others that come soon. With `wait`, it returns when
+        the gateway has accepted the acks. A batch of an earlier connection is ignored, because its messages come again.
+        For single messages of an earlier connection, the gateway refuses each receipt (`problems`).
         """
         if isinstance(consumed, Batch):
             receipts = [consumed.receipt] if consumed.session == self.session else []
@@ -142,12 +142,12 @@ class Subscription:
             self._connection.settle(self, receipts)
 
     async def add_credit(self, *, messages: int = 0, size_bytes: int = 0) -> Credit:
-        """Let the gateway send more, and return what it may send now."""
+        """Let the gateway send more, and return its credit now."""
         state: State = await self._ask("credit", messages=messages, bytes=size_bytes)
         return state.credit
 
     async def pause(self) -> None:
-        """Let the gateway send nothing until `resume`."""
+        """Stop the gateway from sending until `resume`."""
         await self._ask("pause")
 
     async def resume(self) -> None:
@@ -155,29 +155,27 @@ class Subscription:
         await self._ask("resume")
 
     async def unsubscribe(self) -> None:
-        """Give the subscription up; what is not acked goes to others of the group."""
+        """End the subscription. Unacknowledged messages go to other members of the group."""
         if self.name is not None:
             await self._connection.flush()
             await self._ask("unsubscribe")
         self._connection.forget(self)
         self.end(None)
 
-    # What the stream tells
-
     def opened(self, name: str, session: str, *, skipped: int) -> None:
-        """It is in force on a new connection."""
+        """Note that the subscription is active on a new connection."""
         self.name, self.session = name, session
         self.skipped += skipped
 
     def lost(self) -> None:
-        """The connection is gone; what came over it and was not taken yet will come again."""
+        """Note that the connection broke. Drop the batches that the consumer has not taken, because they come again."""
         self.name, self.session = None, ""
         self.assigned = ()
         self._was_assigned.clear()
         self._batches.clear()
 
     def take(self, frame: Messages | Assigned | State | ErrorFrame) -> None:
-        """Take in a frame that is about this subscription."""
+        """Handle a frame for this subscription."""
         if isinstance(frame, Messages):
             self._batches.append(Batch(frame.messages, frame.receipt, self.session))
             self._news.set()
@@ -190,7 +188,7 @@ class Subscription:
             self.problems.append(frame.problem)
 
     def end(self, error: GantryError | None) -> None:
-        """Nothing comes any more, because of the error if there is one."""
+        """End the iteration, with the error if there is one."""
         self.name = None
         self._ended = True
         self._error = error
