@@ -1,1 +1,1 @@
-"""What developers run: the house lint and the wheel's smoke test."""
+"""Tools for developers: the house lint, the JSON of the contract, and the smoke test of the wheel."""

@@ -1,6 +1,7 @@
-"""Generate what is made of the contract: `python -m tools.contract` writes openapi/openapi.json.
+"""Generates the JSON form of the contract: `python -m tools.contract` writes openapi/openapi.json.
 
-The gateway serves the JSON as it is, so that it needs no YAML reader at run time. A test fails when it is not current.
+The gateway serves this JSON file unchanged, so that it needs no YAML reader at run time. A test fails if the file is
+not current.
 """
 
 import json
@@ -22,7 +23,7 @@ def load() -> dict[str, Any]:
 
 
 def render(contract: dict[str, Any]) -> str:
-    """Return the contract as the JSON that is served."""
+    """Return the contract as JSON, as the gateway serves it."""
     return json.dumps(contract, ensure_ascii=False, separators=(",", ":")) + "\n"
 
 

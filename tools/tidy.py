@@ -1,7 +1,7 @@
-"""The house lint: rules people would otherwise repeat in review.
+"""The house lint: rules that people would otherwise repeat in review.
 
-Run as `python tools/tidy.py [PATH …]`; prints `path:line: rule: what to do` a finding and ends 1 if there is any.
-Each rule is a function from a parsed file to findings and has its test in tests/unit/tools/test_tidy.py.
+Run it as `python tools/tidy.py [PATH …]`. It prints `path:line: rule: what to do` for each finding, and exits with 1 if
+there is any. Each rule is a function from a parsed file to findings and has its test in tests/unit/tools/test_tidy.py.
 """
 
 import ast
@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 MODULE_LINES_MAX = 400
-CODEC_MODULE_LINES_MAX = 600  # One table of codes or layouts is easier to read whole.
+CODEC_MODULE_LINES_MAX = 600  # A table of codes or layouts is easier to read in one piece.
 FUNCTION_LINES_MAX = 70
 TEST_FUNCTION_LINES_MAX = 40
 
@@ -23,7 +23,7 @@ CODEC_MODULES = ("gantry/remoting/", "gantry/storeformat/", "gantry/model/record
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "misc", "base", "manager"})
 SHIPPED = ("gantry/", "services/", "spark/")
 RUNTIME = "gantry/runtime/"
-# The people's command line and a service's first module meet the operating system directly.
+# The command line and the first module of a service use the operating system directly.
 DOORS = (RUNTIME, "gantry/cli/")
 DOOR_MODULES = ("__main__.py", "bootstrap.py")
 
@@ -51,7 +51,7 @@ WORKPLACE = re.compile(r"(/root/|/home/[a-z]|/work/)")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One breach of one rule."""
+    """A violation of a rule."""
 
     path: str
     line: int
@@ -77,22 +77,22 @@ class Source:
 
     @property
     def is_test(self) -> bool:
-        """Whether it is part of the tests."""
+        """Whether the file is part of the tests."""
         return self.path.startswith("tests/")
 
     @property
     def is_shipped(self) -> bool:
-        """Whether users get it."""
+        """Whether the file is part of the product."""
         return self.path.startswith(SHIPPED)
 
 
 def parse(path: str, text: str) -> Source:
-    """Make a Source of a file's text."""
+    """Return the parsed source of a file."""
     return Source(path, text, ast.parse(text, filename=path))
 
 
 def sizes(source: Source) -> Iterator[Finding]:
-    """Modules and functions stay readable at one sitting."""
+    """Report modules and functions that are too long to read at one sitting."""
     limit = CODEC_MODULE_LINES_MAX if source.path.startswith(CODEC_MODULES) or source.is_test else MODULE_LINES_MAX
     if len(source.lines) > limit:
         yield Finding(source.path, 1, "module-size", f"{len(source.lines)} lines, at most {limit}: split it by concept")
@@ -107,14 +107,14 @@ def sizes(source: Source) -> Iterator[Finding]:
 
 
 def names(source: Source) -> Iterator[Finding]:
-    """A module's name says what it holds."""
+    """Report module names that do not name a concept."""
     stem = Path(source.path).stem
     if stem in NAMELESS:
         yield Finding(source.path, 1, "module-name", f"`{stem}` says nothing: name the concept")
 
 
 def init_modules(source: Source) -> Iterator[Finding]:
-    """`__init__.py` holds a docstring and re-exports only."""
+    """Report `__init__.py` files with anything but a docstring and re-exports."""
     if not source.is_shipped or Path(source.path).name != "__init__.py":
         return
     for node in source.tree.body:
@@ -127,7 +127,7 @@ def init_modules(source: Source) -> Iterator[Finding]:
 
 
 def outside_doors(source: Source) -> Iterator[Finding]:
-    """Time, files, randomness and tasks come in through gantry.runtime."""
+    """Report time, files, randomness and tasks that do not come from gantry.runtime."""
     if not source.is_shipped or source.path.startswith(DOORS) or source.path.endswith(DOOR_MODULES):
         return
     for node in ast.walk(source.tree):
@@ -142,7 +142,7 @@ def outside_doors(source: Source) -> Iterator[Finding]:
 
 
 def broad_except(source: Source) -> Iterator[Finding]:
-    """`except Exception` only at a process's boundaries, each marked with the reason."""
+    """Report `except Exception` without the mark and reason of a process boundary."""
     if not source.is_shipped:
         return
     for node in ast.walk(source.tree):
@@ -159,7 +159,7 @@ def broad_except(source: Source) -> Iterator[Finding]:
 
 
 def mocks(source: Source) -> Iterator[Finding]:
-    """Fakes are verified; mocks are not used."""
+    """Report mocks. Tests use verified fakes instead."""
     for node in ast.walk(source.tree):
         name = (node.module or "") if isinstance(node, ast.ImportFrom) else _imported(node)
         if name.startswith("unittest"):
@@ -167,7 +167,7 @@ def mocks(source: Source) -> Iterator[Finding]:
 
 
 def text_rules(source: Source) -> Iterator[Finding]:
-    """Words that must not be in a file."""
+    """Report text that must not be in a file."""
     if source.path in {"tools/tidy.py", "tests/unit/tools/test_tidy.py"}:
         return
     for number, line in enumerate(source.lines, start=1):
@@ -212,7 +212,7 @@ def _imported(node: ast.AST) -> str:
 
 
 def python_files() -> list[str]:
-    """Return the Python files that git tracks or would track."""
+    """Return the Python files that git tracks, and new ones that it does not ignore."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -221,7 +221,7 @@ def python_files() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the given files, or all of the repository's."""
+    """Check the given files, or all files of the repository."""
     paths = arguments or python_files()
     findings = [finding for path in paths for finding in check(parse(path, (ROOT / path).read_text(encoding="utf-8")))]
     for finding in findings:

