@@ -1,1 +1,1 @@
-"""Small programs over gantry.http; each runs against the stack that `gantry up --data DIR` started."""
+"""Small programs that use gantry.http; each runs against a stack of `gantry up --data DIR`."""

@@ -1,7 +1,7 @@
-"""Print what comes: `python -m examples.consume TOPIC [--group G] [--count N] [--data DIR]`.
+"""Print the messages of a topic: `python -m examples.consume TOPIC [--group G] [--count N] [--data DIR]`.
 
-Start it twice with the same group, and the two share the topic's queues. Interrupt it before a message is acked, and
-the message comes again.
+If you start it twice with the same group, the two share the topic's queues. If you interrupt it before it has
+acknowledged a message, the message comes again.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from gantry.http import GantryError, StreamClient
 
 
 async def consume(data: str, topic: str, group: str, expression: str, count: int | None) -> None:
-    """Print messages until there were `count` of them."""
+    """Print messages until `count` of them have come."""
     seen = 0
     async with StreamClient.from_stack(data, client_name="examples.consume") as stream:
         subscription = await stream.subscribe(group, topic, expression=expression, start="first")

