@@ -26,7 +26,7 @@ _SHARDING_KEY = PropertyName.SHARDING_KEY
 
 
 class SendStatus(enum.StrEnum):
-    """How durably a broker stored a message."""
+    """The durability with which a broker stored a message."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"

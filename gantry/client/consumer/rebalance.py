@@ -49,7 +49,7 @@ class Assignment:
     queue: MessageQueue
     next_offset: int
     committed_offset: int | None
-    """The group's committed offset. If it is None, `next_offset` follows from `consume_from`."""
+    """The group's committed offset. If it is None, the member's StartPosition gives `next_offset`."""
 
 
 @dataclass(frozen=True, slots=True)
