@@ -228,7 +228,7 @@ class NameServer(msgspec.Struct, frozen=True):
 
 
 class Broker(msgspec.Struct, frozen=True):
-    """A broker; `store` is None where it can't be asked."""
+    """A broker; `store` is None if the broker can't be asked."""
 
     cluster: str
     broker: str
