@@ -1,7 +1,7 @@
-"""`python -m benchmarks [NAME …] [--tiny] [--json]`: measure, and say how it stands against what users were promised.
+"""`python -m benchmarks [NAME …] [--tiny] [--json]`: measure, and compare the figures with the promises to users.
 
-Each figure comes with a baseline measured in the same run. `--tiny` only proves that the benchmarks work. Without names,
-all benchmarks run except `scale`, which takes minutes and up to 10 GB of disk, and `rocketmq`, which needs Java.
+Each figure comes with a baseline of the same run. `--tiny` only proves that the benchmarks work. Without names, all
+benchmarks run except `scale`, which takes minutes and up to 10 GB of disk, and `rocketmq`, which needs Java.
 """
 
 import argparse
@@ -44,7 +44,7 @@ BY_NAME_ONLY = {"scale", "rocketmq"}
 
 
 def main() -> int:
-    """Run the named benchmarks, or all that need not be named; return 1 if an aim was missed."""
+    """Run the named benchmarks, or by default all except those in BY_NAME_ONLY; return 1 if an aim was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "name", nargs="*", choices=[*BENCHMARKS, []], help=f"default: all but {' and '.join(sorted(BY_NAME_ONLY))}"

@@ -1,8 +1,9 @@
-"""Connections that are idle: the memory and the processor time they cost the broker, and what their end costs others.
+"""Benchmarks idle connections: their cost in memory and CPU for the broker, and the effect of their end on others.
 
-Two kinds: bare ones, and those of clients. A client's has sent one heart-beat, as a producer and as a consumer that
-subscribes to a topic of its own; ten consumers are one group. A request on one more connection shows how long the
-broker answers nobody while all of them are closed at once, as when a machine with many clients dies.
+There are two kinds: bare connections, and connections of clients. Each client has sent one heart-beat, as a producer
+and as a consumer that subscribes to a topic of its group; ten consumers form one group. Then all connections are closed
+at once, as when a machine with many clients dies. Requests on one more connection show how long the broker does not
+answer meanwhile.
 """
 
 import resource
@@ -28,7 +29,7 @@ _LENGTH = struct.Struct(">I")
 
 
 def bare(number: int) -> bytes:
-    """Return what a bare connection sends: nothing."""
+    """Return the first request of a bare connection, which sends nothing."""
     return b""
 
 
@@ -51,7 +52,7 @@ KINDS: dict[str, Callable[[int], bytes]] = {"bare": bare, "clients'": heart_beat
 
 
 def run(*, tiny: bool = False) -> Iterator[Row]:
-    """Measure."""
+    """Run the benchmark."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
@@ -62,9 +63,9 @@ def run(*, tiny: bool = False) -> Iterator[Row]:
 
 
 def measure(name: str, make_hello: Callable[[int], bytes], count: int, *, idle_s: float) -> Iterator[Row]:
-    """Measure one kind, with a new broker."""
+    """Measure one kind of connections, with a new broker."""
     with scratch(f"connections-{len(name)}") as folder:
-        # The probe is one connection more.
+        # The probe needs one more connection.
         environment = SMALL_FILES | {"GANTRY_BROKER_SERVER_CONNECTIONS_MAX": str(count + 1)}
         broker = broker_alone(folder, environment)
         try:
@@ -108,7 +109,7 @@ def _connected(address: tuple[str, int]) -> socket.socket:
 
 
 def _request(connection: socket.socket, request: bytes) -> None:
-    """Send a request and wait for a whole answer; other frames from the broker may come before it."""
+    """Send a request and wait for a complete answer; other frames from the broker may come before it."""
     connection.sendall(request)
     data = connection.recv(65_536)
     while len(data) < 4 or len(data) < 4 + _LENGTH.unpack_from(data)[0]:

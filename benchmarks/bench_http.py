@@ -1,11 +1,11 @@
-"""The gateway over HTTP: single sends, batches, and latency at half of the peak rate.
+"""Benchmarks the gateway over HTTP: single sends, batches, and latency at half of the peak rate.
 
 The baseline is a bare ASGI application that reads the body and answers 201, on uvicorn with the gateway's settings.
-Gateway, broker and name server are processes of their own; the broker flushes synchronously. Requests are JSON without
+Gateway, broker and name server run in separate processes; the broker flushes synchronously. Requests are JSON without
 blanks, as JavaScript, Go, Java and httpx write it.
 
-Each figure is the median of several rounds, and rounds of the baseline stand between those of the gateway: what else a
-machine does at a moment then hits both, and one lucky moment sets no peak that the open loop would have to keep up with.
+Each figure is the median of several rounds. Rounds of the baseline and of the gateway alternate, so that other load on
+the machine affects both. The median also keeps one lucky round from setting a peak that is too high for the open loop.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from tests.support.stack import Stack
 
 CONNECTIONS = 32
 BATCH_CONNECTIONS = 16
-# As many as pools of many callers would open when answers are slow to come.
+# The pools of many callers would open this many when answers are slow.
 OPEN_LOOP_CONNECTIONS = 256
 ROUNDS = 5
 BATCH = 100
@@ -36,24 +36,24 @@ OK = b"HTTP/1.1 200"
 
 
 def single_body(number: int) -> bytes:
-    """Return a send of 1 KiB of text."""
+    """Return the body of a send with 1 KiB of text."""
     return msgspec.json.encode({"body": frames.BODY.decode(), "tag": "TagA", "keys": [f"key-{number}"]})
 
 
 def batch_body() -> bytes:
-    """Return a batch of 100 messages of 1 KiB."""
+    """Return the body of a batch of 100 messages of 1 KiB."""
     text = frames.BODY.decode()
     return msgspec.json.encode({"messages": [{"body": text, "tag": "TagA"} for _ in range(BATCH)]})
 
 
 def address_and_key(stack: Stack) -> tuple[tuple[str, int], str]:
-    """Return where the stack's gateway listens and its key."""
+    """Return the address of the stack's gateway, and its API key."""
     url = httpx.URL(stack.facts["http"])
     return (url.host, url.port or 80), stack.facts["api_key"]
 
 
 def create_topic(stack: Stack, topic: str) -> None:
-    """Make the topic the benchmark uses."""
+    """Create the topic of the benchmark."""
     headers = {"Authorization": f"Bearer {stack.facts['api_key']}"}
     httpx.put(f"{stack.facts['http']}/v1/topics/{topic}", json={}, headers=headers).raise_for_status()
 
@@ -61,7 +61,7 @@ def create_topic(stack: Stack, topic: str) -> None:
 def closed_loop(
     address: tuple[str, int], make_request: Callable[[int], bytes], requests: int, success: bytes, connections: int
 ) -> float:
-    """Return the requests a second of one round, of which none may fail."""
+    """Return the requests per second of one round. No request may fail."""
     result = uvloop.run(
         http_closed_loop(address, make_request, connections=connections, requests=requests, success=success)
     )
@@ -70,7 +70,7 @@ def closed_loop(
 
 
 def run(*, tiny: bool = False) -> Iterator[Row]:
-    """Measure."""
+    """Run the benchmark."""
     with (
         Stack(brokers=1) as stack,
         scratch("http") as folder,

@@ -1,6 +1,6 @@
-"""Anonymous memory: an idle broker and gateway, and whether storing millions of messages makes them grow.
+"""Benchmarks anonymous memory: of an idle broker and gateway, and its growth while they store millions of messages.
 
-Mapped files are page cache, which the machine takes back when it needs to; what counts is what it can't.
+Mapped files do not count: they are page cache, which the machine can take back. It can't take back anonymous memory.
 """
 
 import json
@@ -18,12 +18,12 @@ from tests.support.stack import Stack
 BROKER_MIB_MAX, GATEWAY_MIB_MAX = 120.0, 150.0
 GROWTH_MIB_MAX = 10.0
 MESSAGES = 2_000_000
-# Small bodies: memory that grew would grow with the number of messages, not with their size.
+# The bodies are small, because a leak would grow with the number of messages and not with their size.
 BODY = "x" * 100
 
 
 def run(*, tiny: bool = False) -> Iterator[Row]:
-    """Measure."""
+    """Run the benchmark."""
     limits = {"broker-a": BROKER_MIB_MAX, "gateway-0": GATEWAY_MIB_MAX}
     with Stack(brokers=1) as stack:
         pids = {name: stack.pid_of(name) for name in limits}
@@ -35,7 +35,7 @@ def run(*, tiny: bool = False) -> Iterator[Row]:
         body = json.dumps({"messages": [{"body": BODY, "keys": ["key"]} for _ in range(BATCH)]}).encode()
         request = frames.http_request("/v1/topics/MemoryTopic/messages:batch", key, body)
         before: dict[str, float] = {}
-        # The first part fills what is filled once: buffers, caches, code.
+        # The first part fills buffers and caches and loads code. This happens only once.
         for share in (0.1, 0.9):
             before = {name: anonymous_mib(pids[name]) for name in limits}
             requests = int((2_000 if tiny else MESSAGES) * share) // BATCH

@@ -1,7 +1,8 @@
-"""The broker over remoting: sends with both flush modes, and pulls, against an echo of the same frames.
+"""Benchmarks the broker over remoting: sends with both flush modes, and pulls, against an echo of the same frames.
 
-The echo is the same server class with nothing behind it, so its ratio says what storing costs. Each figure is the median
-of several rounds, which alternate with those it is compared with: what else a machine does at a moment then hits all.
+The echo server is the same server class without a broker, so the ratio to it shows the cost of storing. Each figure is
+the median of several rounds. The rounds of all servers alternate, so that other load on the machine affects all of
+them.
 """
 
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ ROUNDS = 7
 
 @contextmanager
 def broker(folder: Path, mode: str) -> Iterator[dict[str, str]]:
-    """Run a name server and a broker; yield the broker's facts."""
+    """Run a name server and a broker; yield the content of the broker's ready file."""
     namesrv_options = ("--listen", "127.0.0.1:0", "--data", str(folder / f"namesrv-{mode}"), "--metrics-port", "off")
     with process(folder, f"namesrv-{mode}", "services.namesrv", *namesrv_options, "--ready-file", "READY") as namesrv:
         options = (
@@ -54,7 +55,7 @@ def sends(address: tuple[str, int], made: list[bytes]) -> Result:
 
 
 def pulls(address: tuple[str, int], stored: int) -> Result:
-    """Read every queue from its start, 32 messages a pull."""
+    """Read every queue from its start, with pulls of 32 messages."""
     per_queue = stored // QUEUES // PULL_MESSAGES
     made = [
         frames.pull_frame(TOPIC, number, number // QUEUES * PULL_MESSAGES, queue_id=number % QUEUES)
@@ -67,7 +68,7 @@ def pulls(address: tuple[str, int], stored: int) -> Result:
 
 
 def run(*, tiny: bool = False) -> Iterator[Row]:
-    """Measure."""
+    """Run the benchmark."""
     made = [frames.send_frame(TOPIC, number, queues=QUEUES) for number in range(600 if tiny else 20_000)]
     aims = {"SYNC_FLUSH": RATIO_SYNC_MIN, "ASYNC_FLUSH": RATIO_ASYNC_MIN}
     with ExitStack() as stack:
@@ -86,7 +87,7 @@ def run(*, tiny: bool = False) -> Iterator[Row]:
             yield Row(
                 f"send, remoting, {mode}", rate, "messages/s", "echo", echo, f"≥ {aim} x echo", rate / echo >= aim
             )
-        # Each round has stored a few more to warm up.
+        # Each round has stored some more messages while it warmed up.
         result = pulls(addresses["ASYNC_FLUSH"], rounds * len(made))
         rate = result.rate * PULL_MESSAGES
         yield Row(

@@ -1,4 +1,4 @@
-"""The same frames against Apache RocketMQ's Java broker and ours, in the same run."""
+"""Benchmarks Apache RocketMQ's Java broker and Gantry's with the same frames, in the same run."""
 
 from collections.abc import Iterator
 
@@ -11,12 +11,12 @@ from benchmarks.report import Row
 from benchmarks.stack import address_of, scratch
 from tests.support import foreign
 
-# The Java broker compiles itself while it runs: give it as many sends as it needs to get fast.
+# The JVM compiles the broker while it runs, so the broker needs this many rounds to become fast.
 WARM_UP_ROUNDS = 4
 
 
 def run(*, tiny: bool = False) -> Iterator[Row]:
-    """Measure."""
+    """Run the benchmark."""
     made = [frames.send_frame(TOPIC, number, queues=QUEUES) for number in range(600 if tiny else 80_000)]
     for mode in ("SYNC_FLUSH", "ASYNC_FLUSH"):
         with scratch("rocketmq") as folder:

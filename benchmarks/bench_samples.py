@@ -1,11 +1,11 @@
-"""Samples of offsets: what they take in Postgres a day, and what a round costs the broker, the gateway and Postgres.
+"""Benchmarks offset samples: their size in Postgres for a day, and the CPU of a round in broker, gateway and Postgres.
 
-Bytes: an hour of rounds of groups with 16 queues each, as the sampler makes and writes them, into a stack's real Postgres. In a
-moving cluster messages come into every queue and are consumed, at rates from one in ten seconds to a hundred a second; an
-idle one stands still. A day is 24 times that hour, extrapolated.
+Size: the benchmark writes an hour of rounds of groups with 16 queues each into the real Postgres of a stack, with the
+sampler's own code. In a moving cluster, messages come into every queue and are consumed, at rates from one in ten
+seconds to a hundred a second. In an idle cluster, nothing moves. The size of a day is extrapolated: 24 times that hour.
 
-A round: the sampler's own look at a real broker, with ten groups on each topic. In a moving one every group has committed in every
-queue since the look before; one in 16 searches for all first messages.
+A round: the sampler looks at a real broker, with ten groups on each topic. In a moving cluster, every group has
+committed in every queue since the last look. One look in 16 searches for all first messages.
 """
 
 import asyncio
@@ -66,13 +66,13 @@ START_MS = 1_760_000_400_000
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """What an hour of rounds cost.
+    """The cost of an hour of rounds.
 
     Attributes:
-        blocks: Rows of blocks.
-        size_bytes: What tables and indexes grew by.
-        gateway_s: CPU for making and writing blocks, and for merging them a day later.
-        postgres_s: CPU of Postgres for both.
+        blocks: Number of rows of blocks.
+        size_bytes: Growth of the tables and indexes.
+        gateway_s: CPU seconds of the gateway for building and writing blocks, and for merging them a day later.
+        postgres_s: CPU seconds of Postgres for both.
     """
 
     blocks: int
@@ -83,14 +83,14 @@ class Hour:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """CPU of a round that looks at one broker, in seconds."""
+    """CPU seconds of a round that looks at one broker."""
 
     broker_s: float
     gateway_s: float
 
 
 def run(*, tiny: bool = False, sizes: tuple[int, ...] = SIZES) -> Iterator[Row]:
-    """Measure."""
+    """Run the benchmark."""
     with Stack(brokers=1, environment={"GANTRY_GATEWAY_SAMPLE_INTERVAL_MS": "0"}) as stack:
         rounds = ROUNDS_AN_HOUR // 4 if tiny else ROUNDS_AN_HOUR
         for groups in (2,) if tiny else sizes:
@@ -110,14 +110,11 @@ def run(*, tiny: bool = False, sizes: tuple[int, ...] = SIZES) -> Iterator[Row]:
                 yield Row("CPU of the gateway", look.gateway_s * 1_000, "ms CPU")
 
 
-# Bytes
-
-
 class _Figures:
-    """A made-up cluster's numbers, which move from round to round."""
+    """The numbers of a simulated cluster, which move from round to round."""
 
     def __init__(self, groups: int, *, moves: bool) -> None:
-        import numpy as np  # noqa: PLC0415 - whoever measures something else need not have it.
+        import numpy as np  # noqa: PLC0415 - other benchmarks run without numpy.
 
         self._rng = np.random.default_rng(11)
         self._moves = moves
@@ -127,14 +124,14 @@ class _Figures:
         self._begin = (self._end * self._rng.uniform(0.3, 1, shape)).astype(np.int64)
         self._lag = self._lags()
         self._stored_ms = START_MS - (self._lag / self._rate * 1_000).astype(np.int64)
-        # One in ten consumes nothing: its backlog grows.
+        # One group in ten consumes nothing, so its backlog grows.
         self._stands = np.arange(groups) % 10 == 0
 
     def _lags(self) -> "np.ndarray[Any, np.dtype[np.int64]]":
         return self._rng.poisson(self._rate * self._rng.uniform(0.05, 3, self._rate.shape))
 
     def samples(self, at_ms: int) -> list[Sample]:
-        """Return what is seen at a moment, and move on."""
+        """Return the samples of a moment, and move on."""
         if self._moves:
             came = self._rng.poisson(self._rate * ROUND_MS / 1_000)
             lag = self._lags()
@@ -152,7 +149,7 @@ class _Figures:
 
 
 async def _hour(stack: Stack, groups: int, rounds: int, *, moves: bool) -> Hour:
-    """Write an hour of rounds into empty tables, and merge them as is done a day later."""
+    """Write an hour of rounds into empty tables, and merge them as the gateway does a day later."""
     url, postgres = stack.facts["postgres"], stack.pid_of("postgres")
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"TRUNCATE {', '.join(TABLES)}")
@@ -200,18 +197,15 @@ def _table_bytes(connection: psycopg.Connection[Any]) -> int:
 
 
 def _family_cpu_s(pid: int) -> float:
-    """Return the processor time of Postgres: its own, its children's, and that of children that have ended."""
+    """Return the CPU seconds of Postgres: its own, its children's, and those of children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     ended = (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return cpu_s(pid) + ended + sum(cpu_s(int(child)) for child in children)
 
 
-# A round
-
-
 def _looks(stack: Stack, groups: int) -> Iterator[tuple[str, Look]]:
-    """Yield what a look costs where nothing has moved, and where everything has."""
+    """Yield the cost of a look if nothing has moved, and if everything has."""
     topics = max(1, groups // GROUPS_A_TOPIC)
     headers = {"Authorization": f"Bearer {stack.facts['api_key']}"}
     with httpx.Client(base_url=stack.facts["http"], headers=headers) as client:

@@ -1,18 +1,18 @@
-"""The broker with many queues: latency of sends, disk, descriptors, memory, and how long a start takes.
+"""Benchmarks a broker with many queues: latency of sends, disk, descriptors, memory, and start time.
 
 Each size gets a new broker on an empty store, with the broker's own defaults (SYNC_FLUSH, RocketMQ's file sizes). One
-message to each queue warms up. Then messages go to random queues at a fixed rate that is far below what the broker can
-take, so that a latency is the broker's work and not a queue of requests; it counts from the moment the message was due.
-The run is long enough for several checkpoints, which sync every queue that was written to.
+message to each queue warms up. Then messages go to random queues at a fixed rate, far below the broker's limit, so that
+a latency is the broker's work and not a queue of requests. A latency counts from the moment at which the message was
+due. The run is long enough for several checkpoints, which sync every queue with new messages.
 
-- Disk beyond the messages: all blocks of the store's folder, folders included, without the CommitLog's. Its files hold
-  the messages, and are allocated ahead in steps that do not depend on the number of queues. The part of the index
-  stands by itself too: it grows with the keys of the messages and not with the queues.
-- Start: from the creation of the process until it answers. The page cache is warm. Before the broker is killed, it
-  takes messages for many queues, so that the next start has something to recover.
+- Disk beyond the messages: all blocks of the store's folder, folders included, without the CommitLog's. The files of
+  the CommitLog hold the messages, and are allocated ahead in steps that do not depend on the number of queues. The
+  index has a row of its own too, because it grows with the keys of the messages and not with the queues.
+- Start: time from the creation of the process until it answers. The page cache is warm. Before the broker is killed, it
+  takes messages for many queues, so that the next start has data to recover.
 
-A size that can't be measured becomes a row that gives the reason. The store of a size may take 10,000 MiB at most, and
-no size starts unless twice that is free.
+A size that can't be measured becomes a row with the reason. The store of a size may take 10,000 MiB at most, and no
+size starts unless twice that is free.
 """
 
 import random
@@ -47,7 +47,7 @@ RATE_PER_S, SECONDS = 1_000, 25
 CONNECTIONS = 8
 IN_FLIGHT = 128
 SEED = 9
-# Queues of the warm-up's first part; few, since a queue may take megabytes.
+# Queues of the first part of the warm-up. They are few, because a queue may take megabytes.
 WARM_UP_PART = 50
 KILLED_AFTER = 10_000
 STORE_BYTES_MAX = 10_000 << 20
@@ -59,12 +59,12 @@ P99_RATIO_MAX, START_S_MAX, DISK_MIB_MAX = 2.0, 5.0, 100.0
 
 
 class GaveUpError(Exception):
-    """The size can't be measured; the report shows the message."""
+    """A size that can't be measured; the report shows the message."""
 
 
 @dataclass(slots=True)
 class Measured:
-    """The figures of one size; 0 where a failure came first."""
+    """The figures of one size; 0 for a figure that a failure prevented."""
 
     queues: int
     touched: int = 0
@@ -81,7 +81,7 @@ class Measured:
 
 
 def run(*, tiny: bool = False, sizes: Sequence[int] = (), store_bytes_max: int = STORE_BYTES_MAX) -> Iterator[Row]:
-    """Measure; ratios are to the first size."""
+    """Run the benchmark. Ratios are to the first size."""
     baseline: Measured | None = None
     for queues in sizes or (TINY_SIZES if tiny else SIZES):
         measured = measure(queues, tiny=tiny, store_bytes_max=store_bytes_max)
@@ -90,7 +90,7 @@ def run(*, tiny: bool = False, sizes: Sequence[int] = (), store_bytes_max: int =
 
 
 def measure(queues: int, *, tiny: bool, store_bytes_max: int) -> Measured:
-    """Measure one size; the result names a failure."""
+    """Measure one size. If it fails, the result contains the failure."""
     measured = Measured(queues)
     with scratch(f"scale-{queues}") as folder:
         broker = broker_alone(folder, SMALL_FILES if tiny else {})
@@ -99,7 +99,7 @@ def measure(queues: int, *, tiny: bool, store_bytes_max: int) -> Measured:
             _Size(measured, broker, folder / "store", store_bytes_max, tiny=tiny).measure()
         except (GaveUpError, OSError, RuntimeError, TimeoutError) as error:
             lines = str(error).strip().splitlines() or [type(error).__name__]
-            # A process that does not start shows its log, whose last line gives the reason.
+            # The error of a process that does not start contains its log. The last line of the log gives the reason.
             measured.failure = " … ".join(dict.fromkeys([lines[0], lines[-1]]))[:FAILURE_CHARS_MAX]
         finally:
             broker.kill()
@@ -108,7 +108,7 @@ def measure(queues: int, *, tiny: bool, store_bytes_max: int) -> Measured:
 
 def _refuse_full_disk(folder: Path, store_bytes_max: int) -> None:
     free = shutil.disk_usage(folder).free
-    # As much again, so that nobody else on the disk runs out of it.
+    # Twice as much must be free, so that other users of the disk do not run out of space.
     if free < 2 * store_bytes_max:
         raise GaveUpError(f"the disk has {free / MIB:,.0f} MiB free, {2 * store_bytes_max / MIB:,.0f} MiB are needed")
 
@@ -127,7 +127,7 @@ class _Size:
         self._sent = 0
 
     def measure(self) -> None:
-        """Fill in what is measured, in order."""
+        """Run all steps in order and fill in the figures."""
         measured, broker = self._measured, self._broker
         broker.start()
         self._create_topics()
@@ -163,7 +163,7 @@ class _Size:
             raise GaveUpError("the broker refused the topics")
 
     def _touch_each_queue(self) -> None:
-        """Send a message to each queue, in parts that double; a part that would take too much disk is not begun."""
+        """Send a message to each queue, in parts that double in size. Stop before a part that would take too much disk."""
         bound, used, per_queue = self._store_bytes_max, allocated_bytes(self._store), 0.0
         start, count = 0, WARM_UP_PART
         while start < self._measured.queues:
@@ -178,7 +178,7 @@ class _Size:
             count *= 2
 
     def _send(self, queues: Sequence[int]) -> None:
-        """Send one message to each of the queues, as fast as the broker takes them."""
+        """Send one message to each of the queues, as fast as the broker accepts them."""
         made = self._frames(queues)
         address = address_of(self._broker.facts)
         result = uvloop.run(frames_closed_loop(address, made.__getitem__, in_flight=IN_FLIGHT, requests=len(made)))
@@ -217,7 +217,7 @@ def _check(result: Result) -> None:
 
 
 def rows(measured: Measured, baseline: Measured) -> Iterator[Row]:
-    """Return the report of one size: all that was measured, and what failed."""
+    """Yield the report of one size: all its figures, and its failure."""
     size = f"{measured.queues:,} queues"
     name = f"{size}: {measured.failure}" if measured.failure else f"{size} that took a message"
     yield Row(name, measured.touched, "queues", "", None, size, not measured.failure)

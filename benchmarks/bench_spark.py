@@ -1,9 +1,9 @@
-"""Reports: what Spark reads from a broker and from a store, how long they take, and what they cost those who send.
+"""Benchmarks reports: Spark's reads from a broker and from a store, the time of reports, and their effect on sends.
 
-A stack of its own with one broker holds 2 million messages of 1 KiB in 64 queues, none of them consumed by the group
-that is profiled. Jobs run as the scheduler runs them, in processes of their own, JVM's start included; readings by the
-data source run in one session, which is open already. A small report is made by the scheduler of a stack of its own: asked
-for over HTTP, where the first one starts a worker and the others find it with its session, and by its schedule.
+A separate stack with one broker holds 2 million messages of 1 KiB in 64 queues. The profiled group has consumed none of
+them. Jobs run as under the scheduler, in separate processes, including the start of the JVM. Reads with the data source
+share one session that is open already. A small report is made by the scheduler of another stack, on request and by its
+schedule. Requests come over HTTP: the first one starts a worker, and the others find the worker with its session.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ IN_FLIGHT = 8
 
 
 def _fill(stack: Stack, messages: int, *, topic: str = TOPIC, queues: int = QUEUES) -> None:
-    """Send batches to all queues in turn, and say that the group has consumed nothing."""
+    """Send batches to all queues in turn."""
     address = _broker(stack)
     requests = messages // BATCH
     uvloop.run(
@@ -64,7 +64,7 @@ def _fill(stack: Stack, messages: int, *, topic: str = TOPIC, queues: int = QUEU
 
 
 def _commit(stack: Stack, groups: list[str], topic: str, queues: int) -> None:
-    """Make groups that have consumed nothing of any queue, and say so."""
+    """Create groups and commit offset 0 for them on every queue, so that they have consumed nothing."""
     made = [
         frames.frame(
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, number, json.dumps({"groupName": group}).encode()
@@ -102,7 +102,7 @@ def _put_topic(stack: Stack, topic: str, queues: int) -> None:
 
 @contextlib.contextmanager
 def _job(stack: Stack, folder: Path, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a job beside the block; what it says is shown if it fails."""
+    """Run a job while the block runs. Its output goes to a log, which is shown if the job fails."""
     command = [sys.executable, "-m", f"spark.jobs.{name}", "--data", str(stack.directory), "--master", MASTER]
     log = folder / f"{name}.log"
     with log.open("wb") as output:
@@ -117,7 +117,7 @@ def _job(stack: Stack, folder: Path, name: str, *arguments: str) -> Iterator[sub
 
 
 def _finish(child: subprocess.Popen[bytes], folder: Path, name: str) -> tuple[float, float]:
-    """Wait for a job; return its seconds from now and the most anonymous memory its processes had, in MiB."""
+    """Wait for a job; return the seconds from now, and the peak of anonymous memory of its processes in MiB."""
     began, peak = time.perf_counter(), 0.0
     while child.poll() is None:
         peak = max(peak, _family_mib(child.pid))
@@ -139,7 +139,7 @@ def _family_mib(pid: int) -> float:
 
 
 def run(*, tiny: bool = False) -> Iterator[Row]:
-    """Measure."""
+    """Run the benchmark."""
     messages = QUEUES * BATCH if tiny else MESSAGES
     yield from _small_reports(tiny=tiny)
     with Stack(brokers=1) as stack, scratch("spark") as folder:
@@ -156,9 +156,13 @@ def run(*, tiny: bool = False) -> Iterator[Row]:
 
 
 def _small_reports(*, tiny: bool) -> Iterator[Row]:
-    """Make a report of some hundred rows: the first one on a machine, by a worker that starts, by one that waits, by schedule."""
+    """Measure a report of some hundred rows in four cases.
+
+    The cases are: the first one on a machine, one by a worker that starts, one by a worker that waits, and one by
+    schedule.
+    """
     with scratch("classes") as archives:
-        # A tiny run takes the archive that the tests have, if any: to make one takes half a minute.
+        # A tiny run uses the archive of the tests, if there is one, because building an archive takes half a minute.
         archived = {} if tiny else {"GANTRY_SCHEDULER_CLASS_ARCHIVE": str(archives)}
         first = math.nan
         if not tiny:
@@ -181,7 +185,7 @@ def _small_reports(*, tiny: bool) -> Iterator[Row]:
             f"≤ {COLD_S_MAX:.0f} s",
             cold <= COLD_S_MAX,
         )
-        # The one in the middle: what the machine does besides hits one of them.
+        # The median, because other load on the machine may affect one of them.
         middle = sorted(warm)[len(warm) // 2]
         yield Row(f"{name}, warm", middle, "s", "cold", cold, f"≤ {WARM_S_MAX:.0f} s", middle <= WARM_S_MAX)
         if not tiny:
@@ -192,7 +196,7 @@ def _small_reports(*, tiny: bool) -> Iterator[Row]:
 
 @contextlib.contextmanager
 def _small_stack(environment: Mapping[str, str], *, cron: str = "") -> Iterator[Stack]:
-    """Run a stack with groups that are behind, and a scheduler that makes lag reports by `cron` and when it is asked."""
+    """Run a stack with groups that have a backlog, and a scheduler that makes lag reports by `cron` and on request."""
     quiet = {f"GANTRY_SCHEDULER_{job.upper()}_CRON": "" for job in ("throughput_rollup", "backlog_profile")}
     told = {**quiet, "GANTRY_SCHEDULER_LAG_REPORT_CRON": cron, "GANTRY_SCHEDULER_MASTER": MASTER, **environment}
     with Stack(brokers=1, scheduler=True, environment=told) as stack:
@@ -203,8 +207,8 @@ def _small_stack(environment: Mapping[str, str], *, cron: str = "") -> Iterator[
 
 
 def _scheduled_report(environment: Mapping[str, str]) -> float:
-    """Wait for the time of a schedule; return the seconds from then until its report can be read."""
-    # Two minutes from now: the stack has started and the lead of the worker has begun after it.
+    """Wait for a scheduled report; return the seconds from its due time until it can be read."""
+    # The schedule is due in two minutes, so that the stack has started before the lead time of the worker begins.
     due = time.gmtime(time.time() + 120)
     with _small_stack(environment, cron=f"{due.tm_min} {due.tm_hour} * * *") as stack, stack.http() as client:
         began = time.perf_counter()
@@ -220,7 +224,7 @@ def _scheduled_report(environment: Mapping[str, str]) -> float:
 
 
 def _ask_for_report(stack: Stack) -> tuple[float, int]:
-    """Have a report made over HTTP; return the seconds until it can be read, and its rows."""
+    """Request a report over HTTP; return the seconds until it can be read, and its number of rows."""
     with stack.http() as client:
         began = time.perf_counter()
         run = client.post("/v1/reports/lag_report/runs", json={}).raise_for_status().json()
@@ -245,7 +249,7 @@ def _profile(stack: Stack, folder: Path, messages: int) -> Iterator[Row]:
 
 @contextlib.contextmanager
 def _reader() -> Iterator["DataFrameReader"]:
-    # Whoever measures something else need not have Java.
+    # Other benchmarks run without Java.
     from spark.session import open_session  # noqa: PLC0415
 
     session = open_session("bench", master=MASTER)
@@ -277,7 +281,7 @@ def _from_broker(stack: Stack, messages: int, *, tiny: bool) -> Iterator[Row]:
 
 
 def _from_store(store: Path, messages: int) -> Iterator[Row]:
-    """Read the messages of a store that no broker runs on."""
+    """Read the messages of a store without a running broker."""
     copied = _copied(store / "commitlog", messages)
     with _reader() as reader:
         rate = _read(reader.option("path", str(store)), messages)
@@ -286,7 +290,7 @@ def _from_store(store: Path, messages: int) -> Iterator[Row]:
 
 
 def _read(reader: "DataFrameReader", messages: int) -> float:
-    """Look at every body once; messages a second, when a part was read before."""
+    """Read every body once; return messages per second. An earlier read of a part warms up."""
     from pyspark.sql import functions as fn  # noqa: PLC0415
 
     frame = reader.option("kind", "messages").option("topics", TOPIC).load()
@@ -298,7 +302,7 @@ def _read(reader: "DataFrameReader", messages: int) -> float:
 
 
 def _pulled(stack: Stack, messages: int) -> float:
-    """Pull the same messages without looking at them, 32 at a time; messages a second."""
+    """Pull the same messages, 32 at a time, without reading them; return messages per second."""
     per_queue = messages // QUEUES // 32
     result = uvloop.run(
         frames_closed_loop(
@@ -312,7 +316,7 @@ def _pulled(stack: Stack, messages: int) -> float:
 
 
 def _copied(log: Path, messages: int) -> float:
-    """Read the log's bytes and do nothing with them; messages a second."""
+    """Read the bytes of the CommitLog without using them; return messages per second."""
     began = time.perf_counter()
     for path in sorted(log.iterdir()):
         with path.open("rb", buffering=0) as file:
@@ -322,7 +326,7 @@ def _copied(log: Path, messages: int) -> float:
 
 
 def _growth(stack: Stack, folder: Path, *, tiny: bool) -> Row:
-    """Report on many queues, and on a part of them."""
+    """Compare a report on many queues with a report on a part of them."""
     groups = _wide_groups(tiny=tiny)
 
     def seconds(count: int) -> float:
@@ -331,7 +335,7 @@ def _growth(stack: Stack, folder: Path, *, tiny: bool) -> Row:
             return _finish(child, folder, "lag_report")[0]
 
     whole = seconds(len(groups))
-    # A JVM more, and nothing that the first one has not proved.
+    # In a tiny run, a second report would start one more JVM and prove nothing more.
     part = whole if tiny else seconds(len(groups) // GROWTH)
     queues = len(groups) * WIDE_QUEUES
     name = f"lag_report of {queues:,} group queues"
@@ -343,7 +347,7 @@ def _wide_groups(*, tiny: bool) -> list[str]:
 
 
 def _disturbance(stack: Stack, folder: Path, *, tiny: bool) -> Iterator[Row]:
-    """Latency of sends at a fixed rate, alone and while lag_report runs again and again."""
+    """Measure the latency of sends at a fixed rate, alone and while lag_report runs repeatedly."""
     address, key = address_and_key(stack)
     path = f"/v1/topics/{WIDE_TOPIC}/messages"
     made = [frames.http_request(path, key, single_body(number)) for number in range(1000)]

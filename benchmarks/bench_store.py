@@ -1,7 +1,8 @@
-"""The store alone, in one process: append and dispatch of 1 KiB messages, reading them back, and a crash's price.
+"""Benchmarks the store alone, in one process: append and dispatch of 1 KiB messages, reads, and growth of memory.
 
-The baseline is the least that any store of this format can do: a loop that copies the same records, ready made, into
-the same mapped files. Messages come in turns of 64, as an event loop hands them over; each turn ends with a dispatch.
+The baseline is the least work that a store of this format can do: a loop that copies the same records, already encoded,
+into mapped files of the same size. Messages come in turns of 64, as an event loop passes them on. Each turn ends with a
+dispatch.
 
     python -m benchmarks.bench_store [--tiny] [--json] [--profile]
 """
@@ -33,7 +34,7 @@ BODY_BYTES = 1024
 QUEUES = 8
 TURN = 64
 AIM_PER_S = 100_000
-PULL_AIM_PER_S = 300_000  # Twice what a pull over the wire is to reach, so that the store does not decide.
+PULL_AIM_PER_S = 300_000  # Twice the aim of a pull over the wire, so that the store is not the limit.
 LOG_FILE_BYTES = 256 << 20
 INDEX_ENTRIES = 2_000_000
 
@@ -41,7 +42,7 @@ Message = tuple[bytes, bytes, str]
 
 
 def make_messages(count: int) -> list[Message]:
-    """Return (body, properties, unique key) of each message, as a broker hands them to the store."""
+    """Return (body, properties, unique key) for each message, as a broker passes them to the store."""
     maker = UniqueKeyMaker(SystemClock(), ip="127.0.0.1", pid=1, salt=7)
     bodies = [hashlib.sha256(number.to_bytes(4)).digest() * (BODY_BYTES // 32) for number in range(64)]
     messages = []
@@ -53,7 +54,7 @@ def make_messages(count: int) -> list[Message]:
 
 
 def settings_in(folder: Path, *, tiny: bool) -> StoreSettings:
-    """Return what `gantry up` uses; small files for the tiny run."""
+    """Return settings with ASYNC_FLUSH and the file sizes of `gantry up`, or with small files for the tiny run."""
     return StoreSettings(
         root_dir=str(folder),
         flush_disk_type=FlushDiskType.ASYNC_FLUSH,
@@ -65,7 +66,7 @@ def settings_in(folder: Path, *, tiny: bool) -> StoreSettings:
 
 @contextmanager
 def opened(settings: StoreSettings) -> Iterator[MessageStore]:
-    """Open a store, and stop it at the end."""
+    """Open a store; stop it when the block ends."""
     store = MessageStore(settings, files=OsFileSystem(), clock=SystemClock(), store_host=HOST)
     store.start()
     yield store
@@ -73,7 +74,7 @@ def opened(settings: StoreSettings) -> Iterator[MessageStore]:
 
 
 def append_and_dispatch(store: MessageStore, messages: list[Message]) -> float:
-    """Store all messages, a turn at a time; return the seconds it took."""
+    """Store all messages in turns; return the seconds."""
     put, dispatch, maintain = store.put, store.dispatch, store.maintain
     began = time.perf_counter()
     for start in range(0, len(messages), TURN):
@@ -89,7 +90,7 @@ def append_and_dispatch(store: MessageStore, messages: list[Message]) -> float:
 
 
 def copy_loop(folder: Path, records: list[bytes], count: int, file_bytes: int) -> float:
-    """Copy ready-made records into mapped files of the same size; return the seconds it took."""
+    """Copy encoded records into mapped files of the same size; return the seconds."""
     files = OsFileSystem()
     folder.mkdir(exist_ok=True)
     total = 0.0
@@ -114,7 +115,7 @@ def copy_loop(folder: Path, records: list[bytes], count: int, file_bytes: int) -
 
 
 def read_back(store: MessageStore, count: int) -> tuple[float, str]:
-    """Get everything in pulls of 32; return messages a second and a checksum over all bodies."""
+    """Read all messages in pulls of 32; return messages per second and a checksum over all bodies."""
     digest = hashlib.sha256()
     seconds, found = 0.0, 0
     for queue_id in range(QUEUES):
@@ -133,7 +134,7 @@ def read_back(store: MessageStore, count: int) -> tuple[float, str]:
 
 
 def anonymous_kib() -> int:
-    """Return the process's anonymous memory."""
+    """Return this process's anonymous memory in KiB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1])
@@ -141,7 +142,10 @@ def anonymous_kib() -> int:
 
 
 def measure(*, tiny: bool, profile: bool = False) -> tuple[list[Row], str]:
-    """Run everything; return the report's rows, the best of some rounds, and the checksum of what was read."""
+    """Run the benchmark; return the rows and the checksum of the bodies that were read.
+
+    The rates are the best of several rounds.
+    """
     count, rounds = (2_000, 1) if tiny else (150_000, 4)
     folder = Path(tempfile.mkdtemp(prefix="bench-store-"))
     rate = pull_rate = baseline = 0.0
@@ -150,7 +154,7 @@ def measure(*, tiny: bool, profile: bool = False) -> tuple[list[Row], str]:
         settings = settings_in(folder / "store", tiny=tiny)
         messages = make_messages(count)
         for number in range(rounds):
-            # The first round warms: the code, and memory that the machine has not handed out yet.
+            # The first round warms up the code and takes new memory from the machine.
             with opened(settings) as store:
                 before = anonymous_kib()
                 seconds = profiled(store, messages) if profile and number else append_and_dispatch(store, messages)
@@ -176,7 +180,7 @@ def measure(*, tiny: bool, profile: bool = False) -> tuple[list[Row], str]:
 
 
 def profiled(store: MessageStore, messages: list[Message]) -> float:
-    """Store all messages under the profiler, and say on stderr where the time went."""
+    """Store all messages under the profiler; print the profile to stderr."""
     profiler = cProfile.Profile()
     seconds = profiler.runcall(append_and_dispatch, store, messages)
     pstats.Stats(profiler, stream=sys.stderr).sort_stats("tottime").print_stats(25)
@@ -184,7 +188,7 @@ def profiled(store: MessageStore, messages: list[Message]) -> float:
 
 
 def checksum_of(messages: list[Message]) -> str:
-    """Return what read_back must come to: all bodies, queue by queue."""
+    """Return the checksum that read_back must return: over all bodies, queue by queue."""
     digest = hashlib.sha256()
     for queue_id in range(QUEUES):
         for body, _, _ in messages[queue_id::QUEUES]:
@@ -193,7 +197,7 @@ def checksum_of(messages: list[Message]) -> str:
 
 
 def main() -> int:
-    """Run and print."""
+    """Run the benchmark and print the report."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--tiny", action="store_true", help="a few messages, to see that it works")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")

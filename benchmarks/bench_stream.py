@@ -1,7 +1,7 @@
-"""The gateway over WebSocket: how fast one client is pushed to, and how long a message takes from send to receive.
+"""Benchmarks the gateway over WebSocket: the rate of push to one client, and the latency from send to receive.
 
-The client is as thin as one can be that still counts: MessagePack frames, decoded to what is checked (queue offsets
-without a gap), acknowledged by their batch receipt.
+The client does only what the check needs. It decodes MessagePack frames, checks that queue offsets have no gap, and
+acknowledges each batch by its receipt.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ BATCH = 100
 
 
 class Pushed(msgspec.Struct):
-    """What is read of a message."""
+    """The fields of a message that the client reads."""
 
     broker: str
     queue_id: int
@@ -36,7 +36,7 @@ class Pushed(msgspec.Struct):
 
 
 class Frame(msgspec.Struct):
-    """What is read of a frame."""
+    """The fields of a frame that the client reads."""
 
     type: str
     subscription: str | None = None
@@ -50,7 +50,7 @@ encode = msgspec.msgpack.Encoder().encode
 
 
 def opened(stack: Stack) -> Any:
-    """Return the context of a stream's connection."""
+    """Return the context manager of a stream's connection."""
     (host, port), key = address_and_key(stack)
     return connect(
         f"ws://{host}:{port}/v1/stream",
@@ -72,7 +72,7 @@ async def subscribe(stream: ClientConnection, topic: str, group: str, start: str
 
 
 async def pushed(stack: Stack, topic: str, count: int) -> float:
-    """Receive `count` messages from the topic's start and return messages a second, from the first one on."""
+    """Receive `count` messages from the topic's start; return messages per second, counted from the first message on."""
     received, began = 0, 0.0
     expected: dict[tuple[str, int], int] = {}
     async with opened(stack) as stream:
@@ -93,7 +93,10 @@ async def pushed(stack: Stack, topic: str, count: int) -> float:
 
 
 async def send_to_receive(stack: Stack, topic: str, count: int) -> list[float]:
-    """Send at a fixed rate over HTTP, receive over the stream; return seconds from due to received."""
+    """Send at a fixed rate over HTTP and receive over the stream; return the latencies in seconds, sorted.
+
+    A latency counts from the moment at which the message was due.
+    """
     (host, port), key = address_and_key(stack)
     latencies: list[float] = []
     due_at: list[float] = []
@@ -128,7 +131,7 @@ async def send_to_receive(stack: Stack, topic: str, count: int) -> list[float]:
 
 
 def run(*, tiny: bool = False) -> Iterator[Row]:
-    """Measure."""
+    """Run the benchmark."""
     with Stack(brokers=1) as stack:
         create_topic(stack, "PushTopic")
         create_topic(stack, "LatencyTopic")

@@ -1,6 +1,6 @@
-"""The baseline for remoting: the broker's server class with nothing behind it.
+"""The baseline for remoting: the broker's server class without a broker.
 
-`python -m benchmarks.echo_server READY_FILE` answers every SEND_MESSAGE_V2 with what came: all its fields and its body.
+`python -m benchmarks.echo_server READY_FILE` answers every SEND_MESSAGE_V2 with the fields and the body of the request.
 """
 
 import sys
@@ -14,12 +14,12 @@ from gantry.runtime.lifecycle import Lifecycle, run_service
 
 
 def echo(channel: Channel, request: RemotingCommand) -> RemotingCommand:
-    """Send back what came."""
+    """Return the fields and the body of the request."""
     return RemotingCommand.response_to(request, ResponseCode.SUCCESS, ext=request.ext_fields, body=request.body)
 
 
 async def serve(lifecycle: Lifecycle) -> None:
-    """Run until told to stop."""
+    """Run until a signal stops the process."""
     server = RemotingServer(name="echo", handlers={RequestCode.SEND_MESSAGE_V2: echo}, clock=SystemClock())
     address = await server.start("127.0.0.1", 0)
     lifecycle.ready({"address": str(address)})

@@ -1,4 +1,4 @@
-"""Requests made ahead of a run, so that making them costs the run nothing."""
+"""Requests that are built before a run, so that building them costs no time in the run."""
 
 import json
 import struct
@@ -12,7 +12,7 @@ _WORDS = struct.Struct(">II")
 
 
 def frame(code: int, ext_fields: dict[str, str], opaque: int, body: bytes = b"") -> bytes:
-    """Return a request as a Java client would send it."""
+    """Return a request in the form of a Java client."""
     fields = {"code": code, "extFields": ext_fields, "flag": 0, "language": "JAVA", "opaque": opaque, "version": 479}
     header = json.dumps(fields, separators=(",", ":")).encode()
     return _WORDS.pack(4 + len(header) + len(body), len(header)) + header + body
@@ -26,7 +26,7 @@ def _send_fields(topic: str, queue_id: int, properties: str, *, batch: bool) -> 
 
 
 def send_frame(topic: str, number: int, *, queues: int = 4, queue_id: int | None = None) -> bytes:
-    """Return SEND_MESSAGE_V2 of one message of 1 KiB with a unique key; the queues get them in turn, or `queue_id`."""
+    """Return a SEND_MESSAGE_V2 of one message of 1 KiB with a unique key, to `queue_id` or else to the queues in turn."""
     properties = f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true\x02TAGS\x01TagA\x02"
     queue_id = number % queues if queue_id is None else queue_id
     fields = _send_fields(topic, queue_id, properties, batch=False)
@@ -34,7 +34,7 @@ def send_frame(topic: str, number: int, *, queues: int = 4, queue_id: int | None
 
 
 def batch_frame(topic: str, number: int, *, messages: int, queues: int = 4) -> bytes:
-    """Return SEND_BATCH_MESSAGE of that many messages of 1 KiB."""
+    """Return a SEND_BATCH_MESSAGE of `messages` messages of 1 KiB."""
     first = number * messages
     items = [(0, BODY, f"UNIQ_KEY\x01{first + i:032X}\x02WAIT\x01true\x02".encode()) for i in range(messages)]
     fields = _send_fields(topic, number % queues, "WAIT\x01true\x02", batch=True)
@@ -42,7 +42,7 @@ def batch_frame(topic: str, number: int, *, messages: int, queues: int = 4) -> b
 
 
 def pull_frame(topic: str, number: int, offset: int, *, queue_id: int) -> bytes:
-    """Return PULL_MESSAGE of 32 messages."""
+    """Return a PULL_MESSAGE of 32 messages."""
     fields = {
         "consumerGroup": "GID_bench", "topic": topic, "queueId": str(queue_id), "queueOffset": str(offset), "maxMsgNums": "32",
         "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
@@ -51,7 +51,7 @@ def pull_frame(topic: str, number: int, offset: int, *, queue_id: int) -> bytes:
 
 
 def http_request(path: str, key: str, body: bytes, content_type: str = "application/json") -> bytes:
-    """Return a POST with a key."""
+    """Return a POST request with an API key."""
     head = (
         f"POST {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {key}\r\n"
         f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n\r\n"

@@ -1,7 +1,9 @@
-"""Load generators that cost less than what they measure: pre-encoded requests, no parsing beyond what proves success.
+"""Load generators that use less CPU than the programs that they measure.
 
-A closed loop keeps a number of requests in flight; an open loop sends at fixed moments, whether answers came or
-not, and measures each latency from the moment the request was due, so that a stall is not hidden.
+Requests are encoded before the run. Answers are parsed only as far as necessary to see their success.
+
+A closed loop keeps a number of requests in flight. An open loop sends at fixed moments, whether answers have come or
+not, and measures each latency from the moment at which the request was due, so that a stall is not hidden.
 """
 
 import asyncio
@@ -18,7 +20,7 @@ _LENGTH = struct.Struct(">I")
 
 @dataclass(slots=True)
 class Result:
-    """What a run measured."""
+    """The result of a run."""
 
     requests: int
     seconds: float
@@ -27,7 +29,7 @@ class Result:
 
     @property
     def rate(self) -> float:
-        """Requests a second."""
+        """Requests per second."""
         return self.requests / self.seconds
 
     def percentile_ms(self, percent: float) -> float:
@@ -37,9 +39,9 @@ class Result:
 
 
 class FrameConnection(asyncio.Protocol):
-    """One remoting connection: counts replies and which of them carry code 0; calls back once for each batch.
+    """One remoting connection. It counts the replies, and those with code 0.
 
-    A connection that is lost before `done` has a result makes `done` fail.
+    It calls back once for each batch of replies. If the connection is lost before `done` has a result, `done` fails.
     """
 
     def __init__(self, on_replies: Callable[[int, int], None], done: asyncio.Future[None]) -> None:
@@ -50,10 +52,10 @@ class FrameConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass.
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass.
 
     def data_received(self, data: bytes) -> None:
-        """Count the frames that are complete."""
+        """Count the complete frames."""
         buffer = self._buffer + data if self._buffer else data
         at, count, good, end = 0, 0, 0, len(buffer)
         while end - at >= 8:
@@ -69,7 +71,7 @@ class FrameConnection(asyncio.Protocol):
             self._on_replies(count, good)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Let the run fail at once instead of waiting for answers that can't come."""
+        """Fail the run at once, because no more answers can come."""
         if not self._done.done():
             self._done.set_exception(ConnectionError(f"the server closed the connection: {error or 'end of stream'}"))
 
@@ -77,7 +79,7 @@ class FrameConnection(asyncio.Protocol):
 async def frames_closed_loop(
     address: tuple[str, int], make_frame: Callable[[int], bytes], *, in_flight: int, requests: int
 ) -> Result:
-    """Keep `in_flight` requests outstanding on one connection until `requests` were answered."""
+    """Keep `in_flight` requests in flight on one connection until `requests` are answered."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
     state = {"sent": 0, "answered": 0, "good": 0}
@@ -109,10 +111,10 @@ async def frames_closed_loop(
 async def frames_open_loop(
     address: tuple[str, int], make_frame: Callable[[int], bytes], *, connections: int, rate: float, requests: int
 ) -> Result:
-    """Send at fixed moments, on each connection in turn; latencies count from when each request was due.
+    """Send at fixed moments, on each connection in turn; measure latencies from the moment when each request was due.
 
-    Answers are told apart by their order, which is that of the requests as long as none fails: latencies of a run with
-    failures mean nothing.
+    Answers are matched to requests by their order. The orders are equal only if no request fails, so the latencies of a
+    run with failures mean nothing.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[None] = loop.create_future()
@@ -150,7 +152,7 @@ async def frames_open_loop(
 
 
 class HttpConnection(asyncio.Protocol):
-    """One keep-alive HTTP connection; answers are told apart by Content-Length."""
+    """One keep-alive HTTP connection; Content-Length separates the answers."""
 
     def __init__(self, on_answer: Callable[["HttpConnection", bool], None], success: bytes) -> None:
         self._on_answer = on_answer
@@ -161,7 +163,7 @@ class HttpConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass.
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass.
 
     def data_received(self, data: bytes) -> None:
         """Report each complete answer."""
@@ -185,7 +187,7 @@ class HttpConnection(asyncio.Protocol):
 async def http_closed_loop(
     address: tuple[str, int], make_request: Callable[[int], bytes], *, connections: int, requests: int, success: bytes
 ) -> Result:
-    """Send one request at a time on each connection until `requests` were answered."""
+    """Send one request at a time on each connection until `requests` are answered."""
     loop = asyncio.get_running_loop()
     done = loop.create_future()
     state = {"sent": 0, "answered": 0, "good": 0}
@@ -226,10 +228,10 @@ async def http_open_loop(
     requests: int,
     success: bytes,
 ) -> Result:
-    """Send at fixed moments, each on a connection that waits for no answer; latencies count from when each was due.
+    """Send at fixed moments, each on a free connection; measure latencies from the moment when each request was due.
 
-    As clients with a pool do; in turn, so that none is idle long enough for the server to close it. Only when all
-    connections wait, a request is sent behind another one's.
+    Clients with a pool do the same. The connections are used in turn, so that none is idle long enough for the server
+    to close it. If no connection is free, the request is sent on a busy one.
     """
     loop = asyncio.get_running_loop()
     done = loop.create_future()

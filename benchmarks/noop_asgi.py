@@ -31,7 +31,7 @@ async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
 
 
 async def serve(lifecycle: Lifecycle) -> None:
-    """Run until told to stop."""
+    """Run until a signal stops the process."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
     config = uvicorn.Config(
         application, loop="none", http="httptools", ws="none", lifespan="off", access_log=False, log_level="warning",

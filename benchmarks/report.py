@@ -1,4 +1,4 @@
-"""What a benchmark says: a figure, the baseline of the same run, their ratio, and what was aimed for."""
+"""The report of a benchmark: a figure, the baseline of the same run, their ratio, and the aim."""
 
 import json
 from collections.abc import Iterable
@@ -12,8 +12,8 @@ from rich.table import Table
 class Row:
     """One line of the report.
 
-    `figure` and `baseline` are in `unit`; `aim` says in words what users were promised, and `reached` whether this
-    run kept it (None where there is nothing to keep).
+    `figure` and `baseline` are in `unit`. `aim` describes the promise to users. `reached` is whether this run kept the
+    promise, or None if there is none.
     """
 
     name: str
@@ -26,12 +26,12 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """The figure over the baseline."""
+        """The figure divided by the baseline."""
         return None if not self.baseline else self.figure / self.baseline
 
 
 def show(rows: Iterable[Row], *, as_json: bool) -> None:
-    """Print the rows as a table, or one JSON object a line."""
+    """Print the rows as a table, or as one JSON object per line."""
     if as_json:
         for row in rows:
             print(json.dumps(asdict(row) | {"ratio": row.ratio}))

@@ -1,4 +1,4 @@
-"""Real processes to measure: services on port 0 in a folder that is removed afterwards."""
+"""Real processes to measure: services on port 0, in a folder that is removed at the end."""
 
 import contextlib
 import json
@@ -14,9 +14,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 READY_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
-BLOCK_BYTES = 512  # The unit of st_blocks on Linux, whatever the file system's own blocks are.
+BLOCK_BYTES = 512  # The unit of st_blocks on Linux, independent of the file system's block size.
 
-# For a broker whose store is not what is measured: files that are quickly made.
+# Settings with small files, which are created fast, for benchmarks that do not measure the store.
 SMALL_FILES = {
     "GANTRY_BROKER_MAPPED_FILE_SIZE_COMMIT_LOG": str(16 << 20),
     "GANTRY_BROKER_MAPPED_FILE_SIZE_CONSUME_QUEUE": "6000",
@@ -27,7 +27,7 @@ SMALL_FILES = {
 
 @contextlib.contextmanager
 def scratch(name: str) -> Iterator[Path]:
-    """Yield an empty folder on the repository's own disk (not in memory), removed at the end."""
+    """Yield an empty folder on the repository's disk, not in memory; remove it at the end."""
     path = ROOT / ".cache" / "bench" / f"{name}-{os.getpid()}"
     path.mkdir(parents=True)
     try:
@@ -37,18 +37,18 @@ def scratch(name: str) -> Iterator[Path]:
 
 
 class Service:
-    """A service in a process of its own, which may be stopped, killed and started again.
+    """A service in a separate process, which may be stopped, killed and started again.
 
     Attributes:
-        facts: The content of the ready file of the latest start.
-        start_s: Seconds from the creation of the process until it answered, of the latest start.
-        stop_s: Seconds from the signal until the process had ended, of the latest stop.
+        facts: Content of the ready file of the latest start.
+        start_s: Seconds from the creation of the process until it answered, for the latest start.
+        stop_s: Seconds from the signal until the process had ended, for the latest stop.
 
     Args:
-        folder: Where the ready file and the log of the process lie.
+        folder: Folder for the ready file and the log of the process.
         name: Name of both files.
-        arguments: Of `python -m`; READY stands for the path of the ready file.
-        environment: Added to this process's own.
+        arguments: Arguments of `python -m`; READY stands for the path of the ready file.
+        environment: Variables added to the environment of this process.
     """
 
     def __init__(self, folder: Path, name: str, *arguments: str, environment: dict[str, str] | None = None) -> None:
@@ -63,7 +63,7 @@ class Service:
 
     @property
     def pid(self) -> int:
-        """The process's id."""
+        """Id of the process."""
         assert self._child is not None, "started first"
         return self._child.pid
 
@@ -71,7 +71,7 @@ class Service:
         """Start the process and wait until it answers.
 
         Raises:
-            RuntimeError: It ended, or did not answer in time; shows its log.
+            RuntimeError: The process ended, or did not answer in time; the error contains its log.
         """
         self._ready.unlink(missing_ok=True)
         began = time.monotonic()
@@ -86,7 +86,10 @@ class Service:
         self.facts = json.loads(self._ready.read_text())
 
     def stop(self) -> bool:
-        """Stop the process in order; return whether it ended in time and with code 0, or was killed."""
+        """Stop the process in order; return whether it ended in time and with code 0.
+
+        If it does not end in time, kill it.
+        """
         assert self._child is not None, "started first"
         began = time.monotonic()
         self._child.terminate()
@@ -99,14 +102,14 @@ class Service:
         return is_orderly
 
     def kill(self) -> None:
-        """End the process at once, if it is running."""
+        """Kill the process if it is running."""
         if self._child is not None:
             self._child.kill()
             self._child.wait()
 
 
 def broker_alone(folder: Path, environment: dict[str, str]) -> Service:
-    """Return a broker without a name server, not started yet; its store is `store` in the folder."""
+    """Return a broker without a name server, not started yet. Its store is `store` in the folder."""
     options = (
         "--name", "broker-a", "--cluster", "bench", "--listen", "127.0.0.1:0", "--store", str(folder / "store"),
         "--fast-port", "off", "--metrics-port", "off", "--ready-file", "READY",
@@ -118,7 +121,7 @@ def broker_alone(folder: Path, environment: dict[str, str]) -> Service:
 def process(
     folder: Path, name: str, *arguments: str, environment: dict[str, str] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Run `python -m …` until the block ends; yield the content of its ready file. A failure shows its log."""
+    """Run `python -m …` until the block ends; yield the content of its ready file. A failure to start shows its log."""
     service = Service(folder, name, *arguments, environment=environment)
     try:
         service.start()
@@ -134,29 +137,29 @@ def address_of(facts: dict[str, Any]) -> tuple[str, int]:
 
 
 def anonymous_mib(pid: int) -> float:
-    """Return a process's anonymous memory in MiB: what it can't give back to the page cache."""
+    """Return a process's anonymous memory in MiB. Unlike page cache, the kernel can't free it."""
     status = Path(f"/proc/{pid}/status").read_text()
     kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon:"))
     return kib / 1024
 
 
 def cpu_s(pid: int) -> float:
-    """Return the processor time that a process has used, in seconds."""
+    """Return the CPU time that a process has used, in seconds."""
     # The second field is the program's name in brackets and may contain blanks.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def descriptors(pid: int) -> int:
-    """Return how many descriptors a process has open."""
+    """Return the number of open descriptors of a process."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())
 
 
 def allocated_bytes(folder: Path) -> int:
-    """Return the bytes of all blocks that a folder's files and folders take on the disk; 0 if it is not there."""
+    """Return the bytes of all blocks that a folder's files and folders use on the disk; 0 if there is no such folder."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in (".", *names):
-            with contextlib.suppress(FileNotFoundError):  # A process that runs may remove a file meanwhile.
+            with contextlib.suppress(FileNotFoundError):  # A running process may remove a file meanwhile.
                 total += Path(path, name).stat().st_blocks
     return total * BLOCK_BYTES
