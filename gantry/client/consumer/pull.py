@@ -78,7 +78,7 @@ class PullResult:
 class PullConsumer:
     """Pulls for one group over an engine.
 
-    Concurrency: the event loop's thread, any number of pulls at once. A cancelled pull changes nothing on the broker.
+    Concurrency: the event loop's thread, any number of pulls at once. A cancelled pull has read nothing.
     """
 
     def __init__(self, engine: ClientEngine, group: str) -> None:

@@ -239,7 +239,7 @@ class GroupMember:
         finally:
             for queue in revoked if was_told else (*revoked, *(one.queue for one in assigned)):
                 del self._held[queue]
-        # The next holder of a queue must start at the same offset as this member. Without a committed offset, it would
+        # The next holder of a queue must start at the same offset as this member. Without a committed offset, it might
         # start at the end that the queue has by then.
         new = [one for one in assigned if one.committed_offset is None and self._held.get(one.queue) is None]
         await asyncio.gather(*(self._try_commit(one.queue, one.next_offset) for one in new))
