@@ -13,6 +13,7 @@ from gantry.client.heartbeats import Heartbeats
 from gantry.client.nameservers import NameServers
 from gantry.client.routecache import PublishInfo, as_new_topic, publish_info
 from gantry.client.routes import Routes
+from gantry.client.runninginfo import RunningInfos
 from gantry.client.settings import ClientSettings
 from gantry.model.message import MessageQueue
 from gantry.model.names import AUTO_CREATE_TOPIC
@@ -93,7 +94,11 @@ class ClientEngine:
             topics_max=settings.topics_max,
             on_brokers_changed=self.heartbeats.brokers_changed,
         )
-        handlers: dict[int, Handler] = {RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed}
+        self.running_infos = RunningInfos()
+        handlers: dict[int, Handler] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._consumer_ids_changed,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_infos.answer,
+        }
         make = make_transport or self._make_transport
         self.transport = make(handlers, self.heartbeats.connection_lost)
         self._listeners: dict[str, list[Callable[[], None]]] = {}

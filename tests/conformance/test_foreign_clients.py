@@ -1,10 +1,18 @@
 """Unmodified RocketMQ clients against our name server and broker: Java 5.3.3's, mqadmin of 5.3.3 and 4.9.8, ali-ons."""
 
+import asyncio
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
 
+from gantry.client.consumer.rebalance import GroupMember
+from gantry.client.engine import ClientEngine
+from gantry.client.settings import ClientSettings
+from gantry.model.group import parse_tag_expression
+from gantry.runtime.clock import SystemClock
+from gantry.runtime.rng import Rng
 from tests.support import foreign
 from tests.support.serviceprocess import ServiceProcess
 
@@ -106,6 +114,32 @@ def test_mqadmin_administers(cluster: Cluster) -> None:
         for word in words:
             assert word in text, f"mqadmin {' '.join(command)} lacks {word!r}:\n{text[:2000]}"
     assert topic not in foreign.mqadmin(("topicList", *address))[0]
+
+
+@pytest.mark.java
+async def test_mqadmin_shows_what_a_consumer_of_ours_is_doing(cluster: Cluster) -> None:
+    topic, group, address = "OwnTopic", "GID_own", ("-n", cluster.namesrv)
+    made = ("updateTopic", *address, "-b", cluster.broker, "-t", topic, "-r", "2", "-w", "2")
+    await asyncio.to_thread(foreign.mqadmin, made)
+    engine = ClientEngine(ClientSettings(namesrv=(cluster.namesrv,)), clock=SystemClock(), rng=Rng())
+    await engine.start()
+
+    async def changed(assigned: object, revoked: object) -> None:
+        pass
+
+    client_id, wanted = "10.0.0.1@own", parse_tag_expression(topic, "red || blue", 1)
+    member = GroupMember(engine, group, [wanted], client_id=client_id, on_change=changed)
+    try:
+        await member.start()
+        status = ("consumerStatus", *address, "-g", group, "-i", client_id)
+        (printed,) = await asyncio.to_thread(foreign.mqadmin, status)
+        await member.close()
+    finally:
+        await engine.stop()
+    assert re.search(r"PROP_CONSUME_TYPE\s+: CONSUME_PASSIVELY", printed), printed
+    assert re.search(rf"Topic: {topic}\s+ClassFilter: false\s+SubExpression: red \|\| blue", printed), printed
+    for queue in range(2):
+        assert re.search(rf"{topic}\s+broker-a\s+{queue}\s+ProcessQueueInfo \[commitOffset=0", printed), printed
 
 
 @pytest.mark.java

@@ -11,6 +11,9 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
+from gantry.client.admin import Admin
+from gantry.client.engine import ClientEngine
+from gantry.client.settings import ClientSettings
 from gantry.http import (
     AsyncGantryClient,
     GantryConnectionError,
@@ -23,6 +26,11 @@ from gantry.http import (
     Subscription,
 )
 from gantry.http.results import ConsumeRights, Rights
+from gantry.remoting.bodies import ConsumerRunningInfo
+from gantry.remoting.codes import RequestCode
+from gantry.remoting.headers.client import GetConsumerRunningInfoHeader
+from gantry.runtime.clock import SystemClock
+from gantry.runtime.rng import Rng
 from tests.support.stack import Stack
 from tests.unit.services.gateway.ws.streams import check_frame
 
@@ -159,6 +167,34 @@ async def test_two_streams_share_the_queues_and_take_over(stack: Stack, client: 
         messages = await receive(second, 200)
         assert {message.text for message in messages} == bodies
         await eventually(lambda: _true(len(second.assigned) == 4))
+
+
+async def test_a_broker_can_ask_which_queues_a_stream_has(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+    group = f"G_{topic}"
+    streams = [StreamClient.from_stack(stack.directory, client_name=name) for name in ("first", "second")]
+    engine = ClientEngine(ClientSettings(namesrv=tuple(stack.facts["namesrv"])), clock=SystemClock(), rng=Rng())
+    await engine.start()
+
+    async def queues_of(client_id: str, address: str) -> set[tuple[str, int]]:
+        header = GetConsumerRunningInfoHeader(consumer_group=group, client_id=client_id, jstack_enable=False)
+        answer = await engine.call(address, RequestCode.GET_CONSUMER_RUNNING_INFO, header)
+        info = ConsumerRunningInfo.decode(answer.body_bytes)
+        assert [(one.topic, one.sub_string) for one in info.subscriptions] == [(topic, "*")]
+        assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+        assert {queue.topic for queue in info.queues} == {topic}
+        return {(queue.broker_name, queue.queue_id) for queue in info.queues}
+
+    try:
+        async with streams[0], streams[1]:
+            subscribed = [await stream.subscribe(group, topic, start="first") for stream in streams]
+            await eventually(lambda: _true(all(len(each.assigned) == 2 for each in subscribed)))
+            for address in (await Admin(engine).masters(["broker-a", "broker-b"])).values():
+                for stream, each in zip(streams, subscribed, strict=True):
+                    assert stream.welcome is not None
+                    expected = {(queue.broker, queue.queue_id) for queue in each.assigned}
+                    assert await queues_of(stream.welcome.client_id, address) == expected
+    finally:
+        await engine.stop()
 
 
 async def _true(value: bool) -> bool:

@@ -31,10 +31,11 @@ from gantry.client.consumer.offsets import Offsets
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, ClientError, InvalidArgumentError, NoRouteError
 from gantry.model.errors import InvalidNameError
-from gantry.model.group import ConsumeFromWhere, ConsumeType, SubscriptionData
+from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from gantry.model.message import MessageQueue
 from gantry.model.names import check_group
-from gantry.remoting.bodies import ConsumerData, ConsumerIdList
+from gantry.remoting.bodies import ConsumerData, ConsumerIdList, ConsumerRunningInfo, ProcessQueueInfo
+from gantry.remoting.bodies.beans import UNSET
 from gantry.remoting.codes import RequestCode
 from gantry.remoting.headers.client import GetConsumerListHeader
 from gantry.runtime.telemetry import logger
@@ -109,7 +110,9 @@ class GroupMember:
         # Each held queue → the group's committed offset, as far as this member knows it.
         self._held: dict[MessageQueue, int | None] = {}
         self._wake = asyncio.Event()
-        self._unlisten: Callable[[], None] | None = None
+        # End the engine's calls, of changed members and of what this one is doing.
+        self._stops: list[Callable[[], None]] = []
+        self._started_at_ms = 0
         self._loops: list[asyncio.Task[None]] = []
         self._is_announced = False
 
@@ -126,11 +129,15 @@ class GroupMember:
             ClientError: No broker answered who the members are, or where to start.
         """
         self._engine.check_running()
+        self._started_at_ms = self._engine.clock.now_ms()
         has_joined = False
         try:
             for topic in self._subscriptions:
                 await self._engine.route(topic)
-            self._unlisten = self._engine.listen(self.group, self._wake.set)
+            self._stops = [
+                self._engine.listen(self.group, self._wake.set),
+                self._engine.running_infos.add(self.client_id, self.group, self._running_info),
+            ]
             await self._announce()
             await self._rebalance(is_first=True)
             has_joined = True
@@ -147,9 +154,8 @@ class GroupMember:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         self._loops.clear()
-        if self._unlisten is not None:
-            self._unlisten()
-            self._unlisten = None
+        while self._stops:
+            self._stops.pop()()
         await self._commit_all(list(self._held))
         self._held.clear()
         if self._is_announced:
@@ -180,6 +186,24 @@ class GroupMember:
                 subscriptions=tuple(self._subscriptions.values()),
             ),
         )
+
+    def _running_info(self) -> ConsumerRunningInfo:
+        """Return what the member knows of itself; windows and rates are the owner's, and left out."""
+        # mqadmin consumerStatus fails without the type and the start.
+        properties = {
+            "PROP_NAMESERVER_ADDR": "".join(f"{address};" for address in self._engine.settings.namesrv),
+            "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY,
+            "PROP_CONSUMEORDERLY": "false",
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._started_at_ms),
+            "consumerGroup": self.group,
+            "consumeFromWhere": self._start.where,
+            "messageModel": MessageModel.CLUSTERING,
+        }
+        queues = {
+            queue: ProcessQueueInfo(commit_offset=UNSET if offset is None else offset)
+            for queue, offset in self._held.items()
+        }
+        return ConsumerRunningInfo(properties, tuple(self._subscriptions.values()), queues)
 
     async def _keep_balanced(self) -> None:
         settings = self._engine.settings

@@ -85,22 +85,25 @@ class ProducerConnection(JsonBody, kw_only=True):
 
 
 class ProcessQueueInfo(JsonBody, kw_only=True):
-    """307: the in-flight messages of a consumer in one queue. The wire format has the misspelt names."""
+    """307: the in-flight messages of a consumer in one queue. The wire format has the misspelt names.
 
-    cached_msg_count: int = 0
-    cached_msg_max_offset: int = 0
-    cached_msg_min_offset: int = 0
-    cached_msg_size_in_mi_b: int = msgspec.field(name="cachedMsgSizeInMiB", default=0)
-    commit_offset: int = 0
+    A field that is UNSET is not on the wire: it isn't known. RocketMQ's own tools take it for 0.
+    """
+
+    cached_msg_count: int | Unset = UNSET
+    cached_msg_max_offset: int | Unset = UNSET
+    cached_msg_min_offset: int | Unset = UNSET
+    cached_msg_size_in_mi_b: int | Unset = msgspec.field(name="cachedMsgSizeInMiB", default=UNSET)
+    commit_offset: int | Unset = UNSET
     droped: bool = False
-    last_consume_timestamp: int = 0
-    last_lock_timestamp: int = 0
-    last_pull_timestamp: int = 0
-    locked: bool = False
-    transaction_msg_count: int = 0
-    transaction_msg_max_offset: int = 0
-    transaction_msg_min_offset: int = 0
-    try_unlock_times: int = 0
+    last_consume_timestamp: int | Unset = UNSET
+    last_lock_timestamp: int | Unset = UNSET
+    last_pull_timestamp: int | Unset = UNSET
+    locked: bool | Unset = UNSET
+    transaction_msg_count: int | Unset = UNSET
+    transaction_msg_max_offset: int | Unset = UNSET
+    transaction_msg_min_offset: int | Unset = UNSET
+    try_unlock_times: int | Unset = UNSET
 
 
 class ConsumeStatus(JsonBody, kw_only=True):

@@ -9,9 +9,10 @@ from gantry.client.consumer.rebalance import Assignment, GroupMember, StartPosit
 from gantry.client.errors import BrokerError, InvalidArgumentError, NoRouteError
 from gantry.model.group import ConsumeFromWhere, parse_tag_expression
 from gantry.model.message import MessageQueue
-from gantry.remoting.codes import RequestCode
+from gantry.remoting.bodies import ConsumerRunningInfo, ProcessQueueInfo
+from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
-from gantry.remoting.headers.client import NotifyConsumerIdsChangedHeader
+from gantry.remoting.headers.client import GetConsumerRunningInfoHeader, NotifyConsumerIdsChangedHeader
 from tests.support.scriptedpeer import refuse
 
 FIRST = StartPosition(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
@@ -53,6 +54,11 @@ def shown(queue: MessageQueue) -> str:
 def notify(transport) -> None:
     header = NotifyConsumerIdsChangedHeader(consumer_group="g")
     transport.push(RemotingCommand.request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, one_way=True))
+
+
+def ask_what_it_does(transport, client_id: str, group: str = "g") -> RemotingCommand:
+    header = GetConsumerRunningInfoHeader(consumer_group=group, client_id=client_id, jstack_enable=False)
+    return transport.push(RemotingCommand.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header))
 
 
 async def test_the_only_member_gets_all_queues_at_once(engine, groups):
@@ -335,6 +341,64 @@ async def test_a_join_that_fails_half_way_leaves_the_group(engine, groups, trans
         await owner.member.start()
     assert groups.members["a"]["g"] == set()
     assert owner.changes == []
+
+
+async def test_a_broker_is_told_which_queues_a_member_has(engine, groups, transport):
+    owner = Owner(engine)
+    started_at_ms = engine.clock.now_ms()
+    await owner.member.start()
+    await owner.member.commit(MessageQueue("T", "a", 1), 42)
+    answer = ask_what_it_does(transport, "me@1")
+    assert answer.code == ResponseCode.SUCCESS
+    info = ConsumerRunningInfo.decode(answer.body_bytes)
+    assert {shown(queue): state for queue, state in info.queues.items()} == {
+        "a0": ProcessQueueInfo(commit_offset=10),
+        "a1": ProcessQueueInfo(commit_offset=42),
+        "b0": ProcessQueueInfo(commit_offset=10),
+        "b1": ProcessQueueInfo(commit_offset=10),
+    }
+    # What nobody counts is not on the wire, for 0 would be a claim.
+    assert b'"commitOffset":42' in answer.body_bytes
+    assert b"cachedMsgCount" not in answer.body_bytes
+    assert [(one.topic, one.sub_string) for one in info.subscriptions] == [("T", "*")]
+    assert info.properties == {
+        "PROP_NAMESERVER_ADDR": "ns:1;",
+        "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY",
+        "PROP_CONSUMEORDERLY": "false",
+        "PROP_CONSUMER_START_TIMESTAMP": str(started_at_ms),
+        "consumerGroup": "g",
+        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+        "messageModel": "CLUSTERING",
+    }
+    assert (info.status_table, info.jstack) == ({}, None)
+
+
+async def test_members_of_one_client_id_and_group_answer_together(engine, groups, cluster, transport):
+    cluster.topic("U", "a", "b")
+    groups.serve("a", "b")
+    first = Owner(engine)
+    other = GroupMember(
+        engine, "g", [parse_tag_expression("U", "red", 1)], client_id="me@1", on_change=first.on_change, start=FIRST
+    )
+    await first.member.start()
+    await other.start()
+    info = ConsumerRunningInfo.decode(ask_what_it_does(transport, "me@1").body_bytes)
+    assert {queue.topic for queue in info.queues} == {"T", "U"}
+    assert len(info.queues) == 8
+    assert [(one.topic, one.sub_string) for one in info.subscriptions] == [("T", "*"), ("U", "red")]
+    await first.member.close()
+    info = ConsumerRunningInfo.decode(ask_what_it_does(transport, "me@1").body_bytes)
+    assert {queue.topic for queue in info.queues} == {"U"}
+
+
+async def test_who_is_not_a_member_says_so_when_asked(engine, groups, transport):
+    owner = Owner(engine)
+    await owner.member.start()
+    for client_id, group in (("other@1", "g"), ("me@1", "other")):
+        answer = ask_what_it_does(transport, client_id, group)
+        assert (answer.code, group in answer.remark) == (ResponseCode.SYSTEM_ERROR, True)
+    await owner.member.close()
+    assert ask_what_it_does(transport, "me@1").code == ResponseCode.SYSTEM_ERROR
 
 
 async def test_a_topic_whose_route_goes_takes_its_queues_along(engine, groups, cluster):
