@@ -54,6 +54,9 @@ def _tiles(groups: Sequence[LagGroup], topics: Sequence[LagRow]) -> Html:
         ("Messages waiting", count(sum(lags)) if lags else "unknown", f"and {lost:,} unknown" if lost and lags else ""),
         ("Longest wait", duration(max(ages)) if ages else "none" if not lost else "unknown", ""),
     ]
+    ignored = sum(any(topic.row.is_ignored for topic in group.topics) for group in groups)
+    if ignored:
+        tiles.insert(1, ("Ignored", f"{ignored:,}", "not counted as behind"))
     if unjudged:
         tiles.insert(1, ("Not judged", f"{unjudged:,}", "see why below"))
     if lefts:

@@ -73,6 +73,11 @@ class LagRow:
         return self.verdict not in {"OK", "UNKNOWN", "IGNORED"}
 
     @property
+    def is_ignored(self) -> bool:
+        """Whether its objective says that nobody wants to hear of it."""
+        return self.verdict == "IGNORED"
+
+    @property
     def waits(self) -> bool:
         """Whether a message waits, as far as is known: not where the filter lets none of what is behind through."""
         return self.lag_messages != 0 and self.lag_seconds != 0

@@ -22,6 +22,7 @@ def summarise(groups: Sequence[LagGroup]) -> Summary:
     rows = [topic.row for group in groups for topic in group.topics]
     behind = [row for row in rows if row.is_behind]
     unknown = [row for row in rows if row.verdict == "UNKNOWN"]
+    ignored = [row for row in rows if row.is_ignored]
     of_all = plural(len(groups), "group")
     if not groups:
         return Summary(
@@ -32,20 +33,34 @@ def summarise(groups: Sequence[LagGroup]) -> Summary:
     if behind:
         worst = min(behind, key=worst_first)
         many = len({row.group for row in behind})
-        headline = f"{many:,} of {of_all} {'is' if many == 1 else 'are'} behind."
+        headline = f"{many:,} of {of_all} {_are(many)} behind."
         if len(groups) == 1:
             headline = "The only group is behind."
-        said = (
-            f"{'It' if many == 1 else 'The worst'} is {_worst(worst)} {sentence(worst.cause)}{_more(unknown, behind)}"
-        )
+        said = f"{'It' if many == 1 else 'The worst'} is {_worst(worst)} {sentence(worst.cause)}{_more(behind, unknown, ignored)}"
         return Summary(headline, said.strip(), sentence(worst.next_step))
     if unknown:
         first = min(unknown, key=worst_first)
         many = len({row.group for row in unknown})
         headline = f"Nothing is known to be behind, but {many:,} of {of_all} cannot be judged."
-        lead = f"{first.group} on {first.topic}: {sentence(first.cause) or 'no reason was given.'}"
+        lead = f"{_place(first)}: {sentence(first.cause) or 'no reason was given.'}{_more((), unknown, ignored)}"
         return Summary(headline, lead, sentence(first.next_step))
-    return Summary("Nothing is behind.", f"{_calm(groups, rows)} There is nothing to do.", "")
+    if ignored:
+        return _only_ignored(groups, ignored)
+    whole = "The one group" if len(groups) == 1 else f"All {of_all}"
+    return Summary("Nothing is behind.", f"{_calm(whole, groups)} There is nothing to do.", "")
+
+
+def _only_ignored(groups: Sequence[LagGroup], ignored: Sequence[LagRow]) -> Summary:
+    names = {row.group for row in ignored}
+    others = [group for group in groups if group.name not in names]
+    first = min(ignored, key=worst_first)
+    headline = f"Nothing is behind, but {len(names):,} of {plural(len(groups), 'group')} {_are(len(names))} ignored."
+    if len(groups) == 1:
+        headline = "The only group is ignored."
+    said = [f"{_place(first)}: {sentence(first.cause)}"]
+    if others:
+        said.append(_calm("The other group" if len(others) == 1 else f"The other {len(others):,} groups", others))
+    return Summary(headline, " ".join([*said, "There is nothing to do."]), "")
 
 
 def sentence(text: str) -> str:
@@ -65,7 +80,7 @@ def _worst(row: LagRow) -> str:
     messages = (
         "an unknown number of messages" if row.lag_messages is None else plural(round(row.lag_messages), "message")
     )
-    words = [f"{row.group} on {row.topic}: {verdict_look(row.verdict)[2]}"]
+    words = [f"{_place(row)}: {verdict_look(row.verdict)[2]}"]
     if row.lag_messages is None or count(row.lag_messages) not in row.cause:
         words.append(messages)
     if row.lag_seconds and duration(row.lag_seconds) not in row.cause:
@@ -73,16 +88,26 @@ def _worst(row: LagRow) -> str:
     return f"{', '.join(words)}."
 
 
-def _more(unknown: Sequence[LagRow], behind: Sequence[LagRow]) -> str:
-    more = {row.group for row in unknown} - {row.group for row in behind}
-    return f" {plural(len(more), 'more group')} cannot be judged." if more else ""
+def _more(behind: Sequence[LagRow], unknown: Sequence[LagRow], ignored: Sequence[LagRow]) -> str:
+    """Return how many groups more can't be judged or are ignored, each counted once, as what stands behind a lead."""
+    named = {row.group for row in behind}
+    unjudged = {row.group for row in unknown} - named
+    left = {row.group for row in ignored} - named - {row.group for row in unknown}
+    said = f" {plural(len(unjudged), 'more group')} cannot be judged." if behind and unjudged else ""
+    return f"{said} {plural(len(left), 'more group')} {_are(len(left))} ignored." if left else said
 
 
-def _calm(groups: Sequence[LagGroup], rows: Sequence[LagRow]) -> str:
-    waiting = sum(row.lag_messages or 0 for row in rows)
-    whole = "The one group has" if len(groups) == 1 else f"All {len(groups):,} groups have"
+def _place(row: LagRow) -> str:
+    return f"{row.group} on {row.topic}"
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _calm(whole: str, groups: Sequence[LagGroup]) -> str:
+    waiting = sum(topic.row.lag_messages or 0 for group in groups for topic in group.topics)
+    is_one = len(groups) == 1
     if waiting:
-        return (
-            f"{whole.replace('have', 'keep').replace('has', 'keeps')} up: {count(waiting)} messages are on their way."
-        )
-    return f"{whole} consumed everything."
+        return f"{whole} {'keeps' if is_one else 'keep'} up: {count(waiting)} messages are on their way."
+    return f"{whole} {'has' if is_one else 'have'} consumed everything."

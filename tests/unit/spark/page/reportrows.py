@@ -38,6 +38,11 @@ def stopped(group: str = "billing", **more: Any) -> dict[str, Any]:
     )
 
 
+def ignored(group: str = "batch", **more: Any) -> dict[str, Any]:
+    cause = "Ignored until 2026-12-01 08:00 UTC, else STOPPED. No consumer is connected."
+    return stopped(group, **{"verdict": "IGNORED", "cause": cause, "next_step": "", **more})
+
+
 def unknown(group: str = "lost", **more: Any) -> dict[str, Any]:
     nothing = dict.fromkeys(("lag_messages", "lag_seconds", "in_rate", "out_rate", "clients"))
     reason = {"unknown": "broker-b can't be reached", "clients_unknown": "no broker said who is connected"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from spark.page.shown import NOTHING
-from tests.unit.spark.page.reportrows import NOW, lag, page, queue, read, samples, stopped, text, unknown
+from tests.unit.spark.page.reportrows import NOW, ignored, lag, page, queue, read, samples, stopped, text, unknown
 
 
 def headline(html: str) -> str:
@@ -64,6 +64,27 @@ def test_what_cannot_be_judged_is_no_good_news() -> None:
     html = page([lag("fine"), unknown()])
     assert headline(html) == "Nothing is known to be behind, but 1 of 2 groups cannot be judged."
     assert lead(html) == "lost on ORDERS: broker-b can't be reached."
+
+
+def test_who_is_ignored_is_no_good_news_either() -> None:
+    html = page([lag("fine", lag_messages=3, lag_seconds=0.4), ignored(), ignored("exports", topic="OTHER")])
+    assert headline(html) == "Nothing is behind, but 2 of 3 groups are ignored."
+    assert lead(html) == (
+        "batch on ORDERS: Ignored until 2026-12-01 08:00 UTC, else STOPPED. No consumer is connected."
+        " The other group keeps up: 3 messages are on their way. There is nothing to do."
+    )
+    assert "Ignored 2 not counted as behind" in text(html)
+    assert headline(page([ignored()])) == "The only group is ignored."
+    assert lead(page([ignored()])).endswith("No consumer is connected. There is nothing to do.")
+    assert "Ignored" not in text(page([lag()]))
+
+
+def test_who_is_ignored_is_named_beside_those_who_are_behind_or_not_judged() -> None:
+    behind = page([stopped(), unknown(), ignored(), ignored(topic="OTHER")])
+    assert lead(behind).endswith("1 more group cannot be judged. 1 more group is ignored.")
+    assert lead(page([unknown(), ignored(), ignored("other")])).endswith("2 more groups are ignored.")
+    # Who is behind on another topic is said to be behind.
+    assert "ignored" not in lead(page([stopped(), ignored("billing", topic="OTHER")]))
 
 
 def test_unknown_is_a_word_with_its_reason() -> None:
