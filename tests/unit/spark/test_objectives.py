@@ -23,6 +23,21 @@ def test_a_topics_own_objective_stands_whole_for_the_groups() -> None:
     assert table.column_names[2:] == SCHEMA.names
 
 
+def test_a_retry_topic_is_one_of_its_groups_topics() -> None:
+    survey = pa.table({"group": ["a", "a", "b", "c"], "topic": ["t", "%RETRY%a", "%RETRY%b", "%RETRY%c"]})
+    objectives = {
+        ("a", ALL_TOPICS): Objective(max_lag_messages=5, ignore=True),
+        ("b", ALL_TOPICS): Objective(max_lag_messages=5),
+        ("b", "%RETRY%b"): Objective(max_lag_seconds=600.0),
+        # What came back was of other topics, too.
+        ("c", "t"): Objective(ignore=True),
+    }
+    table = with_objectives(survey, objectives, NOW)
+    assert table["max_lag_messages"].to_pylist() == [5, 5, None, None]
+    assert table["max_lag_seconds"].to_pylist() == [None, None, 600.0, None]
+    assert table["is_ignored"].to_pylist() == [True, True, False, False]
+
+
 def test_an_ignoring_lasts_until_its_moment() -> None:
     later = NOW + timedelta(hours=1)
     objectives = {("a", ALL_TOPICS): Objective(ignore=True, reason="moves", ignore_until=later)}
