@@ -1,4 +1,4 @@
-"""`gantry report`: backlog and lag reports: jobs, runs, rows, pages."""
+"""`gantry report`: backlog and lag reports: jobs, runs, rows, pages, and how a lag went."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -231,6 +231,33 @@ def show(
 
 
 @app.command()
+def history(
+    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    *,
+    since: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Where it begins; default: a day before its end.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Where it ends; default: now.")] = None,
+    data: DataOption = DATA_DEFAULT,
+    url: UrlOption = None,
+    key: KeyOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how far behind a group was on a topic: at most 288 points, of 12 days at most."""
+    query = {"group": group, "topic": topic, "from": since, "to": until}
+    found = connect(data, url, key).call("GET", f"/v1/reports/{LAG_REPORT}/history", query=query)
+    if as_json:
+        print_json(found)
+        return
+    rows = [[point["at"], _count(point["lag_messages"]), _length(point["lag_seconds"])] for point in found["items"]]
+    empty = f"there are no samples of {group} on {topic} from {found['from']} to {found['to']}"
+    print_table(["at", "messages", "behind"], rows, empty=empty)
+    if rows:
+        print(f"points are {brief_duration(found['step_s'])} apart")
+
+
+@app.command()
 def page(
     job: JobArgument,
     *,
@@ -315,12 +342,16 @@ def _lag_cells(row: dict[str, Any], *, has_queues: bool) -> list[object]:
         row["group"],
         row["topic"],
         *([place] if has_queues else []),
-        "unknown" if row["lag_messages"] is None else f"{row['lag_messages']:,}",
+        _count(row["lag_messages"]),
         _length(row["lag_seconds"]) if waits else None,
         _since(row) if waits else None,
         _gone(row) if waits else None,
         _length(row["retention_left_s"]) if waits else None,
     ]
+
+
+def _count(messages: int | None) -> str:
+    return "unknown" if messages is None else f"{messages:,}"
 
 
 def _length(seconds: float | None) -> str:

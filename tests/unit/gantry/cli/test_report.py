@@ -289,3 +289,40 @@ def test_what_a_row_brings_does_not_steer_the_terminal(answers: Answers, gantry:
     shown = gantry("report", "show", "lag_report").stdout
     assert "\x1b" not in shown
     assert "\\x1b[31mred" in shown
+
+
+HISTORY = {
+    "group": "slow", "topic": "%RETRY%slow", "from": "2026-11-22T08:00:00.000Z", "to": "2026-11-22T09:00:00.000Z",
+    "step_s": 300,
+    "items": [
+        {"at": "2026-11-22T08:04:59.123Z", "lag_messages": 0, "lag_seconds": 0.0},
+        {"at": "2026-11-22T08:09:59.123Z", "lag_messages": 12_345, "lag_seconds": 75.5},
+        {"at": "2026-11-22T08:14:59.123Z", "lag_messages": None, "lag_seconds": None},
+    ],
+}  # fmt: skip
+
+
+def test_a_history_is_points_of_one_group_on_one_topic(answers: Answers, gantry: Gantry) -> None:
+    answers.by_call["GET /v1/reports/lag_report/history"] = HISTORY
+    done = gantry(
+        "report", "history", "slow", "%RETRY%slow", "--from", "2026-11-22T08:00:00Z", "--to", "2026-11-22T09:00:00Z"
+    )
+    assert done.exit_code == 0, done.output
+    assert dict(answers.asked[-1].url.params) == {
+        "group": "slow", "topic": "%RETRY%slow", "from": "2026-11-22T08:00:00Z", "to": "2026-11-22T09:00:00Z",
+    }  # fmt: skip
+    assert [line.split() for line in done.stdout.splitlines()] == [
+        ["at", "messages", "behind"],
+        ["2026-11-22T08:04:59.123Z", "0", "0", "s"],
+        ["2026-11-22T08:09:59.123Z", "12,345", "1", "min", "15", "s"],
+        ["2026-11-22T08:14:59.123Z", "unknown", "unknown"],
+        ["points", "are", "5", "min", "apart"],
+    ]
+    assert json.loads(gantry("report", "history", "slow", "%RETRY%slow", "--json").stdout) == HISTORY
+    assert dict(answers.asked[-1].url.params) == {"group": "slow", "topic": "%RETRY%slow"}
+    answers.by_call["GET /v1/reports/lag_report/history"] = {**HISTORY, "items": []}
+    done = gantry("report", "history", "slow", "%RETRY%slow")
+    assert (
+        done.stdout
+        == "there are no samples of slow on %RETRY%slow from 2026-11-22T08:00:00.000Z to 2026-11-22T09:00:00.000Z\n"
+    )
