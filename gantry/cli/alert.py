@@ -1,11 +1,11 @@
 """`gantry alert`: what is wrong with groups, and what has become of it."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect
-from gantry.cli.shown import print_json, print_table
+from gantry.cli.shown import Item, print_items
 from gantry.model.lag import brief_duration
 
 app = typer.Typer(name="alert", help="What is wrong with groups, and what has become of it.", no_args_is_help=True)
@@ -24,13 +24,15 @@ def list_alerts(
 ) -> None:
     """List what is wrong now."""
     items = list(connect(data, url, key).items("/v1/alerts", query={"group": group}))
-    if as_json:
-        print_json(items)
-        return
     columns = ["verdict", "group", "topic", "since", "opened_at", "last_said", "seen_at", "messages", "behind"]
     names = ("verdict", "group", "topic", "since", "opened_at", "seen_verdict", "seen_at")
-    rows = [[*(item[name] for name in names), *_lag(item)] for item in items]
-    print_table(columns, rows, empty="there are no open alerts")
+    print_items(
+        items,
+        columns,
+        row=lambda item: [*(item[name] for name in names), *_lag(item)],
+        empty="there are no open alerts",
+        as_json=as_json,
+    )
 
 
 @app.command()
@@ -47,15 +49,17 @@ def events(
     """List what has become of alerts, the newest first."""
     query = {"group": group, "topic": topic, "limit": limit}
     items = connect(data, url, key).call("GET", "/v1/alerts/events", query=query)["items"]
-    if as_json:
-        print_json(items)
-        return
     columns = ["at", "kind", "group", "topic", "old", "new", "messages", "behind", "cause"]
     names = ("at", "kind", "group", "topic", "old_verdict", "new_verdict")
-    rows = [[*(item[name] for name in names), *_lag(item), item["cause"]] for item in items]
-    print_table(columns, rows, empty="nothing has happened")
+    print_items(
+        items,
+        columns,
+        row=lambda item: [*(item[name] for name in names), *_lag(item), item["cause"]],
+        empty="nothing has happened",
+        as_json=as_json,
+    )
 
 
-def _lag(item: dict[str, Any]) -> list[str | None]:
+def _lag(item: Item) -> list[str | None]:
     messages, seconds = item["lag_messages"], item["lag_seconds"]
     return [None if messages is None else f"{messages:,}", None if seconds is None else brief_duration(seconds)]

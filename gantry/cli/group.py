@@ -6,7 +6,7 @@ import typer
 
 from gantry.cli import objective
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
-from gantry.cli.shown import print_facts, print_json, print_table
+from gantry.cli.shown import print_facts, print_items, print_json, print_table
 
 app = typer.Typer(name="group", help="Consumer groups.", no_args_is_help=True)
 app.add_typer(objective.app)
@@ -78,11 +78,8 @@ def list_groups(
 ) -> None:
     """List consumer groups."""
     items = list(connect(data, url, key).items("/v1/groups", query={"system": system or None}))
-    if as_json:
-        print_json(items)
-        return
     columns = ["group", "retry_max_times", "consume", "from_min", "broadcast", "orderly", "state"]
-    print_table(columns, [[item[column] for column in columns] for item in items], empty="there are no groups")
+    print_items(items, columns, empty="there are no groups", as_json=as_json)
 
 
 @app.command()

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
-from gantry.cli.shown import print_facts, print_json, print_table
+from gantry.cli.shown import Item, print_facts, print_items, print_json
 
 app = typer.Typer(name="key", help="API keys.", no_args_is_help=True)
 
@@ -52,25 +52,8 @@ def list_keys(
 ) -> None:
     """List keys: what they may do and when they were last used, never the keys themselves."""
     items = list(connect(data, url, key).items("/v1/keys", query={"revoked": revoked or None}))
-    if as_json:
-        print_json(items)
-        return
-    rows = [
-        [
-            item["id"],
-            item["name"],
-            item["rights"]["publish"],
-            item["rights"]["consume"].get("topics"),
-            item["rights"]["consume"].get("groups"),
-            item["rights"]["admin"],
-            item["rights"]["metrics"],
-            item["last_used_at"],
-            item["revoked_at"],
-        ]
-        for item in items
-    ]
     columns = ["id", "name", "publish", "topics", "groups", "admin", "metrics", "last_used_at", "revoked_at"]
-    print_table(columns, rows, empty="there are no keys")
+    print_items(items, columns, row=_row, empty="there are no keys", as_json=as_json)
 
 
 @app.command()
@@ -84,3 +67,18 @@ def revoke(
     """End a key: it opens nothing from now on, on other gateways within 30 s."""
     connect(data, url, key).call("DELETE", f"/v1/keys/{segment(key_id)}")
     print(f"key {key_id} is revoked")
+
+
+def _row(item: Item) -> list[object]:
+    rights = item["rights"]
+    return [
+        item["id"],
+        item["name"],
+        rights["publish"],
+        rights["consume"].get("topics"),
+        rights["consume"].get("groups"),
+        rights["admin"],
+        rights["metrics"],
+        item["last_used_at"],
+        item["revoked_at"],
+    ]

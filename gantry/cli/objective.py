@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
-from gantry.cli.shown import print_facts, print_json, print_table
+from gantry.cli.shown import print_facts, print_items, print_json
 
 app = typer.Typer(name="objective", help="How far behind a group may be.", no_args_is_help=True)
 
@@ -79,11 +79,7 @@ def list_objectives(
 ) -> None:
     """List objectives."""
     items = list(connect(data, url, key).items("/v1/objectives", query={"group": group}))
-    if as_json:
-        print_json(items)
-        return
-    columns = ["group", "topic", *_FACTS[:-1]]
-    print_table(columns, [[item[name] for name in columns] for item in items], empty="there are no objectives")
+    print_items(items, ["group", "topic", *_FACTS[:-1]], empty="there are no objectives", as_json=as_json)
 
 
 @app.command()

@@ -8,7 +8,7 @@ import typer
 
 from gantry.cli.outcome import EXIT_FAILED, fail
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, Remote, UrlOption, connect, segment
-from gantry.cli.shown import print_json, print_table
+from gantry.cli.shown import print_items, print_json, print_table
 
 app = typer.Typer(name="offset", help="Committed offsets of consumer groups.", no_args_is_help=True)
 
@@ -29,11 +29,8 @@ def read(
 ) -> None:
     """Show what a group has committed; without --topic, wherever it has committed anything."""
     items = list(connect(data, url, key).items(f"/v1/groups/{segment(group)}/offsets", query={"topic": topic}))
-    if as_json:
-        print_json(items)
-        return
     columns = ["topic", "broker", "queue_id", "committed_offset", "min_offset", "max_offset", "lag"]
-    print_table(columns, [[item[name] for name in columns] for item in items], empty="it has committed nothing")
+    print_items(items, columns, empty="it has committed nothing", as_json=as_json)
 
 
 @app.command("set")

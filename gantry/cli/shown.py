@@ -2,12 +2,14 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+Item: TypeAlias = Mapping[str, Any]
 
 # Where no terminal says how wide it is, a line is a row and nothing is cut off.
 WIDTH_UNSEEN = 1_000
@@ -30,6 +32,22 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
     for row in rows:
         table.add_row(*(Text(cell(value)) for value in row))
     _console().print(table)
+
+
+def print_items(
+    items: Sequence[Item],
+    columns: Sequence[str],
+    *,
+    empty: str,
+    as_json: bool,
+    row: Callable[[Item], Sequence[object]] | None = None,
+) -> None:
+    """Print the items of a list as JSON, or as a table: their fields named in `columns`, or the cells that `row` makes of each."""
+    if as_json:
+        print_json(items)
+        return
+    rows = [[item[name] for name in columns] if row is None else row(item) for item in items]
+    print_table(columns, rows, empty=empty)
 
 
 def print_facts(facts: Mapping[str, object]) -> None:

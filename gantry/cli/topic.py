@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
-from gantry.cli.shown import print_facts, print_json, print_table
+from gantry.cli.shown import Item, print_facts, print_items, print_json, print_table
 
 app = typer.Typer(name="topic", help="Topics.", no_args_is_help=True)
 
@@ -64,25 +64,8 @@ def list_topics(
 ) -> None:
     """List topics."""
     items = list(connect(data, url, key).items("/v1/topics", query={"system": system or None}))
-    if as_json:
-        print_json(items)
-        return
-    print_table(
-        ["topic", "read", "write", "perm", "order", "brokers", "state"],
-        [
-            [
-                item["topic"],
-                item["read_queues"],
-                item["write_queues"],
-                item["perm"],
-                item["order"],
-                _brokers(item),
-                item["state"],
-            ]
-            for item in items
-        ],
-        empty="there are no topics",
-    )
+    columns = ["topic", "read", "write", "perm", "order", "brokers", "state"]
+    print_items(items, columns, row=_row, empty="there are no topics", as_json=as_json)
 
 
 @app.command()
@@ -135,5 +118,10 @@ def _show(found: dict[str, Any], *, as_json: bool) -> None:
     print_facts({**facts, "updated_at": found["updated_at"]})
 
 
-def _brokers(topic: dict[str, Any]) -> object:
+def _row(item: Item) -> list[object]:
+    names = ("topic", "read_queues", "write_queues", "perm", "order")
+    return [*(item[name] for name in names), _brokers(item), item["state"]]
+
+
+def _brokers(topic: Item) -> object:
     return "all" if topic["brokers"] is None else topic["brokers"]

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
-from gantry.cli.shown import print_facts, print_json, print_table
+from gantry.cli.shown import print_facts, print_items, print_json
 
 app = typer.Typer(name="webhook", help="Who is told of alerts.", no_args_is_help=True)
 
@@ -82,11 +82,7 @@ def list_webhooks(
 ) -> None:
     """List who is told of alerts."""
     items = list(connect(data, url, key).items("/v1/webhooks"))
-    if as_json:
-        print_json(items)
-        return
-    columns = _FACTS[:-1]
-    print_table(list(columns), [[item[name] for name in columns] for item in items], empty="there are no webhooks")
+    print_items(items, _FACTS[:-1], empty="there are no webhooks", as_json=as_json)
 
 
 @app.command()
@@ -116,11 +112,8 @@ def deliveries(
     """List what a webhook was told, the newest first."""
     query = {"status": status, "limit": limit}
     items = connect(data, url, key).call("GET", f"{_path(webhook)}/deliveries", query=query)["items"]
-    if as_json:
-        print_json(items)
-        return
     columns = ["created_at", "event", "status", "attempts", "next_attempt_at", "last_status", "last_error", "id"]
-    print_table(columns, [[item[name] for name in columns] for item in items], empty="it was told nothing yet")
+    print_items(items, columns, empty="it was told nothing yet", as_json=as_json)
 
 
 @app.command("test")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from gantry.cli.shown import cell, print_json, print_table
+from gantry.cli.shown import cell, print_items, print_json, print_table
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,18 @@ def test_a_row_is_a_line_where_nobody_looks(capsys: pytest.CaptureFixture[str]) 
     assert len(lines) == 3
     assert lines[1].split() == ["FLIGHTS", "x" * 300]
     assert lines[2].split() == ["[bold]", "-"]
+
+
+def test_items_are_whole_as_json_and_some_of_their_fields_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    items = [{"id": 1, "name": "a", "more": {"deep": True}}, {"id": 2, "name": None, "more": {}}]
+    print_items(items, ["name", "id"], empty="none", as_json=True)
+    assert json.loads(capsys.readouterr().out) == items
+    print_items([], ["name", "id"], empty="none", as_json=True)
+    assert capsys.readouterr().out == "[]\n"
+    print_items(items, ["name", "id"], empty="none", as_json=False)
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["name", "id"], ["a", "1"], ["-", "2"]]
+    print_items(items[:1], ["twice"], row=lambda item: [item["id"] * 2], empty="none", as_json=False)
+    assert capsys.readouterr().out.split() == ["twice", "2"]
 
 
 def test_no_rows_are_said(capsys: pytest.CaptureFixture[str]) -> None:
