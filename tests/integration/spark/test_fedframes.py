@@ -1,5 +1,6 @@
 """A frame that is kept for a session reads what it is fed, in every run anew, and nothing of the run before."""
 
+import json
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -125,6 +126,30 @@ def test_a_kept_lag_report_is_the_same_as_one_built_anew(spark: SparkSession) ->
     finally:
         spark.catalog.dropTempView("lag_report")
         plan_as_usual(spark)
+
+
+def test_a_rehearsed_lag_report_knows_up_to_when_nothing_had_moved(spark: SparkSession) -> None:
+    """The plan is built of no rows: a column that it was not built with would be unknown in every run."""
+    # 600 messages were consumed: before the last sample, or between it and the report.
+    before, behind = [(600, 1_000, 0), (300, 1_000, 0), (60, 1_000, 600)], [(600, 1_000, 0), (300, 1_000, 0)]
+    found = []
+    try:
+        job.rehearse(spark)
+        for number, (samples, looked, last) in enumerate(
+            [(before, {}, {}), (before, {60: 75}, {}), (behind, {}, {}), (behind, {}, {"b0": 12}), (before, {}, {})]
+        ):
+            world = World().group("g")
+            world.queue("g", high=1_000, committed=600, head={"age": 60}, samples=samples, looked=looked)
+            world.looked |= last
+            survey, rows = frames_of(spark, world)
+            tables = job.tables_of(survey.toArrow(), rows.toArrow(), {}, now=AS_OF, since=AS_OF)
+            kept = fed_frame(spark, "lag_report", tables, job.build, feed=f"looked-{number}")
+            found.append(json.loads(in_order(kept)[0]["evidence"])["net_rates"])
+    finally:
+        spark.catalog.dropTempView("lag_report")
+        plan_as_usual(spark)
+    spread, at_once = pytest.approx([0, 0, 1.25, 2.5, 1.25]), pytest.approx([0, 0, 0, 0, 5])
+    assert found == [spread, at_once, pytest.approx([0, 0, 1, 2, 2]), at_once, spread]
 
 
 def test_a_rehearsed_lag_report_knows_objectives_that_come_later(spark: SparkSession) -> None:
