@@ -21,6 +21,7 @@ from spark.transforms.lagsettings import LagSettings
 
 SETTINGS: Final = LagSettings()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _EVERY_MOVE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of blocks that are read for points in steps below five minutes; beyond, a picture is not worth it."""
 _BYTES: Final = "SELECT coalesce(sum(octet_length(data)), 0) FROM lag_sample_blocks WHERE sampled_at BETWEEN %s AND %s"
@@ -58,13 +59,15 @@ def read_history(
     wanted = frozenset(pairs)
     if not wanted:
         return
-    # In most pasts points are as far apart as looks at all groups are, and the many blocks in between need not be read.
-    seen, moved = _read(connection, since, until, Kind.STATE, wanted)
+    # In most pasts points are as far apart as looks at all groups are, and the many blocks in between need not be read: but
+    # for those behind the last one.
+    recent = until - WRITTEN_EVERY
+    seen, moved = _read(connection, [(since, recent - _MICROSECOND, Kind.STATE), (recent, until, Kind.CHANGES)], wanted)
     first = min((found[0].sampled_at for found in seen.values()), default=until - WRITTEN_EVERY)
     old = _read_old(connection, since, first, wanted)
     step = choose_step(until - min([first, *(found[0].sampled_at for found in old.values())]))
     if step < WRITTEN_EVERY and _are_few(connection, first, until):
-        seen, moved = _read(connection, first, until, Kind.CHANGES, wanted)
+        seen, moved = _read(connection, [(first, until, Kind.CHANGES)], wanted)
     for pair, found in old.items():
         seen[pair] = found + seen.get(pair, [])
     for group, topic in sorted(seen):
@@ -85,25 +88,40 @@ def _are_few(connection: Connection, since: datetime, until: datetime) -> bool:
 
 
 def _read(
-    connection: Connection, since: datetime, until: datetime, kind: Kind, wanted: Container[object]
+    connection: Connection, parts: Sequence[tuple[datetime, datetime, Kind]], wanted: Container[object]
 ) -> tuple[dict[tuple[str, str], list[Seen]], dict[tuple[str, str], list[datetime]]]:
-    """Return what blocks of a kind and above say of each pair, by time, and when its offsets were found moved."""
+    """Return what blocks say of each pair, by time, and when its offsets were found moved.
+
+    Args:
+        connection: To the gateway's database.
+        parts: Stretches of time, one behind the other, each with the kind from which on blocks are read.
+        wanted: Pairs.
+    """
     seen: dict[tuple[str, str], list[Seen]] = {}
     moved: dict[tuple[str, str], list[datetime]] = {}
     before: dict[tuple[str, Pair], QueueOffsets] = {}
-    with read_looks(connection, since=since, until=until, kind=kind, is_wanted=lambda pair: pair in wanted) as looks:
-        for broker, _, looked in looks:
-            at = _EPOCH + timedelta(milliseconds=looked.at_ms)
-            for (group, topic), lag, first_ms, now in _lags(looked):
-                assert group is not None
-                first_at = None if first_ms == UNKNOWN else _EPOCH + timedelta(milliseconds=first_ms)
-                seen.setdefault((group, topic), []).append(Seen(at, broker, lag, first_at))
-                last = before.get((broker, (group, topic)))
-                before[broker, (group, topic)] = now
-                if last is not None and were_moved(last, now):
-                    moved.setdefault((group, topic), []).append(at)
+    for broker, looked in _looks(connection, parts, wanted):
+        at = _EPOCH + timedelta(milliseconds=looked.at_ms)
+        for (group, topic), lag, first_ms, now in _lags(looked):
+            assert group is not None
+            first_at = None if first_ms == UNKNOWN else _EPOCH + timedelta(milliseconds=first_ms)
+            seen.setdefault((group, topic), []).append(Seen(at, broker, lag, first_at))
+            last = before.get((broker, (group, topic)))
+            before[broker, (group, topic)] = now
+            if last is not None and were_moved(last, now):
+                moved.setdefault((group, topic), []).append(at)
     by_time = {pair: sorted(found, key=lambda one: one.sampled_at) for pair, found in seen.items()}
     return by_time, {pair: sorted(found) for pair, found in moved.items()}
+
+
+def _looks(
+    connection: Connection, parts: Sequence[tuple[datetime, datetime, Kind]], wanted: Container[object]
+) -> Iterator[tuple[str, Looked]]:
+    for since, until, kind in parts:
+        with read_looks(
+            connection, since=since, until=until, kind=kind, is_wanted=lambda pair: pair in wanted
+        ) as looks:
+            yield from ((look.broker, look.looked) for look in looks)
 
 
 def were_moved(last: QueueOffsets, now: QueueOffsets) -> bool:

@@ -108,6 +108,22 @@ async def test_it_is_what_the_lines_of_a_page_are(http: httpx.AsyncClient, conne
     ]
 
 
+async def test_a_day_ends_with_the_last_look(http: httpx.AsyncClient, connection: Connection) -> None:
+    looks = Looks(connection)
+    end_s = 24 * 3_600 + 100
+    # All pairs are written at the beginning and every four minutes from then on.
+    looks.put(100, 100)
+    for before_s in (600, 360, 120, 20):
+        looks.put(end_s - before_s, 100 - before_s // 20, first_s=0.0)
+    found = await ask(http, end_s, since_s=100)
+    assert found["step_s"] == 300
+    last = found["items"][-1]
+    assert (last["at"], last["lag_messages"], last["lag_seconds"]) == (moment(end_s - 20), 1, end_s - 20.0)
+    end = NOON + timedelta(seconds=end_s)
+    *_, point = read_history(connection, since=NOON, until=end, pairs=[("G", "T")])
+    assert (point["sampled_at"], point["lag"]) == (end - timedelta(seconds=20), 1)
+
+
 async def test_where_there_is_much_to_read_points_are_further_apart(
     http: httpx.AsyncClient, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

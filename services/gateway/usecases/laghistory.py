@@ -94,6 +94,12 @@ async def _read(
         steps = [one for one in STEPS if one >= max(step, WRITTEN_EVERY)]
         step = next((one for one in steps if size * (WRITTEN_EVERY / one) <= BYTES_MAX), steps[-1])
         blocks = await repository.blocks(Kind.STATE, since, end, step=step)
+        # The last block of all pairs is up to five minutes old.
+        recent = end - WRITTEN_EVERY
+        size = await repository.size(Kind.CHANGES, recent, end) + sum(len(block.data) for block in blocks)
+        if size <= BYTES_MAX:
+            blocks = [block for block in blocks if block.sampled_at < recent]
+            blocks += await repository.blocks(Kind.CHANGES, recent, end, step=None)
     wanted = {(block.broker, block.based_at) for block in blocks if block.based_at is not None}
     bases = {place: data for place in sorted(wanted) if (data := await repository.base(*place)) is not None}
     return step, blocks, bases
