@@ -37,6 +37,7 @@ from services.gateway.db.engine import Database
 from services.gateway.db.samples import SampleRepository
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.brokers import Brokers
+from services.gateway.usecases.consumers import Consumers
 from services.gateway.usecases.kinds import TopicKind
 from services.gateway.usecases.metadata import Metadata
 from services.gateway.usecases.sampleblocks import BlockWriter
@@ -143,8 +144,10 @@ class _Figures:
         ids = tuple(range(QUEUES))
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return [
-            Sample(f"GID_group_{number}", f"Topic_{number // GROUPS_A_TOPIC}", "broker-a", ids, *map(tuple, row))
-            for number, row in enumerate(rows)
+            Sample(f"GID_group_{number}", f"Topic_{number // GROUPS_A_TOPIC}", "broker-a", ids, *figures)
+            for number, figures in enumerate(
+                (tuple(low), tuple(high), tuple(at), tuple(ms)) for low, high, at, ms in rows
+            )
         ]
 
 
@@ -255,7 +258,12 @@ async def _sampler(stack: Stack) -> Any:
     await engine.start()
     brokers = Brokers(engine, clock=clock)
     try:
-        yield SampleLook(Backlog(engine), TopicKind(engine), brokers, GatewayMetrics(), clock=clock), brokers
+        metrics, consumers = GatewayMetrics(), Consumers(engine, brokers, Metadata(None), clock=clock)
+        connected = consumers.subscribed_topics
+        yield (
+            SampleLook(Backlog(engine), TopicKind(engine), brokers, metrics, connected=connected, clock=clock),
+            brokers,
+        )
     finally:
         await engine.stop()
 

@@ -27,6 +27,7 @@ class Looked:
         places: Place in `pairs` of each pair that is listed.
         counts: How many queues each listed pair has.
         first_ms: When its oldest unconsumed message was stored, or UNKNOWN.
+        served: Whether somebody was connected when its commits were last seen to move: a place in SERVED.
         queue_ids, min_offsets, max_offsets: Of all queues, one listed pair's after the other.
         committed: Likewise, UNKNOWN where nothing was committed.
     """
@@ -36,6 +37,7 @@ class Looked:
     places: Longs
     counts: Longs
     first_ms: Longs
+    served: Longs
     queue_ids: Longs
     min_offsets: Longs
     max_offsets: Longs
@@ -49,7 +51,7 @@ class Looked:
         return Looked(
             self.at_ms,
             self.pairs,
-            *(column[wanted] for column in (self.places, self.counts, self.first_ms)),
+            *(column[wanted] for column in (self.places, self.counts, self.first_ms, self.served)),
             *(column[queues] for column in (self.queue_ids, self.min_offsets, self.max_offsets, self.committed)),
         )
 
@@ -87,6 +89,7 @@ def looked_of(block: Block, kind: Kind, *, at_ms: int, base: Looked | None = Non
         bases,
         counts,
         _first(block.changed.ages, at_ms),
+        _plain(block.changed.served),
         base.queue_ids[at],
         base.min_offsets[at] + begins,
         max_offsets,
@@ -104,7 +107,7 @@ def _joined(at_ms: int, parts: Sequence[Looked], base: Sequence[Pair]) -> Looked
     """Return several as one; of the last one the pairs stand behind those of the base."""
     *known, others = parts
     names: dict[str, Any] = {}
-    for name in ("counts", "first_ms", "queue_ids", "min_offsets", "max_offsets", "committed"):
+    for name in ("counts", "first_ms", "served", "queue_ids", "min_offsets", "max_offsets", "committed"):
         names[name] = np.concatenate([getattr(part, name) for part in parts])
     places = np.concatenate([*(part.places for part in known), others.places + len(base)])
     pairs = [*base, *others.pairs] if others.pairs else base
@@ -120,6 +123,7 @@ def _whole(pairs: Sequence[Pair], section: Section, at_ms: int) -> Looked:
         np.arange(len(pairs), dtype=np.int64),
         _plain(section.counts),
         _first(section.ages, at_ms),
+        _plain(section.served),
         _plain(ids),
         max_offsets - _signed(held),
         max_offsets,

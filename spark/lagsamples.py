@@ -23,7 +23,7 @@ from psycopg import sql
 from pyspark.sql import DataFrame, SparkSession
 
 from gantry.model.lagpast import WRITTEN_EVERY
-from gantry.model.sampleblock import Kind, Pair, SampleBlockError, decode_block
+from gantry.model.sampleblock import SERVED, Kind, Pair, SampleBlockError, decode_block
 from gantry.runtime.telemetry import logger
 from spark.lagblocks import UNKNOWN, Looked, looked_of
 from spark.oldsamples import count_old_rows, read_old_samples
@@ -50,8 +50,10 @@ SCHEMA: Final = pa.schema(
         ("max_offset", pa.int64()),
         ("committed_offset", pa.int64()),
         ("looked_at", _MOMENT),
+        ("is_served", pa.bool_()),
     ]
 )
+_SERVED: Final = pa.array(SERVED, pa.bool_())
 _FULL_WITHIN: Final = timedelta(hours=2)
 """There is a full block each hour."""
 _BLOCKS_AT_ONCE: Final = 20
@@ -107,7 +109,8 @@ def read_samples(
     Returns:
         A table of SCHEMA. `group` is null in a topic's own row. `looked_at` is when the round before the row's began,
         up to which nothing had moved since the row before; null where that is not known: the broker did not answer then, or rows
-        are left out since there are too many.
+        are left out since there are too many. `is_served` is whether somebody was connected for the group when its commits on the
+        broker were last seen to move; null where that is not known.
 
     Raises:
         psycopg.Error: The database is away, or its tables are not there.
@@ -125,7 +128,8 @@ def read_samples(
     with read_looks(connection, since=begin, until=until, step=step, is_wanted=is_wanted) as looks:
         new = to_table(looks if step is None else _last_of_steps(looks, step))
     old = read_old_samples(connection, since=begin, until=until, groups=groups, with_topics=with_topics, step=step)
-    table = pa.concat_tables([old, new]) if old.num_rows else new
+    unknown = pa.nulls(old.num_rows, pa.bool_())
+    table = pa.concat_tables([old.append_column(SCHEMA.field("is_served"), unknown), new]) if old.num_rows else new
     if step is not None:
         return table  # Of rows that are left out nobody can say that nothing moved in them.
     stretch = sql.SQL("sampled_at BETWEEN {} AND {}").format(sql.Literal(begin), sql.Literal(until))
@@ -265,6 +269,7 @@ def to_table(looks: Iterable[BrokerLook]) -> pa.Table:
             pa.array(looked.max_offsets),
             pa.array(looked.committed, mask=looked.committed == UNKNOWN),
             pa.nulls(queues, _MOMENT),
+            _SERVED.take(pa.array(np.repeat(looked.served, looked.counts))),
         ]
         batches.append(pa.RecordBatch.from_arrays(columns, schema=SCHEMA))
     return pa.Table.from_batches(batches, schema=SCHEMA)

@@ -55,7 +55,7 @@ def read_old_samples(
     with_topics: bool = False,
     step: timedelta | None = None,
 ) -> pa.Table:
-    """Return old samples as `lagsamples.read_samples` does, without `looked_at`.
+    """Return old samples as `lagsamples.read_samples` does, without `is_served`, and nothing in `looked_at`.
 
     Args:
         connection: To the database.

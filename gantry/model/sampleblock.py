@@ -30,7 +30,9 @@ import zstandard
 
 from gantry.model.errors import ModelError
 
-VERSION: Final = 1
+VERSION: Final = 2
+_WITHOUT_SERVED: Final = 1
+"""The version before, whose blocks don't say who was connected."""
 WORDS_MAX: Final = 32 * 1024 * 1024
 """Of a block: 50,000 pairs of 64 queues have less than half of it."""
 BODY_BYTES_MAX: Final = 8 * WORDS_MAX + 64 * 1024 * 1024
@@ -45,6 +47,8 @@ Words: TypeAlias = "array[int]"
 _COUNTS: Final = struct.Struct("<6I")
 _WHOLE_COLUMNS: Final = 4
 _CHANGED_COLUMNS: Final = 3
+SERVED: Final = (None, False, True)
+"""What the words of `Section.served` stand for."""
 
 
 class Kind(enum.IntEnum):
@@ -72,11 +76,13 @@ class Section:
         columns: Words of all queues, one pair's after the other. In a full block: queue ids; max offsets, messages held
             (max - min) and `behind_code`, zigzag. In others by how much the max offset, the min offset and `behind_code` differ
             from the base, zigzag.
+        served: Of each pair: whether somebody was connected for it when its commits were last seen to move, as a place in SERVED.
     """
 
     counts: Words
     ages: Words
     columns: tuple[Words, ...]
+    served: Words
 
     def slices(self) -> Iterable[slice]:
         """Yield where the queues of each pair lie."""
@@ -122,7 +128,7 @@ def zigzag(values: Iterable[int]) -> Words:
 def empty_section(*, is_whole: bool) -> Section:
     """Return a section without pairs."""
     columns = _WHOLE_COLUMNS if is_whole else _CHANGED_COLUMNS
-    return Section(words(), words(), tuple(words() for _ in range(columns)))
+    return Section(words(), words(), tuple(words() for _ in range(columns)), words())
 
 
 def behind_code(max_offset: int, committed: int | None) -> int:
@@ -155,8 +161,8 @@ def encode_block(block: Block) -> bytes:
         [
             _COUNTS.pack(*counts),
             text,
-            *map(_planes, (groups, topics, whole.counts, whole.ages, *whole.columns)),
-            *map(_planes, (block.bases, changed.counts, changed.ages, *changed.columns)),
+            *map(_planes, (groups, topics, whole.counts, whole.ages, whole.served, *whole.columns)),
+            *map(_planes, (block.bases, changed.counts, changed.ages, changed.served, *changed.columns)),
             _planes(block.gone),
         ]
     )
@@ -168,16 +174,17 @@ def encode_block(block: Block) -> bytes:
 
 def decode_block(data: bytes | memoryview) -> Block:
     """Return what `encode_block` was given. Raises SampleBlockError."""
-    reader = _Reader(_body(bytes(data)))
+    version, body = _body(bytes(data))
+    reader, has_served = _Reader(body), version >= VERSION
     counts = reader.counts()
     # Before there is room made for words of which there is no byte.
     _check_words(counts)
     text_bytes, whole_pairs, whole_queues, changed_pairs, changed_queues, gone = counts
     names = _names(reader.take(text_bytes))
     groups, topics = reader.column(whole_pairs), reader.column(whole_pairs)
-    whole = reader.section(whole_pairs, whole_queues, _WHOLE_COLUMNS)
+    whole = reader.section(whole_pairs, whole_queues, _WHOLE_COLUMNS, has_served=has_served)
     bases = reader.column(changed_pairs)
-    changed = reader.section(changed_pairs, changed_queues, _CHANGED_COLUMNS)
+    changed = reader.section(changed_pairs, changed_queues, _CHANGED_COLUMNS, has_served=has_served)
     block_gone = reader.column(gone)
     reader.end()
     if max(groups, default=0) > len(names) or max(topics, default=-1) >= len(names):
@@ -233,6 +240,7 @@ def _gathered(parts: Iterable[_Part], *, is_whole: bool) -> Section:
     for part in parts:
         made.counts.append(part.section.counts[part.place])
         made.ages.append(_older(part.section.ages[part.place], part.earlier_ms))
+        made.served.append(part.section.served[part.place])
         for column, source in zip(made.columns, part.section.columns, strict=True):
             column.extend(source[part.queues])
     return made
@@ -240,8 +248,8 @@ def _gathered(parts: Iterable[_Part], *, is_whole: bool) -> Section:
 
 def _check_words(counts: tuple[int, ...]) -> None:
     _, whole_pairs, whole_queues, changed_pairs, changed_queues, gone = counts
-    whole = 4 * whole_pairs + _WHOLE_COLUMNS * whole_queues
-    total = whole + 3 * changed_pairs + _CHANGED_COLUMNS * changed_queues + gone
+    whole = 5 * whole_pairs + _WHOLE_COLUMNS * whole_queues
+    total = whole + 4 * changed_pairs + _CHANGED_COLUMNS * changed_queues + gone
     if total > WORDS_MAX:
         raise SampleBlockError(f"{total} words are more than {WORDS_MAX}")
 
@@ -259,15 +267,17 @@ def _little(column: Words) -> Words:
     return column
 
 
-def _body(data: bytes) -> bytes:
-    if not data or data[0] != VERSION:
-        raise SampleBlockError(f"version {data[0]} is not {VERSION}" if data else "it is empty")
+def _body(data: bytes) -> tuple[int, bytes]:
+    """Return a block's version, and what was compressed."""
+    if not data or data[0] not in (_WITHOUT_SERVED, VERSION):
+        raise SampleBlockError(f"version {data[0]} is above {VERSION}" if data else "it is empty")
     frame = data[1:]
     try:
         size = zstandard.frame_content_size(frame)
         if not 0 <= size <= BODY_BYTES_MAX:
             raise SampleBlockError(f"it says it holds {size} bytes, of {BODY_BYTES_MAX} at most")
-        return zstandard.ZstdDecompressor(max_window_size=BODY_BYTES_MAX).decompress(frame, allow_extra_data=False)
+        decompressor = zstandard.ZstdDecompressor(max_window_size=BODY_BYTES_MAX)
+        return data[0], decompressor.decompress(frame, allow_extra_data=False)
     except zstandard.ZstdError as error:
         raise SampleBlockError(f"it can't be decompressed: {error}") from None
 
@@ -311,11 +321,14 @@ class _Reader:
         column.frombytes(data)
         return _little(column)
 
-    def section(self, pairs: int, queues: int, columns: int) -> Section:
+    def section(self, pairs: int, queues: int, columns: int, *, has_served: bool) -> Section:
         counts, ages = self.column(pairs), self.column(pairs)
+        served = self.column(pairs) if has_served else words([0]) * pairs
         if sum(counts) != queues:
             raise SampleBlockError(f"pairs have {sum(counts)} queues, and there are {queues}")
-        return Section(counts, ages, tuple(self.column(queues) for _ in range(columns)))
+        if max(served, default=0) >= len(SERVED):
+            raise SampleBlockError(f"a pair is served in the manner {max(served)}, which is none")
+        return Section(counts, ages, tuple(self.column(queues) for _ in range(columns)), served)
 
     def end(self) -> None:
         if self._at != len(self._body):

@@ -195,7 +195,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         webhook_sender=_webhook_sender(settings, metadata, metrics, clock=clock, rng=rng),
         reconciler=_reconciler(settings, (topic_kind, group_kind), metadata, brokers, metrics),
         mirror=Mirror(consumers, group_kind, brokers, metadata, metrics, interval_ms=settings.mirror_interval_ms),
-        sampler=_sampler(settings, engine, brokers, metadata, metrics=metrics, clock=clock),
+        sampler=_sampler(settings, engine, brokers, consumers, metadata, metrics=metrics, clock=clock),
         stream=StreamEndpoint(
             keys=keys,
             tickets=tickets,
@@ -291,6 +291,7 @@ def _sampler(
     settings: GatewaySettings,
     engine: ClientEngine,
     brokers: Brokers,
+    consumers: Consumers,
     metadata: Metadata,
     *,
     metrics: GatewayMetrics,
@@ -298,7 +299,14 @@ def _sampler(
 ) -> Sampler:
     worker = ThreadWorker("gateway.samples")
     return Sampler(
-        SampleLook(Backlog(engine), TopicKind(engine), brokers, metrics, clock=clock),
+        SampleLook(
+            Backlog(engine),
+            TopicKind(engine),
+            brokers,
+            metrics,
+            connected=consumers.subscribed_topics,
+            clock=clock,
+        ),
         brokers,
         metadata,
         metrics,

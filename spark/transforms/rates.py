@@ -49,7 +49,7 @@ def queue_rates(
     """Return a row for each group and queue of which there is a reading.
 
     Args:
-        samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?, looked_at?; any
+        samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?, looked_at?, is_served?; any
             time. Those without a group are a topic's own, and left out.
         survey: Kind `survey`; its rows with numbers are readings at their `read_at`. A column `looked_at` says up to when
             whatever moved is in a sample.
@@ -148,6 +148,7 @@ def _readings(
         _committed(),
         fn.lit(False).alias("is_own"),
         fn.lit(None).cast("int").alias("clients"),
+        "is_served",
         *moments,
     )
     own = survey.where(fn.col("max_offset").isNotNull() & fn.col("read_at").isNotNull()).select(
@@ -161,6 +162,7 @@ def _readings(
         _committed(),
         fn.lit(True).alias("is_own"),
         "clients",
+        fn.lit(None).cast("boolean").alias("is_served"),
         *moments,
     )
     following = Window.partitionBy(*QUEUE_KEYS).orderBy("at_us", "is_own").rowsBetween(1, 1)
@@ -221,6 +223,10 @@ def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
         .withColumn("is_back", fn.coalesce(is_back, fn.lit(False)))
         .withColumns({"counts": counts, "grown": fn.when(is_sound, committed - last_committed)})
         .withColumn("consumed", _consumed())
+        # Of what a sample does not know, the report knows who is connected now.
+        .withColumn(
+            "is_unserved", fn.coalesce(~fn.col("is_served"), fn.max("clients").over(_of_queue()) == 0, fn.lit(False))
+        )
         .withColumn("is_jump", _is_jump(settings))
         .withColumn("consumed", fn.when(fn.col("is_jump"), fn.lit(0).cast("long")).otherwise(fn.col("consumed")))
         .withColumns(
@@ -265,12 +271,13 @@ def _consumed() -> Column:
 def _is_jump(settings: LagSettings) -> Column:
     """Say whether the commit was set, and nothing was consumed: a reset, or messages that were skipped.
 
-    Either it went faster than anybody consumes; or nobody is connected, and it went forward once and far.
+    Either it went faster than anybody consumes; or nobody was connected, and it went forward once and far.
     """
     consumed, moving_us = fn.col("consumed"), fn.col("at_us") - fn.col("still_us")
     is_too_fast = consumed * SECOND_US > moving_us * settings.jump_rate_min
-    steps = fn.count(fn.when(consumed > 0, 1)).over(_of_queue())
-    is_alone = (fn.max("clients").over(_of_queue()) == 0) & (steps == 1)
+    # Who consumes over HTTP is not connected, and commits more than once.
+    steps = fn.count(fn.when((consumed > 0) & fn.col("is_unserved"), 1)).over(_of_queue())
+    is_alone = fn.col("is_unserved") & (steps == 1)
     return fn.coalesce((consumed >= settings.jump_messages_min) & (is_too_fast | is_alone), fn.lit(False))
 
 

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from gantry.client.admin import Admin
+from gantry.client.consumer.offsets import Offsets
 from gantry.client.consumer.rebalance import GroupMember
 from gantry.client.engine import ClientEngine
 from gantry.client.settings import ClientSettings
@@ -206,6 +207,34 @@ async def test_a_group_that_is_connected_and_never_committed_is_sampled(http, st
     address = (await Admin(engine).masters(["broker-a"]))["broker-a"]
     await engine.call(address, RequestCode.HEART_BEAT, body=consumer_beat("1@2", "LISTENING", "HEARD"))
     assert await sampled(stack, "LISTENING", "HEARD", ([0, 1], [0, 0], [0, 1], [None, None], None))
+
+
+async def test_a_commit_that_was_set_is_told_from_one_of_a_consumer(http, stack, engine):
+    assert http.put("/v1/topics/SET", json={"read_queues": 1, "write_queues": 1}).status_code == 201
+    for _ in range(2):
+        messages = [{"body": "m", "queue": {"broker": "broker-a", "id": 0}}] * 1_000
+        assert http.post("/v1/topics/SET/messages:batch", json={"messages": messages}).is_success
+    commit(http, "SETTER", "SET", "broker-a", 0, 0)
+    assert await sampled(stack, "SETTER", "SET", ([0], [0], [2_000], [0]))
+    queue, offsets = MessageQueue("SET", "broker-a", 0), Offsets(engine)
+
+    def served(committed: int) -> list[bool | None]:
+        with psycopg.connect(stack.facts["postgres"]) as connection:
+            looks = sampleblocks.stored_looks(connection)
+        return [
+            sampleblocks.served(looked)["SETTER", "SET"]
+            for broker, _, looked in looks
+            if broker == "broker-a" and sampleblocks.figures(looked).get(("SETTER", "SET"), [()] * 4)[3] == [committed]
+        ]
+
+    await offsets.commit_offset("SETTER", queue, 1_000)
+    await asyncio.to_thread(wait_until, lambda: served(1_000))
+    assert served(1_000)[-1] is False
+    address = (await Admin(engine).masters(["broker-a"]))["broker-a"]
+    await engine.call(address, RequestCode.HEART_BEAT, body=consumer_beat("1@2", "SETTER", "SET"))
+    await offsets.commit_offset("SETTER", queue, 2_000)
+    await asyncio.to_thread(wait_until, lambda: served(2_000))
+    assert served(2_000)[-1] is True
 
 
 async def test_a_deleted_topic_is_sampled_no_more(http, stack, engine):

@@ -7,6 +7,7 @@ from typing import Any
 import psycopg
 
 from gantry.model.sampleblock import (
+    SERVED,
     Block,
     Kind,
     Pair,
@@ -53,6 +54,7 @@ def whole_block(samples: Iterable[Sample], at_ms: int) -> Block:
                 for end, committed in zip(one.max_offsets, one.committed_offsets, strict=True)
             ),
         ),
+        words(SERVED.index(one.is_served) for one in given),
     )
     return Block([(one.group, one.topic) for one in given], section, words(), empty_section(is_whole=False), words())
 
@@ -110,6 +112,11 @@ def figures(looked: Looked) -> dict[Pair, tuple[list[int], list[int], list[int],
         columns = [column[part].tolist() for column in (looked.queue_ids, looked.min_offsets, looked.max_offsets)]
         found[looked.pairs[place]] = (*columns, committed, None if first_ms == UNKNOWN else int(first_ms))
     return found
+
+
+def served(looked: Looked) -> dict[Pair, bool | None]:
+    """Return of each pair whether somebody was connected."""
+    return {looked.pairs[place]: SERVED[code] for place, code in zip(looked.places, looked.served, strict=True)}
 
 
 def newest(connection: psycopg.Connection[Any], group: str | None, topic: str) -> dict[str, tuple[Any, ...]]:

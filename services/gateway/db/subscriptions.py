@@ -7,6 +7,8 @@ rows in line with what was seen just now, and keeps those that have gone with th
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
 
 from sqlalchemy import Row, func, select, update
 from sqlalchemy.dialects.postgresql import distinct_on, insert
@@ -15,6 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from services.gateway.db.models import Subscription, Verdict
 from services.gateway.db.repositories import LIST_LIMIT_MAX
 
+RECENT: Final = timedelta(minutes=1)
+"""Who was seen within it may have done what a sample sees now: it is some looks at offsets, and two looks at who is connected."""
 # A group of thousands of instances must not make a row of megabytes.
 CLIENTS_NAMED_MAX = 100
 # Kinds and types are words of a fixed vocabulary, but a foreign client may send anything.
@@ -94,15 +98,16 @@ class SubscriptionRepository:
             query = query.where(Subscription.active == active)
         return (await self._session.scalars(query)).all()
 
-    async def filters(self) -> Sequence[Row[str, str, str, str, bool]]:
-        """Return what each group asks of each topic: (group, topic, type, expression, whether somebody is connected).
+    async def filters(self) -> Sequence[Row[str, str, str, str, bool, bool]]:
+        """Return what each group asks of each topic: (group, topic, type, expression, is connected, was connected within RECENT).
 
         Where there are several, it is the one that brokers go by: of those who are connected, else of those who were
         seen last, the newest.
         """
         columns = (Subscription.group_name, Subscription.topic)
         newest = (Subscription.active.desc(), Subscription.last_seen_at.desc(), Subscription.sub_version.desc())
-        query = select(*columns, Subscription.expression_type, Subscription.expression, Subscription.active)
+        is_recent = Subscription.last_seen_at > func.now() - RECENT
+        query = select(*columns, Subscription.expression_type, Subscription.expression, Subscription.active, is_recent)
         return (await self._session.execute(query.ext(distinct_on(*columns)).order_by(*columns, *newest))).all()
 
     async def _upsert(self, group: str, seen: Sighting, verdict: Verdict) -> int:

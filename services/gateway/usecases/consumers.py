@@ -55,6 +55,17 @@ class Consumers:
 
         return await self._brokers.ask(ask)
 
+    async def subscribed_topics(self, group: str) -> frozenset[str] | None:
+        """Return the topics for which somebody is connected in a group now; None where a broker does not say.
+
+        Raises:
+            ProblemError: 503: no broker is known.
+        """
+        asked = await self.connections(group)
+        if not asked.is_complete:
+            return None
+        return frozenset(topic for one in asked.answers.values() if one.connections for topic in one.subscriptions)
+
     async def subscriptions(self, group: str, *, cursor: str | None, limit: int) -> dict[str, Any]:
         """Return a group's subscriptions, also those of instances that have gone.
 

@@ -19,6 +19,7 @@ from operator import sub
 from typing import Final, TypeAlias
 
 from gantry.model.sampleblock import (
+    SERVED,
     Block,
     Kind,
     Pair,
@@ -40,7 +41,8 @@ STATE_EVERY_MS: Final = 240_000
 _NO_MESSAGE: Final = -1
 
 Figures: TypeAlias = "array[int]"
-"""Of a pair: queue ids, max offsets, min offsets and behind codes, all of one length; then when its oldest message was stored."""
+"""Of a pair: queue ids, max offsets, min offsets and behind codes, all of one length; then when its oldest message was stored, and
+the place of its `is_served` in SERVED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class BlockWriter:
         known = {pair: new for pair, new in listed.items() if self._is_alike(pair, new)}
         others = {pair: new for pair, new in listed.items() if pair not in known}
         pairs, whole = _whole(others, at_ms)
-        bases, counts, ages = words(), words(), words()
+        bases, counts, ages, served = words(), words(), words(), words()
         columns: tuple[list[int], list[int], list[int]] = ([], [], [])
         for pair, new in known.items():
             index, base = self._base[pair]
@@ -150,10 +152,11 @@ class BlockWriter:
             bases.append(index)
             counts.append(count)
             ages.extend(_age(new, at_ms))
+            served.append(new[-1])
             for number, column in enumerate(columns, start=1):
                 part = slice(number * count, (number + 1) * count)
                 column.extend(map(sub, new[part], base[part]))
-        return Block(pairs, whole, bases, Section(counts, ages, tuple(map(zigzag, columns))), words(gone))
+        return Block(pairs, whole, bases, Section(counts, ages, tuple(map(zigzag, columns)), served), words(gone))
 
     def _is_alike(self, pair: Pair, new: Figures) -> bool:
         if pair not in self._base:
@@ -182,22 +185,25 @@ def figures_of(sample: Sample) -> Figures:
     figures.extend(map(behind_code, sample.max_offsets, sample.committed_offsets))
     stored = [at_ms for at_ms in sample.first_stored_at_ms if at_ms is not None]
     figures.append(min(stored, default=_NO_MESSAGE))
+    figures.append(SERVED.index(sample.is_served))
     return figures
 
 
 def _whole(figures: Mapping[Pair, Figures], at_ms: int) -> tuple[list[Pair], Section]:
-    counts, ages, ids = words(), words(), words()
+    counts, ages, served, ids = words(), words(), words(), words()
     columns: tuple[list[int], list[int], list[int]] = ([], [], [])
     for one in figures.values():
         count = len(one) // 4
         counts.append(count)
         ages.extend(_age(one, at_ms))
+        served.append(one[-1])
         ids.extend(words(one[:count]))
         ends, begins = one[count : 2 * count], one[2 * count : 3 * count]
-        for column, values in zip(columns, (ends, map(sub, ends, begins), one[3 * count : -1]), strict=True):
+        for column, values in zip(columns, (ends, map(sub, ends, begins), one[3 * count : 4 * count]), strict=True):
             column.extend(values)
-    return list(figures), Section(counts, ages, (ids, *map(zigzag, columns)))
+    return list(figures), Section(counts, ages, (ids, *map(zigzag, columns)), served)
 
 
 def _age(figures: Figures, at_ms: int) -> Words:
-    return zigzag([age_code(at_ms, None if figures[-1] == _NO_MESSAGE else figures[-1])])
+    stored_at_ms = figures[-2]
+    return zigzag([age_code(at_ms, None if stored_at_ms == _NO_MESSAGE else stored_at_ms)])

@@ -10,11 +10,15 @@ Brokers are asked gently: a few at once, and each one request after the other. I
 offsets and for its topics, then how far queues reach, 256 a request, and then for the first unconsumed messages that are
 not known any more (sampling.py). Those cost most by far. Where more than SEARCHES_MAX queues have moved, they are asked for only with
 blocks of all pairs, every four minutes: in between nobody knows how old a moving group's oldest message is.
+
+Where a group's commits went far at once, brokers are asked who is connected: a commit that nobody can have consumed was set. What is
+not known then is unknown in the sample, be it that a broker does not answer, or that somebody was there a short time ago. Postgres
+says who was, but is half a minute behind: too late for who is.
 """
 
 import asyncio
-from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gantry.client.backlog import Backlog, Head, HeadQuery
@@ -39,6 +43,7 @@ from services.gateway.usecases.sampling import (
     find_search,
     first_stored_at,
     learned,
+    note_commits,
     sample_of,
 )
 
@@ -52,6 +57,10 @@ SEARCH_TIMEOUT_S: Final = 10.0
 SEARCHES_MAX: Final = 4_000
 """Of a broker and look: 130 ms of its processor. Where more queues moved, first messages are searched for every few minutes only."""
 
+GROUPS_ASKED_MAX: Final = 64
+"""Of so many is asked in a look who is connected; first of those for which nobody seems to be."""
+ASK_TIMEOUT_S: Final = 5.0
+
 _BROKERS_AT_ONCE: Final = 4
 _QUERIES_AT_ONCE: Final = 256
 # Tens of thousands of queues are worked through between requests; others want the loop, too.
@@ -60,12 +69,23 @@ _PAIRS_AT_ONCE: Final = 200
 _BEYOND: Final = 2**62
 
 
+Connected = Callable[[str], Awaitable[Collection[str] | None]]
+"""Returns the topics for which somebody is connected in a group; None where a broker does not say. Raises ProblemError."""
+
+
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """What subscriptions say: filters by (group, topic) where not all is wanted, and for which somebody is connected."""
+    """What subscriptions say.
+
+    Attributes:
+        filters: By (group, topic), where not all is wanted.
+        active: For which somebody is connected.
+        recent: For which somebody was connected a short time ago.
+    """
 
     filters: Mapping[tuple[str, str], Filter]
     active: frozenset[tuple[str, str]]
+    recent: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +113,17 @@ class SampleLook:
     """
 
     def __init__(
-        self, backlog: Backlog, topics: TopicKind, brokers: Brokers, metrics: GatewayMetrics, *, clock: Clock
+        self,
+        backlog: Backlog,
+        topics: TopicKind,
+        brokers: Brokers,
+        metrics: GatewayMetrics,
+        *,
+        connected: Connected,
+        clock: Clock,
     ) -> None:
         self._backlog = backlog
+        self._connected = connected
         self._topics = topics
         self._brokers = brokers
         self._metrics = metrics
@@ -123,6 +151,7 @@ class SampleLook:
         samples: list[Sample] = []
         missing: list[str] = []
         states: dict[Pair, PairState] = {}
+        doubtful: set[Pair] = set()
         room = asyncio.Semaphore(_BROKERS_AT_ONCE)
         self.read_at_ms = {}
         self._committed_in = {broker: pairs for broker, pairs in self._committed_in.items() if broker in sets}
@@ -131,7 +160,9 @@ class SampleLook:
             try:
                 async with room, asyncio.timeout(LOOK_TIMEOUT_S):
                     is_thorough = thorough is None or broker in thorough
-                    samples.extend(await self._look(broker, sets, subscribed, states, is_thorough=is_thorough))
+                    samples.extend(
+                        await self._look(broker, sets, subscribed, states, doubtful, is_thorough=is_thorough)
+                    )
             except (ClientError, BodyError, HeaderError, ProblemError, TimeoutError) as error:
                 missing.append(broker)
                 self._metrics.count("sample_broker_failures")
@@ -140,7 +171,8 @@ class SampleLook:
         await asyncio.gather(*(look_at(broker) for broker in sets))
         # What is kept of a broker that is away is as old as its silence, and asked for anew when it is back.
         self.states = states
-        return samples, sorted(missing)
+        await self._find_served(doubtful, subscribed)
+        return [self._with_served(sample, doubtful) for sample in samples], sorted(missing)
 
     async def _look(
         self,
@@ -148,6 +180,7 @@ class SampleLook:
         sets: Mapping[str, BrokerData],
         subscribed: Subscribed,
         states: dict[Pair, PairState],
+        doubtful: set[Pair],
         *,
         is_thorough: bool,
     ) -> list[Sample]:
@@ -168,13 +201,16 @@ class SampleLook:
             states[pair] = state = self.states.get(pair) or PairState()
             if group is None:
                 continue
+            offsets = committed.get(group, {}).get(topic, {})
+            if note_commits(state, offsets):
+                doubtful.add(pair)
             wanted = subscribed.filters.get((group, topic), EVERYTHING)
             reached = extents.get(topic, {})
             state.heads = {queue_id: head for queue_id, head in state.heads.items() if queue_id in reached}
             if not is_searchable or not wanted.is_known:
                 state.heads.clear()
                 continue
-            for queue_id, offset in committed.get(group, {}).get(topic, {}).items():
+            for queue_id, offset in offsets.items():
                 if queue_id in reached:
                     known, extent = state.heads.get(queue_id), reached[queue_id]
                     start = find_search(known, offset, extent, wanted.codes, now_ms)
@@ -195,8 +231,39 @@ class SampleLook:
             group, topic, _ = pair
             if seen := extents.get(topic):
                 offsets = {} if group is None else committed.get(group, {}).get(topic, {})
-                samples.append(sample_of(pair, seen, offsets, {} if pair in unknown else states[pair].heads))
+                state = states[pair]
+                heads = {} if pair in unknown else state.heads
+                samples.append(sample_of(pair, seen, offsets, heads, is_served=state.is_served))
         return samples
+
+    async def _find_served(self, doubtful: Collection[Pair], subscribed: Subscribed) -> None:
+        """Ask who is connected for the groups of some pairs; what nobody says stays unknown."""
+        of_groups: dict[str, list[Pair]] = {}
+        for pair in doubtful:
+            if pair[0] is not None:
+                of_groups.setdefault(pair[0], []).append(pair)
+        active = {group for group, _ in subscribed.active}
+        wanted = sorted(of_groups, key=lambda group: (group in active, group))[:GROUPS_ASKED_MAX]
+
+        async def ask(group: str) -> None:
+            try:
+                async with asyncio.timeout(ASK_TIMEOUT_S):
+                    topics = await self._connected(group)
+            except (ProblemError, TimeoutError):
+                return
+            if topics is None:
+                return
+            for pair in of_groups[group]:
+                is_served = pair[1] in topics
+                # Who was there a short time ago may have consumed, and gone.
+                if is_served or (group, pair[1]) not in subscribed.recent:
+                    self.states[pair].is_served = is_served
+
+        await asyncio.gather(*map(ask, wanted))
+
+    def _with_served(self, sample: Sample, doubtful: Container[Pair]) -> Sample:
+        pair = sample.group, sample.topic, sample.broker
+        return replace(sample, is_served=self.states[pair].is_served) if pair in doubtful else sample
 
     def _pairs(
         self,

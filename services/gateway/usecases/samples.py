@@ -127,11 +127,12 @@ class Sampler:
         async with self._metadata.transaction() as session:
             rows = await SubscriptionRepository(session).filters()
         filters: dict[tuple[str, str], Filter] = {}
-        for group, topic, kind, expression, _ in rows:
+        for group, topic, kind, expression, _, _ in rows:
             known = filter_of(kind, expression)
             if known is not EVERYTHING:
                 filters[group, topic] = known
-        return Subscribed(filters, frozenset((row[0], row[1]) for row in rows if row[4]))
+        active = frozenset((row[0], row[1]) for row in rows if row[4])
+        return Subscribed(filters, active, active.union((row[0], row[1]) for row in rows if row[5]))
 
     async def _write(self, broker: str, samples: Sequence[Sample], began_ms: int) -> bool:
         """Write a broker's block, if there is something to write; say whether its numbers could be written.

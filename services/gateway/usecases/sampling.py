@@ -25,6 +25,8 @@ HEAD_KEPT_MS: Final = 300_000
 
 # As the wire takes them; a filter of more tags is not searched for.
 _CODES_MAX: Final = 1_024
+JUMP_MESSAGES_MIN: Final = 1_000
+"""A commit that goes forward by so much at once may have been set; reports ask whether somebody was connected (jump_messages_min)."""
 _EVERYWHERE: Final = 2**63 - 1
 
 Codes = tuple[int, ...] | None
@@ -77,16 +79,25 @@ class KnownHead:
 
 @dataclass(slots=True)
 class PairState:
-    """What is kept of one group, topic and broker from round to round."""
+    """What is kept of one group, topic and broker from round to round.
+
+    Attributes:
+        heads: Queue id → what is known of the first unconsumed message.
+        committed: Queue id → committed offset; None before the first look.
+        is_served: As in a sample.
+    """
 
     heads: dict[int, KnownHead] = field(default_factory=dict)
+    committed: Mapping[int, int] | None = None
+    is_served: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     """What was seen of one group, topic and broker; the tuples stand in the order of `queue_ids`.
 
-    `group` is None for the topic itself: then nothing is committed, and no message is the first.
+    `group` is None for the topic itself: then nothing is committed, and no message is the first. `is_served` says whether somebody
+    was connected for the group and topic when its commits were last seen to move; None where that is not known.
     """
 
     group: str | None
@@ -97,6 +108,7 @@ class Sample:
     max_offsets: tuple[int, ...]
     committed_offsets: tuple[int | None, ...]
     first_stored_at_ms: tuple[int | None, ...]
+    is_served: bool | None = None
 
 
 def filter_of(expression_type: str, expression: str) -> Filter:
@@ -147,11 +159,29 @@ def first_stored_at(known: KnownHead | None, committed: int | None, extent: Exte
     return known.stored_at_ms if max(committed, extent.min_offset) <= known.reached < extent.max_offset else None
 
 
+def note_commits(state: PairState, committed: Mapping[int, int]) -> bool:
+    """Note what a pair has committed; say whether commits went so far that it has to be found out who is connected.
+
+    Args:
+        state: Of the pair. Who is connected is not known any more where commits moved.
+        committed: Queue id → committed offset.
+    """
+    before, state.committed = state.committed, committed
+    if before == committed:
+        return False
+    state.is_served = None
+    return before is not None and any(
+        offset - before.get(queue, offset) >= JUMP_MESSAGES_MIN for queue, offset in committed.items()
+    )
+
+
 def sample_of(
     pair: Pair,
     extents: Mapping[int, Extent],
     committed: Mapping[int, int],
     heads: Mapping[int, KnownHead],
+    *,
+    is_served: bool | None = None,
 ) -> Sample:
     """Put together what was seen of one (group, topic, broker).
 
@@ -160,6 +190,7 @@ def sample_of(
         extents: Of the queues that could be looked at.
         committed: Queue id → committed offset; a queue without one was never committed.
         heads: Queue id → what is known of the first unconsumed message.
+        is_served: Whether somebody was connected when commits were last seen to move.
     """
     queue_ids = sorted(extents)
     offsets = [committed.get(queue_id) for queue_id in queue_ids]
@@ -173,4 +204,5 @@ def sample_of(
             first_stored_at(heads.get(queue_id), offset, extents[queue_id])
             for queue_id, offset in zip(queue_ids, offsets, strict=True)
         ),
+        is_served=is_served,
     )

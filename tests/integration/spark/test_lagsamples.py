@@ -1,6 +1,7 @@
 """Samples read from a real Postgres: a row a queue, thinned where there are many, and the past of a page."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -61,6 +62,15 @@ def test_a_row_for_each_queue_in_arrow_and_in_spark(
     assert rows[0]["sampled_at"] == NOON
     assert samples_frame(spark, read).toArrow().select(SCHEMA.names).sort_by("committed_offset").num_rows == 4
     assert samples_frame(spark, SCHEMA.empty_table()).count() == 0
+
+
+def test_a_row_says_whether_somebody_was_connected(connection: Connection, table: SampleTable) -> None:
+    for group, is_served in (("G", True), ("H", False), ("I", None)):
+        table.put(replace(sample_of_one(group, "T", "broker-a", *[(0, 9, 5, None)] * 2), is_served=is_served), NOON)
+    read = read_samples(connection, since=NOON, until=NOON)
+    assert sorted((row["group"], row["queue_id"], row["is_served"]) for row in read.to_pylist()) == [
+        ("G", 0, True), ("G", 1, True), ("H", 0, False), ("H", 1, False), ("I", 0, None), ("I", 1, None),
+    ]  # fmt: skip
 
 
 def test_only_the_stretch_and_the_groups_that_are_wanted(connection: Connection, table: SampleTable) -> None:

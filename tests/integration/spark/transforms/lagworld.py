@@ -15,7 +15,7 @@ from spark.transforms.lagsettings import LagSettings
 AS_OF = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 SAMPLES = (
     "sampled_at timestamp, group string, topic string, broker string, queue_id int,"
-    " min_offset long, max_offset long, committed_offset long, looked_at timestamp"
+    " min_offset long, max_offset long, committed_offset long, looked_at timestamp, is_served boolean"
 )
 LOOKED_AT = StructField("looked_at", TimestampType())
 NOT_LOOKED_UP = "the first message that is not consumed was not looked up"
@@ -48,7 +48,9 @@ class World:
     def topic(self, topic: str, samples: Iterable[Sample], *, broker: str = "b0", queue_id: int = 0) -> "World":
         """Add samples of a topic's own, which are no group's."""
         for at, top, _, *bottom in samples:
-            self.samples.append((ago(at), None, topic, broker, queue_id, bottom[0] if bottom else 0, top, None, None))
+            self.samples.append(
+                (ago(at), None, topic, broker, queue_id, bottom[0] if bottom else 0, top, None, None, None)
+            )
         return self
 
     def queue(
@@ -65,10 +67,12 @@ class World:
         head: Mapping[str, Any] | None = None,
         samples: Iterable[Sample] = (),
         looked: Mapping[float, float] | None = None,
+        served: Mapping[float, bool] | None = None,
     ) -> "World":
         """Add a queue of a group. `head` None: it was not looked up; an empty mapping: nothing is unconsumed.
 
-        `looked`: of a sample, by how long ago it was, how long ago the look before it was.
+        `looked`: of a sample, by how long ago it was, how long ago the look before it was. `served`: the same, whether somebody was
+        connected.
         """
         key = (group, topic, broker, queue_id)
         self.offsets[key] = (low, high, committed, error)
@@ -76,7 +80,9 @@ class World:
         for at, top, consumed, *bottom in samples:
             look = (looked or {}).get(at)
             looked_at = None if look is None else ago(look)
-            self.samples.append((ago(at), *key, bottom[0] if bottom else 0, top, consumed, looked_at))
+            self.samples.append(
+                (ago(at), *key, bottom[0] if bottom else 0, top, consumed, looked_at, (served or {}).get(at))
+            )
         return self
 
     def group(

@@ -358,9 +358,19 @@ def moves(world):
     # A reset to the end, of a group that never connected.
     reset = [(600, 78_600, 0), (300, 78_600, 0), (60, 78_600, 78_600)]
     world.group("reset", clients=0, seen=False).queue("reset", high=78_600, committed=78_600, head={}, samples=reset)
+    # The consumers were stopped for a reset, and are back; nobody was connected when it was seen.
+    world.group("stopped-reset").queue(
+        "stopped-reset", high=78_600, committed=78_600, head={}, samples=reset, served={60: False}
+    )
+    # Who consumed all of it at once has gone since.
+    world.group("left", clients=0).queue("left", high=6_000, committed=6_000, head={}, served={60: True},
+                                         samples=[(600, 6_000, 0), (60, 6_000, 6_000)])  # fmt: skip
     # Who consumes over HTTP is not connected, and commits more than once.
     steps = [(600, 9_000, 0), (400, 9_000, 3_000), (200, 9_000, 6_000)]
     world.group("http", clients=0, seen=False).queue("http", high=9_000, committed=9_000, head={}, samples=steps)
+    world.group("http-beside").queue(
+        "http-beside", high=9_000, committed=9_000, head={}, samples=steps, served={400: False, 200: False}
+    )
     skip = [(600, 3_000_100, 0), (300, 3_000_100, 100), (60, 3_000_100, 3_000_100)]
     world.group("skip").queue("skip", high=3_000_100, committed=3_000_100, head={}, samples=skip, looked={60: 75})
 
@@ -372,6 +382,9 @@ def moves(world):
         ("no-commit", 0.0, 78_600),
         ("reset", 0.0, 78_600),
         ("http", 15.0, None),
+        ("http-beside", 15.0, None),
+        ("stopped-reset", 0.0, 78_600),
+        ("left", 10.0, None),
         ("skip", 100 / 600, 3_000_000),
     ],
 )

@@ -1,5 +1,6 @@
 """Sample blocks: what goes in comes out, what is damaged says so, and the bytes stay what they are."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,8 @@ def sections(draw, columns):
     ages = draw(st.lists(WORD, min_size=len(counts), max_size=len(counts)))
     total = sum(counts)
     drawn = tuple(words(draw(st.lists(WORD, min_size=total, max_size=total))) for _ in range(columns))
-    return Section(words(counts), words(ages), drawn)
+    served = draw(st.lists(st.integers(0, 2), min_size=len(counts), max_size=len(counts)))
+    return Section(words(counts), words(ages), drawn, words(served))
 
 
 @st.composite
@@ -47,7 +49,8 @@ def full(*pairs, at=1):
     """A full block of pairs with two queues each."""
     count = len(pairs)
     queues = tuple(words(range(at, at + 2 * count)) for _ in range(4))
-    return Block(list(pairs), Section(words([2] * count), words([at] * count), queues), *nothing())
+    served = words(index % 3 for index in range(count))
+    return Block(list(pairs), Section(words([2] * count), words([at] * count), queues, served), *nothing())
 
 
 def nothing():
@@ -58,7 +61,8 @@ def changes(*, whole=None, **numbers):
     """Changes of one queue each: the number says by how much all columns differ; base0=5, base3=7."""
     bases = words(int(name.removeprefix("base")) for name in numbers)
     columns = tuple(words(numbers.values()) for _ in range(3))
-    section = Section(words([1] * len(bases)), zigzag([age_code(100, 40)] * len(bases)), columns)
+    served = words(number % 3 for number in numbers.values())
+    section = Section(words([1] * len(bases)), zigzag([age_code(100, 40)] * len(bases)), columns, served)
     return Block(*(whole or ([], empty_section(is_whole=True))), bases, section, words())
 
 
@@ -99,15 +103,18 @@ def counted(*counts, rest=b""):
     ("data", "reason"),
     [
         (b"", "it is empty"),
-        (b"\x02abc", "version 2 is not 1"),
+        (b"\x03abc", "version 3 is above 2"),
+        (b"\x00abc", "version 0 is above 2"),
         (b"\x01abc", "can't be decompressed"),
+        (b"\x02abc", "can't be decompressed"),
         (body(b"short"), "it ends after 5 bytes"),
         (body(counted(2, 0, 0, 0, 0, 0, rest=b"{}" + bytes(13))), "no list of texts"),
         (body(counted(2, 0, 0, 0, 0, 0, rest=b"[" + bytes(14))), "can't be read"),
-        (body(counted(2, 0, 0, 0, 0, 0, rest=b"[]" + bytes(16))), "1 bytes too many"),
+        (body(counted(2, 0, 0, 0, 0, 0, rest=b"[]" + bytes(18))), "1 bytes too many"),
         (body(counted(2, 0, 0, 0, 0, 0, rest=b"[]" + b"\x09")), "a word of 9 bytes"),
         (body(counted(2, 0, 3, 0, 0, 0, rest=b"[]" + bytes(20))), "pairs have 0 queues, and there are 3"),
-        (body(counted(2, 1, 0, 0, 0, 0, rest=b"[]" + bytes(15))), "one of more than 0 names"),
+        (body(counted(2, 1, 0, 0, 0, 0, rest=b"[]" + bytes(17))), "one of more than 0 names"),
+        (body(counted(2, 1, 0, 0, 0, 0, rest=b"[]" + bytes(4) + b"\x01\x03")), "in the manner 3"),
         (body(counted(2, 2**31, 0, 0, 0, 0)), "words are more than"),
     ],
 )
@@ -119,10 +126,10 @@ def test_the_reason_of_damage(data, reason):
 def test_nothing_larger_than_the_limit_is_made_or_read(monkeypatch):
     block = full(("G", "T"))
     data = encode_block(block)
-    monkeypatch.setattr(sampleblock, "WORDS_MAX", 11)
-    with pytest.raises(SampleBlockError, match="12 words are more than 11"):
+    monkeypatch.setattr(sampleblock, "WORDS_MAX", 12)
+    with pytest.raises(SampleBlockError, match="13 words are more than 12"):
         encode_block(block)
-    with pytest.raises(SampleBlockError, match="12 words are more than 11"):
+    with pytest.raises(SampleBlockError, match="13 words are more than 12"):
         decode_block(data)
     monkeypatch.undo()
     monkeypatch.setattr(sampleblock, "BODY_BYTES_MAX", 20)
@@ -132,11 +139,26 @@ def test_nothing_larger_than_the_limit_is_made_or_read(monkeypatch):
         decode_block(data)
 
 
-def test_the_bytes_stay_what_they_are():
-    golden = Path(__file__).with_name("sampleblock.hex").read_text().split()
+def golden(version):
+    return Path(__file__).with_name(f"sampleblock-{version}.hex").read_text().split()
+
+
+def golden_blocks():
     block = full(("G", "T"), (None, "%RETRY%G"), at=250)
-    changed = changes(base0=3, base7=70_000, whole=(block.pairs, block.whole))
-    for one, expected in zip((block, changed), golden, strict=True):
+    return block, changes(base0=3, base7=70_000, whole=(block.pairs, block.whole))
+
+
+def test_blocks_of_version_1_are_read_and_do_not_say_who_was_connected():
+    for one, text in zip(golden_blocks(), golden(1), strict=True):
+        data = b"\x01" + sampleblock.zstandard.ZstdCompressor().compress(bytes.fromhex(text))
+        whole, changed = (
+            replace(section, served=words([0] * len(section.counts))) for section in (one.whole, one.changed)
+        )
+        assert decode_block(data) == replace(one, whole=whole, changed=changed)
+
+
+def test_the_bytes_stay_what_they_are():
+    for one, expected in zip(golden_blocks(), golden(2), strict=True):
         data = encode_block(one)
         # What a library compresses is its own business; what is in it is not.
         assert sampleblock.zstandard.ZstdDecompressor().decompress(data[1:]).hex() == expected
@@ -145,8 +167,8 @@ def test_the_bytes_stay_what_they_are():
 
 def test_small_words_take_few_bytes():
     def size(word):
-        section = Section(words([1]), words([0]), (words([word]),) * 4)
-        return len(sampleblock._body(encode_block(Block([("G", "T")], section, *nothing()))))
+        section = Section(words([1]), words([0]), (words([word]),) * 4, words([0]))
+        return len(sampleblock._body(encode_block(Block([("G", "T")], section, *nothing())))[1])
 
     assert [size(word) - size(0) for word in (1, 255, 256, 2**63)] == [4, 4, 8, 32]
 
@@ -182,6 +204,7 @@ def test_of_each_pair_the_last_change_stays():
     assert list(merged.bases) == [0, 1, 3]
     assert [list(column) for column in merged.changed.columns] == [[9, 4, 1]] * 3
     assert list(merged.changed.counts) == [1, 1, 1]
+    assert list(merged.changed.served) == [9 % 3, 4 % 3, 1 % 3]
     # Its message is as old as the merged block's moment says: 60 ms, and what went by.
     assert merged.changed.ages == zigzag([61, 81, 91])
     assert merged.pairs == [("N", "T"), ("M", "T")]
@@ -192,7 +215,7 @@ def test_of_each_pair_the_last_change_stays():
 
 def test_a_message_of_the_future_becomes_one_of_the_past():
     def age(code, later_ms):
-        section = Section(words([0]), zigzag([code]), (words(),) * 3)
+        section = Section(words([0]), zigzag([code]), (words(),) * 3, words([0]))
         first = Block([], empty_section(is_whole=True), words([1]), section, words())
         return merge_changes([(0, first), (later_ms, changes())]).changed.ages
 

@@ -1,13 +1,14 @@
 """What is written of looks at a broker, and that readers get from it what was seen."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from gantry.model.sampleblock import Kind, decode_block
 from services.gateway.usecases.sampleblocks import FULL_EVERY_MS, STATE_EVERY_MS, BlockWriter
 from spark.lagblocks import looked_of
-from tests.support.sampleblocks import figures, sample_of_one
+from tests.support.sampleblocks import figures, sample_of_one, served
 
 START_MS = 1_700_000_000_000
 ROUND_MS = 15_000
@@ -69,6 +70,28 @@ def test_first_all_then_what_moved(reader):
     # And back again.
     assert reader.read(reader.look([quiet, busy], 3 * ROUND_MS)) == {("BUSY", "T"): expected(busy)}
     assert reader.look([quiet, busy], 4 * ROUND_MS) is None
+
+
+def test_whether_somebody_was_connected_is_in_every_kind_of_block(reader):
+    def read(plan):
+        base = (
+            None if plan.based_at_ms is None else looked_of(decode_block(bases[plan.based_at_ms]), Kind.FULL, at_ms=0)
+        )
+        looked = looked_of(decode_block(plan.data), plan.kind, at_ms=plan.at_ms, base=base)
+        return {group: is_served for (group, _), is_served in served(looked).items()}
+
+    seen = {"YES": True, "NO": False, "MAYBE": None}
+    samples = {group: replace(one(group), is_served=is_served) for group, is_served in seen.items()}
+    full = reader.look(list(samples.values()), 0)
+    bases = {full.at_ms: full.data}
+    assert read(full) == seen
+    assert reader.look(list(samples.values()), ROUND_MS) is None
+    samples["MAYBE"] = replace(samples["MAYBE"], is_served=True)
+    samples["NEW"] = replace(one("NEW"), is_served=False)
+    changes = reader.look(list(samples.values()), 2 * ROUND_MS)
+    assert (changes.kind, read(changes)) == (Kind.CHANGES, {"MAYBE": True, "NEW": False})
+    state = reader.look(list(samples.values()), STATE_EVERY_MS)
+    assert (state.kind, read(state)) == (Kind.STATE, {**seen, "MAYBE": True, "NEW": False})
 
 
 def test_all_pairs_every_few_minutes_and_with_their_names_every_hour(reader):

@@ -14,6 +14,7 @@ from gantry.remoting.bodies.backlog import HeadQueries, QueueHead, QueueHeads
 from gantry.remoting.bodies.stats import TopicOffset, TopicStatsTable
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.runtime.workers import InlineWorker
+from services.gateway.errors import BROKER_UNAVAILABLE, ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases import samplelook
 from services.gateway.usecases.kinds import TopicKind
@@ -81,9 +82,31 @@ def broker(cluster, transport):
     return made
 
 
+class Connected:
+    """Says for which topics somebody is connected in a group; None for one that brokers do not say."""
+
+    def __init__(self):
+        self.topics = {}
+        self.asked = []
+
+    async def __call__(self, group):
+        self.asked.append(group)
+        found = self.topics.get(group, ())
+        if isinstance(found, Exception):
+            raise found
+        if found == "hangs":
+            await asyncio.sleep(60)
+        return found
+
+
 @pytest.fixture
-def look(engine, brokers, metrics, clock):
-    return SampleLook(Backlog(engine), TopicKind(engine), brokers, metrics, clock=clock)
+def connected():
+    return Connected()
+
+
+@pytest.fixture
+def look(engine, brokers, metrics, connected, clock):
+    return SampleLook(Backlog(engine), TopicKind(engine), brokers, metrics, connected=connected, clock=clock)
 
 
 @pytest.fixture
@@ -125,6 +148,77 @@ async def test_the_filter_decides_and_an_unknown_one_says_nothing(broker, see):
     assert (await see(Subscribed({pair: Filter((5,))}, frozenset())))[0]["G", "T", "a"][2] == (3_000, None)
     assert broker.searched == [("T", 0, 1), ("T", 0, 1), ("T", 0, 3)]
     assert (await see(Subscribed({pair: UNSEARCHABLE}, frozenset())))[0]["G", "T", "a"][2] == (None, None)
+
+
+@pytest.fixture
+def served(look, brokers):
+    async def served(subscribed=NOBODY):
+        samples, _ = await look.look(await brokers.sets(fresh=True), subscribed)
+        return {sample.topic: sample.is_served for sample in samples if sample.group == "G"}
+
+    return served
+
+
+async def test_who_is_connected_is_asked_where_commits_went_far_at_once(broker, connected, served):
+    assert await served() == {"T": None}, "nobody knows who committed what is there at the first look"
+    broker.committed["T@G"] = {0: 1_000}
+    assert await served() == {"T": None}
+    assert connected.asked == []
+    broker.committed["T@G"] = {0: 2_000, 1: 5_000}
+    assert await served() == {"T": False}
+    # What does not move stays as it was seen, whoever comes.
+    connected.topics["G"] = {"OTHER", "T"}
+    assert await served() == {"T": False}
+    broker.committed["T@G"] = {0: 3_000, 1: 5_000}
+    assert await served() == {"T": True}
+    broker.committed["T@G"] = {0: 4_000, 1: 5_000}
+    connected.topics["G"] = {"OTHER"}
+    assert await served() == {"T": False}
+    assert connected.asked == ["G"] * 3
+    # A small step is nothing that has to be explained.
+    broker.committed["T@G"] = {0: 4_999, 1: 5_000}
+    assert await served() == {"T": None}
+    # A group that is rewound consumes nothing.
+    broker.committed["T@G"] = {0: 0, 1: 5_000}
+    assert await served() == {"T": None}
+    assert connected.asked == ["G"] * 3
+
+
+@pytest.mark.parametrize("answer", [None, ProblemError(BROKER_UNAVAILABLE, "nobody is known"), "hangs"])
+async def test_who_is_connected_is_unknown_where_nobody_says_it(broker, connected, served, answer):
+    await served()
+    broker.committed["T@G"] = {0: 1_001}
+    connected.topics["G"] = answer
+    assert await served() == {"T": None}
+    assert connected.asked == ["G"]
+
+
+async def test_who_was_there_a_short_time_ago_may_have_consumed(broker, connected, served):
+    pairs = frozenset({("G", "T")})
+    # Postgres may not know yet that they have gone.
+    for number, subscribed in enumerate((Subscribed({}, frozenset(), pairs), Subscribed({}, pairs, pairs))):
+        await served(subscribed)
+        broker.committed["T@G"] = {0: 1_001 + number * 1_000}
+        assert await served(subscribed) == {"T": None}
+    assert connected.asked == ["G"] * 2
+    connected.topics["G"] = {"T"}
+    broker.committed["T@G"] = {0: 9_000}
+    assert await served(subscribed) == {"T": True}
+
+
+async def test_of_so_many_groups_is_asked_who_is_connected_and_of_each_once(broker, connected, served, monkeypatch):
+    monkeypatch.setattr(samplelook, "GROUPS_ASKED_MAX", 2)
+    broker.topic("U", 1, [])
+    keys = [f"{topic}@{group}" for topic in "TU" for group in ("G", "H", "I")]
+    broker.committed |= {key: {0: 1} for key in keys}
+    await served()
+    broker.committed |= {key: {0: 5_001} for key in keys}
+    assert await served() == {"T": False, "U": False}
+    assert sorted(connected.asked) == ["G", "H"]
+    # First of all those for which nobody seems to be connected.
+    broker.committed |= {key: {0: 9_001} for key in keys}
+    assert await served(Subscribed({}, frozenset({("G", "T")}))) == {"T": None, "U": None}
+    assert sorted(connected.asked) == ["G", "H", "H", "I"]
 
 
 async def test_the_systems_own_and_the_deleted_are_left_out(broker, see):
