@@ -1,8 +1,9 @@
-"""Kind `backlog`: a row for each unit of a ConsumeQueue that a group has not consumed.
+"""Kind `backlog`: one row for each ConsumeQueue unit that a group has not consumed.
 
-Planning fixes the region of each place: from the committed offset, or where the queue begins by now, up to the end at
-that moment. Reading gives a row for every offset of the region, always: what has been deleted since, or can't be read,
-is a row whose other columns are null, so that a count is right whatever happens and a task run again gives as many.
+Planning fixes the region of each place. It begins at the committed offset, or at the queue's min offset if that is
+greater, and it ends at the max offset of that moment. Reading always returns one row for each offset of the region. If
+a unit was deleted meanwhile or can't be read, its columns are null. So a count of rows is always right, and a task that
+runs again returns the same number of rows.
 """
 
 import asyncio
@@ -35,38 +36,38 @@ log = logger("spark.backlog")
 EXACT = ("group", "topic", "broker", "queue_id", "queue_offset", "tag_hash", "stored_at")
 
 REQUESTS_MAX: Final = 8
-"""Under way at a time, a task; 4,096 units each."""
+"""The limit for requests in flight of one task; each asks for up to 4,096 units."""
 ATTEMPTS_MAX: Final = 3
 RETRY_AFTER_S: Final = 0.5
 
 _INT64 = np.iinfo(np.int64)
 UNIT = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8"), ("stored_at_ms", ">i8")])
 assert UNIT.itemsize == UNIT_ROW.size
-# As a broker gives a unit that stands for no message.
+# The form in which a broker returns a unit that stands for no message.
 _UNKNOWN = np.array((0, -1, 0, -1), dtype=UNIT)
 
 Units = npt.NDArray[Any]
-"""Rows of UNIT."""
+"""An array of UNIT."""
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What the look said of a group, topic and broker. Without one all is wanted, and the moment is not known."""
+    """Facts from the survey about a group, topic and broker. Without a note, all units count as wanted."""
 
     codes: tuple[int, ...] | None = None
-    """Hashes of the tags that the group's filter lets through; None: it lets everything through, or is not known."""
+    """Hashes of the tags that the group's filter accepts; None if the filter accepts everything or is unknown."""
     tags: tuple[str, ...] | None = None
     read_at_ms: int | None = None
 
 
 Notes = Mapping[tuple[str, str, str], Note]
-"""By group, topic and broker."""
+"""Notes by group, topic and broker."""
 NOTHING: Final = Note()
 
 
 @dataclass(frozen=True, repr=False)
 class BacklogPartition(RegionsPartition):
-    """Regions, with what is known of them already."""
+    """Regions, with the survey's notes about them."""
 
     notes: Notes
 
@@ -81,12 +82,12 @@ class BacklogReader(NarrowedReader):
         self._pushed = _asked_by_options(options)
 
     def partitions(self) -> list[InputPartition]:
-        """Look where the groups are. Raises SurveyError, ClientError, TimeoutError."""
+        """Find the positions of the groups and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
         found = live.run(self._options, lambda engine: find_places(engine, self._options, self._pushed))
         regions = [
             region for place in found.places if (region := region_of(place, self._options, self._pushed)) is not None
         ]
-        # Groups that wait at the same message share what is read, where one task reads it.
+        # Sorting brings groups that wait at the same message together. A task reads the units once for all its groups.
         return [
             BacklogPartition(planned.regions, notes_of(found.survey, planned.regions))
             for planned in plan_regions(sorted(regions), self._options.max_rows_per_partition)
@@ -103,7 +104,7 @@ class BacklogReader(NarrowedReader):
 
 
 def region_of(place: Place, options: Options, pushed: Pushed) -> Region | None:
-    """Return what a group has not consumed of a queue, as far as it is asked for; None where that is nothing."""
+    """Return the requested and unconsumed offsets of a place; None if there are none."""
     start, end = place.start, place.max_offset
     if start is None or end is None:
         return None
@@ -125,13 +126,13 @@ def region_of(place: Place, options: Options, pushed: Pushed) -> Region | None:
 
 
 def notes_of(survey: Survey, regions: Sequence[Region]) -> Notes:
-    """Return what a look says of regions, once for each group, topic and broker."""
+    """Return the survey's notes about regions, one for each group, topic and broker."""
     notes: dict[tuple[str, str, str], Note] = {}
     for region in regions:
         key = region.group, region.topic, region.broker
         if key not in notes:
             known = survey.filter(region.group, region.topic)
-            # What is no filter by tags can't be applied to units: then everything counts.
+            # Only a filter by tags can be applied to units. With another filter, all units count as wanted.
             is_known = known is not None and known.error is None and known.codes is not None
             codes, tags = (known.codes, tuple(sorted(known.tags))) if known is not None and is_known else (None, None)
             notes[key] = Note(codes, tags, survey.views[region.broker].read_at_ms)
@@ -141,7 +142,7 @@ def notes_of(survey: Survey, regions: Sequence[Region]) -> Notes:
 def units_batch(
     schema: StructType, parts: Sequence[tuple[Region, Units]], pushed: Pushed, notes: Notes | None = None
 ) -> pa.RecordBatch:
-    """Make a batch of units, as many as a region has offsets; those that Spark does not ask for are left out."""
+    """Make a batch of the units of regions, one for each offset. Leave out the units that pushed filters exclude."""
     of_parts = [(notes or {}).get((region.group, region.topic, region.broker), NOTHING) for region, _ in parts]
     arrow = arrow_schema(schema)
     units = np.concatenate([units for _, units in parts])
@@ -192,11 +193,8 @@ def units_batch(
     return batch if kept.all() else batch.filter(pa.array(kept))
 
 
-# Inside
-
-
 def _asked_by_options(options: Options) -> Pushed:
-    """Return what `from` and `to` ask of store times; a message without one is then left out."""
+    """Return the limits of store times that `from` and `to` set. Messages without a store time are then left out."""
     pushed = Pushed()
     if options.start is not None and options.start.where is Where.TIME:
         pushed = pushed.also("stored_at", Wanted(at_least=options.start.value * 1_000))
@@ -227,7 +225,7 @@ def _passes(
 
 
 async def _read(engine: ClientEngine, regions: Sequence[Region]) -> AsyncGenerator[list[tuple[Region, Units]], None]:
-    """Yield the units of regions in their order, some thousands at a time, with the next requests already sent."""
+    """Yield the units of regions in order, some thousands at a time. The next requests are already sent."""
     fetcher = _Fetcher(engine)
     pieces = split(regions, UNITS_MAX)
     under_way: deque[tuple[Region, asyncio.Task[Units]]] = deque()
@@ -252,7 +250,7 @@ async def _read(engine: ClientEngine, regions: Sequence[Region]) -> AsyncGenerat
 
 
 class _Fetcher:
-    """Reads regions; what fails stays unknown, and once a broker is away the rest of its regions does, too."""
+    """Reads regions. Units that can't be read stay unknown. A broker that does not answer is not asked again."""
 
     def __init__(self, engine: ClientEngine) -> None:
         self._backlog = Backlog(engine)

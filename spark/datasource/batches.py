@@ -1,7 +1,8 @@
-"""Arrow batches with exactly the types that Spark expects of a schema, and rows packed to travel with a task.
+"""Makes Arrow batches with exactly the types that Spark expects, and packs rows that travel inside a task.
 
-Spark compares a batch's Arrow schema with the one it makes of the source's, nullability included, and fails the task
-where they differ. So batches are made with the schema that Spark handed to the reader, never with one of our own.
+Spark makes an Arrow schema from the data source's schema, and compares it with the schema of each batch, including
+nullability. If they differ, Spark fails the task. So batches get the schema that Spark passed to the reader, never one
+of our own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,17 +17,17 @@ from spark.datasource.partitions import RowsPartition, chunks
 
 ROWS_PER_BATCH: Final = 8_192
 ROWS_PER_TASK_MAX: Final = 20_000
-"""They travel inside of the task, some 100 kB of them."""
+"""The limit for the rows that travel inside a task: about 100 kB."""
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow schema that Spark expects."""
+    """Return the Arrow schema that Spark expects for a schema."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def record_batch(schema: StructType, columns: Mapping[str, Sequence[Any]]) -> pa.RecordBatch:
-    """Make a batch of plain values, a list for each column; timestamps are wall ms, None is null."""
+    """Make a batch of plain values. Each column is a list; timestamps are wall ms; None is null."""
     arrow = arrow_schema(schema)
     arrays = []
     for struct_field, arrow_field in zip(schema.fields, arrow, strict=True):
@@ -38,13 +39,13 @@ def record_batch(schema: StructType, columns: Mapping[str, Sequence[Any]]) -> pa
 
 
 def rows_to_columns(schema: StructType, rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
-    """Turn rows, in the order of the schema, into columns."""
+    """Return the columns of rows. The values of a row are in the order of the schema."""
     names = schema.fieldNames()
     return {name: [row[index] for row in rows] for index, name in enumerate(names)}
 
 
 def pack_rows(schema: StructType, rows: Sequence[Sequence[Any]]) -> bytes:
-    """Pack rows, in the order of the schema, so that they can travel with a task."""
+    """Pack rows so that they can travel inside a task. The values of a row are in the order of the schema."""
     batch = record_batch(schema, rows_to_columns(schema, rows))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=_COMPRESSED) as writer:
@@ -62,5 +63,5 @@ def unpack_rows(data: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def plan_rows(schema: StructType, rows: Sequence[Sequence[Any]], rows_max: int) -> list[InputPartition]:
-    """Return the tasks that hand on rows that were read while planning."""
+    """Return the tasks that pass on the given rows, which were read while planning."""
     return [RowsPartition(pack_rows(schema, part)) for part in chunks(rows, min(rows_max, ROWS_PER_TASK_MAX))]

@@ -1,4 +1,4 @@
-"""Columns cut out of bytes: pieces whose places are known, and what a record's head says, thousands at a time."""
+"""Makes columns from bytes, thousands of values at a time: pieces at known positions, and fields of record heads."""
 
 from typing import Any, Final
 
@@ -15,17 +15,17 @@ Int64s = npt.NDArray[np.int64]
 
 _HEX: Final = np.frombuffer("".join(f"{byte:02X}" for byte in range(256)).encode(), np.uint8).reshape(256, 2)
 _STORED_ID_CHARACTERS: Final = 32
-# Arrow's views count in 32 bits, and hold up to 12 bytes themselves.
+# An Arrow view has a signed 32-bit offset, and holds a value of up to 12 bytes itself.
 _VIEW_REACH: Final = (1 << 31) - 1
 _INLINE_BYTES_MAX: Final = 12
 
-# Clocks of clients may say anything; these are the years 1 to 9999, beyond which nobody can show a time.
+# A client's clock may report any time. These limits are the years 1 to 9999: programs can't show other times.
 TIME_MIN_MS: Final = -62_135_596_800_000
 TIME_MAX_MS: Final = 253_402_300_799_999
 
 
 def windows(memory: Octets, width: int, starts: Int64s) -> Octets:
-    """Return `width` bytes from each start on, a row each."""
+    """Return the `width` bytes after each start, one row for each start."""
     if not len(starts):
         return np.zeros((0, width), np.uint8)
     found: Octets = np.lib.stride_tricks.sliding_window_view(memory, width)[starts]
@@ -33,7 +33,7 @@ def windows(memory: Octets, width: int, starts: Int64s) -> Octets:
 
 
 def cut(data: Bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
-    """Return pieces of the bytes as a binary array; Arrow copies them at once."""
+    """Return pieces of the bytes as a binary array. Arrow copies all of them in one call."""
     if not len(starts):
         return pa.array([], pa.binary())
     first = int(starts.min())
@@ -56,7 +56,7 @@ def cut(data: Bytes, starts: Int64s, lengths: Int64s) -> pa.Array:
 
 
 def stored_ids(heads: npt.NDArray[Any]) -> pa.Array:
-    """Return `encode_packed_stored_id` of many records."""
+    """Return the results of `encode_packed_stored_id` for many records."""
     raw = np.empty((len(heads), _STORED_ID_CHARACTERS // 2), np.uint8)
     raw[:, :8] = np.ascontiguousarray(heads["store_host"]).view(np.uint8).reshape(-1, 8)
     raw[:, 8:] = np.ascontiguousarray(heads["physical_offset"]).view(np.uint8).reshape(-1, 8)
@@ -65,13 +65,13 @@ def stored_ids(heads: npt.NDArray[Any]) -> pa.Array:
 
 
 def hosts(packed: npt.NDArray[Any]) -> pa.Array:
-    """Return IPv4 hosts as text; there are few different ones."""
+    """Return IPv4 hosts as text. Each distinct host is formatted once, because there are few of them."""
     unique, number = np.unique(np.ascontiguousarray(packed).view(">u8"), return_inverse=True)
     texts = [str(unpack_host(int(host).to_bytes(8))) for host in unique]
     return pa.array(texts, pa.string()).take(pa.array(number))
 
 
 def micros(times_ms: npt.NDArray[Any]) -> pa.Array:
-    """Return times in ms as Spark's timestamps."""
+    """Return times in ms as Spark's timestamps. Times outside of the limits become the nearest limit."""
     micros = np.clip(times_ms.astype(np.int64), TIME_MIN_MS, TIME_MAX_MS) * 1_000
     return pa.array(micros).cast(pa.timestamp("us", "UTC"))

@@ -1,6 +1,6 @@
-"""Messages that a query should have read and can't: told in one error, or with `failOnDataLoss=false` in the log.
+"""Reports messages that a query should have read and can't: with one error or, with `failOnDataLoss=false`, in the log.
 
-A broker that does not answer is no loss: only what a broker itself says of its queues counts.
+If a broker does not answer, that is no loss. Only the statements of a broker about its own queues count.
 
 Source: Spark's Kafka source, option `failOnDataLoss`.
 """
@@ -15,15 +15,15 @@ from gantry.runtime.telemetry import logger
 log = logger("spark.dataloss")
 
 NO_SUCH_TOPIC: Final = "no such topic on this broker"
-"""Stands for the offset that is found of a deleted topic."""
+"""The text that replaces the found offset if the topic was deleted."""
 SHOWN_MAX: Final = 8
-"""Queues in one error."""
+"""The limit for the queues in one error."""
 LOGGED_MAX: Final = 256
-"""Queues in the log, each time."""
+"""The limit for the queues that one call logs."""
 
 
 class DataLossError(Exception):
-    """Messages are lost, and the query must not go on as if they had never been."""
+    """Raised if messages are lost: the query must not continue as if they had never existed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Loss:
 
     Attributes:
         queue: The queue.
-        expected: The queue offset at which reading was to go on.
-        found: The offset or message that stands there instead, in words.
-        end: The lost messages are `[expected, end)`; None where nobody knows how many they were.
-        reason: Why they are lost.
-        next: The queue offset at which reading can go on; None: nowhere.
+        expected: The queue offset at which reading should have continued.
+        found: The offset or message that was found instead, in words.
+        end: The end of the lost messages `[expected, end)`; None if their number is unknown.
+        reason: The reason for the loss.
+        next: The queue offset at which reading can continue; None if nothing is left to read.
     """
 
     queue: MessageQueue
@@ -48,7 +48,7 @@ class Loss:
 
     @property
     def range(self) -> str:
-        """The lost messages in words."""
+        """The lost messages, in words."""
         if self.end is None:
             return f"messages from offset {self.expected} on, how many is not known"
         return f"messages [{self.expected}, {self.end}), {self.end - self.expected} of them"
@@ -63,7 +63,7 @@ class Loss:
 
 
 def tell_losses(losses: Sequence[Loss], *, is_failure: bool) -> None:
-    """Raise DataLossError if there are losses and they are a failure, else log a warning for each queue."""
+    """Raise DataLossError if there are losses and `is_failure` is true, else log a warning for each queue."""
     if not losses:
         return
     if is_failure:

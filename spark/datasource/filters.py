@@ -1,4 +1,4 @@
-"""What a group wants of a topic, as far as a ConsumeQueue's units can tell: the hashes of its tags."""
+"""A group's filter on a topic, as far as ConsumeQueue units can decide it: by the hashes of tags."""
 
 from dataclasses import dataclass
 from typing import Final, Self
@@ -9,18 +9,18 @@ from gantry.model.group import SUB_ALL, TAG_EXPRESSION, SubscriptionData, parse_
 
 @dataclass(frozen=True, slots=True)
 class TagFilter:
-    """A subscription's filter."""
+    """The filter of a subscription."""
 
     expression: str
     codes: tuple[int, ...] | None = None
-    """Java hashes of the tags, signed; None: all pass."""
+    """The Java hashes of the accepted tags, signed; None if all messages pass."""
     tags: frozenset[str] = frozenset()
     error: str | None = None
-    """Why nobody can say from units which messages pass."""
+    """The reason why units can't show which messages pass; None if they can."""
 
     @classmethod
     def of_expression(cls, kind: str, expression: str) -> Self:
-        """Return the filter of an expression, as Postgres keeps it."""
+        """Return the filter of an expression that Postgres stores."""
         if kind != TAG_EXPRESSION:
             return cls(expression, error=f"a filter of type {kind} can't be applied to units: {expression}")
         try:
@@ -31,18 +31,18 @@ class TagFilter:
 
     @classmethod
     def of_subscription(cls, subscription: SubscriptionData) -> Self:
-        """Return the filter of a subscription, as brokers know it."""
+        """Return the filter of a subscription that a broker reports."""
         expression = subscription.sub_string or SUB_ALL
         if subscription.expression_type != TAG_EXPRESSION or subscription.class_filter_mode:
             kind = "class" if subscription.class_filter_mode else subscription.expression_type
             return cls(expression, error=f"a filter of type {kind} can't be applied to units: {expression}")
-        # As brokers read it: without hashes everything passes.
+        # Brokers do the same: without hashes, everything passes.
         if subscription.is_all or not subscription.code_set:
             return cls(expression)
         return cls(expression, tuple(sorted(subscription.code_set)), subscription.tags_set)
 
     def passes(self, tags_code: int) -> bool:
-        """Say whether a unit's message passes."""
+        """Return whether the message of a unit with this tags code passes."""
         return self.codes is None or tags_code in self.codes
 
 

@@ -1,4 +1,7 @@
-"""Kind `groups`: who consumes for each group at each broker, and whether it may; one look, as kind `offsets`."""
+"""Kind `groups`: the number of clients of each group at each broker, and whether the group may consume.
+
+As in kind `offsets`, planning surveys the brokers once.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +25,7 @@ class GroupsReader(NarrowedReader):
     exact = EXACT
 
     def partitions(self) -> list[InputPartition]:
-        """Look at the brokers. Raises SurveyError, ClientError, TimeoutError."""
+        """Survey the brokers and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
         survey = live.run(self._options, lambda engine: look(engine, self._options, self._pushed))
         rows = [
             groups_row(survey, view, group)
@@ -33,13 +36,13 @@ class GroupsReader(NarrowedReader):
         return plan_rows(self._schema, rows, self._options.max_rows_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what was found."""
+        """Yield the rows that planning found."""
         if isinstance(partition, RowsPartition):
             yield from unpack_rows(partition.data)
 
 
 def groups_row(survey: Survey, view: BrokerView, group: str) -> tuple[Any, ...]:
-    """Return what a broker knows of a group, in the order of the schema."""
+    """Return the data that a broker has about a group as a row, in the order of the schema."""
     here = view.instances.get(group)
     config = view.groups.get(group)
     is_known = isinstance(here, ConsumerConnection)
@@ -62,6 +65,6 @@ def _ever_seen(survey: Survey, group: str) -> bool | None:
     if any(isinstance(answer, ConsumerConnection) and answer.connections for answer in answers):
         return True
     seen = survey.remembered.has_seen(group)
-    # Who is at a broker that did not say may be the first one ever.
+    # A broker that did not answer may have the first client that the group ever had.
     is_sure = all(isinstance(answer, ConsumerConnection) for answer in answers)
     return seen if seen or is_sure else None

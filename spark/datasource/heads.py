@@ -1,7 +1,8 @@
-"""Kind `heads`: the first message in each queue that a group has not consumed and that its filter lets through.
+"""Kind `heads`: the first unconsumed message in each queue that the group's filter accepts, called the head.
 
-Planning finds the places, as kind `offsets` does; tasks ask for the heads of some of them, hundreds in a request, and
-count the tags of the first units behind each. What came after planning is no head: a task run again finds the same.
+Planning finds the places, as kind `offsets` does. A task asks for the heads of some places, hundreds in a request, and
+counts the tags of each place's first unconsumed units. A message that arrived after planning is not a head, so a task
+that runs again finds the same heads.
 """
 
 import asyncio
@@ -36,17 +37,17 @@ EXACT = ("group", "topic", "broker", "queue_id")
 
 HEADS_PER_TASK: Final = 1_024
 HEADS_TIMEOUT_MS: Final = 120_000
-"""For all heads of a task."""
+"""The time limit for all heads of a task."""
 assert HEADS_TIMEOUT_MS < live.PLAN_TIMEOUT_MS
 UNITS_EXAMINED_MAX: Final = 256
-"""Whose tags are counted, of each queue; a request has as many rows, 7 kB."""
+"""The limit for the units of a queue whose tags are counted. One request returns this many rows, 7 kB."""
 NAMES_LOOKED_UP_MAX: Final = 256
-"""Messages a task reads to learn what tags its hashes stand for; a tag beyond is shown as its hash."""
+"""The limit for the messages that a task reads to find the tags of hashes. Further tags are shown as their hashes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A place with something not consumed, and what its group wants."""
+    """A place with unconsumed messages, and the filter of its group."""
 
     place: Place
     wanted: TagFilter
@@ -54,21 +55,21 @@ class Question:
 
     @property
     def error(self) -> str | None:
-        """Why a head can't be asked for."""
+        """The reason why the broker can't be asked for the head; None if it can."""
         count = len(self.wanted.codes or ())
         if count > TAGS_CODES_MAX:
             return f"the group's filter has {count} tags, at most {TAGS_CODES_MAX} can be asked for"
         return self.wanted.error
 
     def query(self) -> HeadQuery:
-        """Return what the broker is asked."""
+        """Return the query for the broker."""
         assert self.place.start is not None, self.place
         return HeadQuery(self.place.topic, self.place.queue_id, self.place.start, self.wanted.codes)
 
 
 @dataclass(frozen=True, repr=False)
 class HeadsPartition(InputPartition):
-    """What one task asks one broker."""
+    """The questions of one task to one broker."""
 
     broker: str
     questions: tuple[Question, ...]
@@ -76,7 +77,7 @@ class HeadsPartition(InputPartition):
 
 @dataclass(slots=True)
 class Tags:
-    """The tags of the first units behind a place; a null name stands for messages without a tag."""
+    """The counts of the tags of a place's first unconsumed units. A null name stands for messages without a tag."""
 
     counts: list[tuple[str | None, int]] = field(default_factory=list)
     examined: int = 0
@@ -91,19 +92,19 @@ class HeadsReader(NarrowedReader):
     exact = EXACT
 
     def partitions(self) -> list[InputPartition]:
-        """Look where the groups are. Raises SurveyError, ClientError, TimeoutError."""
+        """Find the positions of the groups and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
         found = live.run(self._options, lambda engine: find_places(engine, self._options, self._pushed))
         rows, questions = sort_places(found)
         partitions = plan_rows(self._schema, rows, self._options.max_rows_per_partition)
         size = min(HEADS_PER_TASK, self._options.max_rows_per_partition)
         for broker, asked in questions.items():
-            # Groups that wait at the same message are asked about once, if one task asks.
+            # Sorting brings groups that wait at the same message together. A task asks once for all of its groups.
             asked.sort(key=lambda question: question.place.region)
             partitions += [HeadsPartition(broker, tuple(part)) for part in chunks(asked, size)]
         return partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Ask, and yield the answers. Raises TimeoutError."""
+        """Ask the broker and yield the answers. Raises TimeoutError."""
         if isinstance(partition, RowsPartition):
             yield from unpack_rows(partition.data)
         elif isinstance(partition, HeadsPartition):
@@ -113,7 +114,7 @@ class HeadsReader(NarrowedReader):
 
 
 def sort_places(found: Places) -> tuple[list[tuple[Any, ...]], dict[str, list[Question]]]:
-    """Return the rows of places about which there is nothing to ask, and broker → the questions about the others."""
+    """Return the rows of places that need no question, and broker → the questions about the other places."""
     rows: list[tuple[Any, ...]] = []
     questions: dict[str, list[Question]] = {}
     for place in found.places:
@@ -130,7 +131,7 @@ def sort_places(found: Places) -> tuple[list[tuple[Any, ...]], dict[str, list[Qu
 
 
 def _without_asking(place: Place) -> tuple[str | None, bool]:
-    """Return why there can't be a head, and whether there certainly is none."""
+    """Return why a place can't have a head, and whether it certainly has none."""
     if place.min_offset is None or place.max_offset is None:
         return place.error or "the queue's ends are not known", False
     if place.committed is None:
@@ -143,7 +144,7 @@ def _without_asking(place: Place) -> tuple[str | None, bool]:
 
 
 async def ask(engine: ClientEngine, broker: str, questions: Sequence[Question]) -> list[tuple[Any, ...]]:
-    """Return the rows of questions about one broker, in their order; what can't be answered is told in `error`."""
+    """Return the rows of questions to one broker, in their order. If a question has no answer, `error` says why."""
     backlog = Backlog(engine)
     queries = list(dict.fromkeys(question.query() for question in questions if question.error is None))
     heads, failure = await _ask_heads(backlog, broker, queries)
@@ -162,7 +163,7 @@ def _answered_row(
 async def _ask_heads(
     backlog: Backlog, broker: str, queries: Sequence[HeadQuery]
 ) -> tuple[dict[HeadQuery, Head], str | None]:
-    """Return what was answered, and why the rest was not."""
+    """Return the answers, and the reason why other answers are missing."""
     heads: dict[HeadQuery, Head] = {}
     try:
         async with asyncio.timeout(HEADS_TIMEOUT_MS / 1_000):
@@ -173,7 +174,7 @@ async def _ask_heads(
     except ClientError as error:
         return heads, f"broker {broker}: {error}"
     except TimeoutError:
-        # A filter that lets nothing pass has the broker look at millions of units.
+        # If a filter accepts no message, the broker examines millions of units.
         return heads, f"broker {broker}: no answer within {HEADS_TIMEOUT_MS} ms"
     return heads, None
 
@@ -186,7 +187,7 @@ def head_row(
     error = error or (None if head is None else head.error)
     offset = None if head is None or error is not None else head.queue_offset
     if offset is not None and place.max_offset is not None and offset >= place.max_offset:
-        offset = None  # It came after planning.
+        offset = None  # The message arrived after planning.
     is_found = head is not None and offset is not None
     return (
         place.group,
@@ -207,7 +208,7 @@ def head_row(
 
 
 async def _count_tags(engine: ClientEngine, backlog: Backlog, questions: Sequence[Question]) -> Mapping[Region, Tags]:
-    """Return what tags the first units of regions have; those whose units can't be read are left out."""
+    """Return the counts of the tags of regions' first units. Regions whose units can't be read are left out."""
     codes: dict[Region, Counter[int]] = {}
     samples: dict[tuple[str, int], tuple[MessageQueue, int]] = {}
     regions = dict.fromkeys(question.place.region for question in questions)
@@ -219,7 +220,7 @@ async def _count_tags(engine: ClientEngine, backlog: Backlog, questions: Sequenc
             try:
                 units = await backlog.units(queue, region.start, count=min(UNITS_EXAMINED_MAX, region.rows))
             except (NotServedError, NoAnswerError):
-                for _ in waiting:  # Nobody is to wait for such a broker again and again.
+                for _ in waiting:  # Skip the other regions: each of them would fail the same way.
                     pass
                 return
             except ClientError:
@@ -245,7 +246,7 @@ async def _count_tags(engine: ClientEngine, backlog: Backlog, questions: Sequenc
 async def _name_tags(
     engine: ClientEngine, samples: Mapping[tuple[str, int], tuple[MessageQueue, int]], known: Iterable[str]
 ) -> dict[tuple[str, int], str | None]:
-    """Return (topic, hash) → tag: of filters where they name it, else by viewing one message; some may be missing."""
+    """Return (topic, hash) → tag, from the filters or by viewing one message. Tags that are not found are missing."""
     by_code = {tags_code(tag): tag for tag in known}
     names: dict[tuple[str, int], str | None] = {}
     unknown: list[tuple[str, int]] = []

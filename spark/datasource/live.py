@@ -1,8 +1,8 @@
-"""A connection to the brokers for the time of one piece of work, in whichever Python process Spark runs it.
+"""Connects to the brokers for one piece of work, in the Python process in which Spark runs it.
 
-Spark plans and reads in worker processes without an event loop, and calls us synchronously. Every request has a
-time-out of its own (ClientSettings), and all of them together have one here, so that a task ends whatever the brokers
-do.
+Spark plans and reads in worker processes without an event loop, and calls these functions synchronously. Each request
+has its own time-out (ClientSettings). This module adds a time-out for all requests together, so that a task ends even
+if brokers hang.
 """
 
 import asyncio
@@ -24,18 +24,18 @@ from gantry.runtime.rng import Rng
 from spark.datasource.options import Credentials, Options
 
 PLAN_TIMEOUT_MS: Final = 300_000
-"""For all that is asked while planning; thousands of requests on a large cluster."""
+"""The time limit for all requests of planning: thousands on a large cluster."""
 STEP_TIMEOUT_MS: Final = 120_000
-"""For one batch of a task."""
+"""The time limit for one batch of a task."""
 REQUEST_TIMEOUT_MS: Final = 15_000
-"""For one request: a table of all committed offsets has megabytes."""
+"""The time limit for one request: a table of all committed offsets has megabytes."""
 
 T = TypeVar("T")
 
 
 @asynccontextmanager
 async def connected(options: Options) -> AsyncIterator[ClientEngine]:
-    """Open an engine on the name servers of the options, and close it."""
+    """Start an engine for the name servers of the options, and stop it at the end of the `async with` block."""
     settings = ClientSettings(
         namesrv=options.namesrv, admin_timeout_ms=REQUEST_TIMEOUT_MS, instance_name=f"spark-{Rng().below(1 << 48):x}"
     )
@@ -48,16 +48,16 @@ async def connected(options: Options) -> AsyncIterator[ClientEngine]:
 
 
 def run(options: Options, work: Callable[[ClientEngine], Awaitable[T]], *, timeout_ms: int = PLAN_TIMEOUT_MS) -> T:
-    """Run a coroutine over an engine to its end.
+    """Run work that needs an engine, and return its result.
 
     Args:
-        options: Where the name servers are.
-        work: Called with a running engine.
-        timeout_ms: For all of it.
+        options: The options with the addresses of the name servers.
+        work: A function that is called with a running engine.
+        timeout_ms: The time limit for all of it.
 
     Raises:
-        TimeoutError: It took too long.
-        ClientError: As `work` does.
+        TimeoutError: The work took too long.
+        ClientError: `work` raised it.
     """
 
     async def main() -> T:
@@ -74,19 +74,19 @@ def stream(
     *,
     step_timeout_ms: int = STEP_TIMEOUT_MS,
 ) -> Iterator[T]:
-    """Yield what an asynchronous generator over an engine yields.
+    """Yield the items of an asynchronous generator that needs an engine.
 
-    The loop only turns while an item is waited for. Work that has sent its next requests before it yields loses no
-    time by that: brokers answer meanwhile, and the answers wait in the sockets.
+    The event loop only runs while the caller waits for an item. A generator that sends its next requests before it
+    yields loses no time: the brokers answer meanwhile, and the answers wait in the sockets.
 
     Args:
-        options: Where the name servers are.
-        work: Called with a running engine.
-        step_timeout_ms: For each item.
+        options: The options with the addresses of the name servers.
+        work: A function that is called with a running engine and returns the generator.
+        step_timeout_ms: The time limit for each item.
 
     Raises:
         TimeoutError: An item took too long.
-        ClientError: As `work` does.
+        ClientError: `work` raised it.
     """
 
     async def items() -> AsyncGenerator[T, None]:
@@ -113,9 +113,10 @@ async def _next(generator: AsyncGenerator[T, None], timeout_ms: int) -> T:
 
 
 class SigningTransport:
-    """A transport that signs each request, as brokers with RocketMQ's ACL want it.
+    """A transport that signs each request, as brokers with RocketMQ's ACL require.
 
-    Source: RocketMQ 5.3 AclClientRPCHook: the values of all ext fields by name, then the body; HMAC-SHA1, base64.
+    Source: RocketMQ 5.3 AclClientRPCHook. It signs the values of all ext fields, ordered by name, and then the body,
+    with HMAC-SHA1 in base64.
     """
 
     def __init__(self, inner: Transport, credentials: Credentials) -> None:
@@ -123,17 +124,17 @@ class SigningTransport:
         self._credentials = credentials
 
     async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
-        """Send a request and return its answer. Raises RequestFailedError."""
+        """Send a request and return its response. Raises RequestFailedError."""
         sign(command, self._credentials)
         return await self._inner.invoke(address, command, timeout_ms=timeout_ms)
 
     async def invoke_one_way(self, address: str, command: RemotingCommand, *, timeout_ms: int = 3_000) -> None:
-        """Send a request that gets no answer. Raises RequestFailedError."""
+        """Send a request that gets no response. Raises RequestFailedError."""
         sign(command, self._credentials)
         await self._inner.invoke_one_way(address, command, timeout_ms=timeout_ms)
 
     async def connect(self, address: str, *, timeout_ms: int) -> object:
-        """Return the open connection to an address, dialled if there is none. Raises RequestFailedError."""
+        """Return the open connection to an address; connect if there is none. Raises RequestFailedError."""
         return await self._inner.connect(address, timeout_ms=timeout_ms)
 
     async def close(self) -> None:

@@ -1,8 +1,9 @@
-"""Kind `messages`: the messages of topics, live from brokers.
+"""Kind `messages`: the messages of topics, read from running brokers.
 
-Planning fixes `[start, end)` of each queue: what it holds at that moment, as far as it is asked for. Reading gives the
-messages of that region that are there and sound, in the order of their offsets; a task that is run again gives the
-same, unless retention has removed some meanwhile. That is a loss, as is an explicit start that a queue no longer has.
+Planning fixes `[start, end)` of each queue: the requested part of the offsets that the queue holds at that moment.
+Reading returns the existing and undamaged messages of that region, in the order of their offsets. A task that runs
+again returns the same messages, unless retention has removed some meanwhile. That is a data loss. An explicit start
+offset that a queue no longer has is a data loss, too.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +31,7 @@ from spark.datasource.topicqueues import CLOCK_SLACK_MS, Ends, MessagesError, To
 EXACT: Final = ("topic", "broker", "queue_id")
 NARROWING: Final = ("queue_offset", "stored_at", "tag")
 TAGS_MAX: Final = 64
-"""A broker compares each unit with all of them."""
+"""The limit for the tags that brokers filter by: a broker compares each unit with all of them."""
 
 
 class MessagesReader(NarrowedReader):
@@ -40,11 +41,11 @@ class MessagesReader(NarrowedReader):
     narrowing = NARROWING
 
     def partitions(self) -> list[InputPartition]:
-        """Look at the queues.
+        """Find the queues and return the tasks.
 
         Raises:
-            MessagesError: A topic or broker that was asked for can't be read, so that not all would be given.
-            ClientError, TimeoutError: Nobody answers.
+            MessagesError: A requested topic or broker can't be read, so messages would be missing.
+            ClientError, TimeoutError: No server answers.
         """
         regions = live.run(self._options, lambda engine: _plan(engine, self._options, self._pushed))
         return list(plan_regions(regions, self._options.max_rows_per_partition))
@@ -66,7 +67,8 @@ def read_regions(
     """Yield the messages of regions.
 
     Raises:
-        DataLossError: Some are gone, which is known at the end; with `failOnDataLoss=false` the log says so.
+        DataLossError: Messages are gone. It is raised after the last batch; with `failOnDataLoss=false`, the log has a
+            warning instead.
         ClientError, TimeoutError: A broker does not answer.
     """
     arrow = arrow_schema(schema)
@@ -79,7 +81,7 @@ def read_regions(
             yield block
 
     def batches() -> Iterator[pa.RecordBatch]:
-        # Decoded out here, while answers to the next requests are on their way.
+        # Decode outside of the event loop, while the answers to the next requests arrive.
         for block in live.stream(options, blocks):
             region = block.region
             decoder = RecordDecoder(region.topic, region.broker, region.queue_id, arrow)
@@ -95,7 +97,7 @@ def read_regions(
 
 
 def merged(batches: Iterable[pa.RecordBatch], rows: int = ROWS_PER_BATCH // 2) -> Iterator[pa.RecordBatch]:
-    """Put small batches together: each one costs Spark as much as some hundred rows."""
+    """Merge small batches: each batch costs Spark as much as some hundred rows."""
     gathered: list[pa.RecordBatch] = []
     count = 0
     for batch in batches:
@@ -112,12 +114,12 @@ def merged(batches: Iterable[pa.RecordBatch], rows: int = ROWS_PER_BATCH // 2) -
 
 
 def row_filter(options: Options, pushed: Pushed) -> RowFilter:
-    """Return the store times that are asked for."""
+    """Return the filter by store time that the options and the pushed filters set."""
     asked = pushed.wanted("stored_at")
     values = [value for value in asked.values or () if isinstance(value, int)]
     starts = [value for value in (asked.at_least, min(values, default=None)) if value is not None]
     ends = [value for value in (asked.at_most, max(values, default=None)) if value is not None]
-    # Rows have whole ms; the end is one that is not wanted any more.
+    # Store times are in whole ms, and the end of a range is exclusive.
     from_ms = [-(-start // 1_000) for start in starts]
     to_ms = [end // 1_000 + 1 for end in ends]
     if options.start is not None and options.start.where is Where.TIME:
@@ -128,7 +130,7 @@ def row_filter(options: Options, pushed: Pushed) -> RowFilter:
 
 
 def tags_of(pushed: Pushed) -> SubscriptionData | None:
-    """Return what brokers are to leave out by the hash of the tag; None: nothing."""
+    """Return the subscription by which brokers leave out other tags, compared by hash; None if they filter nothing."""
     values = pushed.wanted("tag").values
     tags = sorted(value for value in values or () if isinstance(value, str))
     if not tags or len(tags) > TAGS_MAX or any("|" in tag or tag != tag.strip() or tag in ("", "*") for tag in tags):
@@ -142,7 +144,7 @@ def tags_of(pushed: Pushed) -> SubscriptionData | None:
 
 
 def offset_bounds(pushed: Pushed) -> tuple[int | None, int | None]:
-    """Return the queue offsets `[first, end)` that are asked for; None is no bound."""
+    """Return the queue offsets `[first, end)` that the pushed filters ask for; None means no bound."""
     asked = pushed.wanted("queue_offset")
     values = [value for value in asked.values or () if isinstance(value, int)]
     firsts = [value for value in (asked.at_least, min(values, default=None)) if value is not None]
@@ -151,16 +153,16 @@ def offset_bounds(pushed: Pushed) -> tuple[int | None, int | None]:
 
 
 def refuse_unknown(found: TopicQueues) -> None:
-    """Raise MessagesError where a broker could not be asked: not all would be read, and no row could say so."""
+    """Raise MessagesError if a broker could not be asked: messages would be missing, and no row could report that."""
     if found.unknown:
         reasons = sorted({f"topic {topic}: {reason}" for (topic, _), reason in found.unknown.items()})
         raise MessagesError(f"not all messages that were asked for can be read: {'; '.join(reasons[:8])}")
 
 
 def missing_starts(options: Options, ends: Mapping[MessageQueue, Ends]) -> list[Loss]:
-    """Return what is lost where `from` is an offset that queues had and no longer have.
+    """Return the losses of queues that no longer have the offset that `from` gives.
 
-    One number is meant for all queues, so that a queue that ends before it has lost nothing.
+    The one offset applies to all queues. So a queue that ends before it has lost nothing.
     """
     if options.start is None or options.start.where is not Where.OFFSET:
         return []
@@ -175,11 +177,11 @@ def missing_starts(options: Options, ends: Mapping[MessageQueue, Ends]) -> list[
 async def starts_of(
     engine: ClientEngine, options: Options, pushed: Pushed
 ) -> tuple[TopicQueues, dict[MessageQueue, int]]:
-    """Return the queues that are asked for, and where each begins.
+    """Return the requested queues, and the start offset in each.
 
     Raises:
-        DataLossError: A queue no longer has the offset at which it is to begin.
-        MessagesError, ClientError: Not all queues can be asked.
+        DataLossError: A queue no longer has its start offset.
+        MessagesError, ClientError: Not all queues can be asked about.
     """
     found = await look(engine, options, pushed)
     losses = missing_starts(options, found.ends)
@@ -212,7 +214,7 @@ async def _bounds(
     at_ms: int | None,
     slack_ms: int,
 ) -> dict[MessageQueue, int]:
-    """Return where queues begin or end by an option, or by a store time; empty where neither says anything."""
+    """Return the starts or ends of queues that an option or a store time sets; empty if neither is given."""
     if given is not None and given.where is not Where.TIME:
         return await positions(engine, ends, given, slack_ms=0)
     if at_ms is None:

@@ -1,7 +1,7 @@
-"""Kind `offsets`: how far each group is in each queue it consumes.
+"""Kind `offsets`: the committed offset and the lag of each group in each queue that it consumes.
 
-All of it is one look at the brokers, made while planning: tasks only hand on what was found, so that all rows are of
-one moment and a task that is run again gives the same.
+Planning surveys the brokers once. The tasks only pass on the rows that it found. So all rows are of one moment, and a
+task that runs again returns the same rows.
 """
 
 from collections.abc import Iterator
@@ -25,19 +25,19 @@ class OffsetsReader(NarrowedReader):
     exact = EXACT
 
     def partitions(self) -> list[InputPartition]:
-        """Look at the brokers. Raises SurveyError, ClientError, TimeoutError."""
+        """Survey the brokers and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
         found = live.run(self._options, lambda engine: find_places(engine, self._options, self._pushed))
         rows = [offsets_row(place) for place in found.places]
         return plan_rows(self._schema, rows, self._options.max_rows_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield what was found."""
+        """Yield the rows that planning found."""
         if isinstance(partition, RowsPartition):
             yield from unpack_rows(partition.data)
 
 
 def offsets_row(place: Place) -> tuple[Any, ...]:
-    """Return a place in the order of the schema."""
+    """Return a place as a row, in the order of the schema."""
     return (
         place.group,
         place.topic,

@@ -1,6 +1,7 @@
-"""The options of the data source, typed; what nobody knows, can't be, or means nothing for a kind is refused by name.
+"""The options of the data source, parsed and typed.
 
-Spark hands options over as texts and without regard to case. `docs/formats/spark.md` has the table for users.
+An unknown option, an invalid value, and an option that the kind does not use are rejected; the error names the option.
+Spark passes the values as texts, and ignores the case of the names. `docs/formats/spark.md` has the table for users.
 """
 
 import enum
@@ -16,7 +17,7 @@ from spark.access import ACCESS_FORM, split_access
 from spark.datasource.schema import BY_KIND
 
 MAX_ROWS_PER_PARTITION: Final = 250_000
-"""A task's share: some seconds of work, and 20 MB of units."""
+"""The default limit for the rows of one task: some seconds of work, and 20 MB of units."""
 NUMBER_MAX: Final = 2**63 - 1
 
 OFFSETS, HEADS, GROUPS, SURVEY = "offsets", "heads", "groups", "survey"
@@ -25,11 +26,11 @@ assert set(BY_KIND) == {OFFSETS, HEADS, GROUPS, SURVEY, BACKLOG, MESSAGES}
 
 
 class OptionError(InvalidValueError):
-    """An option can't be used; the message names it, its value (unless secret) and the reason."""
+    """Raised if an option can't be used. The message gives its name, its value (unless secret) and the reason."""
 
 
 class Where(enum.StrEnum):
-    """What `from` and `to` speak of."""
+    """The kinds of positions that `from` and `to` accept."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -39,7 +40,7 @@ class Where(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One end of what is to be read. `value`: a queue offset, or wall ms; 0 for the two words."""
+    """One end of the range to read. `value` is a queue offset, or wall ms; 0 for EARLIEST and LATEST."""
 
     where: Where
     value: int = 0
@@ -47,7 +48,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who we are to brokers that ask (RocketMQ's ACL)."""
+    """The credentials for brokers that require them (RocketMQ's ACL)."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -56,31 +57,31 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """All options, read and checked; picklable, since each task is given them."""
+    """All options, parsed and checked; picklable, because each task gets them."""
 
     kind: str
     namesrv: tuple[str, ...] = ()
-    """Addresses `host:port`; empty where `path` is given."""
+    """Addresses of the name servers, `host:port`; empty if `path` is given."""
     path: str | None = None
     topics: tuple[str, ...] | None = None
-    """None: all."""
+    """Topics to read; None for all."""
     groups: tuple[str, ...] | None = None
     start: Position | None = None
-    """`from`, inclusive: store time or queue offset."""
+    """Option `from`: the start of the range, inclusive; a store time or a queue offset."""
     end: Position | None = None
-    """`to`, exclusive."""
+    """Option `to`: the end of the range, exclusive."""
     database: str | None = field(default=None, repr=False)
     access: Credentials | None = None
     max_rows_per_partition: int = MAX_ROWS_PER_PARTITION
     max_messages_per_trigger: int | None = None
     include_system: bool = False
     pushdown: bool = False
-    """Whether what a query filters by decides what is read; see pushdown.py."""
+    """Whether the filters of a query limit what is read; see pushdown.py."""
     fail_on_data_loss: bool = True
-    """Whether messages that should be read and are gone fail the query; see dataloss.py."""
+    """Whether the query fails if messages that it should read are gone; see dataloss.py."""
 
 
-# Which options say something for which kind; those of the connection are common to all.
+# The options that each kind uses. All kinds use the options of the connection.
 _COMMON: Final = frozenset(
     {"kind", "namesrv", "path", "database", "access", "includeSystem", "maxRowsPerPartition", "pushdown"}
 )
@@ -96,14 +97,14 @@ KNOWN: Final = tuple(sorted(frozenset[str]().union(*_BY_KIND.values()), key=str.
 _BY_LOWER: Final = {name.lower(): name for name in KNOWN}
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:\[\]/@]+):([0-9]{1,5})")
-_SECRET = "(not shown)"  # noqa: S105 - what stands in its place.
+_SECRET = "(not shown)"  # noqa: S105 - the text that replaces a secret.
 
 
 def read_options(given: Mapping[str, str]) -> Options:
-    """Read what Spark hands over.
+    """Parse the options that Spark passes.
 
     Raises:
-        OptionError: The first one that is unknown, can't be, or means nothing for the kind.
+        OptionError: An option is unknown or invalid, or the kind does not use it. The error names the first one.
     """
     values: dict[str, str] = {}
     for key, value in given.items():
@@ -208,12 +209,12 @@ def _position(name: str, text: str | None) -> Position | None:
         _refuse(name, text, "is neither a queue offset, an ISO-8601 time, 'earliest' nor 'latest'")
     if moment.tzinfo is None:
         _refuse(name, text, "has no time zone; UTC is written with a Z at the end")
-    # Stores know milliseconds: the first one that is not before the moment.
+    # Stores have times in milliseconds. Round up, to the first millisecond that is not before the moment.
     return Position(Where.TIME, -(-micros(moment) // 1_000))
 
 
 def micros(moment: datetime) -> int:
-    """Return a moment, which must have a time zone, as µs since 1970 UTC; exact."""
+    """Return a moment as µs since 1970 UTC, without rounding. The moment must have a time zone."""
     since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 

@@ -1,8 +1,9 @@
-"""Who consumes which queue, as brokers and the clients themselves say it.
+"""Finds the clients that consume each queue, from the answers of brokers and of the clients themselves.
 
-A broker knows which clients are connected for a group, and from where. Which queues a client has taken only the client
-knows: clients share them out among themselves. It is asked through the broker (307). A client that does not answer, as
-those of some languages, is known by name and host, and its queues are not; nobody works them out in its place.
+A broker knows which clients are connected for a group, and their hosts. Only the client itself knows the queues that it
+has taken, because clients allocate the queues among themselves. The broker forwards the question to the client (307).
+The clients of some languages do not answer. Then their id and host are known, but not their queues: this module does
+not compute the allocation itself.
 """
 
 import asyncio
@@ -26,13 +27,15 @@ log = logger("spark.owners")
 
 GROUPS_MAX: Final = 200
 CLIENTS_MAX: Final = 1_000
-"""That are asked, in the order of the groups; beyond, and behind the time-out, nothing is known."""
+"""The limit for the clients that are asked, in the order of the groups. The queues of further clients, and of clients
+that do not answer in time, are unknown."""
 ASK_TIMEOUT_MS: Final = 3_000
-"""For all clients together: a report does not wait for one that hangs."""
+"""The time limit for all brokers together, and for all clients together: a report does not wait for one that hangs."""
 REQUESTS_MAX: Final = 64
 
 OWNERS: Final = pa.list_(pa.struct([("client_id", pa.string()), ("host", pa.string()), ("queues", pa.int32())]))
-"""A row's owners. `queues` is how many of the row's queues the client says it has; null: it did not say."""
+"""The owners of a row. `queues` is how many of the row's queues the client reports as its own; null if it did not
+answer."""
 
 Queue = tuple[str, str, int]
 """Topic, broker and queue id."""
@@ -41,7 +44,14 @@ _NOBODY: Final = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GR
 
 @dataclass(slots=True)
 class Client:
-    """A connected client: where it connects from, the broker that knows it, and its queues, None where it did not say."""
+    """A connected client.
+
+    Attributes:
+        client_id: The id of the client.
+        host: The host that the client connects from.
+        address: The address of a broker that the client is connected to.
+        queues: The queues that the client reports as its own; None if it did not answer.
+    """
 
     client_id: str
     host: str
@@ -51,22 +61,21 @@ class Client:
 
 @dataclass(slots=True)
 class GroupOwners:
-    """A group's clients by id, and of how many brokers it is not known who is connected to them."""
+    """The clients of a group by id. `silent` is the number of brokers whose connected clients are unknown."""
 
     clients: dict[str, Client] = field(default_factory=dict)
     silent: int = 0
 
 
 def read_owners(options: Options, groups: Sequence[str]) -> dict[str, GroupOwners]:
-    """Ask brokers who is connected for some groups, and these clients for their queues.
+    """Ask brokers for the connected clients of some groups, and ask these clients for their queues.
 
     Args:
-        options: Where the name servers are.
-        groups: The most important first. Those beyond GROUPS_MAX are not asked about.
+        options: The options with the addresses of the name servers.
+        groups: The groups, the most important first. Groups after the first GROUPS_MAX are not asked about.
 
     Returns:
-        By group, those of which a broker said something. Nothing where no name server answers any more: the report stands
-        without it.
+        The owners by group. It is empty if no name server answers or the time is over: the report works without it.
     """
 
     async def ask(engine: ClientEngine) -> dict[str, GroupOwners]:
@@ -80,16 +89,19 @@ def read_owners(options: Options, groups: Sequence[str]) -> dict[str, GroupOwner
 
 
 def owners_of_topic(group: GroupOwners, topic: str) -> list[dict[str, Any]] | None:
-    """Return the clients of a group with how many queues of a topic each has; None where nobody knows of one."""
+    """Return the clients of a group, each with its number of queues of a topic.
+
+    Returns None if no client is known and at least one broker did not answer.
+    """
     if not group.clients and group.silent:
         return None
     return _shown(group.clients.values(), lambda queue: queue[0] == topic)
 
 
 def owners_of_queue(group: GroupOwners, topic: str, broker: str, queue_id: int) -> list[dict[str, Any]] | None:
-    """Return the clients that say they have a queue: none or several while queues move from one to the other.
+    """Return the clients that report a queue as their own: none or several while the queue moves between clients.
 
-    None where no client says so, and not all were asked.
+    Returns None if no client reports it and some brokers or clients did not answer.
     """
     queue = topic, broker, queue_id
     own = [client for client in group.clients.values() if client.queues is not None and queue in client.queues]
@@ -109,7 +121,11 @@ def _shown(clients: Any, counts: Any) -> list[dict[str, Any]]:
 
 
 async def ask_owners(engine: ClientEngine, groups: Sequence[str]) -> dict[str, GroupOwners]:
-    """Ask brokers who is connected for groups, and each client for its queues. Raises ClientError: no name server answers."""
+    """Ask brokers for the clients of groups, and each client for its queues.
+
+    Raises:
+        ClientError: No name server answers.
+    """
     brokers = (await engine.cluster_info()).broker_addr_table.values()
     found = {group: GroupOwners(silent=len(brokers)) for group in groups}
     places = [(data.master_address, group) for data in brokers for group in groups]
@@ -120,7 +136,7 @@ async def ask_owners(engine: ClientEngine, groups: Sequence[str]) -> dict[str, G
 
 
 async def _together(asked: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run some requests at a time, and leave what is not answered in time."""
+    """Run the requests, REQUESTS_MAX at a time. Cancel the requests that are not answered in time."""
     turns = asyncio.Semaphore(REQUESTS_MAX)
 
     async def one(request: Coroutine[Any, Any, None]) -> None:
@@ -164,7 +180,7 @@ async def _ask_client(engine: ClientEngine, group: str, client: Client) -> None:
         info = read_body(ConsumerRunningInfo.decode, response, client.address)
     except ClientError:
         return
-    # A queue that it has dropped is another client's by now.
+    # A queue that the client has dropped belongs to another client by now.
     client.queues = frozenset(
         (queue.topic, queue.broker_name, queue.queue_id) for queue, state in info.queues.items() if not state.droped
     )

@@ -1,7 +1,8 @@
-"""What a task reads: regions of queues with fixed ends, or rows that were read while planning.
+"""The data that a task reads: regions of queues with fixed ends, or rows that were read while planning.
 
-A task may be run again, and must then give the same rows. So what is read later is a region `[start, end)` that was
-fixed while planning, and what belongs to one moment (offsets, groups) is read while planning and travels as it is.
+Spark may run a task again, and the task must then return the same rows. So planning fixes a region `[start, end)` for
+data that tasks read. Data that belongs to one moment (offsets, groups) is read while planning, and its rows travel
+inside the task.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,9 +12,9 @@ from typing import Final, TypeVar
 from pyspark.sql.datasource import InputPartition
 
 SMALL_ROWS: Final = 20_000
-"""Regions below this share a task: starting one costs as much as reading about so many units."""
+"""Regions with fewer rows share a task: to start a task costs as much as to read about this many units."""
 REGIONS_MAX: Final = 2_048
-"""Of one task."""
+"""The limit for the regions of one task."""
 
 PHYSICAL_END_MAX: Final = 2**63 - 1
 
@@ -22,9 +23,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Region:
-    """Queue offsets `[start, end)` of one queue; `group` is whose backlog it is, empty where that means nothing.
+    """Queue offsets `[start, end)` of one queue. `group` is the group that has this backlog; empty if there is none.
 
-    Sorted, those of one queue stand together, whoever's they are.
+    Sorting puts the regions of one queue next to each other, whichever groups they belong to.
     """
 
     topic: str
@@ -34,30 +35,30 @@ class Region:
     end: int
     group: str = ""
     physical_end: int = PHYSICAL_END_MAX
-    """Records at this CommitLog offset or behind it are of another queue: one that was made anew under the name."""
+    """Records at or after this CommitLog offset belong to another queue, which was made again under the same name."""
 
     @property
     def rows(self) -> int:
-        """How many queue offsets it has."""
+        """The number of queue offsets."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, repr=False)
 class RegionsPartition(InputPartition):
-    """Regions that one task reads, in their order; all of one broker."""
+    """The regions that one task reads, in this order; all are of one broker."""
 
     regions: tuple[Region, ...]
 
 
 @dataclass(frozen=True, repr=False)
 class RowsPartition(InputPartition):
-    """Rows that were read while planning (batches.pack_rows)."""
+    """Rows that were read while planning, packed by `batches.pack_rows`."""
 
     data: bytes
 
 
 def split(regions: Iterable[Region], rows_max: int) -> Iterator[Region]:
-    """Yield the regions, those of more than `rows_max` rows in equal parts; empty ones are left out."""
+    """Yield the regions without the empty ones. Split regions with more than `rows_max` rows into equal parts."""
     for region in regions:
         if region.rows <= 0:
             continue
@@ -69,7 +70,7 @@ def split(regions: Iterable[Region], rows_max: int) -> Iterator[Region]:
 
 
 def pack(regions: Iterable[Region], *, small_rows: int = SMALL_ROWS) -> list[RegionsPartition]:
-    """Put small regions of a broker together, so that a large cluster does not mean a task for each queue."""
+    """Put small regions of one broker into one task, so that a large cluster does not need a task for each queue."""
     partitions: list[RegionsPartition] = []
     gathered: dict[str, list[Region]] = {}
     rows: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Where groups are: a place for each group and queue, as one look at the brokers found it."""
+"""The positions of groups: a place for each group and queue, all found by one survey of the brokers."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from spark.datasource.survey import BrokerView, Survey, look, pairs, read_number
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One group in one queue. With `error` the ends are None; `committed` may be known all the same."""
+    """The position of one group in one queue. With `error`, the ends are None, but `committed` may be known."""
 
     group: str
     topic: str
@@ -26,27 +26,27 @@ class Place:
 
     @property
     def start(self) -> int | None:
-        """The first offset that is there and not consumed; None where that is not known."""
+        """The offset of the first unconsumed message that still exists; None if it is unknown."""
         if self.committed is None or self.min_offset is None or self.max_offset is None:
             return None
-        # A commit beyond the end: what the group has consumed is then anybody's guess.
+        # If the commit is past the end of the queue, the consumed position of the group is unknown.
         return None if self.committed > self.max_offset else max(self.committed, self.min_offset)
 
     @property
     def lag(self) -> int | None:
-        """How many messages are there and not consumed; None where that is not known."""
+        """The number of unconsumed messages that still exist; None if it is unknown."""
         return None if self.start is None or self.max_offset is None else self.max_offset - self.start
 
     @property
     def region(self) -> Region:
-        """What is there and not consumed, the same for all groups that wait at one offset; only where that is known."""
+        """The unconsumed offsets, which must be known; equal for all groups that wait at the same offset."""
         assert self.start is not None, self
         assert self.max_offset is not None, self
         return Region(self.topic, self.broker, self.queue_id, self.start, self.max_offset)
 
     @property
     def remark(self) -> str | None:
-        """What is wrong with the numbers or why they are missing; None where all is well."""
+        """The problem with the numbers, or the reason why they are missing; None if there is no problem."""
         if self.error is not None or self.committed is None or self.min_offset is None or self.max_offset is None:
             return self.error
         if self.committed > self.max_offset:
@@ -61,14 +61,14 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """All places, and the look they come from."""
+    """All places, and the survey that found them."""
 
     survey: Survey
     places: list[Place]
 
 
 async def find_places(engine: ClientEngine, options: Options, pushed: Pushed, *, instances: bool = True) -> Places:
-    """Look at all brokers and return every place that is asked for. Raises as `look`."""
+    """Survey all brokers and return every requested place. Raises the same errors as `look`."""
     survey = await look(engine, options, pushed, instances=instances)
     consumed = pairs(survey, options, pushed)
     by_topic: dict[str, list[str]] = {}
@@ -109,5 +109,5 @@ def _known_places(view: BrokerView, topic: str, groups: Iterable[str]) -> Iterat
 
 
 def _is_read(view: BrokerView, topic: str, state: QueueState) -> bool:
-    """Say whether consumers are given the queue; other brokers than ours don't say it of each queue."""
+    """Return whether consumers get the queue. Only our brokers report `readable` for each queue."""
     return state.readable and state.queue_id < view.topics.get(topic, 0)

@@ -1,6 +1,6 @@
-"""Properties texts to columns, thousands of records at a time: what `gantry.model.message` says one by one.
+"""Parses the properties of thousands of records to columns, as `gantry.model.message` does for one record.
 
-All texts are split by Arrow's kernels, and what the names mean is looked up once for each name instead of each pair.
+Arrow's kernels split all texts. The meaning of a name is looked up once for each distinct name, not once for each pair.
 """
 
 from typing import Any, Final, NamedTuple
@@ -14,29 +14,30 @@ from gantry.model.message import KEY_SEPARATOR, NAME_VALUE_SEPARATOR, PROPERTY_S
 from gantry.model.propertyname import PropertyName, is_reserved_property
 from spark.datasource.bytecolumns import Int64s
 
-# Names are told apart by the bits of one number, of which the sign is none.
+# Each name is one bit of a 64-bit number. The sign bit is not used.
 _BITS: Final = 62
 _LIST: Final = pa.list_(pa.field("element", pa.string(), nullable=False))
 
 
 class PropertyColumns(NamedTuple):
-    """What the properties of records say, a row a record. Arrow arrays."""
+    """The properties of records as Arrow arrays, one row for each record."""
 
     tag: Any
-    """string, null where there is none."""
+    """string, null if there is none."""
     unique_key: Any
-    """string, null where there is none."""
+    """string, null if there is none."""
     keys: Any
     """list<string>."""
     user_names: Any
-    """Names and values of the users' own properties, of all rows one behind the other …"""
+    """The names of the users' own properties, of all rows one after the other."""
     user_values: Any
+    """The values that belong to `user_names`."""
     user_offsets: Int64s
-    """… and where each row's begin, with the end of the last."""
+    """The start of each row in `user_names` and `user_values`, and the end of the last row."""
 
 
 def split_properties(texts: Any) -> PropertyColumns:
-    """Return the columns of properties texts (a string array without nulls and without records' checksums)."""
+    """Return the columns of property texts: a string array without nulls and without the records' checksums."""
     rows = len(texts)
     pairs_of = pc.split_pattern(texts, PROPERTY_SEPARATOR)
     row_of = np.repeat(np.arange(rows), np.diff(pairs_of.offsets.to_numpy()))
@@ -45,19 +46,20 @@ def split_properties(texts: Any) -> PropertyColumns:
     lengths = pc.binary_length(halves).to_numpy()
     first = starts[:-1].astype(np.int64)
     pairs = np.flatnonzero(np.diff(starts) == 2)
-    # A pair without name or value is none, as for every RocketMQ reader.
+    # A pair without a name or without a value is ignored, as in every RocketMQ reader.
     pairs = pairs[(lengths[first[pairs]] > 0) & (lengths[first[pairs] + 1] > 0)]
     row_of, name_at = row_of[pairs], first[pairs]
     encoded = halves.take(pa.array(name_at)).dictionary_encode()
     codes, names = encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
     value_at = name_at + 1
     if _has_twice(row_of, codes, len(names)):
-        # As in each message of RocketMQ's batches: its own properties, and then those of the batch.
+        # A message of a RocketMQ batch has its own properties and then those of the batch. The last value of a name
+        # counts, at the place of the first.
         firsts, lasts = _first_and_last(row_of * len(names) + codes)
         row_of, codes, name_at, value_at = row_of[firsts], codes[firsts], name_at[firsts], value_at[lasts]
 
     def column(name: str) -> Any:
-        """Return one property's value in each row."""
+        """Return the value of one property in each row."""
         at = np.full(rows, -1, np.int64)
         if name in names:
             chosen = codes == names.index(name)
@@ -76,7 +78,7 @@ def split_properties(texts: Any) -> PropertyColumns:
 
 
 def split_keys_column(texts: Any) -> Any:
-    """Return the keys in KEYS texts (a string array, null for none) as list<string>."""
+    """Return the keys of KEYS texts (a string array with nulls) as list<string>."""
     words_of = pc.split_pattern(pc.fill_null(texts, ""), KEY_SEPARATOR)
     words = words_of.flatten()
     is_key = pc.binary_length(words).to_numpy() > 0
@@ -87,19 +89,19 @@ def split_keys_column(texts: Any) -> Any:
 
 
 def _has_twice(row_of: npt.NDArray[np.intp], codes: Int64s, names_count: int) -> bool:
-    """Say whether a row has a name twice."""
+    """Return whether a row has a name twice."""
     if not len(codes):
         return False
     if names_count > _BITS:
         return len(np.unique(row_of * names_count + codes)) != len(codes)
     row_starts = np.flatnonzero(np.diff(row_of, prepend=-1))
     bits = np.left_shift(1, codes)
-    # Adding carries where a bit is there twice.
+    # If a row has a bit twice, the sum carries and differs from the bitwise or.
     return not np.array_equal(np.add.reduceat(bits, row_starts), np.bitwise_or.reduceat(bits, row_starts))
 
 
 def _first_and_last(values: Int64s) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return where each value stands first, in that order, and where the same value stands last."""
+    """Return the index of each value's first occurrence, in ascending order, and of the same value's last one."""
     order = np.argsort(values, kind="stable")
     ends = np.flatnonzero(np.diff(values[order], append=-1))
     firsts, lasts = order[np.concatenate([[0], ends[:-1] + 1])], order[ends]
@@ -108,7 +110,7 @@ def _first_and_last(values: Int64s) -> tuple[npt.NDArray[np.intp], npt.NDArray[n
 
 
 def _offsets(counts: npt.NDArray[np.intp]) -> Int64s:
-    """Return where each row's items begin, and where the last one's end."""
+    """Return the start of each row's items, and the end of the last row's items."""
     offsets = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=offsets[1:])
     return offsets

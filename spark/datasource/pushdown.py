@@ -1,10 +1,10 @@
-"""What Spark asks of a column, pushed down to where it saves work.
+"""Filters that Spark pushes down to a reader, so that the reader reads less.
 
-Spark pushes filters once, and all have to hold. A reader names the columns it can decide row by row or by what it plans to
-read (`exact`); of those Spark evaluates nothing again. Others, which only help to read less (`narrowing`), are given back
-too. All else is Spark's.
+Spark pushes filters once, and a row must pass all of them. A reader names the columns whose filters it applies exactly,
+row by row or when it plans what to read (`exact`). Spark does not evaluate these filters again. Filters on other
+columns only help to read less (`narrowing`), and Spark evaluates them again. Spark alone evaluates all other filters.
 
-Only on request: Spark keeps one plan of reading for all queries of a frame (ADR 0015).
+Push-down is off by default, because Spark keeps one plan of reading for all queries of a frame (ADR 0015).
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,20 +31,20 @@ from pyspark.sql.types import StructType
 from spark.datasource.options import Options, micros
 
 Value = str | int
-"""A column's value as it is compared: times are µs since 1970."""
+"""The value of a column in comparisons. A time is in µs since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is asked of one column; a null never passes."""
+    """The demands on one column. A null never passes."""
 
     values: frozenset[Value] | None = None
-    """One of these; None: any."""
+    """The accepted values; None for any value."""
     at_least: int | None = None
     at_most: int | None = None
 
     def passes(self, value: Value | None) -> bool:
-        """Say whether a row with this value is wanted."""
+        """Return whether a row with this value passes."""
         if value is None or (self.values is not None and value not in self.values):
             return False
         if self.at_least is None and self.at_most is None:
@@ -53,7 +53,7 @@ class Wanted:
         return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
 
     def both(self, other: "Wanted") -> "Wanted":
-        """Return what passes both."""
+        """Return the demands of both together."""
         if self.values is None or other.values is None:
             values = self.values if other.values is None else other.values
         else:
@@ -70,30 +70,30 @@ EVERYTHING: Final = Wanted()
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What was pushed down; picklable."""
+    """The demands that were pushed down, by column; picklable."""
 
     columns: Mapping[str, Wanted] = field(default_factory=dict)
 
     def wanted(self, column: str) -> Wanted:
-        """Return what is asked of a column."""
+        """Return the demands on a column."""
         return self.columns.get(column, EVERYTHING)
 
     def passes(self, column: str, value: Value | None) -> bool:
-        """Say whether a value of a column is wanted; where nothing is asked, a null is, too."""
+        """Return whether a value of a column passes. If there are no demands on the column, a null passes, too."""
         wanted = self.columns.get(column)
         return wanted is None or wanted.passes(value)
 
     def also(self, column: str, wanted: Wanted) -> "Pushed":
-        """Return it with one more demand."""
+        """Return a copy with additional demands on a column."""
         return replace(self, columns={**self.columns, column: self.wanted(column).both(wanted)})
 
 
 class NarrowedReader(DataSourceReader):
-    """A reader that can leave out what a query does not want."""
+    """A reader that can leave out rows that a query does not need."""
 
     exact: Collection[str] = ()
     narrowing: Collection[str] = ()
-    """As `push_down` has them."""
+    """`exact` and `narrowing` are the arguments of `push_down`."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
         self._options = options
@@ -101,7 +101,7 @@ class NarrowedReader(DataSourceReader):
         self._pushed = Pushed()
 
     def narrow(self, filters: Sequence[Filter]) -> list[Filter]:
-        """Take what the reader decides, before it plans; return the rest."""
+        """Take the filters that the reader applies, before it plans; return the filters that Spark must evaluate."""
         pushed, left = push_down(filters, exact=self.exact, narrowing=self.narrowing)
         for column, wanted in pushed.columns.items():
             self._pushed = self._pushed.also(column, wanted)
@@ -109,21 +109,21 @@ class NarrowedReader(DataSourceReader):
 
 
 class PushedReader(DataSourceReader):
-    """Has Spark push filters down to a reader."""
+    """Lets Spark push filters down to a reader."""
 
     def __init__(self, reader: NarrowedReader) -> None:
         self._reader = reader
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802 - Spark's name.
-        """Take what the reader decides; return the rest."""
+        """Take the filters that the reader applies; return the filters that Spark must evaluate."""
         return self._reader.narrow(filters)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan, as the reader does."""
+        """Return the tasks of the reader."""
         return self._reader.partitions()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read, as the reader does."""
+        """Yield the batches of the reader."""
         batches: Iterator[pa.RecordBatch] = self._reader.read(partition)
         return batches
 
@@ -131,12 +131,12 @@ class PushedReader(DataSourceReader):
 def push_down(
     filters: Sequence[Filter], *, exact: Collection[str], narrowing: Collection[str] = ()
 ) -> tuple[Pushed, list[Filter]]:
-    """Sort filters into what is pushed down and what Spark still has to evaluate.
+    """Divide filters into demands to push down, and filters that Spark must evaluate.
 
     Args:
-        filters: Spark's; all have to hold.
-        exact: Columns whose demands the reader keeps to the letter.
-        narrowing: Columns whose demands the reader uses to read less, and no more.
+        filters: The filters of Spark; a row must pass all of them.
+        exact: The columns whose demands the reader applies exactly.
+        narrowing: The columns whose demands the reader only uses to read less.
     """
     pushed, left = Pushed(), []
     for one in filters:
@@ -157,7 +157,7 @@ def _column(one: Filter) -> str | None:
 
 
 def _wanted(one: Filter) -> Wanted | None:
-    """Return what a filter asks, or None where that can't be said in our words."""
+    """Return the demands of a filter, or None if `Wanted` can't express them."""
     if isinstance(one, IsNotNull):
         return EVERYTHING
     if isinstance(one, In):
@@ -177,7 +177,7 @@ def _wanted(one: Filter) -> Wanted | None:
 
 
 def _value(value: object) -> Value | None:
-    # A moment without a zone would be one of the session's, which is not known here.
+    # A moment without a zone would be in the session's time zone, which is unknown here.
     if isinstance(value, datetime):
         return None if value.tzinfo is None else micros(value)
     return value if isinstance(value, str | int) and not isinstance(value, bool) else None

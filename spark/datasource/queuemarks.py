@@ -1,7 +1,7 @@
-"""Which messages stand where in queues, asked of their masters: hundreds of places in a request (900002).
+"""Asks masters which messages are at given queue offsets: hundreds of offsets in a request (900002).
 
-Brokers other than Gantry's do not know the request, so of their queues there are no marks. A broker that does not
-answer is told apart: nothing follows from its silence.
+Brokers other than Gantry's do not know the request, so their queues have no marks. A broker that does not answer is
+reported separately, because no conclusion follows from a missing answer.
 """
 
 import asyncio
@@ -18,26 +18,26 @@ from spark.datasource.streamplan import Restart, explain
 from spark.datasource.topicqueues import Ends, TopicQueues, place_of
 
 Question = tuple[MessageQueue, int]
-"""A queue, and the queue offset about which a broker is asked."""
+"""A queue, and the queue offset to ask about."""
 Checked = dict[MessageQueue, tuple[QueueAt, Ends]]
-"""Where the last message read was found in its place, and what the queue held then."""
+"""The position whose last message was found in place, and the ends of the queue at that time, by queue."""
 
 
 @dataclass(slots=True)
 class Answers:
-    """The answers of brokers; questions that they do not know are missing."""
+    """The answers of brokers. Questions to brokers that do not know the request are missing."""
 
     heads: dict[Question, Head] = field(default_factory=dict)
     away: dict[str, str] = field(default_factory=dict)
-    """Brokers that did not answer, and what was said instead."""
+    """The brokers that did not answer, with the error."""
 
     def mark(self, queue: MessageQueue, offset: int) -> Mark | None:
-        """Return the message at an offset; None: there is none, or it is not known."""
+        """Return the message at an offset; None if there is none or it is unknown."""
         head = self.heads.get((queue, offset))
         return None if head is None or head.queue_offset != offset else _mark(head)
 
     def held(self, queue: MessageQueue, offset: int) -> Ends | None:
-        """Return what the queue of a question holds; None: the broker does not say."""
+        """Return the ends of a question's queue; None if the broker does not report them."""
         head = self.heads.get((queue, offset))
         if head is None or head.min_offset is None or head.max_offset is None:
             return None
@@ -45,7 +45,7 @@ class Answers:
 
 
 async def ask_messages(engine: ClientEngine, asked: Iterable[Question]) -> Answers:
-    """Ask what stands at queue offsets. Each broker answers in the order of its questions."""
+    """Ask which messages are at queue offsets. Each broker answers in the order of its questions."""
     answers = Answers()
     by_broker: dict[str, dict[Question, None]] = {}
     for question in asked:
@@ -70,7 +70,10 @@ def questions(
     ends: Mapping[MessageQueue, QueueAt],
     checked: Checked,
 ) -> Iterator[Question]:
-    """Yield what is to be asked for a batch: first of its ends, so that a queue made again since shows at its start."""
+    """Yield the questions for a batch, first the ones about its ends.
+
+    If a queue is made again in the meantime, the later question about its start shows that.
+    """
     masters = {queue: held for queue, held in found.ends.items() if place_of(queue) not in found.stand_ins}
     for queue in masters:
         if queue in ends and ends[queue].first is not None:
@@ -87,7 +90,7 @@ def questions(
 
 
 def find_suspects(starts: Mapping[MessageQueue, QueueAt], found: TopicQueues, answers: Answers) -> set[MessageQueue]:
-    """Return the queues that end before the place in them, or have another message in place of the last one read."""
+    """Return the queues that end before their position, or have another message in place of the last message read."""
     suspects = set()
     for queue, held in found.ends.items():
         at = starts.get(queue)
@@ -103,7 +106,7 @@ def find_suspects(starts: Mapping[MessageQueue, QueueAt], found: TopicQueues, an
 def find_hidden(
     starts: Mapping[MessageQueue, QueueAt], found: TopicQueues, answers: Answers
 ) -> dict[MessageQueue, Ends]:
-    """Return the queues that their topic no longer has, and what they hold."""
+    """Return the queues that their topic no longer has, with their ends."""
     return {
         queue: answers.held(queue, at.next) or Ends(0, 0)
         for queue, at in starts.items()
@@ -118,14 +121,14 @@ async def explain_all(
     found: TopicQueues,
     answers: Answers,
 ) -> dict[MessageQueue, Restart]:
-    """Say where reading goes on in queues that no longer have what was read of them.
+    """Return where reading continues in queues that no longer have the messages that were read from them.
 
     Args:
-        engine: A running one.
-        suspects: The queues (`find_suspects`).
-        starts: How far the stream is in each.
+        engine: A running engine.
+        suspects: The queues from `find_suspects`.
+        starts: The position of the stream in each queue.
         found: The ends of each queue.
-        answers: The messages that now stand where the last message read stood.
+        answers: The messages that are now in place of the last messages read.
 
     Raises:
         ClientError: A broker does not answer.
@@ -146,7 +149,7 @@ async def explain_all(
 
 
 def _is_left_out(queue: MessageQueue, at: QueueAt, found: TopicQueues) -> bool:
-    """Say whether a master has the topic, and no longer lets the queue be read."""
+    """Return whether a master has the topic but no longer this queue, and the stream has not noted it yet."""
     readable = found.readable.get(place_of(queue))
     return readable is not None and queue.queue_id not in readable and not at.is_gone
 

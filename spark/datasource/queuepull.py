@@ -1,10 +1,11 @@
-"""Pulling regions of queues, in order and with several requests under way.
+"""Pulls regions of queues, in order and with several requests in flight.
 
-How many messages an answer brings is the broker's choice (by bytes, mostly), so a region is pulled in chunks of about
-what one answer holds, each as often as it takes. The next chunks are under way while one is handed on.
+The broker decides how many messages a response has, mostly by bytes. So a region is pulled in chunks of about the size
+of one response, and a chunk is pulled again until it is complete. While one chunk is processed, the next chunks are
+requested.
 
-What can't be had is never made up: offsets that retention has removed since, records that are damaged, a queue that is
-gone are left out, and noted. A broker that does not answer fails the read, and nothing follows from its silence.
+Messages that can't be read are left out and noted: offsets that retention has removed since planning, damaged records,
+and queues that are gone. A broker that does not answer fails the read: a missing answer does not mean a loss.
 """
 
 import asyncio
@@ -33,17 +34,17 @@ from spark.datasource.recordbounds import Bounds, Damage, bounds_of
 log = logger("spark.messages")
 
 REQUESTS_MAX: Final = 6
-"""Chunks under way; a broker's answer has a quarter of a megabyte by default."""
+"""The limit for requested chunks; by default, a broker's response has a quarter of a megabyte."""
 CHUNK_MAX: Final = 1_024
-"""What our brokers give at most in answer to `gantryMaxMsgNums`."""
+"""The most messages that our brokers return for `gantryMaxMsgNums`."""
 CHUNK_MIN: Final = 16
 OTHERS_MAX: Final = 32
-"""Brokers that do not know `gantryMaxMsgNums` give at most that many by default."""
+"""The most messages that brokers without `gantryMaxMsgNums` return by default."""
 ATTEMPTS_MAX: Final = 4
 RETRY_AFTER_S: Final = 0.5
 BLOCK_ROWS: Final = 8_192
 BLOCK_BYTES: Final = 16 << 20
-"""A block ends at either; an Arrow batch of it is what Spark's JVM has to hold at once."""
+"""A block ends at either limit. Spark's JVM must hold the Arrow batch of one block."""
 _QUEUE_OFFSET_AT: Final = 20
 _PHYSICAL_OFFSET_AT: Final = 28
 _NO_TOPIC: Final = (ResponseCode.TOPIC_NOT_EXIST,)
@@ -51,10 +52,10 @@ _NO_TOPIC: Final = (ResponseCode.TOPIC_NOT_EXIST,)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Block:
-    """Records of one region, one behind the other.
+    """Records of one region, one after the other.
 
-    Without a repr of its own: asyncio shows the results of tasks where it hands on a signal's handler, for each block
-    once, and to show megabytes takes longer than to read them.
+    It has no generated repr: when asyncio resets a signal's handler, it formats the results of tasks, once for each
+    block. To format megabytes takes longer than to read them.
     """
 
     region: Region
@@ -64,10 +65,10 @@ class Block:
 
 @dataclass(slots=True)
 class Losses:
-    """What was not given of a region, for the log."""
+    """The messages of a region that were not returned, for the log."""
 
     removed: list[tuple[int, int]] = field(default_factory=list)
-    """Offsets `[first, end)` that were there while planning."""
+    """Offsets `[first, end)` that existed while planning."""
     damaged: list[Damage] = field(default_factory=list)
     reason: str = ""
 
@@ -78,13 +79,13 @@ class _Piece(NamedTuple):
 
 
 class RegionPuller:
-    """Pulls regions over an engine.
+    """Pulls regions, with an engine.
 
-    Concurrency: the event loop's thread; one `blocks` at a time.
+    Concurrency: only the event loop's thread uses it, and only one `blocks` runs at a time.
     """
 
     def __init__(self, engine: ClientEngine, subscription: SubscriptionData | None = None) -> None:
-        """Make a puller; `subscription` has brokers leave other tags out (by their hashes)."""
+        """Make a puller. With `subscription`, brokers leave out messages with other tags, compared by hash."""
         self._engine = engine
         self._puller = PullConsumer(engine, TOOLS_CONSUMER_GROUP)
         self._subscription = subscription
@@ -93,10 +94,10 @@ class RegionPuller:
         self.losses: dict[Region, Losses] = {}
 
     async def blocks(self, regions: Sequence[Region]) -> AsyncGenerator[Block, None]:
-        """Yield the records of regions in their order; the next requests are always under way.
+        """Yield the records of regions in order. The next requests are always in flight.
 
         Raises:
-            ClientError: A broker does not answer, or refuses.
+            ClientError: A broker does not answer, or rejects a request.
         """
         under_way: deque[tuple[Region, asyncio.Task[list[_Piece]]]] = deque()
         chunks = self._chunks(regions)
@@ -119,7 +120,7 @@ class RegionPuller:
             yield _joined(current, gathered)
 
     def note(self, region: Region) -> Losses:
-        """Return where a region's losses are noted."""
+        """Return the losses of a region; callers add to them."""
         return self.losses.setdefault(region, Losses())
 
     def _chunks(self, regions: Sequence[Region]) -> Iterator[tuple[Region, int, int]]:
@@ -131,7 +132,7 @@ class RegionPuller:
                 first = end
 
     async def _pull_chunk(self, region: Region, first: int, end: int) -> list[_Piece]:
-        """Return the records of `[first, end)` that there are."""
+        """Return the records that exist in `[first, end)`."""
         pieces: list[_Piece] = []
         queue = MessageQueue(region.topic, region.broker, region.queue_id)
         at = first
@@ -139,7 +140,7 @@ class RegionPuller:
             try:
                 result = await self._pull(queue, at, end - at)
             except NoRouteError:
-                # Name servers forget a broker that is away, and with it the topic.
+                # Name servers remove the routes of a broker that is away. So a missing route proves no deletion.
                 if not await self._is_deleted(queue):
                     raise
                 self._removed(region, at, end, NO_SUCH_TOPIC)
@@ -162,13 +163,13 @@ class RegionPuller:
         return pieces
 
     def _take(self, region: Region, result: PullResult, at: int, end: int, pieces: list[_Piece]) -> int:
-        """Keep a pull's records up to `end`; return the offset to go on at."""
+        """Keep the records of a pull that are before `end`; return the offset at which to continue."""
         data = bytes(result.body)
         bounds, damage = bounds_of(data)
         offsets = _numbers(data, bounds, _QUEUE_OFFSET_AT)
         following = result.next_offset
         if damage is not None:
-            # Nobody knows where the next record starts, so reading goes on behind this one with the next pull.
+            # The start of the next record is unknown, so the next pull starts after the damaged record.
             lost = int(offsets[-1]) + 1 if len(offsets) else at
             self.note(region).damaged.append(damage._replace(queue_offset=lost))
             following = max(lost, at) + 1
@@ -187,7 +188,7 @@ class RegionPuller:
         return following
 
     async def _pull(self, queue: MessageQueue, offset: int, count: int) -> PullResult:
-        """Pull once, from a slave where there is one that has the messages, else from the master."""
+        """Pull once: from a slave if one has the messages, else from the master."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             member = self._member(queue.broker_name)
             try:
@@ -207,7 +208,7 @@ class RegionPuller:
                 await asyncio.sleep(RETRY_AFTER_S * (attempt - 1))
                 continue
             if member != MASTER_ID and result.status in (PullStatus.NO_NEW_MSG, PullStatus.OFFSET_ILLEGAL):
-                self._slaveless.add(queue.broker_name)  # It lags behind, or keeps less.
+                self._slaveless.add(queue.broker_name)  # The slave lags behind, or keeps less.
                 continue
             return result
         raise BrokerUnavailableError(queue.broker_name)
@@ -219,7 +220,7 @@ class RegionPuller:
         return min((number for number in data.broker_addrs if number != MASTER_ID), default=MASTER_ID)
 
     async def _is_deleted(self, queue: MessageQueue) -> bool:
-        """Say whether the broker itself says that there is no such topic. Raises ClientError."""
+        """Return whether the broker itself reports that the topic does not exist. Raises ClientError."""
         data = (await self._engine.cluster_info()).broker_addr_table.get(queue.broker_name)
         if data is None or data.master_address is None:
             raise BrokerUnavailableError(queue.broker_name)
@@ -232,7 +233,7 @@ class RegionPuller:
         return False
 
     def _removed(self, region: Region, first: int, end: int, reason: str) -> None:
-        """Note what is gone. Raises BrokerUnavailableError where only slaves say so: they may be behind."""
+        """Note offsets that are gone. Raises BrokerUnavailableError if only slaves report it: they may lag behind."""
         data = self._engine.brokers().get(region.broker)
         if data is not None and MASTER_ID not in data.broker_addrs:
             raise BrokerUnavailableError(region.broker)
@@ -242,7 +243,7 @@ class RegionPuller:
 
 
 def removed_of(losses: dict[Region, Losses]) -> list[Loss]:
-    """Return what is gone of regions since reading was planned: one range for each region."""
+    """Return the losses of regions since planning: one range for each region."""
     found = []
     for region, lost in losses.items():
         if lost.removed:
@@ -254,7 +255,7 @@ def removed_of(losses: dict[Region, Losses]) -> list[Loss]:
 
 
 def log_damage(losses: dict[Region, Losses]) -> None:
-    """Say in the log which records are damaged: once for each region, however many they are."""
+    """Log the damaged records: one warning for each region, however many records are damaged."""
     for region, lost in losses.items():
         place = {"topic": region.topic, "broker": region.broker, "queue_id": region.queue_id}
         if lost.damaged:
@@ -269,7 +270,7 @@ def log_damage(losses: dict[Region, Losses]) -> None:
 
 
 def _numbers(data: bytes, bounds: Bounds, at: int) -> Int64s:
-    """Return a field of 8 bytes of each record."""
+    """Return an 8-byte field of each record."""
     found = windows(np.frombuffer(data, np.uint8), 8, bounds.starts + at).view(">i8")
     return found.astype(np.int64).reshape(-1)
 

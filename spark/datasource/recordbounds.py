@@ -1,4 +1,4 @@
-"""Where records lie in bytes, which of them are wanted, and what is said of those that are damaged."""
+"""The bounds of records in bytes, the filter for records, and the description of damaged records."""
 
 import struct
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _MAGICS: Final = (RECORD_MAGIC_V1, RECORD_MAGIC_V2)
 
 
 class Damage(NamedTuple):
-    """A record that is not given, and why."""
+    """A record that is left out, and the reason."""
 
     queue_offset: int | None
     physical_offset: int | None
@@ -25,22 +25,22 @@ class Damage(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Where records lie in what is decoded, and what is known of them beforehand."""
+    """The positions and sizes of records in the bytes to decode, and facts that are known about them beforehand."""
 
     starts: Int64s
     sizes: Int64s
     queue_offsets: Int64s | None = None
-    """What each has to say of itself; None where nothing is known."""
+    """The queue offset that each record must have; None if unknown. The same holds for `physical_offsets`."""
     physical_offsets: Int64s | None = None
 
     def take(self, rows: npt.NDArray[Any]) -> "Bounds":
-        """Return some of them, by number or by mask."""
+        """Return the bounds that an index array or a mask selects."""
         return Bounds(*(None if column is None else column[rows] for column in self))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class RowFilter:
-    """Which records are wanted: queue offsets and store times (ms), `[first, end)` each; None is no bound."""
+    """The wanted queue offsets and store times (ms), `[first, end)` each. None means no bound."""
 
     first: int | None = None
     end: int | None = None
@@ -48,13 +48,13 @@ class RowFilter:
     stored_to_ms: int | None = None
 
     def takes(self, queue_offset: int, stored_at_ms: int) -> bool:
-        """Say whether a record is wanted."""
+        """Return whether a record is wanted."""
         return _is_within(queue_offset, self.first, self.end) and _is_within(
             stored_at_ms, self.stored_from_ms, self.stored_to_ms
         )
 
     def take_heads(self, heads: npt.NDArray[Any]) -> Bools:
-        """Return which of many are."""
+        """Return for each of many record heads whether it is wanted."""
         wanted = np.ones(len(heads), bool)
         for name, first, end in (
             ("queue_offset", self.first, self.end),
@@ -71,7 +71,7 @@ EVERYTHING: Final = RowFilter()
 
 
 def bounds_of(data: bytes, at: int = 0) -> tuple[Bounds, Damage | None]:
-    """Return where the records of a pull's body lie, and what is wrong at the end of those that can be told apart."""
+    """Return the bounds of the records in a pull's body, and the damage after the last recognized record, if any."""
     starts, sizes, end, damage = [], [], len(data), None
     peek = _PEEK.unpack_from
     while at < end:

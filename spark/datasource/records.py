@@ -1,11 +1,12 @@
-"""Records of one queue to Arrow columns, thousands at a time.
+"""Decodes the records of one queue to Arrow columns, thousands at a time.
 
-Nearly all records are alike: version 1, IPv4 hosts, a body that is not compressed. For those everything is done on
-arrays: the heads are gathered into one table, lengths and checksums are compared as columns, and bodies and
-properties are cut out of the bytes by Arrow. What is not like that, or does not prove itself there, goes through
-`gantry.model.record`, one record at a time, which also has the last word on what is damaged.
+Nearly all records are alike: version 1, IPv4 hosts, a body that is not compressed. This module decodes them on arrays:
+it gathers the heads into one table and compares lengths and checksums as columns, and Arrow cuts bodies and properties
+out of the bytes. `gantry.model.record` decodes all other records, and the ones that fail these checks, one at a time.
+It also decides which records are damaged.
 
-Where records start has to be known: `bounds_of` finds it in a pull's body, ConsumeQueue units say it of a CommitLog.
+The starts of the records must be known: `bounds_of` finds them in the body of a pull, and ConsumeQueue units have them
+for a CommitLog.
 """
 
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ from spark.datasource.bytecolumns import Bytes, Int64s, Octets, cut, hosts, micr
 from spark.datasource.propertycolumns import split_properties
 from spark.datasource.recordbounds import EVERYTHING, Bounds, Damage, RowFilter
 
-# The table of gantry.model.record for two IPv4 hosts.
+# The layout that gantry.model.record describes, for two IPv4 hosts.
 _HEAD: Final = np.dtype(
     [
         ("size", ">i4"), ("magic", ">u4"), ("body_crc", ">u4"), ("queue_id", ">i4"), ("flag", ">i4"),
@@ -53,26 +54,26 @@ _UNUSUAL: Final = sysflag.HOSTS_V6_MASK | sysflag.COMPRESSED
 _CRC_PREFIX: Final = np.frombuffer(CRC_PROPERTY_PREFIX, np.uint8)
 _CRC_DIGITS: Final = slice(len(_CRC_PREFIX), len(_CRC_PREFIX) + 10)
 assert _CRC_DIGITS.stop + 1 == CRC_PROPERTY_BYTES
-_CRC_WEIGHTS: Final = 10 ** np.arange(10, dtype=np.int64)  # The least significant digit stands first.
+_CRC_WEIGHTS: Final = 10 ** np.arange(10, dtype=np.int64)  # The least significant digit comes first.
 
 
 class _Plain(NamedTuple):
-    """Records that proved themselves on arrays."""
+    """The valid records that were found on arrays."""
 
     rows: npt.NDArray[np.intp]
-    """Their numbers among the bounds."""
+    """The indexes of the records among the bounds."""
     heads: npt.NDArray[Any]
     body_starts: Int64s
     property_starts: Int64s
     property_ends: Int64s
-    """Without the record's own checksum."""
+    """The ends of the properties, without the record's own checksum."""
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> "_Plain":
         return self if chosen.all() else _Plain(*(column[chosen] for column in self))
 
 
 class _Found(NamedTuple):
-    """A record that proved itself one by one."""
+    """A valid record that was decoded alone."""
 
     message: StoredMessage
     stored_id: str
@@ -81,7 +82,7 @@ class _Found(NamedTuple):
 class RecordDecoder:
     """Makes batches of the records of one queue.
 
-    Concurrency: none of its own; it keeps no state between calls and no hold on what it was given.
+    Concurrency: it keeps no state between calls, and no reference to the arguments of a call.
     """
 
     def __init__(
@@ -90,11 +91,11 @@ class RecordDecoder:
         """Make a decoder.
 
         Args:
-            topic: What the records have to say of themselves, …
-            broker: The name of the broker they lie on, which no record has.
-            queue_id: … and this, too.
+            topic: The topic that each record must have.
+            broker: The name of the records' broker. Records do not contain it.
+            queue_id: The queue id that each record must have.
             schema: The Arrow schema of kind `messages`.
-            mark: Says where in a store the whole-record checksum is demanded.
+            mark: The mark of the store; it says where the whole-record checksum is required.
         """
         self._topic, self._broker, self._queue_id, self._schema = topic, broker, queue_id, schema
         self._mark = mark
@@ -105,19 +106,19 @@ class RecordDecoder:
     def decode(
         self, data: Bytes, bounds: Bounds, wanted: RowFilter = EVERYTHING
     ) -> tuple[pa.RecordBatch | None, list[Damage]]:
-        """Return a batch in the order of the bounds, None where there is nothing to give, and what is damaged.
+        """Return a batch in the order of the bounds (None if it has no record), and the damaged records.
 
         Args:
-            data: What the records lie in: bytes or a map, with less than 2 GiB of records.
-            bounds: Where.
-            wanted: What is given of those that prove themselves.
+            data: The bytes or the map that holds the records, with less than 2 GiB of records.
+            bounds: The bounds of the records.
+            wanted: The filter for the valid records.
         """
         plain = self._find_plain(data, bounds)
         is_plain = np.zeros(len(bounds.starts), bool)
         is_plain[plain.rows] = True
         plain = plain.take(wanted.take_heads(plain.heads))
         batch = self._plain_batch(data, plain)
-        if batch is None:  # Properties that arrays can't tell apart.
+        if batch is None:  # The properties can't be parsed on arrays.
             is_plain[plain.rows] = False
         if is_plain.all():
             return (batch if len(plain.rows) else None), []
@@ -131,7 +132,7 @@ class RecordDecoder:
         return table.combine_chunks().to_batches()[0], damages
 
     def stored_at(self, data: Bytes, bounds: Bounds) -> Int64s:
-        """Return when the records were stored, in ms; -1 for each that does not prove itself."""
+        """Return the store times of the records in ms; -1 for each record that is not valid."""
         plain = self._find_plain(data, bounds)
         stored_at_ms = np.full(len(bounds.starts), -1, np.int64)
         stored_at_ms[plain.rows] = plain.heads["stored_at"]
@@ -143,10 +144,8 @@ class RecordDecoder:
                 stored_at_ms[row] = found.message.stored_at_ms
         return stored_at_ms
 
-    # On arrays
-
     def _find_plain(self, data: Bytes, bounds: Bounds) -> _Plain:
-        """Return the records of the usual kind that prove themselves."""
+        """Return the valid records of the usual kind."""
         memory = np.frombuffer(data, np.uint8)
         inside = (bounds.starts >= 0) & (bounds.sizes >= RECORD_BYTES_MIN)
         inside &= bounds.starts + bounds.sizes <= len(memory)
@@ -174,11 +173,11 @@ class RecordDecoder:
         return self._prove(data, memory, found)
 
     def _prove(self, data: Bytes, memory: Octets, found: _Plain) -> _Plain:
-        """Return those whose checksums are right, with the end of the properties before the record's own."""
+        """Return the records whose checksums are right. Their property ends exclude the record's own checksum."""
         if not len(found.rows):
             return found
         starts, ends = found.body_starts - _HEAD_BYTES, found.property_ends
-        # A record has more than 20 bytes, so that this reads no others' even where there is no such property.
+        # A record has more than 20 bytes, so this reads no bytes of other records, even if the property is missing.
         tails = windows(memory, CRC_PROPERTY_BYTES, ends - CRC_PROPERTY_BYTES)
         digits = tails[:, _CRC_DIGITS].astype(np.int64) - ord("0")
         has_crc = ends - found.property_starts >= CRC_PROPERTY_BYTES
@@ -199,13 +198,13 @@ class RecordDecoder:
         return found._replace(property_ends=ends).take(proved)
 
     def _plain_batch(self, data: Bytes, plain: _Plain) -> pa.RecordBatch | None:
-        """Return the batch of proven records; None where their properties need a closer look."""
+        """Return the batch of valid records; None if their properties must be parsed one by one."""
         heads, count = plain.heads, len(plain.rows)
         try:
             texts = cut(data, plain.property_starts, plain.property_ends - plain.property_starts).cast(pa.string())
             properties = split_properties(texts)
         except pa.ArrowInvalid:
-            return None  # Bytes that are no UTF-8.
+            return None  # The properties are not UTF-8.
         ids = stored_ids(heads)
         columns = {
             "message_id": pc.coalesce(properties.unique_key, ids),
@@ -225,12 +224,14 @@ class RecordDecoder:
         }
         return self._batch(count, columns)
 
-    # One by one
-
     def _decode_others(
         self, data: Bytes, bounds: Bounds, rows: npt.NDArray[np.intp], wanted: RowFilter
     ) -> tuple[npt.NDArray[np.intp], pa.RecordBatch | None, list[Damage]]:
-        """Return what arrays could not do: the numbers of those that are good and wanted, their batch, the damaged."""
+        """Decode records that arrays could not decode.
+
+        Returns:
+            The indexes of the valid and wanted records, their batch, and the damaged records.
+        """
         kept, good, bodies, damages = [], [], [], []
         for row in rows.tolist():
             found = self._examine(data, bounds, row)
@@ -251,7 +252,7 @@ class RecordDecoder:
         return np.array(kept, np.intp), batch, damages
 
     def _examine(self, data: Bytes, bounds: Bounds, row: int) -> _Found | Damage:
-        """Return a record if it proves itself, else why it does not."""
+        """Return a record if it is valid, else its damage."""
         queue_offset, physical_offset = (
             None if known is None else int(known[row]) for known in (bounds.queue_offsets, bounds.physical_offsets)
         )
@@ -276,7 +277,7 @@ class RecordDecoder:
         elif message.crc is CrcState.BODY_ONLY and self._demands_crc(message.physical_offset):
             reason = "the checksum over the whole record is missing"
         else:
-            # Of the host as it lies there: it may have a port that no network has.
+            # The id uses the host's bytes as they are stored: the port may be outside of the valid range.
             return _Found(message, encode_packed_stored_id(head.store_host, head.physical_offset))
         return Damage(known[1], known[2], reason)
 
@@ -321,7 +322,7 @@ class RecordDecoder:
 
 
 def _demanded(mark: GantryMark, physical_offsets: Int64s) -> npt.NDArray[np.bool_]:
-    """Return `mark.demands_record_crc` of many offsets."""
+    """Return the results of `mark.demands_record_crc` for many offsets."""
     start, end = mark.record_checksum_from, mark.clean_stop_offset
     if start is None:
         return np.zeros(len(physical_offsets), bool)

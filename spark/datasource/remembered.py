@@ -1,6 +1,7 @@
-"""What Postgres remembers and no broker can say just now: subscriptions of groups that are away, and absent brokers.
+"""Reads data from Postgres that no broker can report now: subscriptions of absent groups, and queues of absent brokers.
 
-The gateway keeps these tables (docs/internals/gateway.md); here they are only read, over one connection with limits.
+The gateway maintains these tables (docs/internals/gateway.md). This module only reads them, over one connection with
+time limits.
 """
 
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ _LIMITS: Final[dict[str, Any]] = {
     "keepalives_count": 3,
 }
 
-# The newest of what instances of a group asked of a topic; in a broker's table, too, the newest wins.
+# The newest subscription of a group's instances to a topic counts. In a broker's table, the newest wins, too.
 _SUBSCRIPTIONS: Final = """
     SELECT DISTINCT ON (group_name, topic) group_name, topic, expression_type, expression
     FROM subscriptions
@@ -33,26 +34,26 @@ _TOPICS: Final = "SELECT name, observed FROM topics WHERE state <> 'deleting'"
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What Postgres knows. `error`: why it could not be asked; None, and all else empty, where no database is named."""
+    """The data in Postgres. `error` says why Postgres could not be asked. Without a database, all fields are empty."""
 
     has_database: bool = False
     filters: Mapping[str, Mapping[str, TagFilter]] = field(default_factory=dict)
     """Group → topic → the filter that was seen last."""
     groups: frozenset[str] = frozenset()
-    """Those that there should be; subscriptions of others stay, too."""
+    """The groups that should exist. `filters` may have other groups, too, because their subscriptions stay."""
     queues: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Topic → broker name → read queues, as last seen there."""
+    """Topic → broker name → number of read queues, as last observed there."""
     error: str | None = None
 
     def has_seen(self, group: str) -> bool | None:
-        """Say whether anybody ever consumed for a group; None where nobody can know."""
+        """Return whether a group ever had a consumer; None if that is unknown."""
         if not self.has_database or self.error is not None:
             return None
         return group in self.filters
 
 
 def remember(database: str) -> Remembered:
-    """Read it; that Postgres is away is told in the answer, since brokers know most without it."""
+    """Read the data. Return an error instead of raising it, because a survey gets most of its data from brokers."""
     try:
         with psycopg.connect(database, **_LIMITS) as connection:
             subscriptions = connection.execute(_SUBSCRIPTIONS).fetchall()

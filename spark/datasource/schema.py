@@ -1,7 +1,8 @@
-"""The schemas of the data source, a kind each. What may be null is said here; a number that is not known is null, never 0 or -1.
+"""The schemas of the data source, one for each kind.
 
-Version 1. A column is added at the end under a new version, none is renamed or removed (docs/formats/spark.md).
-Offsets and counts are long, times are timestamps in UTC with milliseconds, sizes in bytes.
+A schema also says which columns may be null. An unknown number is null, never 0 or -1. Offsets and counts are long,
+times are timestamps in UTC with milliseconds, sizes are in bytes. A new column comes at the end, under a new version.
+No column is renamed or removed (docs/formats/spark.md).
 """
 
 from typing import Final
@@ -44,11 +45,11 @@ OFFSETS: Final = StructType(
         _column("error", StringType(), nullable=True),
     ]
 )
-"""A row for each group, topic and queue: every queue of a topic the group has committed to or subscribes to.
+"""One row for each group, topic and queue: every queue of a topic that the group has committed to or subscribes to.
 
-`committed_offset` and `lag` are null where the group never committed. `lag` = max - max(committed, min): what was trimmed
-cannot be consumed any more. `error` says why numbers are missing, or what is wrong with those given (a commit outside
-min…max).
+`committed_offset` and `lag` are null if the group never committed. `lag` = max - max(committed, min), because removed
+messages can't be consumed any more. `error` gives the reason why numbers are missing, or the problem with the numbers
+(a commit outside min…max).
 """
 
 BACKLOG: Final = StructType(
@@ -64,11 +65,12 @@ BACKLOG: Final = StructType(
         _column("read_at", TimestampType(), nullable=True),
     ]
 )
-"""A row for each ConsumeQueue unit that a group has not consumed, whether its filter lets it through or not.
+"""One row for each ConsumeQueue unit that a group has not consumed, whether or not the group's filter accepts it.
 
-Null where the unit stands for no message, and `stored_at` where its record can't be read. `is_wanted` says whether the
-group's filter lets it through, and `wanted_tags` which tags that are; null: all, which is also where the filter is not known.
-`read_at` is when the broker said where its queue ends, by the reader's clock.
+The columns of a unit that stands for no message are null. `stored_at` is also null if the record can't be read.
+`is_wanted` says whether the group's filter accepts the unit. `wanted_tags` has the tags that the filter accepts; it is
+null if the filter accepts all units, is not a filter by tags, or is unknown. `read_at` is the time at which the broker
+reported the end of the queue, by the reader's clock.
 """
 
 MESSAGES: Final = StructType(
@@ -88,7 +90,7 @@ MESSAGES: Final = StructType(
         _column("size", IntegerType()),
     ]
 )
-"""The message of the HTTP API as columns; `body` as its producer gave it, inflated; `properties` are the user's."""
+"""The message of the HTTP API as columns. `body` is decompressed. `properties` has the user's own properties."""
 
 HEADS: Final = StructType(
     [
@@ -112,10 +114,11 @@ HEADS: Final = StructType(
         _column("error", StringType(), nullable=True),
     ]
 )
-"""A row for each queue of `offsets`: the first message that is not consumed and that the group's filter lets through.
+"""One row for each row of `offsets`: the first unconsumed message that the group's filter accepts.
 
-All `first_…` are null where there is none, and where there is an `error`. `tags` counts the first messages that are not
-consumed (`tags_examined` of them), most frequent first; a null tag stands for messages without one.
+All `first_…` columns are null if there is no such message, and if there is an `error`. `tags` counts the tags of the
+first unconsumed messages, filtered or not (`tags_examined` messages), the most frequent tag first. A null tag stands
+for messages without a tag.
 """
 
 GROUPS: Final = StructType(
@@ -128,7 +131,11 @@ GROUPS: Final = StructType(
         _column("error", StringType(), nullable=True),
     ]
 )
-"""A row for each group and broker. `clients` are connected now; `ever_seen` is null where nobody can say (no database)."""
+"""One row for each group and broker.
+
+`clients` is the number of clients that are connected now. `ever_seen` is null if it is unknown, for example because no
+database is given.
+"""
 
 SURVEY: Final = StructType(
     [
@@ -142,10 +149,11 @@ SURVEY: Final = StructType(
         _column("group_error", StringType(), nullable=True),
     ]
 )
-"""A row for each row of `offsets`, with what `heads` and `groups` say of it: all of one look.
+"""One row for each row of `offsets`, with the columns that `heads` and `groups` have for it, all from one survey.
 
-`read_at` is when the row's broker gave its numbers, by the reader's clock; null where it did not. `clock_skew_ms` is by
-how much the broker's clock is ahead of the reader's, at least; null where the broker did not say its time.
+`read_at` is the time at which the row's broker reported its numbers, by the reader's clock; null if it reported none.
+`clock_skew_ms` is the least difference by which the broker's clock is ahead of the reader's (negative: behind); null if
+the broker did not report its time.
 """
 
 BY_KIND: Final = {

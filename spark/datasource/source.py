@@ -1,10 +1,10 @@
-"""`spark.read.format("gantry")`: what brokers know, as rows.
+"""The data source `gantry`: reads data of brokers, or of a store without a broker, as rows.
 
     spark.dataSource.register(GantryDataSource)
     spark.read.format("gantry").option("kind", "offsets").option("namesrv", "127.0.0.1:9876").load()
 
-Options, schemas and their versions: docs/formats/spark.md. Spark pickles this class and its readers by name, so the
-package has to be importable in its Python workers.
+docs/formats/spark.md describes the options, the schemas and their versions. Spark pickles this class and its readers by
+name, so Spark's Python workers must be able to import the package.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,19 +48,19 @@ _READERS: Final[Mapping[str, Callable[[Options, StructType], NarrowedReader]]] =
 
 
 class GantryDataSource(DataSource):
-    """Offsets, heads, groups, backlogs and messages."""
+    """The data source: makes the readers of offsets, first unconsumed messages, groups, backlogs and messages."""
 
     @classmethod
     def name(cls) -> str:
-        """Return what `format` is called with."""
+        """Return the name of the data source, the argument of `format`."""
         return NAME
 
     def schema(self) -> StructType:
-        """Return the kind's schema. Raises OptionError."""
+        """Return the schema of the kind. Raises OptionError."""
         return BY_KIND[self._read_options().kind]
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return what plans and reads. Raises OptionError."""
+        """Return the reader of one query. Raises OptionError."""
         options = self._read_options()
         _check_schema(options, schema)
         if options.max_messages_per_trigger is not None:
@@ -74,7 +74,7 @@ class GantryDataSource(DataSource):
         return PushedReader(reader) if options.pushdown else reader
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name.
-        """Return what follows the messages of topics. Raises OptionError."""
+        """Return the reader that follows the messages of topics. Raises OptionError."""
         options = self._read_options()
         _check_schema(options, schema)
         if options.kind != MESSAGES:
@@ -88,7 +88,7 @@ class GantryDataSource(DataSource):
 
 
 def _check_schema(options: Options, schema: StructType) -> None:
-    """Refuse a schema of the user's own: what it left out or renamed would be read as something else."""
+    """Reject a schema that the user chose: columns that it leaves out or renames would be read as other columns."""
     wanted = [(field.name, field.dataType.simpleString()) for field in BY_KIND[options.kind]]
     if [(field.name, field.dataType.simpleString()) for field in schema] != wanted:
         raise OptionError("schema", schema.simpleString(), f"can't be chosen: kind {options.kind} has its own")

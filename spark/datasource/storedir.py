@@ -1,7 +1,8 @@
-"""Kinds `messages`, `backlog` and `offsets` from a store's folder or an archive of one, read without a broker.
+"""Reads kinds `messages`, `backlog` and `offsets` from a store's folder or an archive of one, without a broker.
 
-It is a store that no broker runs on: Gantry's or Apache RocketMQ's, stopped in order or not. Damaged records are left
-out and said in the log, as everywhere. What only brokers know is not there: subscriptions, and who is connected.
+No broker may run on the store. It may be Gantry's or Apache RocketMQ's, after an orderly stop or a crash. Damaged
+records are left out and logged, as in reads from brokers. Data that only brokers have is missing: subscriptions, and
+connected clients.
 """
 
 from collections import Counter
@@ -54,23 +55,23 @@ _PUSHED: Final = {
     OFFSETS: (offsets.EXACT, ()),
 }
 BLOCK_BYTES: Final = 16 << 20
-"""Of records decoded at once."""
-# As brokers give a unit that stands for no message.
+"""The limit for the bytes of records that are decoded at once."""
+# The form in which brokers return a unit that stands for no message.
 _UNKNOWN: Final = np.array((0, -1, 0, -1), backlog.UNIT)
 
 
 @dataclass(frozen=True, repr=False)
 class UnitsPartition(RegionsPartition):
-    """Regions with their units, of a store whose files do not have them all."""
+    """Regions with their units, for a store whose files lack some units."""
 
     units: tuple[bytes, ...] = ()
 
 
 class StoreDirReader(NarrowedReader):
-    """Reads a store that is not running."""
+    """Reads a store that no broker runs on."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        """Make a reader. Raises OptionError for kinds that only brokers can answer."""
+        """Make a reader. Raises OptionError if only brokers can answer the kind."""
         super().__init__(options, schema)
         kind = options.kind
         if kind not in _PUSHED:
@@ -82,7 +83,7 @@ class StoreDirReader(NarrowedReader):
             self._pushed = _asked_by_options(options)
 
     def partitions(self) -> list[InputPartition]:
-        """Look at the store. Raises StoreFileError, OptionError, DataLossError."""
+        """Read the store's queues and return the tasks. Raises StoreFileError, OptionError, DataLossError."""
         with open_store(self._path) as reader:
             queues = StoreQueues(reader)
             if self._kind == MESSAGES:
@@ -103,8 +104,6 @@ class StoreDirReader(NarrowedReader):
                 packed = partition.units if isinstance(partition, UnitsPartition) else ()
                 batches = self._messages if self._kind == MESSAGES else self._backlog
                 yield from merged(batches(reader, partition.regions, packed))
-
-    # Planning
 
     def _tasks(self, queues: StoreQueues, regions: Iterable[Region]) -> list[InputPartition]:
         planned = plan_regions(regions, self._options.max_rows_per_partition)
@@ -150,7 +149,7 @@ class StoreDirReader(NarrowedReader):
         return regions
 
     def _bounds(self, reader: StoreReader, queue: StoreQueue) -> tuple[int, int]:
-        """Return from where to where a queue is read, by options and store times."""
+        """Return the offsets at which the read of a queue starts and ends, by options and store times."""
         wanted = row_filter(self._options, self._pushed)
 
         def place(given: Position | None, at_ms: int | None, otherwise: int) -> int:
@@ -164,7 +163,7 @@ class StoreDirReader(NarrowedReader):
         return start, place(self._options.end, None if to_ms is None else to_ms + CLOCK_SLACK_MS, queue.max_offset)
 
     def _places(self, reader: StoreReader, queues: StoreQueues) -> Iterator[Place]:
-        """Yield each group in each queue it has committed to, and those beside them in the same topics."""
+        """Yield a place for each group and each queue of the topics that it has committed to."""
         configured = topic_queues(reader)
         broker = broker_name(configured or (), store_name(self._path))
         options, pushed = self._options, self._pushed
@@ -196,8 +195,6 @@ class StoreDirReader(NarrowedReader):
         if self._options.topics is not None:
             return topic in self._options.topics
         return self._options.include_system or not is_system_topic(topic, None, broker)
-
-    # Reading
 
     def _messages(
         self, reader: StoreReader, regions: Sequence[Region], packed: Sequence[bytes]
@@ -247,7 +244,7 @@ class StoreDirReader(NarrowedReader):
                     yield batch
 
     def _tags_codes(self) -> npt.NDArray[np.int64] | None:
-        """Return the hashes of the tags that are asked for; None: all."""
+        """Return the hashes of the requested tags; None for all tags."""
         values = self._pushed.wanted("tag").values
         if values is None:
             return None
@@ -255,7 +252,7 @@ class StoreDirReader(NarrowedReader):
 
 
 def _asked_by_options(options: Options) -> Pushed:
-    """Return what `from` and `to` ask of store times."""
+    """Return the limits of store times that `from` and `to` set."""
     asked, pushed = row_filter(options, Pushed()), Pushed()
     if asked.stored_from_ms is not None:
         pushed = pushed.also("stored_at", Wanted(at_least=asked.stored_from_ms * 1_000))
@@ -265,12 +262,12 @@ def _asked_by_options(options: Options) -> Pushed:
 
 
 def _units_of(reader: StoreReader, region: Region, packed: bytes | None) -> Units:
-    """Return a region's units: those that travelled with the task, or those of the files; as many as it has offsets."""
+    """Return the units of a region, one for each offset, from the task if it carries them, else from the files."""
     if packed is not None:
         return np.frombuffer(packed, UNIT)
     first, units = read_units(reader, region.topic, region.queue_id, start=region.start, end=region.end)
     if first != region.start or len(units) != region.rows:
-        # The store was changed since: what is not there any more is not given.
+        # The store has changed since planning. Units that no longer exist stay blank.
         whole = np.zeros(region.rows, UNIT)
         whole[first - region.start : first - region.start + len(units)] = units
         return whole
@@ -280,7 +277,7 @@ def _units_of(reader: StoreReader, region: Region, packed: bytes | None) -> Unit
 def _blocks(
     reader: StoreReader, region: Region, units: Units, rows: npt.NDArray[np.intp]
 ) -> Iterator[tuple[str, Bounds, npt.NDArray[np.intp]]]:
-    """Yield the records of units, some thousands of one file at a time: the file, where they lie, which rows."""
+    """Yield the records of units, some thousands of one file at a time, as the file, their bounds and their rows."""
     physical = units["physical_offset"][rows].astype(np.int64)
     sizes = units["size"][rows].astype(np.int64)
     starts = np.array([file.start for file in reader.log_files], np.int64)

@@ -1,10 +1,10 @@
-"""Opening a store's folder, or an archive of one, for several processes that read it at the same time.
+"""Opens a store's folder, or an archive of one, for several processes that read it at the same time.
 
-A broker locks its store for itself alone. Readers share a lock that keeps brokers out and each other not, since
-Spark's workers are processes: no broker starts on what a task reads, and none may run when a task begins.
+A broker locks its store exclusively. Spark's workers are processes, so readers share a lock that excludes brokers but
+not other readers. So a broker can't start on a store that a task reads, and a task can't begin while a broker runs.
 
-An archive is unpacked once a machine and user, into a folder named after the archive's path, size and time; what
-nobody has opened for a day is removed when the next one is unpacked.
+An archive is unpacked once for each machine and user, into a folder named after the archive's path, size and time.
+Folders that were not opened for a day are removed before the next archive is unpacked.
 """
 
 import hashlib
@@ -33,24 +33,24 @@ from gantry.storeformat.scan import StoreReader
 ARCHIVE_ENDINGS: Final = (".tar", ".tar.gz", ".tgz", ".zip")
 KEPT_UNUSED_MS: Final = 24 * 3_600_000
 FREE_BYTES_MIN: Final = 256 << 20
-"""What unpacking leaves free."""
+"""The disk space that unpacking leaves free."""
 
 _WANTED: Final = (COMMIT_LOG_DIR, CONSUME_QUEUE_DIR, CONFIG_DIR, ABORT_FILE, CHECKPOINT_FILE)
 _DONE: Final = ".unpacked"
-"""Made last, and touched whenever the folder is used."""
+"""The file that is made last, and touched whenever the folder is used."""
 
 
 class SharedFileSystem(OsFileSystem):
-    """The real one, whose locks are shared with other readers and exclude brokers."""
+    """The real file system, with locks that readers share and that exclude brokers."""
 
     __slots__ = ()
 
     def lock(self, path: str) -> FileLock:
-        """Lock byte 0 of a file against those that lock it for themselves. Raises AlreadyLockedError, OSError."""
+        """Take a shared lock on byte 0 of a file; it excludes exclusive locks. Raises AlreadyLockedError, OSError."""
         return lock_file(path, shared=True)
 
     def lock_dir(self, path: str) -> FileLock:
-        """Lock a folder against those that lock it for themselves. Raises AlreadyLockedError, OSError."""
+        """Take a shared lock on a folder; it excludes exclusive locks. Raises AlreadyLockedError, OSError."""
         return lock_dir(path, shared=True)
 
 
@@ -70,7 +70,7 @@ def open_store(path: str) -> StoreReader:
 
 
 def store_name(path: str) -> str:
-    """Return what a store is called after its path, where nothing in it says so: `broker-a` of `…/broker-a/store`."""
+    """Return a store's name from its path, for stores that do not contain one: `broker-a` for `…/broker-a/store`."""
     place = Path(path.removeprefix("file://").rstrip("/")).absolute()
     name = place.parent.name if place.name == "store" and place.parent.name else place.name
     for ending in sorted(ARCHIVE_ENDINGS, key=len, reverse=True):
@@ -80,7 +80,7 @@ def store_name(path: str) -> str:
 
 
 def unpacked(archive: Path) -> Path:
-    """Return the folder an archive is unpacked to; what reading needs of it. Raises StoreFileError."""
+    """Return the folder with the unpacked archive, limited to the parts that reading needs. Raises StoreFileError."""
     found = archive.stat()
     key = hashlib.sha256(f"{archive.absolute()}|{found.st_size}|{found.st_mtime_ns}".encode()).hexdigest()[:32]
     root = _cache_folder()
@@ -112,12 +112,12 @@ def _unpack(archive: Path, target: Path) -> None:
     with tarfile.open(archive) as tar:
         members = [member for member in tar.getmembers() if _is_wanted(member.name)]
         _check_room(archive, target, sum(map(_bytes_of, members)))
-        # The filter refuses what would land, or point, outside of the folder.
+        # The filter rejects members that would be, or point, outside of the folder.
         tar.extractall(target, members, filter="data")
 
 
 def _bytes_of(member: tarfile.TarInfo) -> int:
-    """Return what a member takes on the disk: files of a store are preallocated, and mostly holes."""
+    """Return the disk space of a member. The files of a store are preallocated, and consist mostly of holes."""
     chunks: Iterable[tuple[int, int]] | None = getattr(member, "sparse", None)
     return member.size if chunks is None else sum(size for _, size in chunks)
 
@@ -133,7 +133,7 @@ def _is_wanted(name: str) -> bool:
 
 
 def _store_in(folder: Path) -> str:
-    """Return the store in a folder: itself, or a folder in it or in one of those, where it is the only one."""
+    """Return the store in a folder: the folder itself, or the only store in the two levels below it."""
     if (folder / COMMIT_LOG_DIR).is_dir() or not folder.is_dir():
         return str(folder)
     found = [place.parent for pattern in ("*", "*/*") for place in folder.glob(f"{pattern}/{COMMIT_LOG_DIR}")]
@@ -144,7 +144,7 @@ def _store_in(folder: Path) -> str:
 
 
 def _cache_folder() -> Path:
-    """Return a folder of this user's alone; others could put another store in our way."""
+    """Return a folder that only this user can access: in a shared one, other users could plant a store."""
     scratch = Path(tempfile.mkdtemp())
     try:
         user = scratch.stat().st_uid

@@ -1,8 +1,8 @@
-"""The queues of a store that is not running: from where to where each goes, and its units.
+"""The queues of a store that no broker runs on: their ends and their units.
 
-After an orderly stop the ConsumeQueue files say it all. After a crash (or without those files) the end of the CommitLog
-has more than they do, and their own ends may be blank: what a broker's recovery would build is then built here, in
-memory, from the records that prove themselves behind what both are known to have on disk.
+After an orderly stop, the ConsumeQueue files are complete. After a crash (or without those files), the CommitLog may
+have records without units, and the ends of the files may be blank. Then this module builds in memory the units that a
+broker's recovery would build. It reads the valid records after the point up to which both are known to be on disk.
 """
 
 import bisect
@@ -40,19 +40,19 @@ log = logger("spark.store")
 UNIT: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 assert UNIT.itemsize == UNIT_SIZE_BYTES
 Units = npt.NDArray[Any]
-"""Rows of UNIT."""
+"""An array of UNIT."""
 
 NOTHING: Final = np.array((0, FILLER_SIZE, 0), UNIT)
-"""Stands for no message."""
+"""A unit that stands for no message."""
 _AT_ONCE: Final = 4_096
 _TAGS, _DELAY = PropertyName.TAGS.encode(), PropertyName.DELAY.encode()
 _BROKER_TOPIC_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Apache RocketMQ 5 makes a topic with its broker's name in it, the only place in a store where that stands."""
+"""Apache RocketMQ 5 makes a topic with the name of its broker. The store has that name nowhere else."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreQueue:
-    """A queue: offsets `[min_offset, max_offset)`, and its units from `first` on."""
+    """A queue: offsets `[min_offset, max_offset)`, and its units from offset `first` on."""
 
     topic: str
     queue_id: int
@@ -62,7 +62,7 @@ class StoreQueue:
 
     @property
     def min_offset(self) -> int:
-        """Return the first offset whose record may still be there; the end where there is none."""
+        """Return the first offset whose record may still exist; the max offset if there is none."""
         there = self.is_message(self.units) & (self.units["physical_offset"] >= self.log_start)
         return self.first + int(np.argmax(there)) if there.any() else self.max_offset
 
@@ -72,26 +72,26 @@ class StoreQueue:
         return self.first + len(self.units)
 
     def slice(self, start: int, end: int) -> Units:
-        """Return the units of offsets `[start, end)`, all of which there must be."""
+        """Return the units of offsets `[start, end)`. All of them must exist."""
         assert self.first <= start <= end <= self.max_offset, (self.first, start, end, self.max_offset)
-        # What is put together has the machine's byte order; what travels has the files'.
+        # Concatenated units have the byte order of the machine. Units that travel in a task need that of the files.
         return self.units[start - self.first : end - self.first].astype(UNIT)
 
     @staticmethod
     def is_message(units: Units) -> npt.NDArray[np.bool_]:
-        """Return which units stand for a message."""
+        """Return for each unit whether it stands for a message."""
         found: npt.NDArray[np.bool_] = (units["size"] > 0) & (units["size"] < FILLER_SIZE)
         return found & (units["physical_offset"] >= 0)
 
 
 class StoreQueues:
-    """All queues of a store, as they are planned with."""
+    """All queues of a store, for planning."""
 
     def __init__(self, reader: StoreReader) -> None:
-        """Look at the files; after a crash at the records that they lack. Raises StoreFileError."""
+        """Find the queues' files and, after a crash, the records without units. Raises StoreFileError."""
         self._reader = reader
         self.is_from_log = reader.has_abort or not reader.files.is_dir(reader.path(CONSUME_QUEUE_DIR))
-        """Whether units have to travel with a task, since the files do not have them all."""
+        """Whether units must travel inside a task, because the files lack some of them."""
         self._found: dict[tuple[str, int], list[tuple[int, int, int, int]]] = {}
         self._end = 0
         if self.is_from_log:
@@ -100,7 +100,7 @@ class StoreQueues:
         self._kept: dict[tuple[str, int], StoreQueue] = {}
 
     def queue(self, topic: str, queue_id: int) -> StoreQueue:
-        """Return a queue; an empty one where the store has nothing of it."""
+        """Return a queue. It is empty if the store has no units of it."""
         kept = self._kept.get((topic, queue_id))
         if kept is None:
             first, units = read_units(self._reader, topic, queue_id)
@@ -110,8 +110,8 @@ class StoreQueues:
         return kept
 
     def _completed(self, first: int, units: Units, found: list[tuple[int, int, int, int]]) -> tuple[int, Units]:
-        """Return a queue's units with those of the log put in, and those beyond its end left out."""
-        # The log was cut where it ends now; what units say of records behind that is of another time.
+        """Return a queue's units, with the units found in the log, and without those past the end of the log."""
+        # The log was truncated at its present end. Units that point past it are out of date.
         beyond = np.flatnonzero(units["physical_offset"] >= self._end)
         units = units[: beyond[0]] if len(beyond) else units
         if not found:
@@ -127,7 +127,7 @@ class StoreQueues:
         return first, whole
 
     def _scan(self) -> None:
-        """Read the records that the queues' files may lack."""
+        """Read the records whose units the queues' files may lack."""
         reader = self._reader
         start = _sure_start(reader)
         deletions = _load_deletions(reader)
@@ -157,14 +157,14 @@ class StoreQueues:
 def read_units(
     reader: StoreReader, topic: str, queue_id: int, *, start: int = 0, end: int | None = None
 ) -> tuple[int, Units]:
-    """Return units of a queue's files and the queue offset of the first one, up to the first that is none.
+    """Return the units of a queue's files up to the first blank one, and the queue offset of the first unit.
 
     Args:
-        reader: The store.
-        topic: The queue's topic.
-        queue_id: Within the topic.
-        start: Units before this offset are left out.
-        end: So are those from here on; None for all.
+        reader: The reader of the store.
+        topic: The topic of the queue.
+        queue_id: The queue id.
+        start: The first queue offset to return.
+        end: The queue offset after the last one to return; None for no limit.
     """
     folder = reader.path(CONSUME_QUEUE_DIR, topic, str(queue_id))
     pieces: list[Units] = []
@@ -176,7 +176,7 @@ def read_units(
         if at is None or not size:
             continue
         if position is not None and at != position:
-            break  # A file is missing; what lies behind it is not known to follow.
+            break  # A file is missing, so the units after the gap can't be trusted.
         position = at + size
         begin, count = at // UNIT_SIZE_BYTES, size // UNIT_SIZE_BYTES
         low, high = max(start, begin), begin + count if end is None else min(end, begin + count)
@@ -192,7 +192,7 @@ def read_units(
 
 
 def find_time(reader: StoreReader, queue: StoreQueue, at_ms: int) -> int:
-    """Return the first offset whose message was stored at a time or later, the queue's end if none was."""
+    """Return the first offset whose message was stored at a time or later; the queue's max offset if there is none."""
 
     def stored_at_ms(offset: int) -> int | None:
         unit = queue.units[offset - queue.first]
@@ -212,7 +212,7 @@ def find_time(reader: StoreReader, queue: StoreQueue, at_ms: int) -> int:
 
 
 def topic_queues(reader: StoreReader) -> dict[str, int] | None:
-    """Return topic → read queues as the store's configuration has it, None where it has none. Raises StoreFileError."""
+    """Return topic → number of read queues by the store's configuration; None without one. Raises StoreFileError."""
     content = _read_table(reader, "topics.json")
     if content is None:
         return None
@@ -236,7 +236,7 @@ def committed_offsets(reader: StoreReader) -> dict[str, dict[str, dict[int, int]
 
 
 def broker_name(topics: Iterable[str], otherwise: str) -> str:
-    """Return the name of the broker whose store it is, as far as the store knows it."""
+    """Return the name of the store's broker if a topic shows it, else `otherwise`."""
     named = [topic.removeprefix(_BROKER_TOPIC_PREFIX) for topic in topics if topic.startswith(_BROKER_TOPIC_PREFIX)]
     return named[0] if len(named) == 1 else otherwise
 
@@ -246,7 +246,7 @@ def _places(reader: StoreReader) -> list[tuple[str, int]]:
     return [
         (topic, int(name))
         for topic in reader.files.list_dir(root)
-        # Units of light queues point to records of other topics, which come there.
+        # Units of light queues point to records of other topics. These records are read with their own topics.
         if not topic.startswith(LMQ_PREFIX)
         for name in reader.files.list_dir(f"{root}/{topic}")
         if name.isascii() and name.isdigit()
@@ -254,7 +254,7 @@ def _places(reader: StoreReader) -> list[tuple[str, int]]:
 
 
 def _valid_units(memory: Any, low: int, high: int) -> tuple[Units, bool]:
-    """Return copies of units `[low, high)` of a file up to the first that is none; say whether that was all."""
+    """Return copies of the units `[low, high)` of a file up to the first blank one, and whether that was all."""
     pieces: list[Units] = []
     for at in range(low, high, _AT_ONCE):
         count = min(_AT_ONCE, high - at)
@@ -267,7 +267,7 @@ def _valid_units(memory: Any, low: int, high: int) -> tuple[Units, bool]:
 
 
 def _sure_start(reader: StoreReader) -> int:
-    """Return from where in the log on its records may be missing in the queues' files."""
+    """Return the first log offset whose unit the queues' files may lack."""
     checkpoint = reader.checkpoint()
     if checkpoint is None or not reader.files.is_dir(reader.path(CONSUME_QUEUE_DIR)):
         return reader.log_start
@@ -279,7 +279,7 @@ def _sure_start(reader: StoreReader) -> int:
 
 
 def _load_deletions(reader: StoreReader) -> dict[str, tuple[int, int]]:
-    """Return topic → (log end, time in ms) of deletions; of somebody else's log they say nothing."""
+    """Return topic → (log end, time in ms) of deletions; empty without Gantry's mark, as the log may be another one."""
     path = reader.path(DELETIONS_FILE)
     if reader.mark is None or not reader.files.exists(path):
         return {}
@@ -292,7 +292,7 @@ def _load_deletions(reader: StoreReader) -> dict[str, tuple[int, int]]:
 
 
 def _tags_code(topic: str, head: RecordHead) -> int:
-    """Return a unit's last field; of delayed messages by the default levels, since a store does not say others."""
+    """Return a unit's tags code. Delayed messages use the default levels: a store does not contain configured ones."""
     if topic == SCHEDULE_TOPIC:
         level = find_property(head.properties, _DELAY)
         if level is not None and level.isascii() and level.isdigit() and int(level) > 0:

@@ -1,16 +1,16 @@
 """The offsets of a stream, as Spark keeps them in a checkpoint.
 
-Format (docs/formats/spark.md), version 2, with sorted keys, since Spark compares offsets as texts:
+Format (docs/formats/spark.md), version 2. The keys are sorted, because Spark compares offsets as texts:
 
     {"version": 2, "topics": {topic: {broker: {queue id: {"next": 7, "first": 3, "last": [621, 1700000000000]}}}}}
 
-`next` is the next queue offset to read. `first` is where the batch that ends here begins; a queue without it has
-nothing to read in that batch. So the end of a batch alone says what it reads, also where the batch before ended in a
-queue that is gone by now. `last` is the message before `next`, as the CommitLog offset of its record and its store time
-in ms: no other message of this broker ever has both, so it tells a queue from one that was made anew under its name.
-`gone` is true where the queue left its topic.
+`next` is the next queue offset to read. `first` is the queue offset at which the batch that ends here begins. A queue
+without `first` has nothing to read in that batch. So the end of a batch alone says what the batch reads, even if the
+batch before ended in a queue that is gone by now. `last` is the message before `next`: the CommitLog offset of its
+record, and its store time in ms. No other message of this broker ever has both. So `last` distinguishes a queue from
+one that was made again under its name. `gone` is true if the queue left its topic.
 
-Version 1 had the next queue offset alone.
+Version 1 had only the next queue offset.
 """
 
 from collections.abc import Mapping
@@ -22,21 +22,21 @@ from spark.datasource.partitions import Region
 
 VERSION: Final = 2
 FIRST: Final = 0
-"""Where a new queue begins."""
+"""The queue offset at which a new queue begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One message of a broker: its record's offset in the CommitLog (bytes) and its store time (wall ms).
+    """The mark of one message of a broker: its record's offset in the CommitLog (bytes) and its store time (wall ms).
 
-    `stored_at_ms` is None where the record can't be read.
+    `stored_at_ms` is None if the record can't be read.
     """
 
     physical_offset: int
     stored_at_ms: int | None = None
 
     def is_same(self, other: "Mark") -> bool:
-        """Say whether both are one message, as far as is known."""
+        """Return whether both marks are of the same message. An unknown store time counts as equal."""
         times = (self.stored_at_ms, other.stored_at_ms)
         return self.physical_offset == other.physical_offset and (None in times or times[0] == times[1])
 
@@ -46,7 +46,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class QueueAt:
-    """How far a stream is in a queue; see the module."""
+    """The position of a stream in a queue. The module's docstring explains the fields."""
 
     next: int
     first: int | None = None
@@ -58,7 +58,7 @@ StreamOffsets = dict[MessageQueue, QueueAt]
 
 
 def encode_offset(offsets: Mapping[MessageQueue, QueueAt]) -> dict[str, Any]:
-    """Return offsets as Spark writes them down."""
+    """Return offsets in the form that Spark writes to the checkpoint."""
     topics: dict[str, dict[str, dict[str, dict[str, Any]]]] = {}
     for queue in sorted(offsets):
         brokers = topics.setdefault(queue.topic, {})
@@ -67,10 +67,10 @@ def encode_offset(offsets: Mapping[MessageQueue, QueueAt]) -> dict[str, Any]:
 
 
 def decode_offset(offset: Mapping[str, Any]) -> StreamOffsets:
-    """Read what `encode_offset` of this release or of an earlier one wrote.
+    """Decode offsets that `encode_offset` of this release or of an earlier one wrote.
 
     Raises:
-        ValueError: A later release wrote it, or another program.
+        ValueError: A later release or another program wrote the offsets.
     """
     version = offset.get("version")
     if version not in (1, VERSION) or not isinstance(offset.get("topics"), dict):
@@ -84,12 +84,12 @@ def decode_offset(offset: Mapping[str, Any]) -> StreamOffsets:
 
 
 def without_batch(offsets: Mapping[MessageQueue, QueueAt]) -> StreamOffsets:
-    """Return offsets as the start of a batch: where the batch before began means nothing for it."""
+    """Return offsets as the start of a batch, without `first`: the start of the batch before has no meaning for it."""
     return {queue: replace(at, first=None) for queue, at in offsets.items()}
 
 
 def planned_regions(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Region]:
-    """Return what the batch between two offsets reads of each queue. Raises ValueError as `decode_offset`."""
+    """Return the regions that the batch between two offsets reads. Raises ValueError, as `decode_offset` does."""
     if start == end:
         return []
     ends = decode_offset(end)
@@ -100,7 +100,7 @@ def planned_regions(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Re
     for queue, at in sorted(ends.items(), key=lambda item: item[0]):
         if at.first is not None and at.first < at.next:
             region = Region(queue.topic, queue.broker_name, queue.queue_id, at.first, at.next)
-            # A record behind the last one that was planned is of a queue that was made since.
+            # A record after the last planned one belongs to a queue that was made again since.
             regions.append(region if at.last is None else replace(region, physical_end=at.last.physical_offset + 1))
     return regions
 

@@ -1,8 +1,8 @@
-"""Where the next batch of a stream ends, and what was lost since the last one: decided from what brokers said.
+"""Decides, from the answers of brokers, where the next batch of a stream ends and what was lost since the last batch.
 
-A queue is followed by its offsets, and an offset alone does not say which queue it belongs to: a topic that was deleted
-and made again counts from 0. So the last message read is compared (streamoffsets.Mark), and what the comparison showed
-comes in here as a Restart.
+A stream follows a queue by its offsets. An offset alone does not tell which queue it belongs to: a topic that was
+deleted and made again counts from 0. So the last message read is compared (streamoffsets.Mark). If the comparison
+shows another queue, this module gets a Restart.
 """
 
 from collections.abc import Mapping
@@ -24,12 +24,12 @@ SHRUNK: Final = "the topic has fewer queues"
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A queue that is not the one which was read, or no longer has what was read of it.
+    """A queue that is not the one that was read, or that no longer has the messages that were read from it.
 
     Attributes:
-        next: The queue offset of the first message that was not read.
+        next: The queue offset of the first unread message.
         reason: The event that changed the queue.
-        found: The message that stands where the last one read stood; None: none does.
+        found: The message in place of the last message read; None if there is none.
     """
 
     next: int
@@ -39,16 +39,16 @@ class Restart:
 
 @dataclass(slots=True)
 class Evidence:
-    """The answers about queues beyond their ends."""
+    """Answers about queues, in addition to their ends."""
 
     restarts: dict[MessageQueue, Restart] = field(default_factory=dict)
     hidden: dict[MessageQueue, Ends] = field(default_factory=dict)
-    """Queues that their topic no longer has, and what they hold all the same."""
+    """The queues that their topic no longer has, and the offsets that they still hold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Where a batch ends, without the marks of its last messages, and what is lost."""
+    """The end of a batch, without the marks of its last messages, and the losses."""
 
     ends: StreamOffsets
     losses: list[Loss]
@@ -66,12 +66,12 @@ def plan_batch(
     """Decide where the next batch ends in each queue.
 
     Args:
-        starts: The places where it begins, `without_batch`; queues that are missing are new.
-        found: What the brokers say just now.
-        evidence: What else they say of these queues.
-        target: Beyond which nothing is read, and queues that are not in it not at all; None: no such end.
-        rows_max: How many messages the batch may have; None: all there are.
-        turn: Counts the batches, so that each queue is the first one once.
+        starts: The positions at which the batch begins, from `without_batch`. Missing queues are new.
+        found: The queues and their ends, as the brokers report them now.
+        evidence: Further answers of the brokers about these queues.
+        target: The offsets at which reading stops; queues that are not in it are not read. None for no limit.
+        rows_max: The limit for the messages of the batch; None for no limit.
+        turn: The number of the batch. It decides which queues get the remainder of `rows_max`.
     """
     ends, losses = _kept(starts, found, evidence)
     available: dict[MessageQueue, Ends] = {}
@@ -81,11 +81,11 @@ def plan_batch(
             continue
         at = starts.get(queue)
         if place_of(queue) in found.stand_ins and not _is_within(at, held):
-            continue  # A slave is behind, or keeps less: its master will tell.
+            continue  # The slave lags behind, or keeps less. Wait for the master's answer.
         begin, loss = _begin(queue, at, held, evidence.restarts.get(queue))
         if loss is not None:
             losses.append(loss)
-        # Even where there is nothing to read: the place is then known, and what comes is not taken for old.
+        # Note the position even if there is nothing to read. Then messages that arrive later do not count as old.
         is_moved = at is None or loss is not None
         ends[queue] = QueueAt(begin) if at is None or is_moved else replace(at, is_gone=False)
         if begin < limit:
@@ -100,10 +100,10 @@ def plan_batch(
 def fair_shares(
     available: Mapping[MessageQueue, int], rows_max: int | None, *, turn: int = 0
 ) -> dict[MessageQueue, int]:
-    """Split a limit over queues: everyone gets the same, and what some don't need the others get.
+    """Divide a limit among queues. All get the same share; if some need less, the others get the rest.
 
-    What can't be split evenly goes to some of them, to others at the next turn, so that with more queues than messages
-    allowed none waits for ever.
+    A remainder that can't be divided goes to some of the queues, and at the next turn to others. So no queue waits for
+    ever if there are more queues than messages allowed.
     """
     if rows_max is None or sum(available.values()) <= rows_max:
         return dict(available)
@@ -123,14 +123,14 @@ def fair_shares(
 
 
 def explain(at: QueueAt, held: Ends, first: Mark | None, found: Mark | None, stored_later: int | None) -> Restart:
-    """Say where reading goes on in a queue that no longer has what was read of it.
+    """Return where reading continues in a queue that no longer has the messages that were read from it.
 
     Args:
-        at: How far the stream is.
-        held: What the queue holds.
-        first: The first message it holds; None: none, or not known.
-        found: The message that stands where the last one read stood; None: none does.
-        stored_later: The first queue offset whose message was stored after the last one read; None: not known.
+        at: The position of the stream.
+        held: The offsets that the queue holds.
+        first: The first message in the queue; None if there is none or it is unknown.
+        found: The message in place of the last message read; None if there is none.
+        stored_later: The first queue offset whose message was stored after the last message read; None if unknown.
     """
     if at.last is None or first is None:
         return Restart(held.first, REMADE_OR_OLDER, found)
@@ -142,33 +142,30 @@ def explain(at: QueueAt, held: Ends, first: Mark | None, found: Mark | None, sto
 
 
 def is_remade(last: Mark, first: Mark) -> bool:
-    """Say whether a queue began after the last message read: nothing that it holds was there then.
+    """Return whether a queue began after the last message read, so that all of its messages are newer.
 
-    A CommitLog only grows, and so do the times in it; a store made anew begins at 0 again, at a later time.
+    A CommitLog only grows, and so do the times in it. A new store begins at offset 0 again, at a later time.
     """
     times = (last.stored_at_ms, first.stored_at_ms)
     is_later = times[0] is not None and times[1] is not None and times[1] > times[0]
     return first.physical_offset > last.physical_offset or is_later
 
 
-# Inside
-
-
 def _kept(
     starts: Mapping[MessageQueue, QueueAt], found: TopicQueues, evidence: Evidence
 ) -> tuple[StreamOffsets, list[Loss]]:
-    """Return the places that stay, and what is lost with queues that went."""
+    """Return the positions that stay, and the losses of queues that are gone."""
     ends: StreamOffsets = {}
     losses: list[Loss] = []
     for queue, at in sorted(starts.items(), key=lambda item: item[0]):
         if place_of(queue) in found.gone:
-            # The messages went with the topic, so that one made anew begins at its beginning.
+            # The messages went with the topic. If the topic is made again, reading begins at its first message.
             if not at.is_gone:
                 losses.append(Loss(queue, at.next, NO_SUCH_TOPIC, None, DELETED))
             continue
         ends[queue] = at
         if queue in evidence.hidden and not at.is_gone:
-            # The messages stay, and so does the place: the queue may come back.
+            # The messages stay, and so does the position: the queue may come back.
             held = evidence.hidden[queue]
             ends[queue] = replace(at, is_gone=True)
             seen = f"a queue that can't be read any more and holds [{held.first}, {held.end})"
@@ -182,7 +179,7 @@ def _is_within(at: QueueAt | None, held: Ends) -> bool:
 
 
 def _begin(queue: MessageQueue, at: QueueAt | None, held: Ends, restart: Restart | None) -> tuple[int, Loss | None]:
-    """Return where reading goes on in a queue, and what is lost before that."""
+    """Return where reading continues in a queue, and the loss before that offset, if any."""
     place = FIRST if at is None else at.next
     if at is not None and restart is None and place > held.end:
         restart = Restart(held.first, REMADE_OR_OLDER)

@@ -1,17 +1,18 @@
-"""`readStream`: messages as they come, each exactly once per checkpoint.
+"""`readStream`: reads messages as they arrive, each exactly once per checkpoint.
 
-Spark writes the end of a batch down before it reads it (streamoffsets.py), and that says what the batch reads: so a
-batch that is read again gives the same rows.
+Spark writes the end of a batch to the checkpoint before it reads the batch (streamoffsets.py). The end says what the
+batch reads, so a batch that is read again returns the same rows.
 
-Queues come and go. One that is not in the start of a batch begins at 0, which is before everything it can hold. What
-was not read and is gone is a loss (dataloss.py): it fails the query, or with `failOnDataLoss=false` the log says so.
-A broker that does not answer keeps its place: nothing follows from its silence.
+Queues come and go. A queue that is not in the start of a batch begins at 0, before everything that it can hold. Unread
+messages that are gone are a loss (dataloss.py): the query fails or, with `failOnDataLoss=false`, the log has a warning.
+The queues of a broker that does not answer keep their positions: a missing answer does not mean a loss.
 
-A place in a queue is kept with a mark of the last message read. With each batch, and whenever the queue has changed,
-its master is asked which message stands there (queuemarks.py). If it is another one, the queue is not the one that was
-read.
+A position in a queue has a mark of the last message read. For each batch, and whenever the queue has changed, the
+reader asks the master which message is there (queuemarks.py). If it is another message, the queue is not the one that
+was read.
 
-Concurrency: Spark calls one method after the other, all but `read` in one process that lives as long as the query.
+Concurrency: Spark calls one method after the other. All methods except `read` run in one process, which lives as long
+as the query.
 """
 
 import asyncio
@@ -63,9 +64,10 @@ log = logger("spark.stream")
 
 LOOKS_MAX: Final = 5
 LOOK_AGAIN_S: Final = 0.2
-"""Spark asks again 10 ms after it was told that there is nothing, and each time means connections to all brokers."""
+"""The pause between two surveys. If there is nothing to read, Spark itself asks again after 10 ms, and each survey
+connects to all brokers."""
 EXPLANATIONS_MAX: Final = 3
-"""How many looks in a row may show queues that were made again since the look before."""
+"""The limit for surveys in a row that show queues made again since the survey before."""
 
 
 class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -75,53 +77,53 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._target: dict[MessageQueue, int] | None = None
-        """Where a query that reads what is there ends; None for one that goes on."""
+        """The ends at which a query with Trigger.AvailableNow stops; None for other queries."""
         self._latest: dict[MessageQueue, int] = {}
         self._turn = 0
         self._unknown: set[Place] = set()
         self._checked: Checked = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name.
-        """Return where a new query begins: option `from`, or what each queue holds first.
+        """Return the start of a new query: option `from`, or the min offset of each queue.
 
         Raises:
-            MessagesError: Not all queues can be asked, so that some would begin at the wrong place.
-            DataLossError: A queue no longer has the offset at which it is to begin.
-            ClientError, TimeoutError: Nobody answers.
+            MessagesError: Not all queues can be asked about, so some would begin at the wrong offset.
+            DataLossError: A queue no longer has its start offset.
+            ClientError, TimeoutError: No server answers.
         """
         return encode_offset(live.run(self._options, self._begin))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name.
-        """Return option `maxMessagesPerTrigger`."""
+        """Return the limit that option `maxMessagesPerTrigger` sets."""
         limit = self._options.max_messages_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name.
-        """Return where the next batch ends; waits a little where there is nothing new.
+        """Return the end of the next batch. Wait a little if there is nothing new.
 
         Raises:
-            ValueError: The start or the limit can't be understood.
-            DataLossError: Messages that were not read are gone.
-            ClientError, TimeoutError: Nobody answers a query that is to end.
+            ValueError: The start can't be decoded, or the kind of limit is not supported.
+            DataLossError: Unread messages are gone.
+            ClientError, TimeoutError: No server answers, and the query has Trigger.AvailableNow.
         """
         starts, rows_max = without_batch(decode_offset(start)), _rows_max(limit)
         ends = live.run(self._options, lambda engine: self._next(engine, starts, rows_max))
         self._turn += 1
-        # Only the same text means to Spark that there is nothing new.
+        # Spark compares the texts of offsets: only the same text means that there is nothing new.
         return start if ends == starts else encode_offset(ends)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name.
-        """Return what the queues held at the last look."""
+        """Return the ends of the queues at the last survey."""
         return encode_offset({queue: QueueAt(end) for queue, end in self._latest.items()}) if self._latest else None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name.
-        """Take note of what there is: the query ends there."""
+        """Store the present ends of the queues. The query stops there."""
         found = live.run(self._options, lambda engine: self._look(engine, {}))
         self._say(found.unknown)
         self._target = {queue: held.end for queue, held in found.ends.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the tasks of a batch: the same for the same offsets."""
+        """Return the tasks of a batch. The same offsets always give the same tasks."""
         return list(plan_regions(planned_regions(start, end), self._options.max_rows_per_partition))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -138,7 +140,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {queue: QueueAt(at, last=answers.mark(queue, at - 1)) for queue, at in starts.items()}
 
     async def _next(self, engine: ClientEngine, starts: StreamOffsets, rows_max: int | None) -> StreamOffsets:
-        """Look until there is something to read, or for a while; Spark asks again at once."""
+        """Survey the queues until there is something to read, LOOKS_MAX times at most. Spark asks again at once."""
         for _ in range(LOOKS_MAX):
             try:
                 plan = await self._plan(engine, starts, rows_max)
@@ -154,10 +156,10 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return starts
 
     async def _plan(self, engine: ClientEngine, starts: StreamOffsets, rows_max: int | None) -> Plan:
-        """Decide where the next batch ends, and make sure that the queues are those that were read.
+        """Decide where the next batch ends, and make sure that the queues are the ones that were read.
 
         Raises:
-            ClientError: Nobody answers, or queues are made again all the time.
+            ClientError: No server answers, or queues are made again all the time.
         """
         evidence = Evidence()
         for _ in range(EXPLANATIONS_MAX):
@@ -176,12 +178,12 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 evidence.hidden = find_hidden(starts, found, answers)
                 plan = plan_batch(starts, found, evidence, self._target, rows_max=rows_max, turn=self._turn)
                 return self._settled(starts, found, plan, answers)
-            # The next look is at the queues as they are by then.
+            # Survey the queues again: they may have changed meanwhile.
             evidence.restarts |= await explain_all(engine, suspects, starts, found, answers)
         raise ClientError("queues are made again all the time")
 
     def _settled(self, starts: StreamOffsets, found: TopicQueues, plan: Plan, answers: Answers) -> Plan:
-        """Return a plan with the marks of its last messages."""
+        """Return a plan with the marks of its last messages, and note the positions that were checked."""
         self._checked = {queue: (at, found.ends[queue]) for queue, at in starts.items() if queue in found.ends}
         ends = {
             queue: at if at.first is None else replace(at, last=answers.mark(queue, at.next - 1))
@@ -191,14 +193,14 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _look(self, engine: ClientEngine, known: Mapping[MessageQueue, QueueAt]) -> TopicQueues:
         topics = self._options.topics
-        # What is no longer asked for keeps its place.
+        # The queues of topics that are no longer requested keep their positions.
         places = {(queue.topic, queue.broker_name) for queue in known if topics is None or queue.topic in topics}
         found = await look(engine, self._options, Pushed(), also=places)
         self._latest = {queue: held.end for queue, held in found.ends.items()}
         return found
 
     def _say(self, unknown: Mapping[Place, str]) -> None:
-        """Say what can't be asked, once as long as it stays so."""
+        """Log the queues that can't be asked about, once for as long as that lasts."""
         for (topic, broker), reason in sorted(unknown.items()):
             if (topic, broker) not in self._unknown:
                 log.warning("queues keep their place, nobody can be asked", topic=topic, broker=broker, reason=reason)

@@ -1,13 +1,13 @@
-"""A look at all brokers at once: which groups consume which queues, how far they are, and who is there.
+"""Surveys all brokers at once: which groups consume which queues, how far they are, and which clients are connected.
 
-Bulk requests only, in two steps. *Names first*: of each broker all committed offsets (43), topics (21) and groups (201),
-and one request a group for its instances (203). *Numbers last*, of all brokers at once: the committed offsets again, and
-right behind them one request a topic for its queues (900000, elsewhere 202). So a broker's numbers are of one moment,
-`read_at_ms`, however long the names took. Committed offsets are read before the queues' ends, so that no commit of the
-meantime looks as if it lay beyond the end.
+The survey uses bulk requests only, in two steps. *Names first*: it asks each broker for all committed offsets (43),
+topics (21) and groups (201), and once for each group for its instances (203). *Numbers last*: it asks all brokers at
+once for the committed offsets again and, directly after them, once for each topic for its queues (900000; brokers other
+than ours: 202). So the numbers of a broker are of one moment, `read_at_ms`, however long the names took. Committed
+offsets are read before the ends of the queues. Otherwise a commit made in between could seem to be past the end.
 
-What can't be read becomes an error that is told where its numbers are missing: of a broker, of a topic on it, of a
-group on it. Only where no broker at all answers there is nothing to tell it with, and the whole look fails.
+If a broker, or a topic or group on it, can't be read, the rows whose numbers are missing get the error. If no broker
+answers at all, there are no rows that could get the error, so the whole survey fails.
 """
 
 import asyncio
@@ -33,10 +33,10 @@ from spark.datasource.pushdown import Pushed
 from spark.datasource.remembered import Remembered, remember
 
 REQUESTS_MAX: Final = 64
-"""Under way to one broker at a time: enough to keep it busy, and far below what it takes from a client."""
+"""The limit for requests in flight to one broker: enough to keep it busy, and far below its limit for a client."""
 
 NOBODY: Final = ConsumerConnection()
-# Nothing is at or beyond it, so that a broker has nothing to look for, and says what time it is.
+# No message is at or after this offset. So the broker has nothing to search for, and only reports its time.
 _BEYOND: Final = 2**62
 _NO_INSTANCES = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
@@ -45,46 +45,46 @@ T = TypeVar("T")
 
 
 class SurveyError(Exception):
-    """No broker could be asked, so that there are no rows in which to say so."""
+    """Raised if no broker answers, because there are no rows that could report the errors."""
 
 
 @dataclass(slots=True)
 class BrokerView:
-    """What one broker set said. With `error` all else may be empty."""
+    """The answers of one broker set. With `error`, all other fields may be empty."""
 
     name: str
     address: str | None
     cluster: str
     error: str | None = None
     committed: Mapping[str, Mapping[str, Mapping[int, int]]] = field(default_factory=dict)
-    """Group → topic → queue id → offset."""
+    """Group → topic → queue id → committed offset."""
     topics: Mapping[str, int] = field(default_factory=dict)
-    """Topic → read queues."""
+    """Topic → number of read queues."""
     groups: Mapping[str, SubscriptionGroup] = field(default_factory=dict)
     instances: dict[str, ConsumerConnection | str] = field(default_factory=dict)
-    """Group → who is connected, or why that is not known. Groups nobody asked about are missing."""
+    """Group → its connected clients, or why they are unknown. Groups that were not asked about are missing."""
     states: dict[str, list[QueueState] | str] = field(default_factory=dict)
-    """Topic → its queues, or why they are not known."""
+    """Topic → its queues, or why they are unknown."""
     read_at_ms: int | None = None
-    """When the last of its numbers came, by the reader's clock in wall ms; None: they did not come."""
+    """The time at which the last number arrived, by the reader's clock in wall ms; None if numbers did not arrive."""
     clock_skew_ms: int | None = None
-    """By how much its clock is ahead of the reader's (below 0: behind), at least; 0 where the time that its answer took
-    explains the difference; None: it did not say its time."""
+    """The least difference by which the broker's clock is ahead of the reader's (negative: behind). It is 0 if the time
+    that the answer took explains the difference, and None if the broker did not report its time."""
 
     def why_not(self, topic: str) -> str | None:
-        """Return why nothing is known of a topic here, or None."""
+        """Return why the numbers of a topic on this broker are unknown; None if they are known."""
         states = self.states.get(topic)
         return self.error or (states if isinstance(states, str) else None)
 
 
 @dataclass(slots=True)
 class Survey:
-    """What all brokers said, and what Postgres remembers."""
+    """The answers of all brokers, and the data that Postgres stores."""
 
     views: dict[str, BrokerView]
     remembered: Remembered
     groups: list[str]
-    """Those asked for, that exist, sorted."""
+    """The requested groups that exist, sorted."""
 
     @property
     def is_complete(self) -> bool:
@@ -92,7 +92,7 @@ class Survey:
         return all(view.error is None for view in self.views.values())
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
-        """Return the newest that live instances of a group ask of a topic, or None."""
+        """Return the newest subscription of a group's live instances to a topic; None if there is none."""
         found = [
             connection.subscriptions[topic]
             for view in self.views.values()
@@ -112,9 +112,10 @@ class Survey:
         }
 
     def filter(self, group: str, topic: str) -> TagFilter | None:
-        """Return what a group wants of a topic: of those there now, else as Postgres saw it last; None: not known.
+        """Return a group's filter on a topic; None if it is unknown.
 
-        Where that could not be asked, the filter's `error` says so.
+        It is the filter of the live instances or, without them, the one that Postgres stored last. If brokers or
+        Postgres could not be asked, the filter's `error` says so.
         """
         subscription = self.subscription(group, topic)
         if subscription is not None:
@@ -131,10 +132,10 @@ async def look(engine: ClientEngine, options: Options, pushed: Pushed, *, instan
     """Ask all brokers.
 
     Args:
-        engine: A running one.
-        options: Which groups and topics; where Postgres is.
-        pushed: What Spark asks of groups and topics.
-        instances: Also ask who is connected, and what Postgres remembers.
+        engine: A running engine.
+        options: The groups and topics to read, and the address of Postgres.
+        pushed: The filters on groups and topics that Spark pushed down.
+        instances: Whether to also read the connected clients, and the data that Postgres stores.
 
     Raises:
         SurveyError: No broker answers, or none is registered.
@@ -160,13 +161,13 @@ async def look(engine: ClientEngine, options: Options, pushed: Pushed, *, instan
 
 
 def pairs(survey: Survey, options: Options, pushed: Pushed) -> dict[str, set[str]]:
-    """Return group → the topics it has committed to or subscribes to, as far as they are asked for and exist.
+    """Return group → the requested and existing topics that it has committed to or subscribes to.
 
-    A group that is away subscribes to what Postgres remembers of it.
+    If a group has no live instances, its subscriptions in Postgres count.
     """
     exist = {topic for view in survey.views.values() for topic in view.topics}
     if not survey.is_complete:
-        # What the missing broker alone holds.
+        # The topics that only a missing broker holds.
         exist |= survey.remembered.queues.keys()
     wanted = {topic for topic in exist if _is_wanted_topic(survey, options, pushed, topic)}
     found: dict[str, set[str]] = {}
@@ -179,9 +180,9 @@ def pairs(survey: Survey, options: Options, pushed: Pushed) -> dict[str, set[str
 
 
 async def read_numbers(engine: ClientEngine, survey: Survey, topics: Iterable[str], pushed: Pushed) -> None:
-    """Read committed offsets and the ends of topics' queues on all brokers that Spark wants to hear of, all at once.
+    """Read committed offsets and the ends of topics' queues, on all brokers that pass the pushed filters, all at once.
 
-    Fills in `committed`, `states`, `read_at_ms` and `clock_skew_ms`.
+    Sets `committed`, `states`, `read_at_ms` and `clock_skew_ms` of the brokers.
     """
     backlog = Backlog(engine)
     wanted = sorted(set(topics))
@@ -206,12 +207,12 @@ async def read_numbers(engine: ClientEngine, survey: Survey, topics: Iterable[st
 
 
 def skew_of(broker_ms: int, *, asked_ms: int, answered_ms: int) -> int:
-    """Return by how much a broker's clock is ahead, at least: a slow answer is no skew.
+    """Return the least difference by which a broker's clock is ahead (negative: behind). A slow answer is no skew.
 
     Args:
-        broker_ms: Its time, of some moment between the other two.
-        asked_ms: When it was asked, by the reader's clock.
-        answered_ms: When its answer came.
+        broker_ms: The broker's time, taken at some moment between the other two.
+        asked_ms: The time of the request, by the reader's clock.
+        answered_ms: The time of the answer, by the reader's clock.
     """
     if broker_ms > answered_ms:
         return broker_ms - answered_ms
@@ -219,7 +220,7 @@ def skew_of(broker_ms: int, *, asked_ms: int, answered_ms: int) -> int:
 
 
 async def routed_queues(engine: ClientEngine, survey: Survey, broker: str, topic: str) -> int:
-    """Return how many queues a topic should have on a broker that does not answer; 0 where nobody knows."""
+    """Return how many queues a topic should have on a broker that does not answer; 0 if that is unknown."""
     try:
         route = await engine.route(topic)
     except ClientError:
@@ -229,9 +230,6 @@ async def routed_queues(engine: ClientEngine, survey: Survey, broker: str, topic
             if data.broker_name == broker:
                 return data.read_queue_nums
     return survey.remembered.queues.get(topic, {}).get(broker, 0)
-
-
-# Inside
 
 
 def _view(name: str, data: BrokerData) -> BrokerView:
@@ -255,7 +253,7 @@ async def _ask_all(engine: ClientEngine, backlog: Backlog, view: BrokerView) -> 
 
 
 async def _ask_clock(engine: ClientEngine, backlog: Backlog, broker: str, topic: str) -> int | None:
-    """Return a broker's skew, or None: it does not know the request, or is lost meanwhile, which costs no number."""
+    """Return a broker's skew; None if the request fails or is unknown to the broker. No other number depends on it."""
     asked_ms = engine.clock.now_ms()
     try:
         (head,) = await backlog.heads(broker, [HeadQuery(topic, 0, _BEYOND)])
@@ -283,7 +281,7 @@ async def _ask_instances(engine: ClientEngine, view: BrokerView, groups: Iterabl
 
 
 async def _each(view: BrokerView, keys: Iterable[K], ask: Callable[[K], Awaitable[T]]) -> dict[K, T | str]:
-    """Ask a broker about each key, some at a time; once it does not answer, the rest is not asked any more."""
+    """Ask a broker about each key, REQUESTS_MAX keys at a time. Stop once the broker does not answer."""
     answers: dict[K, T | str] = {}
     waiting = iter(keys)
 

@@ -1,8 +1,8 @@
-"""Kind `survey`: offsets, heads and groups of one look, a row for each group and queue.
+"""Kind `survey`: offsets, first unconsumed messages and groups from one survey, one row for each group and queue.
 
-Reading the three kinds one after the other asks brokers three times, and gives numbers of three moments. Here offsets,
-queue ends and groups are read while planning, once (survey.py); tasks only look up the first messages behind the offsets
-that were found then, as kind `heads` does.
+A query that reads the three kinds one after the other asks the brokers three times and gets numbers of three moments.
+Kind `survey` reads offsets, ends of queues and groups once, while planning (survey.py). Its tasks only look up the
+first messages after the offsets that planning found, as kind `heads` does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,12 +27,12 @@ _GROUP_NAMES: Final = tuple("group_error" if name == "error" else name for name 
 Key = tuple[str, str, str, int]
 """Group, topic, broker and queue id."""
 Facts = dict[str, Any]
-"""A row's columns by name, as far as they are known."""
+"""The known columns of a row, by name."""
 
 
 @dataclass(frozen=True, repr=False)
 class SurveyPartition(InputPartition):
-    """What one task asks one broker, and what is known already of each question's place."""
+    """The questions of one task to one broker, and the known columns of each question's place."""
 
     broker: str
     questions: tuple[Question, ...]
@@ -45,7 +45,7 @@ class SurveyReader(NarrowedReader):
     exact = EXACT
 
     def partitions(self) -> list[InputPartition]:
-        """Look at the brokers. Raises SurveyError, ClientError, TimeoutError."""
+        """Survey the brokers and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
         found = live.run(self._options, lambda engine: find_places(engine, self._options, self._pushed))
         known = facts_of(found)
         rows, questions = sort_places(found)
@@ -54,7 +54,7 @@ class SurveyReader(NarrowedReader):
         )
         size = min(HEADS_PER_TASK, self._options.max_rows_per_partition)
         for broker, asked in questions.items():
-            # Groups that wait at the same message are asked about once, if one task asks.
+            # Sorting brings groups that wait at the same message together. A task asks once for all of its groups.
             asked.sort(key=lambda question: question.place.region)
             partitions += [
                 SurveyPartition(broker, tuple(part), tuple(known[key_of(question.place)] for question in part))
@@ -63,7 +63,7 @@ class SurveyReader(NarrowedReader):
         return partitions
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Look up first messages, and yield the rows. Raises TimeoutError."""
+        """Look up the first messages and yield the rows. Raises TimeoutError."""
         if isinstance(partition, RowsPartition):
             yield from unpack_rows(partition.data)
         elif isinstance(partition, SurveyPartition):
@@ -74,12 +74,12 @@ class SurveyReader(NarrowedReader):
 
 
 def key_of(place: Place) -> Key:
-    """Return what names a place."""
+    """Return the key of a place."""
     return place.group, place.topic, place.broker, place.queue_id
 
 
 def facts_of(found: Places) -> Mapping[Key, Facts]:
-    """Return what the look says of each place: everything but the first message."""
+    """Return the columns of each place that the survey found: all but those of the first message."""
     groups: dict[tuple[str, str], Facts] = {}
     known: dict[Key, Facts] = {}
     for place in found.places:
@@ -100,6 +100,6 @@ def facts_of(found: Places) -> Mapping[Key, Facts]:
 
 
 def survey_row(facts: Facts, head: Sequence[Any]) -> tuple[Any, ...]:
-    """Return a row in the order of the schema; `head` is one of kind `heads`."""
+    """Return a row in the order of the schema. `head` is a row of kind `heads`."""
     whole = {**facts, **dict(zip(_HEAD_NAMES, head, strict=True))}
     return tuple(whole[name] for name in SURVEY.fieldNames())

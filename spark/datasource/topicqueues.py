@@ -1,8 +1,8 @@
-"""Which queues there are to read messages from, and from where to where each of them goes just now.
+"""Finds the queues to read messages from, and the present ends of each queue.
 
-One look asks name servers for the topics and their routes, and each broker for the queues of each topic. What can't be
-asked is told apart from what is gone: a broker that does not answer may hold messages, a topic that its own broker does
-not know holds none.
+One survey asks name servers for the topics and their routes, and each broker for the queues of each topic. The result
+distinguishes queues that can't be asked about from queues that are gone. A broker that does not answer may hold
+messages. A topic that its own broker does not know holds none.
 """
 
 import asyncio
@@ -24,22 +24,22 @@ from spark.datasource.options import Options, Position, Where
 from spark.datasource.pushdown import Pushed
 
 REQUESTS_MAX: Final = 64
-"""Under way at a time, over all brokers."""
+"""The limit for requests in flight, over all brokers."""
 CLOCK_SLACK_MS: Final = 60_000
-"""A broker's clock that was set back leaves store times out of order, and a search among them beside the mark. So it is
-made for a time that much further out, and the store times themselves decide."""
+"""If a broker's clock was set back, its store times are out of order, and a search by store time misses its target. So
+the search looks for a time that is further out by this amount, and a filter then compares the times of the records."""
 
 Place = tuple[str, str]
-"""A topic on a broker: their names."""
+"""The names of a topic and of a broker that has it."""
 
 
 class MessagesError(Exception):
-    """What was asked for can't be read whole, and there is no row in which to say so."""
+    """Raised if not all requested messages can be read, because no row could report that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What a queue holds: offsets `[first, end)`."""
+    """The offsets `[first, end)` that a queue holds."""
 
     first: int
     end: int
@@ -47,20 +47,20 @@ class Ends:
 
 @dataclass(slots=True)
 class TopicQueues:
-    """What one look found."""
+    """The result of one survey."""
 
     ends: dict[MessageQueue, Ends] = field(default_factory=dict)
     unknown: dict[Place, str] = field(default_factory=dict)
-    """Where nobody answered, and what was said instead."""
+    """The places without an answer, with the error."""
     gone: set[Place] = field(default_factory=set)
-    """Where a broker itself says that there is no such topic."""
+    """The places whose broker itself reports that the topic does not exist."""
     stand_ins: set[Place] = field(default_factory=set)
-    """Where a slave answered, as the master is away: it may be behind, and may keep less."""
+    """The places for which a slave answered because the master is away. A slave may lag behind, and may keep less."""
     readable: dict[Place, frozenset[int]] = field(default_factory=dict)
-    """The queues that a master says can be read."""
+    """The queues that consumers may read, as a master reports them."""
 
     def lose(self, broker: str, reason: str) -> None:
-        """Take back what a broker said: it does not answer any more."""
+        """Discard the answers of a broker that does not answer any more."""
         for queue in [queue for queue in self.ends if queue.broker_name == broker]:
             del self.ends[queue]
             self.unknown[queue.topic, broker] = reason
@@ -75,13 +75,13 @@ def place_of(queue: MessageQueue) -> Place:
 
 
 async def look(engine: ClientEngine, options: Options, pushed: Pushed, also: Iterable[Place] = ()) -> TopicQueues:
-    """Ask for all queues.
+    """Find all queues.
 
     Args:
-        engine: A running one.
-        options: Which topics.
-        pushed: What Spark asks of topics, brokers and queues.
-        also: Topics on brokers to ask for, whatever name servers say of them.
+        engine: A running engine.
+        options: The options that select topics.
+        pushed: The filters on topics, brokers and queues that Spark pushed down.
+        also: Places to ask for even if name servers do not report them.
 
     Raises:
         ClientError: No name server answers.
@@ -136,10 +136,10 @@ async def look(engine: ClientEngine, options: Options, pushed: Pushed, also: Ite
 async def positions(
     engine: ClientEngine, ends: Mapping[MessageQueue, Ends], position: Position, *, slack_ms: int
 ) -> dict[MessageQueue, int]:
-    """Return where each queue has a position, within what it holds; a time is moved by `slack_ms`.
+    """Return the offset of a position in each queue, limited to the queue's ends. A time is shifted by `slack_ms`.
 
     Raises:
-        ClientError: A broker can't say what it stored when.
+        ClientError: A broker does not answer the search by store time.
     """
     offsets, at_once = Offsets(engine), asyncio.Semaphore(REQUESTS_MAX)
 
@@ -173,7 +173,7 @@ async def _topics(
 
 
 def _address(registered: Mapping[str, BrokerData], broker: str) -> tuple[str, bool]:
-    """Return the master's address, or while it is away a slave's; and whether it is the master's."""
+    """Return the address of the master or, while the master is away, of a slave; and whether it is the master's."""
     data = registered.get(broker)
     if data is None or not data.broker_addrs:
         raise MessagesError(f"broker {broker}: is not registered with any name server just now")
