@@ -1,4 +1,4 @@
-"""The reports' HTML pages: one self-contained file a run, without scripts and without anything fetched."""
+"""The HTML pages of reports: one self-contained file for each run, without scripts or external resources."""
 
 from spark.page.chart import prepare_drawing as prepare_drawing
 from spark.page.folds import charted_pairs as charted_pairs

@@ -1,4 +1,4 @@
-"""The backlog profile's page: of what is unconsumed, how old it is, its tags, keys and sizes, and where it lies."""
+"""The page of the backlog profile: ages, tags, keys, sizes and queues of the unconsumed messages."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ CHARTED_MAX: Final = 12
 BARS_MAX: Final = 10
 TABLE_MAX: Final = 1_000
 UNKNOWN: Final = "(unknown)"
-"""The bucket of messages that could not be read, and of which it is not known."""
+"""The bucket of messages whose value is unknown because they could not be read."""
 
-# Section → (title, what its bars are, whether their order is that of their bounds).
+# Section → (title, name of its bars, whether the bars are ordered by their bounds).
 _SECTIONS: Final = {
     "age": ("How old", "Age", True),
     "tag": ("Tags", "Tag", False),
@@ -29,7 +29,7 @@ _SECTIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """One bar: a range of ages or sizes, a tag, a key or a queue; None is not known."""
+    """One bar: a range of ages or sizes, a tag, a key or a queue. None means unknown."""
 
     name: str
     lower: float | None
@@ -39,7 +39,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What one group has not consumed of one topic, section by section."""
+    """The messages of one topic that one group has not consumed, by section."""
 
     group: str
     topic: str
@@ -47,7 +47,7 @@ class Backlog:
 
     @property
     def messages(self) -> float | None:
-        """How many messages: every one is in one queue, and in one range of ages; None where that is not known."""
+        """The number of messages; None if it is unknown. Each message is in one queue, and in one range of ages."""
         for section in ("queue", "age", "size"):
             if section in self.sections:
                 known = [bucket.messages for bucket in self.sections[section]]
@@ -56,7 +56,7 @@ class Backlog:
 
     @property
     def oldest(self) -> str | None:
-        """The range of the highest ages; None where no age is known."""
+        """The name of the highest range of ages; None if no age is known."""
         ages = [
             (bucket.lower, bucket.name)
             for bucket in self.sections.get("age", ())
@@ -66,13 +66,13 @@ class Backlog:
 
     @property
     def octets(self) -> float | None:
-        """How many bytes their bodies have; None where that is not known."""
+        """The size of all bodies in bytes; None if it is unknown."""
         known = [bucket.octets for bucket in self.sections.get("queue", ())]
         return None if None in known or not known else sum(value for value in known if value is not None)
 
 
 def backlog_body(rows: Iterable[Mapping[str, Any]]) -> tuple[Html, Html]:
-    """Return what goes into the page's header and its main part."""
+    """Return the contents of the page's header and of its main part."""
     backlogs = [item for item in _read(rows) if item.messages != 0]
     groups = len({item.group for item in backlogs})
     if not backlogs:

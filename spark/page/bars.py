@@ -1,4 +1,4 @@
-"""Bars in rows: a name and a value over each bar, so that long names do not squeeze the bars on a telephone."""
+"""Bar charts: the name and the value are above each bar, so that long names do not squeeze the bars on a phone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ BAR: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One row; `value` None has no bar, `shown` says why."""
+    """One row of the chart. If `value` is None, the row has no bar, and `shown` says why."""
 
     label: str
     value: float | None
@@ -23,7 +23,7 @@ class Bar:
 
 
 def bars(items: Sequence[Bar]) -> Spec:
-    """Return the spec of bars that share one scale from 0."""
+    """Return the spec of bars that share one scale, which starts at 0."""
     top = max((item.value for item in items if item.value is not None), default=0) or 1
     values = [
         {
@@ -38,7 +38,7 @@ def bars(items: Sequence[Bar]) -> Spec:
     ]
 
     def spec(width: int) -> dict[str, Any]:
-        # Numbers are short; a name gets what they leave.
+        # Numbers are short. The names get the rest of the width.
         shown_width = max((len(item.shown) for item in items), default=0) * 6.8
         label_limit = max(width - shown_width - 16, width * 0.35)
         rows = {"field": "at", "type": "ordinal", "axis": None}

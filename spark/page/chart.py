@@ -1,8 +1,8 @@
-"""Charts: Vega-Lite specs drawn to SVG that is part of the page.
+"""Draws charts from Vega-Lite specs, as SVG that is part of the page.
 
-A picture's text does not shrink with the screen: each chart is drawn for a wide and for a narrow place, and the style
-sheet shows the one that fits. Both are pictures with a title and a description to who does not see them, and the
-numbers stand in a table underneath.
+The text of a chart must not shrink with the screen. So each chart is drawn for a wide and for a narrow place, and the
+style sheet shows the one that fits. For readers who can't see them, both have a title and a description, and a table
+below the chart has the numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ WIDE: Final = 540
 THIRD: Final = 350
 NARROW: Final = 280
 SMALL: Final = 300
-"""Pixels: of a chart in two columns, in three, on a telephone, and of one that fits both."""
+"""Widths in pixels: of a chart in two columns, in three columns, on a phone, and of a chart that fits all screens."""
 
 _SVG = "http://www.w3.org/2000/svg"
 _CONFIG: Final[dict[str, Any]] = {
@@ -33,7 +33,7 @@ _CONFIG: Final[dict[str, Any]] = {
         "gridColor": GRID, "domainColor": MUTED, "tickColor": MUTED, "labelLimit": 200,
     },
 }  # fmt: skip
-# What assistive technology gets is the title and the description; what a browser does not need is left out.
+# Attributes that a browser does not need. Assistive technology gets the title and the description instead.
 _DROPPED = (
     "class",
     "role",
@@ -46,16 +46,16 @@ _DROPPED = (
 )
 
 Spec = Callable[[int], dict[str, Any]]
-"""Makes the Vega-Lite spec for a width in pixels."""
+"""A function that makes the Vega-Lite spec for a width in pixels."""
 
 
 def prepare_drawing() -> None:
-    """Load what draws charts: the first one takes a second longer than the others. Safe in any thread."""
+    """Load the drawing library, because the first chart takes a second longer than the others. Safe in any thread."""
     vl_convert.vegalite_to_svg({"mark": "point", "data": {"values": []}}, vl_version="6.4", allowed_base_urls=[])
 
 
 class Drawer:
-    """Draws the charts of one page, and counts them: ids must differ within it."""
+    """Draws the charts of one page, and numbers them, because ids must differ within a page."""
 
     def __init__(self) -> None:
         self._ids = count(1)
@@ -71,9 +71,9 @@ class Drawer:
         note: Content = None,
         widths: Sequence[int] = (WIDE, NARROW),
     ) -> Html:
-        """Return a figure: caption, chart, note, and its numbers as a table.
+        """Return a figure: caption, note, chart, and its numbers as a table.
 
-        `widths` is the wide and the narrow one, or the one that does for both.
+        `widths` has the wide and the narrow width, or one width for both.
         """
         names = ("wide", "narrow") if len(widths) == 2 else ("both",)
         pictures = [
@@ -85,7 +85,7 @@ class Drawer:
 
     def _picture(self, spec: dict[str, Any], title: str, description: str, *, shown: str) -> Html:
         drawn = vl_convert.vegalite_to_svg({"config": _CONFIG, **spec}, vl_version="6.4", allowed_base_urls=[])
-        root = ET.fromstring(drawn)  # noqa: S314 - drawn a line above, from a spec of ours.
+        root = ET.fromstring(drawn)  # noqa: S314 - our own spec, drawn by the line above.
         mark = f"c{next(self._ids)}"
         _strip(root, mark)
         root.attrib |= {"class": shown, "role": "img", "aria-labelledby": f"{mark}t {mark}d", "id": mark}
@@ -100,7 +100,7 @@ class Drawer:
 
 
 def numbers(columns: Sequence[str], rows: Sequence[Sequence[Content]]) -> Html:
-    """Return a chart's numbers as a table that opens."""
+    """Return the numbers of a chart as a table that the reader can open."""
     head = el("tr", [el("th", column, scope="col") for column in columns])
     body = [el("tr", el("th", row[0], scope="row"), [el("td", cell) for cell in row[1:]]) for row in rows]
     table = el("table", el("thead", head), el("tbody", body))
@@ -112,7 +112,7 @@ def _strip(root: ET.Element, mark: str) -> None:
         for name in _DROPPED:
             element.attrib.pop(name, None)
         for name, value in element.attrib.items():
-            # Clip paths: two charts must not find each other's.
+            # Ids of clip paths get the chart's prefix, so that no chart uses the clip path of another one.
             if name == "id":
                 element.attrib[name] = mark + value
             elif "url(#" in value:

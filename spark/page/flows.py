@@ -1,4 +1,4 @@
-"""Rows of the throughput rollup, read for showing: messages, rates and peaks of a topic by the start of their bucket."""
+"""Reads rows of the throughput rollup for the page: messages, rates and peaks of a topic by the start of a bucket."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,19 +10,19 @@ from spark.page.shown import moment, number
 
 UNITS: Final = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 _WHOLE: Final = 0.99
-"""Of a bucket's length: samples don't fall on its borders."""
+"""The share of a bucket's length that counts as all of it, because samples do not fall on the bucket's borders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A bucket; None is not known, and what is not whole is the least it may be.
+    """The values of one bucket. None means unknown. If the bucket is not whole, the values are lower bounds.
 
     Attributes:
-        messages: Of the bucket.
-        seconds: How much of it is known.
-        rate: Messages a second in that time.
-        peak: The largest rate at any moment; None, too, where several rows are added up: their peaks need not be of
-            the same moment.
+        messages: The number of messages in the bucket.
+        seconds: The length of the known part of the bucket.
+        rate: Messages per second in the known part.
+        peak: The highest rate at any moment. It is also None if several rows are added up, because their peaks may be
+            of different moments.
         is_whole: Whether all of the bucket is known.
     """
 
@@ -38,19 +38,19 @@ Series: TypeAlias = dict[datetime, Reading]
 
 @dataclass(slots=True)
 class Flow:
-    """What came into a topic, and what each group took of it."""
+    """The messages that came into a topic, and the messages that each group consumed from it."""
 
     into: Series = field(default_factory=dict)
     by_group: dict[str, Series] = field(default_factory=dict)
 
     def out(self) -> Series:
-        """Return what all groups took together."""
+        """Return the messages that all groups together consumed."""
         return total(self.by_group.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The largest rate of a series, in messages/s, and the start of its bucket."""
+    """The highest rate of a series, in messages/s, and the start of its bucket."""
 
     rate: float
     bucket_at: datetime
@@ -58,7 +58,7 @@ class Peak:
 
 
 def read_flows(rows: Iterable[Mapping[str, Any]]) -> tuple[str, dict[str, Flow]]:
-    """Return the finest unit that a picture can still show, and its flows by topic."""
+    """Return the finest unit that a chart can show, and its flows by topic."""
     by_unit: dict[str, dict[str, Flow]] = {}
     for row in rows:
         bucket_at, unit = moment(row.get("bucket_at")), str(row.get("unit"))
@@ -88,7 +88,7 @@ def _buckets(flows: Mapping[str, Flow]) -> int:
 
 
 def total(series: Iterable[Series]) -> Series:
-    """Add series up: unknown where one of them is, and whole where all of them are."""
+    """Add series up. A sum is unknown if one of its parts is unknown, and whole if all of its parts are whole."""
     there = [one for one in series if one]
     if len(there) == 1:
         return there[0]
@@ -107,19 +107,19 @@ def _add(one: Reading, other: Reading) -> Reading:
 
 
 def sum_of(series: Series) -> float:
-    """Return all messages that are known."""
+    """Return the number of known messages."""
     return sum(reading.messages or 0 for reading in series.values())
 
 
 def mean_rate(series: Series) -> float | None:
-    """Return messages a second over all buckets that are known; None where none is."""
+    """Return messages per second over all known buckets; None if no bucket is known."""
     known = [(reading.rate, reading.seconds) for reading in series.values() if reading.rate is not None]
     seconds = sum(length for _, length in known)
     return sum(rate * length for rate, length in known) / seconds if seconds else None
 
 
 def peak_of(series: Series) -> Peak | None:
-    """Return the largest rate; None where none is known."""
+    """Return the highest rate; None if no rate is known."""
     known = [(reading.peak, at) for at, reading in series.items() if reading.peak is not None]
     if not known:
         return None
@@ -128,7 +128,7 @@ def peak_of(series: Series) -> Peak | None:
 
 
 def is_whole(series: Iterable[Series], step: timedelta) -> bool:
-    """Say whether sums are known: no bucket is missing between a series' first and its last, and all are whole."""
+    """Return whether sums are complete: no bucket between the first and the last is missing, and all are whole."""
     return all(
         len(one) == round((max(one) - min(one)) / step) + 1
         and all(reading.is_whole and reading.messages is not None for reading in one.values())
@@ -138,6 +138,6 @@ def is_whole(series: Iterable[Series], step: timedelta) -> bool:
 
 
 def span_of(series: Sequence[Series]) -> tuple[datetime, datetime]:
-    """Return the first and the last bucket of all."""
+    """Return the starts of the first and of the last bucket of all series."""
     moments = [at for one in series for at in one]
     return min(moments), max(moments)

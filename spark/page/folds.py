@@ -1,7 +1,7 @@
-"""Rows that say the same, as one: groups of one topic and one verdict, where there are many.
+"""Combines equal rows: groups with the same topic and the same verdict, if there are many.
 
-Five hundred groups that stopped on one topic are one finding. A page that gave each a row, a section and a chart would
-have room for nothing else.
+If five hundred groups stopped on one topic, that is one finding. A page that has a row, a section and a chart for each
+group would have room for nothing else.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,29 +11,29 @@ from typing import Any, Final
 from spark.page.lagrows import LagRow, read_row, worst_first
 
 FOLDED_ABOVE: Final = 20
-"""Rows: so many can be read one by one."""
+"""The number of rows up to which nothing is combined, because people can read the rows one by one."""
 FOLD_MIN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """Rows of one topic and one verdict, the worst first; or a row alone."""
+    """Rows of one topic and one verdict, the worst first; or a single row."""
 
     rows: tuple[LagRow, ...]
 
     @property
     def worst(self) -> LagRow:
-        """The row that stands for all."""
+        """The row that represents all rows."""
         return self.rows[0]
 
     @property
     def more(self) -> str:
-        """What follows a name that stands for all: ` and 36 more`; empty of a row alone."""
+        """The text after the name of the worst row, such as ` and 36 more`; empty for a single row."""
         return f" and {len(self.rows) - 1:,} more" if len(self.rows) > 1 else ""
 
 
 def fold(rows: Sequence[LagRow]) -> list[Fold]:
-    """Return rows with the equal ones together, the worst first."""
+    """Return the rows with equal rows combined, the worst first."""
     equal: dict[tuple[str, str], list[LagRow]] = {}
     for row in sorted(rows, key=worst_first):
         equal.setdefault((row.topic, row.verdict), []).append(row)
@@ -47,15 +47,16 @@ def fold(rows: Sequence[LagRow]) -> list[Fold]:
 
 
 def to_chart(folds: Iterable[Fold]) -> list[Fold]:
-    """Return the folds whose past is worth a line, in the table's order: those not OK, or where all are OK, all."""
+    """Return the folds whose history is worth a chart, in the table's order: those not OK or, if all are OK, all."""
     folds = list(folds)
     return [one for one in folds if one.worst.verdict != "OK"] or folds
 
 
 def charted_pairs(rows: Iterable[Mapping[str, Any]], most: int) -> list[tuple[str, str]]:
-    """Return the (group, topic) of which a page of these rows wants the past, the most important first.
+    """Return the (group, topic) pairs whose history a page of these rows needs, the most important first.
 
-    They are more than it draws, since some may have no past. A lag of 0 has a line that says nothing.
+    There are more pairs than the page draws, because some may have no history. Pairs with a lag of 0 are left out,
+    because their lines show nothing.
     """
     topics = [read_row(row) for row in rows if row.get("level") != "queue"]
     wanted = [one.worst for one in to_chart(fold(topics)) if one.worst.lag_messages != 0]

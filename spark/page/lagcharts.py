@@ -1,4 +1,4 @@
-"""The bars of the lag report: who is furthest behind, and how old what waits is."""
+"""The bar charts of the lag report: the groups that are furthest behind, and the ages of waiting messages."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -27,7 +27,7 @@ _AGES: Final = (
 
 
 def worst_figures(drawer: Drawer, folds: Sequence[Fold]) -> list[Html]:
-    """Return the groups that are furthest behind, by messages and by time; `folds` are those not OK."""
+    """Return charts of the groups that are furthest behind, by messages and by time. `folds` has those not OK."""
     return [
         _worst(drawer, folds, title="Messages behind", column="lag_messages", show=messages),
         _worst(drawer, folds, title="Time behind", column="lag_seconds", show=waited),
@@ -41,7 +41,7 @@ def _worst(drawer: Drawer, folds: Sequence[Fold], *, title: str, column: str, sh
 
     def rank(row: LagRow) -> float:
         value = value_of(row)
-        # The unknown ones last, not least: nobody knows.
+        # Unknown values come last, after 0.
         return -1.0 if value is None else value
 
     ranked = sorted(((max(one.rows, key=rank), one) for one in folds), key=lambda found: rank(found[0]), reverse=True)
@@ -70,7 +70,7 @@ def _bar(row: LagRow, one: Fold, value: float | None, shown: str) -> Bar:
 
 
 def messages(row: LagRow) -> str:
-    """Return the messages behind as text."""
+    """Return the number of messages behind as text."""
     return "unknown" if row.lag_messages is None else count(row.lag_messages)
 
 
@@ -84,7 +84,7 @@ def _told(items: Sequence[Bar]) -> str:
 
 
 def age_figure(drawer: Drawer, queues: Sequence[LagRow]) -> Html:
-    """Return how many queues have waited how long, by the age of their first waiting message."""
+    """Return a chart of the number of queues by the age of their first waiting message."""
     waiting = [row for row in queues if row.waits]
     known = [row.lag_seconds for row in waiting if row.lag_seconds is not None]
     tally = dict.fromkeys((name for _, name in _AGES), 0)

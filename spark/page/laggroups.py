@@ -1,4 +1,4 @@
-"""A group in the lag report: verdict, cause, next step, numbers, and its queues."""
+"""The details of groups in the lag report: verdict, cause, next step, numbers, and queues."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -15,12 +15,13 @@ from spark.page.shown import NOTHING, at, count, duration, moment, plural, rate,
 
 SECTIONS_BYTES_MAX: Final = 750_000
 CALM_BYTES_MAX: Final = 250_000
-"""What details may take, so that a page of any number of groups opens at once; what is left out is said."""
+"""The limits for the size of details, so that a page of any number of groups opens at once. The page says how much is
+left out."""
 QUEUES_MAX: Final = 128
 MEMBERS_MAX: Final = 20
-"""Of equal groups."""
+"""The limit for the details of equal groups."""
 UNFOLDED_MAX: Final = 8
-"""The worst groups can be read at once; a link from the table unfolds one of the others."""
+"""The number of sections that are open at first, the worst groups. A link from the table opens one of the others."""
 
 _CLASSES: Final = {CRITICAL: "critical", WARNING: "warning", QUIET: "quiet", GOOD: "good"}
 
@@ -32,18 +33,18 @@ def badge(row: LagRow) -> Html:
 
 
 def group_sections(groups: Sequence[LagGroup], folds: Sequence[Fold]) -> tuple[Content, Mapping[str, str]]:
-    """Return the groups that are not OK, one after the other, and of each that is shown the id that links lead to.
+    """Return the details of the groups that are not OK, and group → the id for links, for each group that is shown.
 
     Args:
-        groups: The first of the report's order.
-        folds: The rows of the table: groups that are one row there are one section here.
+        groups: The groups that are not OK, in the order of the report.
+        folds: The rows of the table. Groups that share a row there share a section here.
     """
     if not groups:
         return None, {}
     folded = {row.group: one for one in folds if len(one.rows) > 1 for row in one.rows}
     together: dict[int | str, list[LagGroup]] = {}
     for group in groups:
-        # A group of several topics is in several rows, and has a section of its own.
+        # A group with several topics is in several rows, so it gets its own section.
         one = folded.get(group.name) if len(group.topics) == 1 else None
         together.setdefault(group.name if one is None else id(one), []).append(group)
     ids = {group.name: f"g{position}" for position, group in enumerate(groups, start=1)}
@@ -58,7 +59,7 @@ def group_sections(groups: Sequence[LagGroup], folds: Sequence[Fold]) -> tuple[C
 
 
 def calm_groups(groups: Sequence[LagGroup]) -> Content:
-    """Return the groups that are OK, folded up: a table of queues each."""
+    """Return the groups that are OK in a closed section, each with a table of its queues."""
     if not groups:
         return None
     parts = (
@@ -92,7 +93,7 @@ def _left_out(groups: Sequence[LagGroup]) -> Content:
 
 
 def _part(groups: Sequence[LagGroup], ids: Mapping[str, str], *, unfolded: bool) -> Html:
-    """Return one group's section, or one that has those of equal groups in it."""
+    """Return the section of one group, or one section that contains the sections of equal groups."""
     if len(groups) == 1:
         return _section(groups[0], ids[groups[0].name], unfolded=unfolded)
     worst, shown = groups[0].worst, groups[:MEMBERS_MAX]
@@ -120,7 +121,7 @@ def _section(group: LagGroup, anchor: str, *, unfolded: bool) -> Html:
         el("h4", el("bdi", topic.row.topic), badge(topic.row)) if len(topics) > 1 else None for topic in group.topics
     ]
     body = [el("div", name, _topic(topic), class_="topic") for name, topic in zip(named, group.topics, strict=True)]
-    # A link opens what it points into, not what it points at.
+    # A link opens the `details` element around its target, not one that is the target itself.
     return el(
         "details", el("summary", title), el("div", body, id=anchor, class_="target"), class_="group", open=unfolded
     )
@@ -143,7 +144,7 @@ def _left(seconds: float) -> str:
     return duration(seconds) if seconds else "now: at any moment"
 
 
-# What a fact is called, its column, how it is shown, and whether it means something where nothing waits.
+# Name of a fact, its column, how to show it, and whether it has a meaning if nothing waits.
 _FACTS: Final[tuple[tuple[str, str, Callable[[Any], str], bool], ...]] = (
     ("Messages behind", "lag_messages", count, True),
     ("Time behind", "lag_seconds", duration, False),
@@ -183,7 +184,7 @@ def _facts(row: LagRow) -> Html:
             shown.append((name, "never, at these rates"))
         elif column != "skew":
             unknowns.setdefault(row.reason(column), []).append(name)
-    # One reason for all is said once.
+    # A reason that several unknown facts share is shown once.
     rest = []
     for reason, names in unknowns.items():
         if len(names) < ONE_REASON_MIN:
@@ -215,7 +216,7 @@ def _since(row: LagRow) -> Content:
 
 
 def _clients(owners: Sequence[Owner]) -> Content:
-    """Return who is connected from where, and how many queues each says it has."""
+    """Return the connected clients, each with its host and the number of queues that it reports."""
     shown = [
         el(
             "li",

@@ -1,4 +1,4 @@
-"""How lags went: lines of messages and of time behind, and what was foretold."""
+"""The line charts of the lag report: messages behind with forecasts, and time behind."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -16,10 +16,10 @@ LINES_SHOWN: Final = 6
 
 
 def with_now(pasts: Mapping[tuple[str, str], Past], rows: Sequence[LagRow]) -> dict[tuple[str, str], Past]:
-    """End each past with what the report itself found, so that a line ends at the number that the table has.
+    """End each history with the values of the report itself, so that a line ends at the number in the table.
 
-    Samples may be older than the report by minutes. Some are younger than this row, too, since brokers are read one
-    after the other.
+    Samples may be some minutes older than the report. Some may also be newer than the report's row, because brokers are
+    read one after the other.
     """
     found = dict(pasts)
     for row in rows:
@@ -32,9 +32,9 @@ def with_now(pasts: Mapping[tuple[str, str], Past], rows: Sequence[LagRow]) -> d
 def line_figures(
     drawer: Drawer, folds: Sequence[Fold], pasts: Mapping[tuple[str, str], Past], *, now: datetime
 ) -> list[Html]:
-    """Return lag over time with its forecasts, and time behind beside it, of the first rows that have samples."""
+    """Return charts of lag with forecasts, each with a chart of time behind, for the first rows that have samples."""
     there = [(one, past) for one in folds if (past := pasts.get((one.worst.group, one.worst.topic))) is not None]
-    # A line at zero says no more than the table does, and one look is no line.
+    # A line at zero shows no more than the table does, and a single sample makes no line.
     shown = [(one, past) for one, past in there if len(past.lags) > 1 and any(lag != 0 for _, lag in past.lags)]
     if not shown:
         return []
@@ -78,7 +78,7 @@ def _line_figures(drawer: Drawer, one: Fold, past: Past, since: datetime, until:
 
 
 def _like(one: Fold) -> str:
-    """Say whom a line stands for."""
+    """Return a text that says which groups a line represents."""
     others = len(one.rows) - 1
     return f"The worst of {others + 1:,} groups of this topic. " if others else ""
 
@@ -105,12 +105,12 @@ def _band(row: LagRow, start: datetime, *, horizon: timedelta) -> list[tuple[dat
         return []
     low = row.drain_eta_s if row.drain_eta_low_s is None else row.drain_eta_low_s
     high = row.drain_eta_s if row.drain_eta_high_s is None else row.drain_eta_high_s
-    # A band without width could not be seen.
+    # A band without width would be invisible.
     return drain_band(row.lag_messages, start, low * 0.97, high * 1.03, horizon=horizon)
 
 
 def _foretold(made: Forecast | None, points: Sequence[Point]) -> str:
-    """Return what was foretold and what came, in words."""
+    """Return the forecast and the actual lag, in words."""
     if made is None:
         return (
             "No forecast: the lag is unknown at the end." if points[-1][1] is None else "No forecast: too few samples."
@@ -122,7 +122,7 @@ def _foretold(made: Forecast | None, points: Sequence[Point]) -> str:
 
 
 def drained_text(row: LagRow) -> Content:
-    """Return when the backlog will be gone, in words."""
+    """Return when the backlog will be drained, in words."""
     if not row.waits:
         return "Nothing waits."
     if row.drain_eta_s is not None:
@@ -134,7 +134,7 @@ def drained_text(row: LagRow) -> Content:
 
 
 def drained_between(row: LagRow) -> str:
-    """Return the interval of the drain forecast; empty where it is not known."""
+    """Return the interval of the drain forecast; empty if it is unknown."""
     if row.drain_eta_low_s is None and row.drain_eta_high_s is None:
         return ""
     if row.drain_eta_high_s is None:
@@ -143,7 +143,7 @@ def drained_between(row: LagRow) -> str:
 
 
 def legend() -> Html:
-    """Return what the lines mean."""
+    """Return the explanation of the lines."""
     return el(
         "p",
         "Solid: as it was sampled; a hole is a time of which nothing is known. The last point is what the table says."

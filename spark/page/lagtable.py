@@ -1,4 +1,4 @@
-"""The table of all groups: a row for each, and one for all that are equal, which opens."""
+"""The table of all groups: one row for each group. Equal groups share a row that the reader can open."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,9 +14,9 @@ from spark.page.shown import NOTHING, count, duration, plural, rate
 from spark.page.tables import COLUMNS, overview
 
 TABLE_BYTES_MAX: Final = 450_000
-"""Of the table of all; what it leaves out is counted, and the last of the order: OK."""
+"""The limit for the size of the table. It leaves out the last rows of the order, which are OK, and counts them."""
 MEMBERS_MAX: Final = 50
-"""Of a row that stands for many."""
+"""The limit for the groups listed in a shared row."""
 
 T = TypeVar("T")
 
@@ -25,9 +25,9 @@ def lag_table(folds: Sequence[Fold], *, groups: int, anchors: Mapping[str, str])
     """Return the section with the table.
 
     Args:
-        folds: In the order of the table.
-        groups: How many groups there are.
-        anchors: Group → the id of its details on this page; those without are not linked.
+        folds: The folds in the order of the table.
+        groups: The number of groups.
+        anchors: Group → the id of its details on this page. Groups without an id are not linked.
     """
     rows = [row for one in folds for row in one.rows]
     shown = within((_fold_rows(one, anchors) for one in folds), TABLE_BYTES_MAX)
@@ -39,7 +39,7 @@ def lag_table(folds: Sequence[Fold], *, groups: int, anchors: Mapping[str, str])
 
 
 def _counts(rows: Sequence[LagRow]) -> Html:
-    """Return how many rows have which verdict."""
+    """Return the number of rows for each verdict."""
     counted = Counter(row.verdict for row in rows)
     firsts = {row.verdict: row for row in reversed(rows)}
     return el(
@@ -115,7 +115,7 @@ def _gone_range(one: Fold) -> Content:
 def _range(
     one: Fold, value_of: Callable[[LagRow], float | None], show: Callable[[float], str], *, zero: str | None = None
 ) -> Content:
-    """Return the least and the most of what is known, and of how many rows it is not."""
+    """Return the smallest and the greatest known value, and the number of rows whose value is unknown."""
     values = [value_of(row) for row in one.rows]
     known = [value for value in values if value is not None]
     if not values:

@@ -1,4 +1,4 @@
-"""Lines over time: lag with its forecasts, and what went in and out."""
+"""Makes the specs of lines over time: lag with its forecasts, time behind, and rates in and out."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -26,14 +26,14 @@ def lag_lines(
     foretold: Forecast | None,
     band: Sequence[tuple[datetime, float, float]] = (),
 ) -> Spec:
-    """Return the spec of lag over time: solid as it was, dashed as foretold, shaded as it is expected to go on."""
+    """Return the spec of lag over time: solid for samples, dashed for the forecast, shaded for the expected drain."""
     end = max([until, *(at for at, _, _ in band)])
 
     def spec(width: int) -> dict[str, Any]:
         layers = [
             _layer({"type": "area", "color": ACCENT, "opacity": 0.12, **_GAPS}, _points(points), "lag"),
             _layer({"type": "line", "color": ACCENT, "strokeWidth": 2, **_GAPS}, _points(points), "lag"),
-            # What stands alone between two holes is no line.
+            # A single sample between two gaps makes no line, so it is drawn as a point.
             _layer({"type": "point", "color": ACCENT, "filled": True, "size": 18}, _points(_alone(points)), "lag"),
         ]
         if band:
@@ -64,7 +64,7 @@ def behind_lines(points: Sequence[Point], *, since: datetime, until: datetime) -
     """Return the spec of time behind over time, in seconds."""
     top = max((waited for _, waited in points if waited is not None), default=0.0)
     y = _y("lag")
-    # Ticks where clocks have them, and not at 5,000 s.
+    # Ticks at round times, such as 1 h, and not at round numbers of seconds, such as 5,000 s.
     step = next((step for step in _CLOCK_STEPS if top <= step * 5), _CLOCK_STEPS[-1])
     every = max(step, step * (round(top / step) // 5))
     y["axis"] |= {"labelExpr": _CLOCK, "values": [every * at for at in range(round(top // every) + 2)]}
@@ -86,7 +86,7 @@ def behind_lines(points: Sequence[Point], *, since: datetime, until: datetime) -
 def in_and_out(
     into: Sequence[Point], out: Sequence[Point], peaks: Sequence[Point], *, since: datetime, until: datetime
 ) -> Spec:
-    """Return the spec of rates in (solid) and out (dashed), shaded up to the peaks of what came in, where they are known."""
+    """Return the spec of rates in (solid) and out (dashed), with ticks up to the known peaks of the rate in."""
     tops = dict(peaks)
     band = [
         {"at": _ms(at), "low": mean, "high": peak}
@@ -104,7 +104,7 @@ def in_and_out(
             _layer({"type": "point", "color": SECOND, "size": 26}, _points(_alone(out)), "lag"),
         ]
         if band:
-            # Ticks, not an area: a peak says nothing of the time between two buckets.
+            # Ticks, not an area: a peak says nothing about the time between two buckets.
             mark = {"type": "rule", "color": ACCENT, "opacity": 0.35, "strokeWidth": 2}
             up = {"y": _y("low"), "y2": {"field": "high"}}
             layers.insert(0, {"data": {"values": band}, "mark": mark, "encoding": up})

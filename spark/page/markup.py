@@ -1,6 +1,6 @@
-"""HTML that is escaped by construction: what is not `Html` becomes text.
+"""HTML that is escaped by construction: everything that is not `Html` becomes text.
 
-The output is well-formed XML too, so that a test can read it with a strict parser.
+The output is also well-formed XML, so a test can read it with a strict parser.
 """
 
 import unicodedata
@@ -12,7 +12,7 @@ VOID = frozenset({"meta", "br", "hr", "col"})
 
 
 class Html(str):
-    """Text that is markup already."""
+    """Text that already is markup."""
 
     __slots__ = ()
 
@@ -23,10 +23,10 @@ EMPTY = Html("")
 
 
 def visible(text: str) -> str:
-    r"""Return a text with what steers or breaks its reader spelled out.
+    r"""Return a text with invisible and forbidden characters as escapes, such as `\u{202e}`.
 
-    Control characters and halves of surrogate pairs are not allowed in HTML, and marks that turn the direction of
-    writing would let a tag or a key change how the words around it read: they become `\u{202e}`.
+    HTML does not allow control characters and halves of surrogate pairs. With marks that change the direction of
+    writing, a tag or a key could change how the words around it read.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -35,7 +35,7 @@ def visible(text: str) -> str:
 
 _HIDDEN = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _DIRECTION_MARKS = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-_NO_CHARACTERS = frozenset("\ufffe\uffff")  # XML has no way to write them.
+_NO_CHARACTERS = frozenset("\ufffe\uffff")  # XML can't represent them.
 
 
 def _is_hidden(letter: str) -> bool:
@@ -49,7 +49,8 @@ def _spelled(letter: str) -> str:
 def el(name: str, /, *content: Content, **attributes: str | int | bool | None) -> Html:
     """Return an element.
 
-    Attributes: `class_` is `class`, other underscores are hyphens; None and False leave one out.
+    In names of attributes, `class_` becomes `class`, and other underscores become hyphens. An attribute with the value
+    None or False is left out.
     """
     said = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{"" if value is True else escape(visible(str(value)))}"'
@@ -62,7 +63,7 @@ def el(name: str, /, *content: Content, **attributes: str | int | bool | None) -
 
 
 def within(parts: Iterable[Html], octets: int) -> list[Html]:
-    """Return the first parts, as many as are no larger than `octets` together."""
+    """Return as many of the first parts as together have at most `octets` bytes."""
     kept: list[Html] = []
     for part in parts:
         octets -= len(part.encode())
@@ -73,7 +74,7 @@ def within(parts: Iterable[Html], octets: int) -> list[Html]:
 
 
 def join(content: Content) -> Html:
-    """Return pieces one after the other: markup as it is, text escaped, None as nothing."""
+    """Return the content in one piece: markup unchanged, text escaped, None as nothing."""
     if content is None:
         return EMPTY
     if isinstance(content, Html):

@@ -1,7 +1,7 @@
-"""Colours: what they are in charts, and what the style sheet makes of them in the dark.
+"""The colours of charts, and the variables of the style sheet that replace them.
 
-A chart's colours are attributes of its SVG. The style sheet names each of them again (`[fill="#0b5cad"]`) and puts the
-variable in its place, so that one picture serves light, dark and paper. No two of them may be equal.
+A chart's colours are attributes of its SVG. The style sheet selects each colour (`[fill="#0b5cad"]`) and replaces it by
+a variable. So one picture works on a light screen, on a dark screen and on paper. No two colours may be equal.
 """
 
 from typing import Final
@@ -16,7 +16,7 @@ WARNING: Final = "#8f5b00"
 QUIET: Final = "#66707c"
 GOOD: Final = "#1f7040"
 
-# Colour → (variable, light, dark). The dark ones have the same contrast to the dark ground.
+# Colour → (variable, light, dark). The dark ones have the same contrast to the dark background.
 VARIABLES: Final = {
     INK: ("ink", INK, "#e8eaed"),
     MUTED: ("muted", MUTED, "#a3abb5"),
@@ -29,7 +29,7 @@ VARIABLES: Final = {
     GOOD: ("good", GOOD, "#6fce92"),
 }
 
-# Verdict → (colour, sign, words). The sign and the words say what the colour says.
+# Verdict → (colour, sign, words). The sign and the words have the meaning of the colour, for readers who can't see it.
 VERDICTS: Final = {
     "RETENTION_RISK": (CRITICAL, "▲", "retention risk"),
     "STALLED": (CRITICAL, "▲", "stalled"),
@@ -48,7 +48,7 @@ VERDICTS: Final = {
 
 
 def verdict_look(verdict: str) -> tuple[str, str, str]:
-    """Return a verdict's colour, sign and words; those of a later version look like UNKNOWN and keep their name."""
+    """Return a verdict's colour, sign and words. A verdict of a later version looks like UNKNOWN and keeps its name."""
     known = VERDICTS.get(verdict)
     if known is not None:
         return known

@@ -1,4 +1,4 @@
-"""Lag over time: samples brought down to what a picture can show, and what their first half foretold."""
+"""Lag over time: reduces samples to the number that a chart can show, and makes a forecast from their first half."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,28 +8,30 @@ from typing import Any, Final, TypeAlias
 from spark.page.shown import moment, number
 
 POINTS_MAX: Final = 120
-"""More cannot be told apart in a chart of this size."""
+"""The limit for the points of a chart: more can't be distinguished in a chart of this size."""
 GAP_MAX: Final = timedelta(minutes=11)
-"""A sample is written every five minutes at least: two of them missing, and nobody looked."""
+"""The longest time between two samples without a gap. There is a sample at least every five minutes; if two are
+missing, there is a gap."""
 FORECAST_SAMPLES_MIN: Final = 4
-"""In each half: two points make a line, but not a forecast."""
+"""The fewest samples in each half: two points make a line, but not a forecast."""
 
 _INSTANT: Final = timedelta(milliseconds=1)
-"""How long the hole is before a point at which offsets were found moved."""
+"""The length of the gap before a sample that found moved offsets."""
 
 Point: TypeAlias = tuple[datetime, float | None]
-"""A sample; None where the lag was not known."""
+"""A sample; None if the lag was unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A straight line through the first half of the samples, drawn on to the last one.
+    """A straight line through the first half of the samples, extended to the last one.
 
     Attributes:
-        made_at: Where the first half ends.
-        start: The lag then.
-        expected: What the line says for the last sample's time; at least 0.
-        actual: What it was.
+        made_at: The time of the last sample in the first half.
+        start: The lag at that time.
+        until: The time of the last sample.
+        expected: The lag that the line gives for that time; at least 0.
+        actual: The lag of the last sample.
     """
 
     made_at: datetime
@@ -41,18 +43,18 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """How a lag went, the oldest first: messages, and seconds that the oldest had waited."""
+    """The history of a lag, the oldest sample first: messages, and seconds that the oldest message had waited."""
 
     lags: list[Point]
     waits: list[Point]
 
     def ended(self, at: datetime, lag: float | None, waited_s: float | None) -> "Past":
-        """Return this past with a last point of its own, and nothing behind it."""
+        """Return this history with the given last point, and without the points at or after it."""
         return Past(_ended(self.lags, at, lag), _ended(self.waits, at, waited_s))
 
 
 def read_history(history: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Past]:
-    """Return the past of each (group, topic); with holes where a line would claim to know."""
+    """Return the history of each (group, topic), with gaps where the lag is unknown."""
     found: dict[tuple[str, str], dict[datetime, tuple[float | None, float | None]]] = {}
     for sample in history:
         sampled_at = moment(sample["sampled_at"])
@@ -60,7 +62,7 @@ def read_history(history: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], 
             points = found.setdefault((str(sample["group"]), str(sample["topic"])), {})
             points[sampled_at] = number(sample["lag"]), number(sample.get("behind_s"))
             if sample.get("is_moved"):
-                # What lies before says nothing of how the lag goes on.
+                # The samples before the move say nothing about how the lag continues.
                 points[sampled_at - _INSTANT] = None, None
     pasts = {}
     for key, points in found.items():
@@ -74,7 +76,7 @@ def _ended(points: Sequence[Point], at: datetime, value: float | None) -> list[P
 
 
 def _with_holes(points: Sequence[Point]) -> list[Point]:
-    """Add a point that is not known wherever nobody looked for long: a line over it would claim to know."""
+    """Add an unknown point wherever samples are missing for long: a line across the gap would show unknown values."""
     whole: list[Point] = []
     for at, lag in points:
         if whole and at - whole[-1][0] > GAP_MAX:
@@ -85,22 +87,22 @@ def _with_holes(points: Sequence[Point]) -> list[Point]:
 
 
 def thinned(points: Sequence[Point], *, most: int = POINTS_MAX) -> list[Point]:
-    """Return at most `most` points: of each stretch its highest, so that no peak is lost; the last one always."""
+    """Return at most `most` points: the highest of each stretch, so that no peak is lost, and always the last point."""
     if len(points) <= most:
         return list(points)
     stretches = most - 1
     kept: list[Point] = []
     for index in range(stretches):
         stretch = points[index * (len(points) - 1) // stretches : (index + 1) * (len(points) - 1) // stretches]
-        # A stretch with a hole shows the hole: a line over it would claim to know.
+        # A stretch with a gap shows the gap: a line across it would show unknown values.
         kept.append(max(stretch, key=lambda point: float("inf") if point[1] is None else point[1]))
     return [*kept, points[-1]]
 
 
 def forecast(points: Sequence[Point]) -> Forecast | None:
-    """Return what the first half foretold for the end; None where there are too few samples, or the end is unknown.
+    """Return the forecast of the first half for the end; None if there are too few samples or the end is unknown.
 
-    It looks at points behind the last move of offsets.
+    It uses only the points after the last move of offsets.
     """
     if not points or points[-1][1] is None:
         return None
@@ -119,14 +121,14 @@ def forecast(points: Sequence[Point]) -> Forecast | None:
 
 
 def _last_move(points: Sequence[Point]) -> int:
-    """Return the place of the first point behind the last hole of an instant; 0 where there is none."""
+    """Return the index of the first point after the last move of offsets; 0 if there is none."""
     places = range(1, len(points))
     moves = (place for place in places if points[place - 1] == (points[place][0] - _INSTANT, None))
     return max(moves, default=0)
 
 
 def _slope(points: Sequence[tuple[float, float]]) -> float:
-    """Return the growth a second by least squares."""
+    """Return the growth per second, by least squares."""
     count = len(points)
     mean_x = sum(x for x, _ in points) / count
     mean_y = sum(y for _, y in points) / count
@@ -139,7 +141,7 @@ def _slope(points: Sequence[tuple[float, float]]) -> float:
 def drain_band(
     lag: float, start: datetime, low_s: float, high_s: float, *, horizon: timedelta
 ) -> list[tuple[datetime, float, float]]:
-    """Return (moment, lowest, highest lag) of a backlog that is gone between `low_s` and `high_s`, up to a horizon."""
+    """Return (moment, lowest lag, highest lag) of a backlog that drains in `low_s` to `high_s`, up to a horizon."""
     end_s = min(high_s, horizon.total_seconds())
     steps = sorted({0.0, min(low_s, end_s), end_s})
     return [

@@ -1,4 +1,4 @@
-"""Values as people read them; what is not known says so, and never looks like a number."""
+"""Formats values for people. An unknown value says so, and never looks like a number."""
 
 import math
 from datetime import UTC, datetime
@@ -9,15 +9,15 @@ from gantry.model.lag import brief_duration
 from spark.page.markup import Html, el
 
 NOTHING: Final = "\N{EN DASH}"
-"""Where a number would mean nothing: no time behind where nothing waits."""
+"""The text if a number has no meaning, for example the time behind if nothing waits."""
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def number(value: Any) -> float | int | None:
-    """Return a count or a length as a number; None where it is not known.
+    """Return a count or a length as a number; None if it is unknown.
 
-    A negative one is a mark that somebody put in place of "unknown", and NaN and infinity are no answers either.
+    A negative number, NaN and infinity count as unknown: they are placeholders, not values.
     """
     if value is None or isinstance(value, bool):
         return None
@@ -32,7 +32,7 @@ def number(value: Any) -> float | int | None:
 
 
 def moment(value: Any) -> datetime | None:
-    """Return a moment in UTC: of ISO-8601 text, or of a datetime (without a zone it is UTC); None where there is none."""
+    """Return a moment in UTC, from ISO-8601 text or from a datetime (UTC if it has no zone); None if there is none."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
@@ -44,12 +44,12 @@ def moment(value: Any) -> datetime | None:
 
 
 def count(value: float) -> str:
-    """Return `1,204,332`."""
+    """Return a count as text, such as `1,204,332`."""
     return f"{round(value):,}"
 
 
 def rate(per_second: float) -> str:
-    """Return messages a second, small ones with a fraction."""
+    """Return messages per second as text. Small rates have a fraction."""
     if per_second == 0:
         return "0/s"
     if per_second < 0.01:
@@ -64,7 +64,7 @@ def rate(per_second: float) -> str:
 
 
 def size(octets: float) -> str:
-    """Return `1.2 GiB`."""
+    """Return a size in bytes as text, such as `1.2 GiB`."""
     for unit in _BYTES[:-1]:
         if octets < 1_024:
             return f"{octets:.0f} {unit}" if unit == "B" or octets >= 100 else f"{round(octets, 1):g} {unit}"
@@ -73,21 +73,21 @@ def size(octets: float) -> str:
 
 
 def plural(number_of: int, one: str, many: str = "") -> str:
-    """Return `1 group`, `12 groups`."""
+    """Return a number with its noun, such as `1 group` or `12 groups`."""
     return f"{number_of:,} {one if number_of == 1 else many or one + 's'}"
 
 
 def at(value: datetime) -> Html:
-    """Return a moment for people and for programs."""
+    """Return a moment as an element that people and programs can read."""
     text = value.strftime("%Y-%m-%d %H:%M:%S")
     return el("time", f"{text} UTC", datetime=value.isoformat(timespec="milliseconds").replace("+00:00", "Z"))
 
 
 def unknown(reason: str) -> Html:
-    """Return "unknown" and why."""
+    """Return the word "unknown" and the reason."""
     return el("span", el("span", "unknown", class_="unknown"), el("span", f": {reason}", class_="why"))
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time, `2 d 3 h`."""
+    """Return a duration as text, such as `2 d 3 h`."""
     return brief_duration(seconds)

@@ -1,4 +1,4 @@
-"""The pages' style sheet."""
+"""The style sheet of the pages."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The throughput page: messages in and out over time, altogether and by topic, with their rates and peaks."""
+"""The throughput page: messages in and out over time, in total and by topic, with their rates and peaks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -29,7 +29,7 @@ TABLE_MAX: Final = 1_000
 
 
 def throughput_body(rows: Iterable[Mapping[str, Any]]) -> tuple[Html, Html]:
-    """Return what goes into the page's header and its main part."""
+    """Return the contents of the page's header and of its main part."""
     unit, flows = read_flows(rows)
     if not flows:
         why = "No messages came or went in the time that this run looked at, or there were no samples of it."
@@ -91,7 +91,7 @@ def _charts(ranked: Sequence[tuple[str, Flow]], into: Series, out: Series, *, un
 
 
 def _line(series: Series, step: timedelta, value: str) -> list[Point]:
-    """Return the points of a line, with a hole where buckets are missing: nobody looked."""
+    """Return the points of a line, with a gap if buckets are missing, because no samples were taken."""
     points: list[Point] = []
     for bucket_at in sorted(series):
         if points and bucket_at - points[-1][0] > 1.5 * step:
@@ -167,7 +167,7 @@ def _table(ranked: Sequence[tuple[str, Flow]], step: timedelta) -> Html:
 
 
 def _rates(series: Series) -> tuple[Content, Content]:
-    """Return the mean rate, and the peak with its bucket."""
+    """Return the mean rate, and the peak with the start of its bucket."""
     mean, peak = mean_rate(series), peak_of(series)
     if mean is None:
         return (unknown("no samples"), NOTHING) if series else (NOTHING, NOTHING)
@@ -178,7 +178,7 @@ def _rates(series: Series) -> tuple[Content, Content]:
 
 
 def _known(series: Sequence[Series], step: timedelta) -> Content:
-    """Return the sum; "≥" where a part is not known."""
+    """Return the sum, with "≥" if a part is unknown."""
     readings = [reading for one in series for reading in one.values()]
     if not readings:
         return NOTHING
