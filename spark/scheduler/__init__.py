@@ -1,1 +1,1 @@
-"""The scheduler of reports: cron, runs that were asked for, one at a time a job, time-outs, retries."""
+"""The scheduler of reports: cron, requested runs, at most one active run per job, time-outs, retries."""

@@ -1,4 +1,4 @@
-"""Builds a scheduler from its settings and runs it: the only place that wires its parts."""
+"""Builds a scheduler from its settings and runs it. No other module wires its parts."""
 
 import os
 import sys
@@ -15,7 +15,7 @@ from spark.scheduler.service import Scheduler
 from spark.scheduler.settings import JOBS, SchedulerSettings
 from spark.scheduler.turns import Turns
 
-# -P: a folder called `spark` where the scheduler was started must not be taken for ours.
+# -P: Python must not import another folder named `spark` from the directory in which the scheduler was started.
 WORKER: Final = (sys.executable, "-P", "-m", "spark.jobs.worker")
 
 
@@ -23,23 +23,23 @@ async def run(settings: SchedulerSettings, lifecycle: Lifecycle, *, command: Seq
     """Run a scheduler until it is told to stop.
 
     Args:
-        settings: Where everything is.
-        lifecycle: The process's.
-        command: Starts a worker.
+        settings: The settings of the scheduler.
+        lifecycle: The lifecycle of the process.
+        command: The command that starts a worker.
 
     Raises:
-        StartupError: A setting is missing, or there are no credentials in the file that is said to hold them.
+        StartupError: A setting is missing, or the access file has no credentials.
     """
     if not settings.database_url:
         raise StartupError("say where the database is: --database URL or GANTRY_DATABASE_URL; runs are kept there")
     if settings.access_file is not None:
-        # Each job reads it itself; but what can't be is said when somebody is there to read it.
+        # Each job reads the file itself. This early check reports errors at the start, while a person is watching.
         read_access_file(settings.access_file, "access_file")
     duty = Duty(settings.database_url)
-    # Where `ps` does not show it.
+    # The URL may have a password. All users can see the command line of a process with `ps`, but not its environment.
     environment = {**os.environ, "GANTRY_DATABASE_URL": settings.database_url}
     children = Children(settings, command=command, environment=environment)
     scheduler = Scheduler(settings, lifecycle, duty=duty, turns=Turns(settings, duty, SystemClock()), children=children)
-    # Before the first turn: Postgres may be away, and that is no reason for anybody to wait.
+    # Report that the process is ready before the first turn: Postgres may be away, and nobody needs to wait for it.
     lifecycle.ready({"jobs": {job: settings.cron_of(job) for job in JOBS}})
     await scheduler.run()

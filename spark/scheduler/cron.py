@@ -1,6 +1,6 @@
-"""When a job is due; pure, over APScheduler's cron trigger.
+"""Decides when a job is due; pure, with APScheduler's cron trigger.
 
-Five fields as crontab(5) has them: minute, hour, day of month, month, day of week, where Sunday is 0 and 7.
+An expression has five fields, as in crontab(5): minute, hour, day of month, month, day of week. Sunday is 0 and 7.
 """
 
 import re
@@ -13,7 +13,7 @@ from apscheduler.triggers.cron import CronTrigger
 
 _DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _WEEKDAYS = re.compile(r"(?P<first>\*|[0-7])(-(?P<last>[0-7]))?(/(?P<step>[1-9]\d*))?")
-# Looked back in growing steps: a cron expression tells what comes next, never what was before.
+# A cron trigger only gives the next time, never the previous one. So `last_before` looks back in growing steps.
 _LOOK_BACK = (timedelta(minutes=10), timedelta(hours=3), timedelta(days=2), timedelta(days=40), timedelta(days=1_500))
 
 
@@ -27,14 +27,14 @@ class Cron(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is due now, and what comes next."""
+    """The time that is due now, and the next time; None if there is none."""
 
     fire_at: datetime | None
     next_at: datetime | None
 
 
 def parse_cron(text: str, timezone: str) -> Cron:
-    """Read a cron expression. Raises ValueError for what is none."""
+    """Parse a cron expression. Raises ValueError if it is invalid."""
     fields = text.split()
     if len(fields) != 5:
         raise ValueError(f"{text!r} has {len(fields)} fields, a cron expression has 5")
@@ -44,7 +44,7 @@ def parse_cron(text: str, timezone: str) -> Cron:
 
 
 def check_cron(text: str, name: str) -> None:
-    """Raise ValueError, naming the setting, for what is no cron expression or never comes."""
+    """Raise ValueError, with the name of the setting, if a cron expression is invalid or never comes."""
     try:
         cron = parse_cron(text, "UTC")
     except ValueError as error:
@@ -54,7 +54,7 @@ def check_cron(text: str, name: str) -> None:
 
 
 def check_timezone(text: str, name: str) -> None:
-    """Raise ValueError, naming the setting, for a time zone that nobody knows."""
+    """Raise ValueError, with the name of the setting, if a time zone is unknown."""
     try:
         ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -67,7 +67,7 @@ def next_after(cron: Cron, moment: datetime) -> datetime | None:
 
 
 def last_before(cron: Cron, moment: datetime) -> datetime | None:
-    """Return the last time before a moment; None where there was none for years."""
+    """Return the last time before a moment; None if there was none in the last 1,500 days."""
     for span in _LOOK_BACK:
         found = None
         fire_at = cron.get_next_fire_time(None, moment - span)
@@ -80,16 +80,16 @@ def last_before(cron: Cron, moment: datetime) -> datetime | None:
 
 
 def decide_due(cron: Cron, *, next_at: datetime | None, now: datetime) -> Due:
-    """Say whether a job is due. Times that passed while nobody looked count once, as the last of them."""
+    """Decide whether a job is due. If several times passed without a check, only the last of them counts."""
     if next_at is None or next_at > now:
         return Due(None, next_at if next_at is not None else next_after(cron, now))
     fire_at = last_before(cron, now + timedelta(microseconds=1))
-    # A clock that was set back, or a changed time zone: what was written down is due all the same.
+    # If the clock was set back or the time zone has changed, the stored time is due all the same.
     return Due(max(next_at, fire_at) if fire_at is not None else next_at, next_after(cron, now))
 
 
 def _named_weekdays(part: str) -> str:
-    # APScheduler counts days from Monday, crontab from Sunday: names mean the same to both.
+    # APScheduler counts days from Monday, crontab from Sunday. Names mean the same in both.
     match = _WEEKDAYS.fullmatch(part)
     if match is None or part == "*":
         return part

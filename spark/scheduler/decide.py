@@ -1,4 +1,4 @@
-"""What the scheduler decides, as functions of what it sees."""
+"""The decisions of the scheduler, as pure functions."""
 
 import enum
 from collections.abc import Iterable, Mapping
@@ -8,17 +8,17 @@ from datetime import datetime, timedelta
 from spark.runs import QueuedRun, Run
 
 HOPELESS_CODES = frozenset({2, 3})
-"""Of jobs: the command line can't be read; nothing that another attempt would mend."""
+"""The exit codes of jobs for failures that another attempt would not mend, such as an invalid command line."""
 
 
 class Ending(enum.Enum):
-    """How a job's process ended."""
+    """The ways in which a job's process can end."""
 
     DONE = "done"
     FAILED = "failed"
-    """Another attempt may do better."""
+    """Another attempt may succeed."""
     HOPELESS = "hopeless"
-    """Something has to be changed first: wrong arguments, no Java."""
+    """A retry can't succeed before a person changes something: wrong arguments, no Java."""
     TIMED_OUT = "timed_out"
     STOPPED = "stopped"
     """The scheduler was told to stop."""
@@ -26,7 +26,7 @@ class Ending(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A job's process that ended; `reason` is for people."""
+    """A job's process that ended. `reason` is a text for people."""
 
     run: Run
     ending: Ending
@@ -35,7 +35,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a run whose attempt has ended without success."""
+    """The decision about a run whose attempt ended without success: its new status, and whether to queue it again."""
 
     status: str
     requeue: bool
@@ -43,21 +43,21 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """A job whose time comes soon."""
+    """A job that is due soon."""
 
     job: str
     at: datetime
 
 
 def ending_of(exit_code: int) -> Ending:
-    """Return what an exit code of a job means."""
+    """Return the ending that a job's exit code stands for."""
     if exit_code == 0:
         return Ending.DONE
     return Ending.HOPELESS if exit_code in HOPELESS_CODES else Ending.FAILED
 
 
 def decide_after(ended: Ended, *, attempts_max: int) -> Verdict:
-    """Say what becomes of a run after a failed attempt."""
+    """Decide the new status of a run after a failed attempt, and whether to queue it again."""
     assert ended.ending in (Ending.FAILED, Ending.HOPELESS, Ending.TIMED_OUT)
     return Verdict(
         status="timed_out" if ended.ending is Ending.TIMED_OUT else "failed",
@@ -66,25 +66,25 @@ def decide_after(ended: Ended, *, attempts_max: int) -> Verdict:
 
 
 def retry_pause_ms(attempt: int, *, first_ms: int, max_ms: int) -> int:
-    """Return how long a run waits after its `attempt`-th failure."""
+    """Return how many milliseconds a run waits after its `attempt`-th failure."""
     assert attempt >= 1
     return min(max_ms, first_ms << min(attempt - 1, 30))
 
 
 def is_due(queued: QueuedRun, *, first_ms: int, max_ms: int) -> bool:
-    """Say whether a queued run may start: at once, or after the pause that follows a failure."""
+    """Return whether a queued run may start. A run that failed must first wait for its pause to end."""
     if queued.since_failure_ms is None or queued.run.attempt == 0:
         return True
     return queued.since_failure_ms >= retry_pause_ms(queued.run.attempt, first_ms=first_ms, max_ms=max_ms)
 
 
 def choose(queued: Iterable[QueuedRun], *, busy: Iterable[str], slots: int, first_ms: int, max_ms: int) -> list[Run]:
-    """Return what to start now, in the order of the queue: one run a job, `slots` at most.
+    """Return the runs to start now, in queue order: at most one active run per job, and at most `slots` runs.
 
     Args:
-        queued: What waits, in its order.
-        busy: Jobs of which a run is running.
-        slots: How many more may run.
+        queued: The queued runs, in order.
+        busy: The jobs that have an active run.
+        slots: The number of runs that may start.
         first_ms: The pause after a first failure.
         max_ms: The longest pause.
     """
@@ -102,13 +102,13 @@ def choose(queued: Iterable[QueuedRun], *, busy: Iterable[str], slots: int, firs
 def decide_ahead(
     next_at: Mapping[str, datetime | None], *, now: datetime, lead: timedelta, done_for: datetime | None
 ) -> Ahead | None:
-    """Say for which job a worker is to be made ready now: the first whose time comes within `lead`, once for each time.
+    """Decide for which job to prepare a worker now: the first job that is due within `lead`, once for each due time.
 
     Args:
-        next_at: When each job is due; None: never.
-        now: The time.
-        lead: How long it takes to make a worker ready, and some more; zero: never.
-        done_for: The time for which this was said last.
+        next_at: The next due time of each job; None for never.
+        now: The current time.
+        lead: The time that it takes to prepare a worker, and some reserve; zero to prepare none.
+        done_for: The due time for which a worker was prepared last.
     """
     coming = [(at, job) for job, at in next_at.items() if at is not None and now < at <= now + lead]
     if not coming:

@@ -1,7 +1,7 @@
-"""The scheduler's one connection, which also is its claim to be the only scheduler.
+"""The scheduler's only connection to Postgres, which also holds the lock that makes it the only active scheduler.
 
-The advisory lock belongs to the session, and everything a scheduler does goes through that session: a statement that
-succeeds was made by the holder of the lock. There is no lease that could have run out meanwhile.
+The advisory lock belongs to the session of the connection, and the scheduler runs all statements in that session. So if
+a statement succeeds, the holder of the lock made it. There is no lease that could expire in between.
 """
 
 from contextlib import suppress
@@ -15,9 +15,9 @@ STATEMENT_TIMEOUT_MS = 5_000
 
 
 class Duty:
-    """A connection that is made when it is needed, and the lock that goes with it.
+    """A connection that is opened when it is needed, and the lock that belongs to it.
 
-    Concurrency: one thread at a time uses it; any other may call `cut` to end that one's wait.
+    Concurrency: one thread at a time uses it. Any other thread may call `cut` to end that thread's wait.
     """
 
     def __init__(self, url: str) -> None:
@@ -27,11 +27,11 @@ class Duty:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process is the scheduler, as far as it knows."""
+        """Whether this process holds the lock, as far as it knows."""
         return self._is_held
 
     def connection(self) -> Connection:
-        """Return the connection, made anew where the last one broke. Raises psycopg.Error."""
+        """Return the connection; open a new one if the last one broke. Raises psycopg.Error."""
         if self._connection is None or self._connection.closed:
             self._is_held = False
             self._connection = connect(
@@ -40,7 +40,7 @@ class Duty:
         return self._connection
 
     def hold(self) -> bool:
-        """Keep or take the duty; False where another process has it. Raises psycopg.Error."""
+        """Keep or acquire the lock; return whether this process holds it. Raises psycopg.Error."""
         connection = self.connection()
         if not self._is_held:
             row = connection.execute("SELECT pg_try_advisory_lock(%s)", (lock_key(DUTY),)).fetchone()
@@ -48,14 +48,14 @@ class Duty:
         return self._is_held
 
     def drop(self) -> None:
-        """Give up connection and duty; the next call begins anew."""
+        """Close the connection, and so release the lock. The next call opens a new connection."""
         connection, self._connection, self._is_held = self._connection, None, False
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.close()
 
     def cut(self) -> None:
-        """End the wait of the thread that uses the connection."""
+        """Break the connection, to end the wait of the thread that uses it."""
         connection = self._connection
         if connection is not None:
             cut(connection)

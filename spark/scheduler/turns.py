@@ -1,7 +1,7 @@
-"""One turn of the scheduler's work in Postgres: settle what ended, queue what is due, mend what was left, claim.
+"""One turn of the scheduler's work in Postgres: settle ended runs, queue due jobs, recover lost runs, claim runs.
 
-Synchronous, and without processes: it returns the runs to start. Whatever it does can be done twice, or be cut off
-at any statement, since the next turn sees what is there.
+A turn is synchronous and starts no processes: it returns the runs to start. Each step may run twice, or stop at any
+statement, because the next turn reads the state from Postgres.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,35 +21,35 @@ from spark.scheduler.settings import JOBS, SchedulerSettings
 
 log = logger("scheduler")
 
-# Jobs whose runs belong to a stretch of time; the others say how things are when they run.
+# Jobs whose runs cover a window of time. The other jobs report the state at the time of the run.
 WINDOWED = frozenset({"throughput_rollup"})
 WINDOW_MAX = timedelta(days=90)
-"""How far back a window may begin after a long absence: as long as samples are kept."""
+"""The limit for how far back a window begins after a long absence: samples are kept that long."""
 PIECE_MAX = timedelta(hours=6)
-"""How long a window is at most. What is missing beyond is done in runs of that length, one behind the other: a run reads
-the samples of its window into memory, and leaves some of them out where there are too many."""
+"""The limit for the length of a window. Several runs, one after the other, cover a longer time: a run reads the samples
+of its window into memory, and leaves some of them out if there are too many."""
 PRUNE_EVERY_MS = 3_600_000
 ROWS_AT_ONCE = 10_000
 COMMAND_LINE = "command line"
-"""`requested_by` of runs that a person started by hand: nobody tries them again."""
+"""The value of `requested_by` for runs that a person started by hand. They are never retried."""
 
 
 @dataclass(slots=True)
 class TurnResult:
-    """What a turn found to do outside Postgres."""
+    """The work outside of Postgres that a turn found."""
 
     is_leader: bool = False
     claimed: list[Run] = field(default_factory=list)
     settled: list[Ended] = field(default_factory=list)
     pruned: list[PrunedRun] = field(default_factory=list)
     ahead: Ahead | None = None
-    """For which job a worker is to be made ready."""
+    """The job for which to prepare a worker; None for no job."""
     ahead_s: float = 0.0
-    """How long it is until that job's time."""
+    """The seconds until that job is due."""
 
 
 class Turns:
-    """The scheduler's memory between turns: what comes next, and since when it is the scheduler.
+    """The state of the scheduler between turns: the next due times, and since when this process is the scheduler.
 
     Concurrency: one thread at a time.
     """
@@ -66,11 +66,11 @@ class Turns:
                 self._crons[job], self._texts[job] = parse_cron(text, settings.timezone), text
         self._next_at: dict[str, datetime | None] = {}
         self._behind: dict[str, datetime] = {}
-        """Job → up to when its windows are to be made up, piece by piece."""
+        """Job → the time up to which its missed windows must be covered, piece by piece."""
         self._reached: dict[str, datetime] = {}
-        """Job → where the piece ends that was queued last."""
+        """Job → the end of the piece that was queued last."""
         self._ahead_of: datetime | None = None
-        """The time for which a worker was made ready last."""
+        """The due time for which a worker was prepared last."""
         self._led_since_ms: int | None = None
         self._pruned_at_ms: int | None = None
 
@@ -78,12 +78,12 @@ class Turns:
         """Do one turn.
 
         Args:
-            ended: Processes that ended and are not settled yet; those in `result.settled` are now.
-            own: Runs whose processes this scheduler has.
-            may_claim: False while stopping.
+            ended: The processes that ended and are not settled yet. The turn settles those in `result.settled`.
+            own: The runs whose processes belong to this scheduler.
+            may_claim: Whether new runs may start; False while the scheduler stops.
 
         Raises:
-            psycopg.Error: Postgres is away, or its tables are not there; the duty is given up.
+            psycopg.Error: Postgres is away, or its tables do not exist. The lock is released.
         """
         try:
             return self._take(ended, own, may_claim=may_claim)
@@ -95,7 +95,7 @@ class Turns:
     def _take(self, ended: Collection[Ended], own: Mapping[UUID, Run], *, may_claim: bool) -> TurnResult:
         result = TurnResult()
         runs = Runs(self._duty.connection())
-        # Fenced by id and attempt: right even where another process has become the scheduler meanwhile.
+        # Id and attempt fence each statement, so this is correct even if another process is the scheduler by now.
         for one in ended:
             settle(runs, one, attempts_max=self._settings.attempts_max)
             result.settled.append(one)
@@ -119,7 +119,7 @@ class Turns:
         return datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC)
 
     def _begin(self, runs: Runs) -> None:
-        """Take over from whoever was the scheduler before: what it missed is due, unless its schedule was another."""
+        """Take over from the scheduler before. The times that it missed are due, unless the job's schedule differs."""
         before = runs.schedules()
         now = self._now()
         for job, cron in self._crons.items():
@@ -159,13 +159,13 @@ class Turns:
     def _queue(self, runs: Runs, job: str, cron: Cron, fire_at: datetime) -> None:
         if runs.is_waiting(job):
             log.info("not queued: its last run has not ended", job=job, due_at=str(fire_at))
-            # What it leaves is made up behind it.
+            # A later run covers the window that this job misses now.
             if job in WINDOWED:
                 self._behind[job] = fire_at
             return
         start, end = self._piece(runs, job, cron, fire_at) if job in WINDOWED else (None, fire_at)
         run, is_new = runs.request(job, window_start=start, window_end=end, trigger="schedule")
-        # A piece that failed for good is asked for under the same name.
+        # A piece that failed for good already has a run with the same window: that run is queued again.
         if is_new or (job in WINDOWED and runs.ask_again(run.id)):
             log.info("queued", job=job, run=str(run.id), due_at=str(fire_at))
         self._behind.pop(job, None)
@@ -174,27 +174,27 @@ class Turns:
             self._behind[job] = fire_at
 
     def _piece(self, runs: Runs, job: str, cron: Cron, fire_at: datetime) -> tuple[datetime, datetime]:
-        # From where the last success ended, so that a window that failed is in the next one.
+        # Start at the end of the last success, so that the next window includes a window that failed.
         done = runs.covered_until(job)
         start = done if done is not None and done < fire_at else last_before(cron, fire_at)
         start = max(start or fire_at - timedelta(days=1), fire_at - WINDOW_MAX)
         return start, min(fire_at, start + PIECE_MAX)
 
     def _catch_up(self, runs: Runs) -> None:
-        """Queue the next piece of what a job is behind with, once the one before has succeeded."""
+        """Queue the next piece for each job with missed windows, once the piece before has succeeded."""
         for job, until in list(self._behind.items()):
             if runs.is_waiting(job):
                 continue
             done = runs.covered_until(job)
             reached = self._reached.get(job)
             if done is None or done >= until or (reached is not None and done < reached):
-                # It is over, or a piece has failed: the next time of the schedule tries it again.
+                # All is covered, or a piece has failed. Then the next time of the schedule tries it again.
                 del self._behind[job]
                 continue
             self._queue(runs, job, self._crons[job], until)
 
     def _recover(self, runs: Runs, own: Mapping[UUID, Run]) -> None:
-        # While Postgres was away nobody could say that it lives: first listen for as long as that takes.
+        # While Postgres was away, no run could report that it is alive. So first wait until each had time to report.
         assert self._led_since_ms is not None
         if self._clock.monotonic_ms() - self._led_since_ms < self._settings.stale_after_ms:
             return
@@ -216,7 +216,7 @@ class Turns:
             deliveries_older_than=timedelta(days=settings.delivery_keep_days),
             limit=ROWS_AT_ONCE,
         )
-        # Where there is more, the next turn goes on.
+        # If rows were removed, there may be more. Then the next turn continues.
         if not pruned:
             self._pruned_at_ms = now_ms
         return runs.prune(older_than=self._settings.keep)
@@ -241,10 +241,10 @@ class Turns:
 
 
 def settle(runs: Runs, ended: Ended, *, attempts_max: int) -> None:
-    """Write down what became of an attempt. Does nothing for a run that somebody else has taken on meanwhile."""
+    """Record the end of an attempt. Does nothing if another process has taken over the run meanwhile."""
     run = ended.run
     if ended.ending is Ending.DONE:
-        # It has said so itself, together with its rows. One that has not is as good as lost.
+        # A job records its success itself, together with its rows. If it has not, the attempt counts as failed.
         ended = Ended(run, Ending.FAILED, "it ended without an error and without a result")
     if ended.ending is Ending.STOPPED:
         runs.release(run.id, run.attempt)
@@ -254,5 +254,5 @@ def settle(runs: Runs, ended: Ended, *, attempts_max: int) -> None:
         not runs.fail(run.id, run.attempt, ended.reason, status=verdict.status, requeue=verdict.requeue)
         and verdict.requeue
     ):
-        # The job has written its reason itself, which is better than what its process left behind.
+        # The job has recorded its own reason, which is better than the one from its process.
         runs.try_again(run.id, run.attempt)

@@ -1,8 +1,8 @@
-"""Processes that do runs for the scheduler, one after the other (spark/jobs/worker.py).
+"""Worker processes, which execute runs for the scheduler, one after the other (spark/jobs/worker.py).
 
-A worker is a session of its own and gets SIGKILL from the kernel when the scheduler dies; the JVM below it ends when its
-standard input does. All that it, Spark and the jobs print comes through one socket, and goes to the log of the run that it
-does at that time.
+A worker has its own session. When the scheduler dies, the kernel sends SIGKILL to the worker. The JVM that the worker
+started ends when its standard input is closed. All output of the worker, of Spark and of the jobs comes through one
+socket. It goes to the log of the run that the worker executes at that time.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from gantry.cli.processes import (
 )
 
 TERM_TIMEOUT_S: Final = 3.0
-"""From SIGTERM to SIGKILL."""
+"""The time from SIGTERM to SIGKILL."""
 POLL_S: Final = 0.05
 COPIED_AT_ONCE_BYTES: Final = 64 * 1024
 
 
 class Worker:
-    """One process.
+    """One worker process.
 
     Attributes:
-        pid: Of the process.
-        runs: How many it has been given.
+        pid: The process id.
+        runs: The number of runs that the worker was given.
 
-    Concurrency: used from the event loop's thread.
+    Concurrency: only the event loop's thread uses it.
     """
 
     def __init__(
@@ -56,24 +56,24 @@ class Worker:
 
     @property
     def exit_code(self) -> int | None:
-        """The process's, None while it lives."""
+        """The exit code of the process; None while it is alive."""
         return self._process.returncode
 
     @property
     def is_ready(self) -> bool:
-        """Whether it can be given a run: it lives and has not hung up."""
+        """Whether the worker can get a run: it is alive and has not closed its socket."""
         return self._process.returncode is None and not self._answers.at_eof()
 
     async def do(self, job: str, arguments: Sequence[str], log: Path) -> int | None:
-        """Have a run done.
+        """Let the worker execute a run.
 
         Args:
-            job: The job's name.
-            arguments: Of its command line.
-            log: The file that takes what is printed meanwhile.
+            job: The name of the job.
+            arguments: The arguments of the job's command line.
+            log: The file for the output of the run.
 
         Returns:
-            The exit code that the worker told, None where it ended without a word.
+            The exit code that the worker reports; None if it ended without a report.
 
         Raises:
             OSError: The file can't be written.
@@ -82,11 +82,14 @@ class Worker:
         return await self._ask({"job": job, "arguments": list(arguments)}, log)
 
     async def get_ready(self, job: str, arguments: Sequence[str], log: Path) -> int | None:
-        """Have the session opened that runs of a job will need; the same as `do`."""
+        """Let the worker open the session that runs of a job need. Returns and raises as `do`."""
         return await self._ask({"ready_for": job, "arguments": list(arguments)}, log)
 
     async def record(self, folder: str, log: Path) -> int | None:
-        """Have the archive of Spark's classes made, where it is missing; the same as `do`. It is good for no run then."""
+        """Let the worker make the archive of Spark's classes, if it is missing. Returns and raises as `do`.
+
+        Afterwards the worker can't execute runs.
+        """
         return await self._ask({"record": folder}, log)
 
     async def _ask(self, request: Mapping[str, object], log: Path) -> int | None:
@@ -96,7 +99,7 @@ class Worker:
             try:
                 self._requests.write(json.dumps(request).encode() + b"\n")
                 answer = await self._answers.readline()
-                # What was printed before the answer is in the socket already.
+                # Output that was printed before the answer is in the socket already.
                 for _ in iter(self._copy, False):
                     await asyncio.sleep(0)
             except ConnectionError:
@@ -109,12 +112,12 @@ class Worker:
         return code
 
     async def wait(self) -> int:
-        """Wait for the process's end; return its exit code."""
+        """Wait for the end of the process; return its exit code."""
         return await self._process.wait()
 
     async def end(self) -> None:
-        """End the process and everything it has started: SIGTERM, and SIGKILL for what is left after TERM_TIMEOUT_S."""
-        # Who belongs to it can be seen only while it lives; those who changed their group, too.
+        """End the process and everything it has started: send SIGTERM, and after TERM_TIMEOUT_S SIGKILL to the rest."""
+        # While the process is alive, its descendants can be found, even those that changed their process group.
         members = family(self.pid) if self._process.returncode is None else []
         self._requests.close()
         signal_group(self.pid, signal.SIGTERM)
@@ -128,14 +131,14 @@ class Worker:
         await self._process.wait()
 
     def kill(self) -> None:
-        """Kill the process and everything it has started, and let go of its output."""
+        """Kill the process and everything it has started, and close the socket of its output."""
         if self._process.returncode is None:
             kill_all(family(self.pid))
         signal_group(self.pid, signal.SIGKILL)
         self._close_output()
 
     def _copy(self) -> bool:
-        """Copy something of what was printed to the log; return whether there may be more."""
+        """Copy a part of the output to the log; return whether there may be more."""
         if self._output.fileno() < 0:
             return False
         try:
@@ -160,7 +163,7 @@ async def start_worker(command: Sequence[str], environment: Mapping[str, str]) -
     """Start a worker; its command line gets the descriptor of its socket as the last argument.
 
     Raises:
-        OSError: It can't be started.
+        OSError: The worker can't be started.
     """
     ours, theirs = socket.socketpair()
     output, printed = socket.socketpair()
