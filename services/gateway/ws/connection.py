@@ -24,6 +24,7 @@ from services.gateway.errors import ProblemError, problem_of
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.quotas import Quota
 from services.gateway.turns import Turn
+from services.gateway.ws.committing import Commit, Committing
 from services.gateway.ws.effects import (
     IDENTITY,
     INTERNAL_ERROR,
@@ -53,7 +54,8 @@ KEEPER_INTERVAL_MS: Final = 1_000
 KEY_CHECK_MS: Final = 5_000
 # For the writing of the goodbye to a peer that may no longer read.
 GOODBYE_TIMEOUT_S: Final = 2.0
-# For the last commits and the leaving of groups; a broker that does not answer finds out by itself.
+# For the last commits, and then for the leaving of groups; a broker that does not answer finds out by itself.
+COMMIT_TIMEOUT_S: Final = 3.0
 LEAVE_TIMEOUT_S: Final = 5.0
 CONSUME_TIMEOUT_MS: Final = 15 * 60_000
 
@@ -68,6 +70,9 @@ class StreamConnection:
 
     Concurrency: one event loop. Everything that changes the session is a plain call, so nothing else runs meanwhile.
     """
+
+    close_code: int | None = None
+    _close_reason = ""
 
     def __init__(
         self,
@@ -93,8 +98,6 @@ class StreamConnection:
         rng: Rng,
     ) -> None:
         self.session = session
-        self.close_code: int | None = None
-        self._close_reason = ""
         self._is_text = is_text
         self._receive = receive
         self._send = send
@@ -112,6 +115,7 @@ class StreamConnection:
             self._write, taken=taken, count=count, monotonic_ms=clock.monotonic_ms, on_room=self._has_room
         )
         self._memberships: dict[str, Membership] = {}
+        self._committing = Committing(session, self._tasks, self._memberships)
         self._pulling = Pulling(
             session,
             self._tasks,
@@ -284,8 +288,7 @@ class StreamConnection:
             membership = self._memberships.get(leave.subscription.name)
             if membership is None:
                 return
-            for queue, offset in leave.commits:
-                await self._commit(membership, queue, offset)
+            await self._committing.commit(Commit(membership, queue, offset) for queue, offset in leave.commits)
             await membership.leave()
             del self._memberships[leave.subscription.name]
 
@@ -296,24 +299,14 @@ class StreamConnection:
             return
         membership = self._memberships.get(subscription.name)
         self._pulling.stop(subscription, removed)
-        for queue in removed:
-            feed = subscription.feeds.get(queue)
-            offset = feed.to_commit() if feed is not None else None
-            if membership is not None and offset is not None:
-                await self._commit(membership, queue, offset)
+        if membership is not None:
+            going = [feed for feed in map(subscription.feeds.get, removed) if feed is not None]
+            await self._committing.commit(Commit(membership, feed.queue, 0, feed) for feed in going)
         self._apply(self.session.assigned(subscription, added, removed))
         for queue, _ in added:
             feed = subscription.feeds.get(queue)
             if feed is not None:
                 self._pulling.start(subscription, feed)
-
-    async def _commit(self, membership: Membership, queue: MessageQueue, offset: int) -> bool:
-        try:
-            await membership.commit(queue, offset)
-        except ClientError as error:
-            log.warning("commit failed", session=self.session.name, queue=str(queue), offset=offset, error=str(error))
-            return False
-        return True
 
     async def _membership_of(self, subscription: Subscription) -> Membership:
         if subscription.name not in self._memberships:
@@ -350,7 +343,7 @@ class StreamConnection:
             )
             self._metrics.count("stream_messages", self.session.take_pushed())
             self._metrics.gauges["stream_held_bytes"] = self.session.delivery.shared.bytes
-            await self._commit_all()
+            self._committing.begin()
 
     def _close_late(self) -> None:
         """Say goodbye to a client whose message did not come in time."""
@@ -365,27 +358,21 @@ class StreamConnection:
         membership = self._memberships.get(subscription.name)
         return CONSUME_TIMEOUT_MS if membership is None else membership.consume_timeout_ms
 
-    async def _commit_all(self) -> None:
-        for subscription, feed, offset in self.session.commits():
-            membership = self._memberships.get(subscription.name)
-            # While one commit was under way, the next queue may have gone to somebody who is further.
-            if membership is not None and not feed.is_dropped and await self._commit(membership, feed.queue, offset):
-                feed.committed = offset
-
     # The end
 
     async def _end(self) -> None:
         self.session.end()
         self._metrics.count("stream_messages", self.session.take_pushed())
         try:
+            if self._leaving:
+                await asyncio.wait(self._leaving, timeout=LEAVE_TIMEOUT_S)
+            await self._tasks.cancel()
+            # Each with a time of its own: a broker that hangs must not keep the stream in its groups for ever.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(COMMIT_TIMEOUT_S):
+                    await self._committing.commit_all()
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
-                if self._leaving:
-                    await asyncio.wait(self._leaving)
-                await self._tasks.cancel()
-                await self._commit_all()
-                memberships, self._memberships = self._memberships, {}
-                for membership in memberships.values():
-                    await membership.leave()
+                await asyncio.gather(*(membership.leave() for membership in self._memberships.values()))
         except TimeoutError:
             log.warning("groups were left without being told", session=self.session.name)
         finally:
@@ -393,7 +380,8 @@ class StreamConnection:
             self._pulling.forget()
             self._is_over = True
             # They call back: circles of references wait for the garbage collector.
-            del self._outbox, self._pulling, self._publishing, self._tasks, self._reader
+            self._memberships.clear()
+            del self._outbox, self._pulling, self._publishing, self._committing, self._tasks, self._reader
 
     def _task_failed(self, error: BaseException) -> None:
         log.error("a task of a stream failed", session=self.session.name, error=repr(error), exc_info=error)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from gantry.client.errors import ConnectionFailedError
+from gantry.client.errors import ConnectionFailedError, RequestTimeoutError
 from gantry.model.message import MessageQueue
 from gantry.runtime.rng import Rng
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
@@ -39,6 +39,7 @@ class FakeMembership:
         self.messages = messages
         self.commits: list[tuple[int, int]] = []
         self.is_left = False
+        self.hanging = ""
         self.failures = 0
         self.moved_to: int | None = None
         self.pulls = 0
@@ -59,6 +60,9 @@ class FakeMembership:
         return Pulled(pulled(range(offset, end), queue_id=queue.queue_id), end, is_behind=end < self.messages)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
+        if queue.broker_name == self.hanging:
+            await asyncio.sleep(5)
+            raise RequestTimeoutError(queue.broker_name, "no answer", sent=True)
         self.commits.append((queue.queue_id, offset))
 
     async def leave(self) -> None:
