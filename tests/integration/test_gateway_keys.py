@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,6 +112,26 @@ async def test_a_kept_file_whose_key_postgres_does_not_know_opens_something(data
     await kept.refresh()
     assert keys.authenticate(bearer(tmp_path)).is_admin
     assert len(keys.records()) == 2
+
+
+async def test_keys_that_are_made_and_revoked_while_others_are_read_stay_so(database, tmp_path, monkeypatch):
+    made, keys = store(database, tmp_path)
+    await made.refresh()
+    admin = Keys(Metadata(database), keys, made)
+    old = await admin.create(NewKey("old", Rights(publish=("*",))), Actor("test"))
+    touch = KeyRepository.touch
+
+    async def touch_late(repository: KeyRepository, last_used: Any) -> None:
+        # The keys have been read, and calls go on meanwhile.
+        keys.remove(old["id"])
+        keys.add(KeyRecord("key-new", digest_of("gk_new"), "new", ALL_RIGHTS))
+        await touch(repository, last_used)
+
+    monkeypatch.setattr(KeyRepository, "touch", touch_late)
+    assert await made.refresh()
+    assert keys.authenticate("Bearer gk_new").key_id == "key-new"
+    with pytest.raises(ProblemError):
+        keys.authenticate(f"Bearer {old['key']}")
 
 
 async def test_a_restart_without_postgres_knows_the_keys(database, tmp_path):

@@ -40,6 +40,7 @@ class KeyRing:
         self._by_digest: dict[bytes, Principal] = {}
         self._by_id: dict[str, KeyRecord] = {}
         self._used: set[str] = set()
+        self._changed: dict[str, KeyRecord | None] = {}
         self.is_loaded = False
 
     def authenticate(self, header: bytes | str | None) -> Principal:
@@ -79,9 +80,18 @@ class KeyRing:
         record = self._by_id.get(key_id)
         return None if record is None else self._by_digest[record.sha256]
 
+    def note_changes(self) -> None:
+        """Remember which keys are added and removed from now on: what is read now may reach `replace` after them."""
+        self._changed.clear()
+
     def replace(self, records: Iterable[KeyRecord]) -> bool:
-        """Take these keys and no others; say whether anything changed."""
+        """Take these keys, with the changes since `note_changes`, and no others; say whether anything changed."""
         fresh = {record.id: record for record in records}
+        for key_id, record in self._changed.items():
+            if record is None:
+                fresh.pop(key_id, None)
+            else:
+                fresh[key_id] = record
         changed = fresh != self._by_id or not self.is_loaded
         if changed:
             old = self._by_digest
@@ -99,11 +109,12 @@ class KeyRing:
 
     def add(self, record: KeyRecord) -> None:
         """Take one more key."""
-        self._by_id[record.id] = record
+        self._changed[record.id] = self._by_id[record.id] = record
         self._by_digest[record.sha256] = Principal(record.id, record.name, record.rights)
 
     def remove(self, key_id: str) -> None:
         """Forget a key; it opens nothing from now on."""
+        self._changed[key_id] = None
         record = self._by_id.pop(key_id, None)
         if record is not None:
             self._by_digest.pop(record.sha256).is_revoked = True

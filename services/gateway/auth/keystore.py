@@ -76,6 +76,8 @@ class KeyStore:
         if self._database is None:
             return False
         used = self._keys.take_used()
+        # The keys are read below, and calls may make and revoke some before they are taken.
+        self._keys.note_changes()
         try:
             async with self._database.transaction() as session:
                 rows = await _valid_keys(session)

@@ -65,6 +65,24 @@ def test_a_revoked_key_opens_nothing():
         keys.authenticate(b"Bearer gk_b")
 
 
+def test_keys_that_were_read_before_a_change_do_not_undo_it():
+    keys = ring(record("gk_a"), record("gk_b", "key-2"))
+    keys.note_changes()
+    read_before = keys.records()
+    keys.remove("key-1")
+    keys.add(record("gk_c", "key-3"))
+    made = keys.authenticate(b"Bearer gk_c")
+    assert not keys.replace(read_before)
+    assert not made.is_revoked
+    assert keys.authenticate(b"Bearer gk_c") is made
+    with pytest.raises(ProblemError):
+        keys.authenticate(b"Bearer gk_a")
+    # What is read from now on knows better.
+    keys.note_changes()
+    keys.replace([record("gk_a")])
+    assert [each.id for each in keys.records()] == ["key-1"]
+
+
 def test_changed_rights_count_at_once():
     keys = ring(record("gk_a", rights=Rights(publish=("A",))))
     before = keys.authenticate(b"Bearer gk_a")
