@@ -103,9 +103,8 @@ class Call:
 
     @property
     def media_type(self) -> str | None:
-        """Return the content type without its parameters, in lower case."""
-        value = self.headers.get(b"content-type")
-        return None if value is None else _content_type(value)[0]
+        """Return the content type without its parameters, in lower case; None where it is missing or empty."""
+        return _content_type(self.headers.get(b"content-type", b""))[0] or None
 
     @property
     def wants_msgpack(self) -> bool:

@@ -383,6 +383,8 @@ async def test_a_traceparent_that_is_none_costs_no_message(value):
     ("path", "headers", "body", "status"),
     [
         ("messages", [], b'{"body": "hello"}', 415),
+        ("messages", [(b"content-type", b"")], b'{"body": "hello"}', 415),
+        ("messages", [(b"content-type", b" ; charset=utf-8")], b'{"body": "hello"}', 415),
         ("messages", [(b"content-type", b"application/x-www-form-urlencoded")], b'{"body": "hello"}', 415),
         ("messages", [(b"content-type", b"multipart/form-data; boundary=x")], b'{"body": "hello"}', 415),
         ("messages", [RAW, (b"gantry-colour", b"red")], b"x", 400),
