@@ -199,7 +199,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self,
             self.scope,  # type: ignore[arg-type]
             keep_alive=version != "1.0" and parser.should_keep_alive() and not self._admission.is_draining,
-            expects_continue=self.expect_100_continue,
+            expects_continue=version != "1.0" and self.expect_100_continue,
         )
         if before is None or before.response_complete:
             self._admission.requests.begin(exchange, self.address, self._start)

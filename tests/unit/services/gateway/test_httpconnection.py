@@ -117,6 +117,13 @@ async def test_who_waits_to_send_a_body_is_told_to_go_on():
     assert wire.writes[1].endswith(b"\r\n\r\na")
 
 
+async def test_a_caller_of_http_1_0_is_not_told_to_go_on():
+    connection, wire = connect(echo)
+    connection.data_received(b"POST /a HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\na")
+    await settle()
+    assert wire.writes[0].startswith(b"HTTP/1.1 200 OK\r\n")
+
+
 async def test_a_caller_who_goes_is_told_to_the_application():
     seen: list[str] = []
 
