@@ -144,12 +144,14 @@ class RefusedFrameError(FrameError):
     Attributes:
         error: Which field, and why.
         frame_id: The frame's id, where it has a usable one.
+        is_publish: The frame was to send messages.
     """
 
-    def __init__(self, error: InvalidValueError, frame_id: str | int | UnsetType) -> None:
+    def __init__(self, error: InvalidValueError, frame_id: str | int | UnsetType, *, is_publish: bool) -> None:
         super().__init__(str(error))
         self.error = error
         self.frame_id = frame_id
+        self.is_publish = is_publish
 
 
 class Codec(Protocol):
@@ -196,7 +198,7 @@ class JsonCodec:
             if not isinstance(frame, Publish) or not _has_only_single_names(data, frame):
                 refuse_duplicates(data)
         except InvalidValueError as error:
-            raise RefusedFrameError(error, frame.id) from None
+            raise RefusedFrameError(error, frame.id, is_publish=isinstance(frame, Publish)) from None
         return frame
 
     def encode(self, frame: Mapping[str, Any]) -> bytes:
@@ -223,11 +225,12 @@ class MsgpackCodec:
         try:
             frame: AnyClientFrame = self._decoder.decode(data)
         except READ_ERRORS as error:
-            raise _refusal(error, _loose(msgspec.msgpack.decode, data), "MessagePack") from None
+            raise _refusal(error, _loose(_decode_msgpack, data), "MessagePack") from None
         # The items of a publish are looked at one by one when they are read.
         twice = _repeated_name(data) if isinstance(frame, Publish) else find_duplicate_key(data)
         if twice is not None:
-            raise RefusedFrameError(DuplicateError("/", twice, "stands twice in one map"), frame.id)
+            error = DuplicateError("/", twice, "stands twice in one map")
+            raise RefusedFrameError(error, frame.id, is_publish=isinstance(frame, Publish))
         return frame
 
     def encode(self, frame: Mapping[str, Any]) -> bytes:
@@ -254,7 +257,8 @@ def _refusal(cause: Exception, frame: object, coding: str) -> FrameError:
     value = _value_at(frame, error.field)
     if isinstance(error, WrongTypeError) and value is not _ABSENT:
         error = InvalidValueError(error.field, value, f"can't be used: {error.reason}")
-    return RefusedFrameError(error, _usable_id(frame.get("id", UNSET)))
+    is_publish = frame.get("type") == "publish"
+    return RefusedFrameError(error, _usable_id(frame.get("id", UNSET)), is_publish=is_publish)
 
 
 def _usable_id(frame_id: object) -> str | int | UnsetType:
@@ -285,6 +289,11 @@ def _loose(decode: Callable[[bytes], Any], data: bytes) -> object:
         return decode(data)
     except READ_ERRORS:
         return None
+
+
+def _decode_msgpack(data: bytes) -> object:
+    # Python would show an extension by its address in memory.
+    return msgspec.msgpack.decode(data, ext_hook=lambda _, content: bytes(content))
 
 
 def _has_only_single_names(data: bytes, frame: Publish) -> bool:

@@ -126,7 +126,8 @@ class Session:
         except UnreadableFrameError as error:
             return self.close(PROTOCOL, str(error))
         except RefusedFrameError as error:
-            return self._refuse_frame(problem_of(error.error), error.frame_id)
+            outcome = NOT_STORED if error.is_publish else None
+            return self._refuse_frame(problem_of(error.error, outcome=outcome), error.frame_id)
         self._refused_in_a_row = 0
         try:
             return self._HANDLERS[type(frame)](self, frame)

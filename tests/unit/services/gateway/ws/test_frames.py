@@ -100,6 +100,11 @@ def test_the_refusal_shows_the_value_but_not_all_of_it(codec: Codec) -> None:
     assert len(str(caught.value)) < 200
 
 
+def test_the_refusal_shows_an_extension_of_messagepack_as_bytes() -> None:
+    with pytest.raises(RefusedFrameError, match=r"/type: '.x07' can't be used"):
+        MsgpackCodec().decode(msgspec.msgpack.encode({"type": msgspec.msgpack.Ext(1, b"\x07")}))
+
+
 @pytest.mark.parametrize("frame", [[], "text", 3, None, True])
 def test_what_is_no_object_is_unreadable(codec: Codec, frame: object) -> None:
     with pytest.raises(UnreadableFrameError, match="an object"):

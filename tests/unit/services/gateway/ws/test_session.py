@@ -485,6 +485,10 @@ def test_publishing() -> None:
     assert problem_of(stream.say(type="publish", topic="T", messages=[{}] * 3)) == (413, "too-large")
     assert problem_of(stream.say(type="publish", topic="secret", messages=[{}])) == (403, "forbidden")
     stream.say(type="publish", id=4, topic="T", messages=[{}])
+    for frame in ({"messages": []}, {}, {"messages": [{}], "colour": "red"}):
+        (refused,) = stream.say(type="publish", id=3, topic="T", **frame)
+        assert (refused["id"], refused["problem"]["status"], refused["problem"]["outcome"]) == (3, 400, "not_stored")
+    assert "outcome" not in stream.say(type="pause")[0]["problem"]
     failed = stream.take(stream.session.publishes.failed(4, ProblemError(UNKNOWN_TOPIC, "T")))
     assert (failed[0]["id"], problem_of(failed)) == (4, (404, "unknown-topic"))
     assert stream.session.publishes.pending == 0
