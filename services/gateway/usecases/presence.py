@@ -130,18 +130,28 @@ class Presence(Generic[Present]):
         return (Row.DELETING, None) if row.state == ConfigState.DELETING else (Row.WANTED, row)
 
     async def require_not_away(self, name: str, broker: str) -> None:
-        """Raise ProblemError (503) where a broker that the route does not name may hold the name all the same.
-
-        The broker is asked itself: a route and a look at the cluster are of different moments.
-        """
-        if broker in await self._brokers.sets(fresh=True):
-            asked = await self._brokers.ask(lambda address: self._kind.find(address, name), [broker])
-            away = bool(asked.failures) or asked.answers[broker] is not None
-        else:
-            _, row = await self.find_row(name)
-            away = row is not None and broker in row.observed and self._kind.read_settings(row.config).is_for(broker)
-        if away:
+        """Raise ProblemError (503) where a broker that the route does not name may hold the name all the same."""
+        if await self.find_away(name, (broker,)):
             raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} is not registered just now", field="broker")
+
+    async def find_away(self, name: str, brokers: Collection[str]) -> Collection[str]:
+        """Return those of the brokers, none of which the route names, that may hold the name all the same.
+
+        The brokers are asked themselves: a route and a look at the cluster are of different moments.
+
+        Raises:
+            ProblemError: 503: no name server answers.
+        """
+        named = set(brokers)
+        registered = named & (await self._brokers.sets(fresh=True)).keys()
+        asked = await self._brokers.ask(lambda address: self._kind.find(address, name), registered)
+        away = {each for each in registered if each in asked.failures or asked.answers[each] is not None}
+        others = named - registered
+        row = (await self.find_row(name))[1] if others else None
+        if row is not None:
+            wanted = self._kind.read_settings(row.config)
+            away |= {each for each in others if each in row.observed and wanted.is_for(each)}
+        return away
 
     async def observed_homes(self, name: str) -> dict[str, dict[str, Any]]:
         """Return what each broker that should hold the name was last seen to hold; nothing while Postgres is away."""

@@ -9,7 +9,7 @@ Concurrency: the event loop's thread, any number of calls at once. A call that i
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, Protocol
 
 from gantry.client.errors import BrokerError, ClientError, NoRouteError, Outcome, SendError
@@ -32,7 +32,6 @@ from services.gateway.errors import (
     STORED,
     TOO_MANY,
     UNKNOWN,
-    UNKNOWN_QUEUE,
     ProblemError,
     problem_of,
 )
@@ -53,6 +52,7 @@ from services.gateway.usecases.sendframes import (
     result_views,
     single_frame,
 )
+from services.gateway.usecases.unknownqueues import UnknownQueues
 
 # Of one call, at a time: beside each other to different queues.
 FRAMES_UNDER_WAY_MAX: Final = 8
@@ -99,8 +99,8 @@ class Topics(Protocol):
         """Return the problem of a topic without a route: 404 or 503."""
         ...
 
-    async def require_not_away(self, name: str, broker: str) -> None:
-        """Raise ProblemError (503) where the broker may hold the topic and is away."""
+    async def find_away(self, name: str, brokers: Collection[str]) -> Collection[str]:
+        """Return those of the brokers that may hold the topic and are away. Raises ProblemError (503)."""
         ...
 
 
@@ -168,7 +168,7 @@ class SendMessages:
         info = self._routes.cached_publish_info(topic)
         if info is None:
             info = await self._find_route(topic)
-        queue = await self._queue_of(topic, info, prepared)
+        queue = await self._queue_of(info, prepared, lambda: self._unknown_queues(topic, (message,)))
         frame = single_frame(topic, prepared)
         self._metrics.sent_bytes += len(prepared.body)
         try:
@@ -225,6 +225,7 @@ class SendMessages:
         await call.turn(len(call.items) * MESSAGE_BYTES)
         make_id = iter(self._ids.make_many(len(call.items))).__next__
         prepared_bytes = 0
+        unknown = self._unknown_queues(call.topic, call.items)
         for index, item in enumerate(call.items):
             if prepared_bytes > _PREPARED_BYTES_AT_ONCE_MAX:
                 # A thousand messages with all the properties they may have take a fifth of a second.
@@ -239,7 +240,7 @@ class SendMessages:
                 call.add(index, prepared)
                 queue = None
                 if prepared.ordering_key is not None or prepared.queue is not None:
-                    queue = await self._queue_of(call.topic, info, prepared, at=f"/messages/{index}")
+                    queue = await self._queue_of(info, prepared, lambda: unknown, at=f"/messages/{index}")
             except (InvalidValueError, ProblemError) as error:
                 prepared_bytes += _REFUSED_BYTES + body_length(item)
                 call.refuse(index, problem_of(placed_error(error, item, index), outcome=NOT_STORED))
@@ -290,30 +291,21 @@ class SendMessages:
         else:
             call.results[index] = {"outcome": UNKNOWN, "message_id": prepared.message_id}
 
-    async def _queue_of(self, topic: str, info: PublishInfo, prepared: Prepared, at: str = "") -> MessageQueue | None:
+    async def _queue_of(
+        self, info: PublishInfo, prepared: Prepared, unknown: Callable[[], UnknownQueues], at: str = ""
+    ) -> MessageQueue | None:
         """Return the queue a message must go to, whether its broker is up or not; None for any."""
         if prepared.ordering_key is not None:
             return self._queue_for_key(info, prepared.ordering_key)
         if prepared.queue is None:
             return None
-        queue = MessageQueue(topic, prepared.queue.broker, prepared.queue.id)
-        if (
-            queue not in info.key_queues
-            and queue not in (known := await self._find_route(topic, refresh=True)).key_queues
-        ):
-            if all(queue.broker_name != each.broker_name for each in known.key_queues):
-                try:
-                    await self._topics.require_not_away(topic, queue.broker_name)
-                except ProblemError as problem:
-                    problem.outcome = NOT_STORED
-                    raise
-            raise ProblemError(
-                UNKNOWN_QUEUE,
-                f"{at}/queue: {queue.broker_name!r} has no queue {queue.queue_id} of topic {topic} to write to",
-                field=f"{at}/queue",
-                outcome=NOT_STORED,
-            )
+        queue = MessageQueue(info.topic, prepared.queue.broker, prepared.queue.id)
+        if queue not in info.key_queues:
+            await unknown().require(queue, at)
         return queue
+
+    def _unknown_queues(self, topic: str, items: Collection[Item]) -> UnknownQueues:
+        return UnknownQueues(items, lambda: self._find_route(topic, refresh=True), topic=topic, topics=self._topics)
 
     def _queue_for_key(self, info: PublishInfo, key: str) -> MessageQueue:
         known_for, queues = self._key_queues.get(info.topic, _NO_KEYS)

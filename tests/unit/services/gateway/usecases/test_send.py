@@ -16,6 +16,7 @@ from gantry.remoting.command import RemotingCommand
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.outgoing import read_items, read_message
 from services.gateway.turns import Turns
+from services.gateway.usecases.presence import Row
 from services.gateway.usecases.sendframes import FREE_MESSAGES_MAX
 from tests.support.scriptedpeer import Deed, Script, ok, refuse
 
@@ -234,6 +235,45 @@ async def test_messages_that_may_go_anywhere_go_in_requests_of_a_few_and_ordered
     sizes = sorted(len(decode_batch(request.body_bytes)) for request in transport.sent(BATCH))
     assert sizes == [FREE_MESSAGES_MAX, FREE_MESSAGES_MAX, FREE_MESSAGES_MAX + 1]
     assert len(transport.sent(SEND)) == 1
+
+
+def naming(broker: str, queue_id: int) -> str:
+    return json.dumps({"body": "x", "queue": {"broker": broker, "id": queue_id}})
+
+
+@pytest.mark.parametrize("named", ["a", "gone-{}"])
+async def test_there_is_one_look_for_all_queues_of_a_batch_that_nobody_knows(
+    sending, two_brokers, transport, topics, monkeypatch, named
+):
+    two_brokers()
+    await sending.send_one("T", read_message(b'{"body": "b"}'))
+    rows = 0
+
+    async def find_row(name: str) -> tuple[Row, None]:
+        nonlocal rows
+        rows += 1
+        return Row.NONE, None
+
+    monkeypatch.setattr(topics, "find_row", find_row)
+    asked = len(transport.requests)
+    unknown = [naming(named.format(each), 9 + each) for each in range(50)]
+    results = await send_many(sending, "T", items(*unknown, '{"body": "x"}'), "r")
+    assert outcomes(results) == ["not_stored"] * 50 + ["stored"]
+    assert [each["problem"]["field"] for each in results[:50]] == [f"/messages/{each}/queue" for each in range(50)]
+    assert rows <= 1
+    assert len(transport.requests) - asked <= 4
+
+
+async def test_a_look_for_queues_that_fails_is_made_once(sending, two_brokers, transport):
+    two_brokers()
+    await sending.send_one("T", read_message(b'{"body": "b"}'))
+    transport.latency_s["ns:1"] = 1_000.0
+    unknown = [naming("a", 9 + each) for each in range(50)]
+    began = asyncio.get_running_loop().time()
+    results = await send_many(sending, "T", items(*unknown, '{"body": "x"}'), "r")
+    assert outcomes(results) == ["not_stored"] * 50 + ["stored"]
+    assert {each["problem"]["status"] for each in results[:50]} == {503}
+    assert asyncio.get_running_loop().time() - began < 10
 
 
 async def test_an_unknown_queue_is_refused_after_a_second_look(sending, two_brokers, cluster):
