@@ -229,8 +229,8 @@ class MsgpackCodec:
         # The items of a publish are looked at one by one when they are read.
         twice = _repeated_name(data) if isinstance(frame, Publish) else find_duplicate_key(data)
         if twice is not None:
-            error = DuplicateError("/", twice, "stands twice in one map")
-            raise RefusedFrameError(error, frame.id, is_publish=isinstance(frame, Publish))
+            duplicate = DuplicateError("/", twice, "stands twice in one map")
+            raise RefusedFrameError(duplicate, frame.id, is_publish=isinstance(frame, Publish))
         return frame
 
     def encode(self, frame: Mapping[str, Any]) -> bytes:
