@@ -285,6 +285,36 @@ async def test_one_that_does_not_answer_holds_up_nobody_else(pooled, webhooks, c
         await until_ended(webhooks, stuck["id"], 6)
 
 
+async def test_many_that_do_not_answer_hold_up_nobody_else(pooled, webhooks, connection, monkeypatch):
+    monkeypatch.setattr(webhooksender, "SLOW_MS", 200)
+    released = asyncio.Event()
+    many = webhooksender.SENDING_MAX // webhooksender.EACH_MAX
+
+    async def hangs(request: Received) -> int:
+        await released.wait()
+        return 204
+
+    async with Receiver([hangs] * 10_000) as slow, Receiver() as quick, sending(pooled, timeout_ms=300):
+        for _ in range(many):
+            await webhooks.create(NewWebhook(url=slow.url, groups=("SLOW",)), ALICE)
+        made = await webhooks.create(NewWebhook(url=quick.url, groups=("QUICK",)), ALICE)
+        for _ in range(100):
+            event(connection, "SLOW")
+        await slow.until(webhooksender.SENDING_MAX)
+        for _ in range(10):
+            event(connection, "QUICK")
+        async with asyncio.timeout(5):
+            await until_ended(webhooks, made["id"], 10)
+        # They take turns: in as many attempts as all of them have twice, each had some.
+        counted = "SELECT webhook_id, sum(attempts) FROM webhook_deliveries WHERE status = 'pending' GROUP BY 1"
+        before = dict(connection.execute(counted).fetchall())
+        await slow.until(len(slow.received) + 2 * webhooksender.SENDING_MAX)
+        after = dict(connection.execute(counted).fetchall())
+        assert len(after) == many
+        assert all(after[webhook] > before[webhook] for webhook in after)
+        released.set()
+
+
 async def test_a_test_is_told_as_an_event_is(pooled, webhooks):
     async with Receiver() as receiver, sending(pooled):
         made = await webhooks.create(NewWebhook(url=receiver.url, groups=("NONE",)), ALICE)

@@ -37,12 +37,14 @@ _CLAIM: Final = text("""
             WHERE webhook_id = webhooks.id AND status = 'pending' AND next_attempt_at <= now()
             ORDER BY next_attempt_at LIMIT :each FOR UPDATE SKIP LOCKED
         ) AS found
-        WHERE webhooks.enabled AND webhooks.id <> ALL(:busy) LIMIT :rows
+        WHERE webhooks.enabled AND webhooks.id <> ALL(:busy)
+            AND (CAST(:only AS uuid[]) IS NULL OR webhooks.id = ANY(:only))
+        ORDER BY array_position(:only, webhooks.id) LIMIT :rows
     )
     UPDATE webhook_deliveries AS delivery SET attempts = attempts + 1, next_attempt_at = now() + :lease
     FROM due, webhooks WHERE delivery.id = due.id AND webhooks.id = delivery.webhook_id
     RETURNING delivery.id, delivery.webhook_id, delivery.attempts, delivery.body, webhooks.url, webhooks.secret
-""").bindparams(bindparam("busy", type_=ARRAY(Uuid)))
+""").bindparams(bindparam("busy", type_=ARRAY(Uuid)), bindparam("only", type_=ARRAY(Uuid)))
 _FAIL: Final = text("""
     UPDATE webhook_deliveries SET last_status = :status, last_error = :error, next_attempt_at = now() + :pause,
         status = CASE WHEN now() + :pause > created_at + :give_up THEN 'failed' ELSE status END,
@@ -166,19 +168,28 @@ class DeliveryRepository:
         return sorted(rows, key=lambda row: int(row.id))
 
     async def claim(
-        self, *, busy: Collection[uuid.UUID], each: int, rows: int, lease: timedelta, give_up: timedelta
+        self,
+        *,
+        busy: Collection[uuid.UUID],
+        only: Sequence[uuid.UUID] | None = None,
+        each: int,
+        rows: int,
+        lease: timedelta,
+        give_up: timedelta,
     ) -> list[Claimed]:
         """Take what is due, for as long as the lease.
 
         Args:
             busy: Webhooks of which nothing is wanted now.
+            only: Webhooks of which alone something is wanted, in this order; None: of all.
             each: How many of one webhook at most.
             rows: How many in all at most.
             lease: How long until they are due again, unless their outcome is written before.
             give_up: The age at which a delivery is failed.
         """
         await self._session.execute(_GIVE_UP, {"give_up": give_up})
-        found = await self._session.execute(_CLAIM, {"busy": list(busy), "each": each, "rows": rows, "lease": lease})
+        values = {"busy": list(busy), "only": only, "each": each, "rows": rows, "lease": lease}
+        found = await self._session.execute(_CLAIM, values)
         return [Claimed(*row) for row in found]
 
     async def delivered(self, claimed: Claimed, status: int) -> None:

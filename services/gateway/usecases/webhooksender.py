@@ -2,7 +2,8 @@
 
     alert_events ──hand out──▶ webhook_deliveries ──take, with a lease──▶ send ──▶ delivered, or due again, or failed
 
-Each webhook has at most EACH_MAX attempts under way in a gateway, so that one that does not answer holds up itself alone.
+Each webhook has at most EACH_MAX attempts under way in a gateway. Slow ones, or those that do not answer, have at most
+SLOW_MAX together, and take turns: the others have places left, however many deliveries wait for those.
 """
 
 import asyncio
@@ -34,6 +35,12 @@ AWAY_S: Final = 10.0
 EACH_MAX: Final = 4
 SENDING_MAX: Final = 32
 """Attempts under way at once; each holds a connection."""
+SLOW_MS: Final = 1_000
+"""A webhook whose last attempt took as long is slow."""
+SLOW_MAX: Final = SENDING_MAX // 2
+"""Attempts under way at once to all slow webhooks together."""
+SLOW_REMEMBERED_MAX: Final = 100
+"""As many as webhooks there may be; ids of deleted ones go in time."""
 SETTLING_MAX: Final = 2
 """Outcomes that are written at once: requests need connections to Postgres, too."""
 
@@ -61,6 +68,8 @@ class WebhookSender:
         self._networks = networks
         self._policy = policy
         self._busy: dict[uuid.UUID, int] = {}
+        # A set in the order of turns: a webhook that had one goes to the end.
+        self._slow: dict[uuid.UUID, None] = {}
         self._wake = asyncio.Event()
         self._settling = asyncio.Semaphore(SETTLING_MAX)
         self._is_away = False
@@ -137,10 +146,16 @@ class WebhookSender:
         found: dict[uuid.UUID, list[Claimed]] = {}
         if room <= 0:
             return found
+        slow, busy = list(self._slow), self._busy
+        slow_room = min(room, SLOW_MAX - sum(busy[one] for one in busy if one in self._slow))
+        limits: dict[str, Any] = {"each": EACH_MAX, "lease": self._policy.lease, "give_up": self._policy.give_up}
+        taken: list[Claimed] = []
         async with self._metadata.transaction() as session:
-            taken = await DeliveryRepository(session).claim(
-                busy=self._busy, each=EACH_MAX, rows=room, lease=self._policy.lease, give_up=self._policy.give_up
-            )
+            deliveries = DeliveryRepository(session)
+            if slow and slow_room > 0:
+                taken = await deliveries.claim(busy=busy, only=slow, rows=slow_room, **limits)
+            if room > len(taken):
+                taken += await deliveries.claim(busy={*busy, *slow}, rows=room - len(taken), **limits)
         for claimed in taken:
             found.setdefault(claimed.webhook_id, []).append(claimed)
         return found
@@ -153,12 +168,21 @@ class WebhookSender:
             self._wake.set()
 
     async def _attempt(self, client: WebhookClient, claimed: Claimed) -> None:
+        began_ms = self._clock.monotonic_ms()
         sent = await client.send(claimed)
+        self._note_pace(claimed.webhook_id, self._clock.monotonic_ms() - began_ms)
         self._metrics.count("webhook_delivered" if sent.error is None else "webhook_failed_attempts")
         # Where nobody can be told, it is sent again after the lease: a receiver knows it by its id.
         with suppress(ProblemError):
             async with self._settling, self._metadata.transaction() as session:
                 await self._settle(DeliveryRepository(session), claimed, sent)
+
+    def _note_pace(self, webhook_id: uuid.UUID, took_ms: int) -> None:
+        self._slow.pop(webhook_id, None)
+        if took_ms >= SLOW_MS:
+            self._slow[webhook_id] = None
+        if len(self._slow) > SLOW_REMEMBERED_MAX:
+            del self._slow[next(iter(self._slow))]
 
     async def _settle(self, deliveries: DeliveryRepository, claimed: Claimed, sent: Sent) -> None:
         if sent.error is None and sent.status is not None:

@@ -10,7 +10,7 @@ from services.gateway.schemas.webhooks import PATTERNS_MAX, URL_LENGTH_MAX
 from services.gateway.settings import GatewaySettings
 from services.gateway.usecases.objectives import OBJECTIVES_MAX
 from services.gateway.usecases.webhooks import WEBHOOKS_MAX
-from services.gateway.usecases.webhooksender import EACH_MAX, SENDING_MAX
+from services.gateway.usecases.webhooksender import EACH_MAX, SENDING_MAX, SLOW_MAX
 from services.gateway.usecases.webhooksending import SendPolicy
 from services.gateway.ws.limits import StreamLimits
 from spark.scheduler.settings import SchedulerSettings
@@ -91,6 +91,7 @@ def test_every_limit_of_alerts_and_webhooks_is_there() -> None:
         "webhook_url_characters": URL_LENGTH_MAX,
         "webhook_attempts_at_once": SENDING_MAX,
         "webhook_attempts_at_once_each": EACH_MAX,
+        "webhook_attempts_at_once_slow": SLOW_MAX,
         "webhook_pause_ms": policy.pause_ms,
         "webhook_pause_ms_max": policy.pause_ms_max,
         "webhook_lease_ms": policy.lease_ms,
