@@ -21,6 +21,9 @@ from services.gateway.usecases.reports import BACKLOG_PROFILE, LAG_REPORT, THROU
 
 LEVELS: Final = ("queue", "topic")
 _ALL_ROWS: Final = frozenset({"cursor", "group", "limit", "topic"})
+_MOMENT_MS_MIN: Final = 0
+_MOMENT_MS_MAX: Final = 253_370_764_800_000
+"""The year 9999."""
 
 # A page is all in one file. Whatever a name or key of a message in it says, nothing runs and nothing is fetched.
 _PAGE_POLICY: Final = (
@@ -146,11 +149,18 @@ def _wanted_rows(query: Mapping[str, str]) -> dict[str, Any]:
 
 def _stretch(query: Mapping[str, str]) -> tuple[int | None, int | None]:
     """Return `from` and `to` in ms. Raises InvalidValueError."""
-    start, end = query.get("from"), query.get("to")
-    return (
-        None if start is None else parse_time_ms(start, "from"),
-        None if end is None else parse_time_ms(end, "to"),
-    )
+    return _find_moment_ms(query, "from"), _find_moment_ms(query, "to")
+
+
+def _find_moment_ms(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    at_ms = parse_time_ms(text, name)
+    # Nothing is older or newer, and next to the first and the last year there is no room to count in.
+    if not _MOMENT_MS_MIN <= at_ms < _MOMENT_MS_MAX:
+        raise invalid(name, text, "lies outside of the years 1970 to 9998")
+    return at_ms
 
 
 def _one_of(query: Mapping[str, str], name: str, values: Sequence[str]) -> str | None:

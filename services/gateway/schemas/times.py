@@ -6,7 +6,7 @@ offset, `2026-11-21T11:30:00+02:00`. A duration in a request is ISO-8601
 """
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from gantry.model.errors import InvalidValueError
@@ -62,8 +62,12 @@ def parse_time_ms(text: str, field: str) -> int:
         moment = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
     except ValueError as error:
         raise InvalidValueError(field, text, f"is no moment: {error}") from None
-    ahead_s = (hours * 60 + minutes) * (-60 if sign == "-" else 60)
-    return (int(moment.timestamp()) - ahead_s) * 1_000 + int((match[2] or "0").ljust(3, "0")[:3])
+    ahead = timedelta(hours=hours, minutes=minutes)
+    try:
+        moment = moment + ahead if sign == "-" else moment - ahead
+    except OverflowError:
+        raise InvalidValueError(field, text, "is no moment: in UTC it lies outside of the years 1 to 9999") from None
+    return int(moment.timestamp()) * 1_000 + int((match[2] or "0").ljust(3, "0")[:3])
 
 
 def parse_duration_ms(text: str, field: str, *, max_ms: int = DURATION_MS_MAX) -> int:

@@ -38,6 +38,8 @@ _QUEUE_ID_MAX: Final = 2**31 - 1
 _ZONE_CHARACTERS_MAX: Final = 64
 _HOUR_S: Final = 3_600
 _DAY: Final = timedelta(days=1)
+_ZONE_DAYS_MAX: Final = 3_660
+"""The zone's offset is looked up for each day, on the event loop."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -167,9 +169,12 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _days_of(zone: ZoneInfo, start: datetime, end: datetime) -> Buckets:
-    """Return the smaller buckets of which whole days of a zone are made."""
+    """Return the smaller buckets of which whole days of a zone are made. Raises InvalidValueError."""
     start = start.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     days = (end - start) // _DAY + 1
+    if days > _ZONE_DAYS_MAX:
+        reason = f"is more than {_ZONE_DAYS_MAX:,} days before `to`, and these are days of a time zone"
+        raise InvalidValueError("from", format_moment(start), reason)
     offsets = [(start.astimezone(UTC) + number * _DAY).astimezone(zone).utcoffset() for number in range(days + 1)]
     is_of_hours = all(offset is not None and offset.total_seconds() % _HOUR_S == 0 for offset in offsets)
     return Buckets("hour" if is_of_hours else "minute", start.astimezone(UTC), end, zone=zone.key)
