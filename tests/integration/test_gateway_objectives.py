@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from sqlalchemy import text
 
 from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import SystemClock
@@ -119,6 +120,16 @@ async def test_there_are_so_many_and_no_more(objectives, monkeypatch):
     assert (await objectives.put("G", None, change(ignore=True), ANYTHING, ALICE)).view["ignore"]
     with pytest.raises(ProblemError, match="no more may be"):
         await objectives.put("G", "T", change(), ANYTHING, ALICE)
+
+
+async def test_who_ignores_again_after_the_moment_ignores_for_good(objectives, database):
+    await objectives.put("G", None, change(ignore=True, ignore_until=FUTURE, reason="moves"), ANYTHING, ALICE)
+    async with database.transaction() as session:
+        await session.execute(text("UPDATE lag_objectives SET ignore_until = now()"))
+    other = await objectives.put("G", None, change(max_lag_seconds=60), ANYTHING, ALICE)
+    assert other.view["ignore_until"] is not None
+    again = await objectives.put("G", None, change(ignore=True), ANYTHING, ALICE)
+    assert (again.view["ignore"], again.view["ignore_until"], again.view["reason"]) == (True, None, "moves")
 
 
 async def test_an_ignoring_that_is_over_ignores_nothing(objectives, database):

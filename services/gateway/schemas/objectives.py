@@ -41,6 +41,10 @@ class ObjectiveChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise InvalidValueError("/ignore_until", until, f"has passed: it is {format_moment(now)}")
             said["ignore_until"] = moment
         wanted = present | said
+        ended = present["ignore_until"]
+        if said.get("ignore") and until is None and ended is not None and ended <= now:
+            # That moment ended an earlier time of ignoring; kept, it would end this one before it began.
+            wanted["ignore_until"] = None
         if not wanted["ignore"]:
             if until is not None:
                 raise InvalidValueError("/ignore_until", until, "says until when to ignore, and `ignore` is false")
