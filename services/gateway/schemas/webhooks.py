@@ -32,8 +32,15 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 GroupPatterns = Annotated[tuple[Pattern, ...], Meta(min_length=1, max_length=PATTERNS_MAX)]
 Verdicts = Annotated[tuple[str, ...], Meta(max_length=len(VERDICTS))]
 
-# NAT64, which carries an IPv4 address in its last four bytes.
-_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+# They carry an IPv4 address in their last four bytes.
+_CARRIERS: Final = (
+    ipaddress.IPv6Network("64:ff9b::/96"),  # NAT64 (RFC 6052).
+    ipaddress.IPv6Network("::/96"),  # IPv4-compatible (RFC 4291).
+    ipaddress.IPv6Network("::ffff:0:0:0/96"),  # IPv4-translated (RFC 2765).
+)
+# NAT64 inside of a network (RFC 8215): the operator chooses which of the bytes carry the address. Python calls it public
+# before 3.11.10 and 3.12.4.
+_LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
 
 
 class NewWebhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,11 +145,13 @@ def is_allowed(address: Address, networks: Sequence[Network]) -> bool:
     is_public = address.is_global and not address.is_multicast
     if isinstance(address, ipaddress.IPv4Address):
         return is_public
-    return is_public and not address.is_site_local and all(is_allowed(each, networks) for each in _carried(address))
+    if address.is_site_local or address in _LOCAL_NAT64:
+        return False
+    return is_public and all(is_allowed(each, networks) for each in _carried(address))
 
 
 def _carried(address: ipaddress.IPv6Address) -> tuple[ipaddress.IPv4Address, ...]:
-    if address in _NAT64:
+    if any(address in network for network in _CARRIERS):
         return (ipaddress.IPv4Address(int(address) & 0xFFFFFFFF),)
     if address.teredo is not None:
         return address.teredo

@@ -37,7 +37,7 @@ def test_public_addresses_are_allowed(address: str) -> None:
         "fec0::1", "ff0e::1", "2001:db8::1",
         # Others in disguise.
         "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::a00:1", "64:ff9b::7f00:1", "2002:a00:1::1", "2002:7f00:1::",
-        "2001:0:4136:e378:8000:63bf:f5ff:fffe",
+        "2001:0:4136:e378:8000:63bf:f5ff:fffe", "::127.0.0.1", "::10.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b:1::7f00:1",
     ],
 )  # fmt: skip
 def test_what_is_not_public_is_not_allowed(address: str) -> None:
