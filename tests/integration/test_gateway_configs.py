@@ -43,6 +43,19 @@ def test_what_a_change_does_not_name_stays(http: httpx.Client) -> None:
     assert (group["retry_max_times"], group["orderly"], group["consume"]) == (3, True, False)
 
 
+def test_a_groups_objectives_are_deleted_with_it(http: httpx.Client) -> None:
+    """A group that was made again under the name was ignored for good, and nothing said so."""
+    assert put(http, "/v1/groups/REMADE").status_code == put(http, "/v1/groups/OTHER").status_code == 201
+    for path in ("REMADE/objective", "REMADE/objective?topic=T", "OTHER/objective"):
+        assert put(http, f"/v1/groups/{path}", ignore=True).status_code == 201
+    assert http.delete("/v1/groups/REMADE").status_code == 204
+    assert put(http, "/v1/groups/REMADE").status_code == 201
+    assert problem_of(http.get("/v1/groups/REMADE/objective")) == (404, "unknown-objective")
+    assert [item["group"] for item in http.get("/v1/objectives").json()["items"]] == ["OTHER"]
+    trail = http.get("/v1/audit", params={"kind": "objective"}).json()["items"]
+    assert [item["name"] for item in trail if item["action"] == "objective.delete"] == ["REMADE/T", "REMADE"]
+
+
 def test_two_changes_at_once_both_count(http: httpx.Client) -> None:
     for number in range(5):
         path = f"/v1/groups/BOTH-{number}"

@@ -94,6 +94,14 @@ class ObjectiveRepository:
         await self._record(actor, "delete", group, topic, before=facts, after=None)
         return True
 
+    async def delete_all(self, group: str, *, actor: Actor) -> None:
+        """Take all objectives of a group away, since the group is deleted: one of the same name begins without."""
+        await self._session.execute(select(func.pg_advisory_xact_lock(lock_key("objectives"))))
+        statement = delete(LAG_OBJECTIVES).where(_OBJECTIVE.group_name == group).returning(LAG_OBJECTIVES)
+        for before in (await self._session.execute(statement)).all():
+            facts = shown_facts({name: getattr(before, name) for name in NOTHING})
+            await self._record(actor, "delete", group, before.topic, before=facts, after=None)
+
     async def _count(self) -> int:
         return (await self._session.scalar(select(func.count()).select_from(LAG_OBJECTIVES))) or 0
 

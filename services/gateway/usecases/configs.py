@@ -166,6 +166,8 @@ class Configs(Generic[Present]):
                 observed = {broker: self._kind.observed(there) for broker, there in present.answers.items()}
                 await repository.adopt(name, config, observed=observed)
             row = await repository.mark_deleting(name, actor=actor, expect=expect)
+            if row is not None:
+                await self._kind.delete_parts(session, name, actor)
         if row is None:
             raise self._presence.problem_of(name, (await self._presence.find_row(name))[0], present)
         self._tables = None

@@ -30,7 +30,8 @@ from gantry.remoting.headers.namesrv import DeleteTopicInNamesrvHeader
 from gantry.remoting.headers.topic import CreateTopicHeader, DeleteTopicHeader, GetTopicConfigHeader
 from gantry.runtime.telemetry import logger
 from services.gateway.db.models import Group, Topic
-from services.gateway.db.repositories import ConfigRepository, GroupRepository, TopicRepository
+from services.gateway.db.objectives import ObjectiveRepository
+from services.gateway.db.repositories import Actor, ConfigRepository, GroupRepository, TopicRepository
 from services.gateway.errors import UNKNOWN_GROUP, UNKNOWN_TOPIC, ProblemError, topic_hint
 from services.gateway.schemas import configs
 from services.gateway.usecases.brokers import Asked
@@ -144,6 +145,10 @@ class Kind(Protocol[Present]):
         """Tell others that brokers have it now; failures are mended later."""
         ...
 
+    async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
+        """Delete what we keep of it besides its row, in the transaction that marks the row."""
+        ...
+
     async def after_drop(self, name: str) -> None:
         """Tell others that brokers no longer have it; failures are mended later."""
         ...
@@ -244,6 +249,9 @@ class TopicKind:
             await self._tell_name_servers(RequestCode.PUT_KV_CONFIG, header)
         else:
             await self._forget_order(name)
+
+    async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
+        """Do nothing: objectives on a topic are their groups'."""
 
     async def after_drop(self, name: str) -> None:
         """Make name servers and our routes forget the topic."""
@@ -346,6 +354,10 @@ class GroupKind:
 
     async def after_put(self, name: str, settings: Wanted[SubscriptionGroup], homes: Sequence[str]) -> None:
         """Do nothing: nobody else needs to know."""
+
+    async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
+        """Delete the group's objectives: kept, they would judge, or ignore, another group that gets the name."""
+        await ObjectiveRepository(session).delete_all(name, actor=actor)
 
     async def after_drop(self, name: str) -> None:
         """Do nothing: nobody else needs to know."""
