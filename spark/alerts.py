@@ -44,7 +44,12 @@ class Seen:
 
 
 def evaluate(
-    connection: Connection, rows: Sequence[Mapping[str, Any]], *, run_id: UUID, settings: AlertSettings
+    connection: Connection,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    run_id: UUID,
+    settings: AlertSettings,
+    began_at: datetime | None = None,
 ) -> list[AlertEvent]:
     """Decide what a lag report does to alerts, and write it down.
 
@@ -53,6 +58,8 @@ def evaluate(
         rows: Of the report.
         run_id: The report's.
         settings: For how long verdicts must hold.
+        began_at: When the run began: the moment of a report without rows, which says that no group is left. Where it is not
+            known, such a report changes nothing.
 
     Returns:
         The events that were written.
@@ -61,9 +68,9 @@ def evaluate(
         psycopg.Error: Nothing may be kept of the transaction.
     """
     seen = dict(_read(rows))
-    if not seen:
+    at = max((one.at for one in seen.values()), default=began_at)
+    if at is None:
         return []
-    at = max(one.at for one in seen.values())
     kept = _kept(connection)
     seen.update(
         {pair: Seen(GONE, at) for pair, (_, last) in kept.items() if pair not in seen and at - last >= GONE_AFTER}

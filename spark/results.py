@@ -84,6 +84,7 @@ def publish(
     page: str,
     files: Mapping[str, str],
     alerts: AlertSettings | None = None,
+    began_at: datetime | None = None,
 ) -> None:
     """Make a run's results the latest ones of its job.
 
@@ -96,6 +97,7 @@ def publish(
         page: The HTML.
         files: Where page and Parquet lie: `html`, `parquet`.
         alerts: For how long verdicts of a lag report must hold; defaults where None.
+        began_at: When the run began.
 
     Raises:
         TakenAwayError: The run is not this attempt's any more; nothing was written.
@@ -107,7 +109,7 @@ def publish(
             raise TakenAwayError(f"run {run_id} was given to another process meanwhile, so these results are not kept")
         _write(connection, TABLES[job], run_id, rows)
         if job == LAG_REPORT:
-            evaluate(connection, rows, run_id=run_id, settings=alerts or AlertSettings())
+            evaluate(connection, rows, run_id=run_id, settings=alerts or AlertSettings(), began_at=began_at)
         connection.execute("DELETE FROM report_pages WHERE run_id = %s", (run_id,))
         connection.execute("INSERT INTO report_pages (run_id, html) VALUES (%s, %s)", (run_id, page))
 

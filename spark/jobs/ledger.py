@@ -148,6 +148,7 @@ class RunLedger:
                 page=page,
                 files=files,
                 alerts=self._alerts,
+                began_at=self.run.started_at,
             )
 
     def fail(self, reason: str) -> None:

@@ -39,11 +39,15 @@ def claimed(connection: Connection) -> Run:
     return found
 
 
-def report(connection: Connection, *rows: dict[str, Any], alerts: AlertSettings | None = None) -> Run:
+def report(
+    connection: Connection,
+    *rows: dict[str, Any],
+    alerts: AlertSettings | None = None,
+    began_at: datetime | None = None,
+) -> Run:
     run = claimed(connection)
-    publish(
-        connection, "lag_report", run_id=run.id, attempt=run.attempt, rows=rows, page="", files=FILES, alerts=alerts
-    )
+    kept: dict[str, Any] = {"rows": rows, "page": "", "files": FILES, "alerts": alerts, "began_at": began_at}
+    publish(connection, "lag_report", run_id=run.id, attempt=run.attempt, **kept)
     return run
 
 
@@ -91,6 +95,17 @@ def test_who_is_no_longer_in_the_report_is_gone_after_an_hour(connection: Connec
     report(connection, lag("other", "OK", 59), alerts=at_once)
     assert len(events(connection)) == 1
     report(connection, lag("other", "OK", 60), alerts=at_once)
+    assert events(connection)[1:] == [("resolved", "g", "STALLED", "GONE")]
+    assert states(connection) == []
+
+
+def test_the_last_group_is_gone_after_an_hour_too(connection: Connection) -> None:
+    """A report that no broker answers fails: one without rows says that there are no groups any more."""
+    at_once = AlertSettings(timedelta(0), timedelta(0))
+    report(connection, lag("g", "STALLED", 0), alerts=at_once, began_at=NOON)
+    report(connection, alerts=at_once, began_at=NOON + timedelta(minutes=59))
+    assert len(events(connection)) == 1
+    report(connection, alerts=at_once, began_at=NOON + timedelta(minutes=60))
     assert events(connection)[1:] == [("resolved", "g", "STALLED", "GONE")]
     assert states(connection) == []
 
