@@ -180,8 +180,19 @@ def _waiting() -> Sql:
         ("lag_messages = 1", "1 message waits"), otherwise=text(_number("lag_messages"), " messages wait")
     )
     oldest = choose(("lag_seconds IS NOT NULL", text(", the oldest for ", _spoken("lag_seconds"))), otherwise="")
+    known = choose(
+        ("known_lag_messages = 1", "1 message waits"), otherwise=text(_number("known_lag_messages"), " messages wait")
+    )
+    partly = text(
+        known,
+        " where it has committed, and how many more is not known, since nothing was ever committed in ",
+        _number("never_committed_queues"),
+        " of ",
+        _counted("queues", "queue"),
+    )
     return choose(
         ("lag_messages IS NOT NULL", text(messages, oldest)),
+        ("known_lag_messages IS NOT NULL AND never_committed_queues < queues", partly),
         otherwise="how many messages wait is not known, since nothing was ever committed",
     )
 

@@ -57,6 +57,8 @@ def broken(world):
     world.group("stalled", clients=3).queue("stalled", **behind, head={"age": 450}, samples=stands)
     world.group("stopped", clients=0).queue("stopped", **behind, head={"age": 5})
     world.group("never", clients=0, seen=False).queue("never", high=7, committed=None)
+    world.group("partly", clients=0).queue("partly", 0, **behind, head={"age": 5})
+    world.queue("partly", 1, high=7, committed=None)
     world.group("rewound").queue("rewound", **behind, head={"age": 30}, samples=[(60, 95, 95)])
     world.group("paused", enabled=False).queue("paused", **behind, head={"age": 5})
     world.group("hot").queue("hot", 0, high=5_000, committed=1_000, head={"age": 60})
@@ -128,6 +130,16 @@ def test_what_is_wrong_in_one_word_and_one_sentence(report, group, verdict, caus
     for row in (report.topic(group), report.queue(group)):
         assert (row["verdict"], row["cause"]) == (verdict, cause)
         assert row["next_step"].endswith(".")
+
+
+def test_a_group_that_committed_in_some_queues_only_is_told_where_it_did_not(report):
+    start = "No consumer is connected, though there was one; "
+    whole, part = report.topic("partly"), report.queue("partly", 1)
+    known = "60 messages wait where it has committed"
+    missing = "how many more is not known, since nothing was ever committed in 1 of 2 queues."
+    assert (whole["verdict"], whole["lag_messages"]) == ("STOPPED", None)
+    assert whole["cause"] == f"{start}{known}, and {missing}"
+    assert part["cause"] == f"{start}how many messages wait is not known, since nothing was ever committed."
 
 
 def test_a_stalled_group_says_in_how_many_queues(report):
