@@ -378,6 +378,44 @@ async def test_no_way_to_write_loopback_is_public(host):
     assert "what is not public" in str(sent.error)
 
 
+async def test_name_servers_that_do_not_answer_hold_up_no_other_name(monkeypatch):
+    """A look-up's thread is busy for as long as name servers take; two of them held up all names."""
+    loop, released, asked = asyncio.get_running_loop(), asyncio.Event(), []
+    real = loop.getaddrinfo
+
+    async def getaddrinfo(host: str, port: int, **wanted: Any) -> Any:
+        asked.append(host)
+        if host.endswith(".dead"):
+            await released.wait()
+            raise OSError("no answer")
+        return await real(host, port, **wanted)
+
+    async def gives_up(host: str) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await names.look_up(host, 80)
+
+    monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
+    names = NameServices()
+    assert "127.0.0.1" in await names.look_up("localhost", 80)
+    # New names wait for each other's threads, and nobody else does.
+    await gives_up("a.dead")
+    await gives_up("b.dead")
+    assert "127.0.0.1" in await names.look_up("localhost", 80)
+    assert await names.look_up("::1", 80) == ["::1"]
+    # It is in the lane of those that were not found, and no longer in that of new ones.
+    released.set()
+    with pytest.raises(OSError, match="no answer"):
+        await names.look_up("b.dead", 80)
+    released.clear()
+    await gives_up("b.dead")
+    await gives_up("a.dead")
+    assert "127.0.0.1" in await names.look_up("127.1", 80)
+    assert asked.count("a.dead") == 1
+    assert asked.count("b.dead") == 2
+    released.set()
+
+
 def make_certificate(key: Path, certificate: Path) -> None:
     subject = ("-subj", "/CN=hooks.test", "-addext", "subjectAltName=DNS:hooks.test")
     kind = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")

@@ -11,9 +11,10 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import httpx
@@ -28,8 +29,8 @@ ERROR_CHARACTERS_MAX: Final = 300
 LookUp = Callable[[str, int], Awaitable[list[str]]]
 """Host and port → addresses; raises OSError."""
 
-LOOKUPS_MAX: Final = 2
-"""At once: uvloop looks names up in four threads, which the connections to brokers need, too."""
+NAMES_REMEMBERED_MAX: Final = 100
+"""As many as webhooks there may be; the oldest are forgotten."""
 
 LEASE_SPARE_MS: Final = 50_000
 """By how much a lease is longer than an attempt: until its outcome is written, even by a slow Postgres."""
@@ -163,16 +164,48 @@ class WebhookClient:
 
 
 class NameServices:
-    """The system's look-up of names, a few at a time."""
+    """The system's look-up of names, three at a time: uvloop looks them up in four threads, and connections need one, too.
+
+    A look-up can't be ended: its thread is busy until the name servers' time-outs are over, however early the caller gives
+    up. So there are three lanes of one look-up at a time: for names that were found the last time, for those that were not,
+    and for new ones. Name servers that do not answer hold up their own lane.
+
+    Concurrency: one event loop, any number of tasks.
+    """
 
     def __init__(self) -> None:
-        self._lookups = asyncio.Semaphore(LOOKUPS_MAX)
+        self._lanes = {was_found: asyncio.Semaphore(1) for was_found in (True, False, None)}
+        self._was_found: dict[str, bool] = {}
 
     async def look_up(self, host: str, port: int) -> list[str]:
         """Return the addresses of a host. Raises OSError."""
-        async with self._lookups:
-            found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        with suppress(ValueError):
+            return [str(ipaddress.ip_address(host))]
+        lane = self._lanes[self._was_found.get(host)]
+        await lane.acquire()
+        loop = asyncio.get_running_loop()
+        looking = asyncio.ensure_future(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        # The thread may be busy for longer than the caller waits.
+        looking.add_done_callback(lambda done: _end(done, lane))
+        found: list[Any] = []
+        try:
+            found = await asyncio.shield(looking)
+        finally:
+            self._remember(host, was_found=bool(found))
         return [str(entry[4][0]) for entry in found]
+
+    def _remember(self, host: str, *, was_found: bool) -> None:
+        self._was_found.pop(host, None)
+        self._was_found[host] = was_found
+        if len(self._was_found) > NAMES_REMEMBERED_MAX:
+            del self._was_found[next(iter(self._was_found))]
+
+
+def _end(looking: "asyncio.Future[Any]", lane: asyncio.Semaphore) -> None:
+    lane.release()
+    if not looking.cancelled():
+        # Where the caller has given up, nobody else asks for it, and asyncio would complain.
+        looking.exception()
 
 
 async def open_transport() -> httpx.AsyncHTTPTransport:
