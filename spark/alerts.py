@@ -4,7 +4,7 @@ It is done in the transaction that makes the report visible, by the one process 
 nor makes it twice. The decisions are made by gantry.model.alert.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -43,9 +43,22 @@ class Seen:
     cause: str | None = None
 
 
+def noting(rows: Iterable[Mapping[str, Any]], seen: dict[Pair, Seen]) -> Iterator[Mapping[str, Any]]:
+    """Yield a lag report's rows unchanged, and add the verdict of each group on a topic to `seen`.
+
+    The caller reads all rows for another reason, and this saves a second pass over them.
+    """
+    for row in rows:
+        if row["level"] == "topic":
+            seen[row["group"], row["topic"]] = Seen(
+                row["verdict"], row["as_of"], row.get("lag_messages"), row.get("lag_seconds"), row.get("cause")
+            )
+        yield row
+
+
 def evaluate(
     connection: Connection,
-    rows: Sequence[Mapping[str, Any]],
+    noted: Mapping[Pair, Seen],
     *,
     run_id: UUID,
     settings: AlertSettings,
@@ -55,7 +68,7 @@ def evaluate(
 
     Args:
         connection: In the transaction that ends the run.
-        rows: Of the report.
+        noted: The verdicts of the report; see noting.
         run_id: The report's.
         settings: For how long verdicts must hold.
         began_at: When the run began: the moment of a report without rows, which says that no group is left. Where it is not
@@ -67,7 +80,7 @@ def evaluate(
     Raises:
         psycopg.Error: Nothing may be kept of the transaction.
     """
-    seen = dict(_read(rows))
+    seen = dict(noted)
     at = max((one.at for one in seen.values()), default=began_at)
     if at is None:
         return []
@@ -92,15 +105,6 @@ def evaluate(
         cursor.executemany(_WRITE, states)
         cursor.executemany(_TELL, [_told(*event, run_id) for event in events])
     return [event for _, _, event in events]
-
-
-def _read(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Pair, Seen]]:
-    for row in rows:
-        if row["level"] == "topic":
-            yield (
-                (row["group"], row["topic"]),
-                Seen(row["verdict"], row["as_of"], row.get("lag_messages"), row.get("lag_seconds"), row.get("cause")),
-            )
 
 
 def _kept(connection: Connection) -> dict[Pair, tuple[AlertState, datetime]]:

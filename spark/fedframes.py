@@ -91,9 +91,16 @@ def plan_as_usual(spark: SparkSession) -> None:
 
 def _plan_for(spark: SparkSession, rows: int) -> None:
     is_interpreted = rows <= INTERPRETED_ROWS_MAX
-    spark.conf.set(ADAPTIVE, str(rows > WHOLE_QUERY_ROWS_MAX).lower())
-    spark.conf.set(WHOLE_STAGE, str(not is_interpreted).lower())
-    spark.conf.set(CODE_FACTORY, "NO_CODEGEN" if is_interpreted else "FALLBACK")
+    wanted = {
+        ADAPTIVE: str(rows > WHOLE_QUERY_ROWS_MAX).lower(),
+        WHOLE_STAGE: str(not is_interpreted).lower(),
+        CODE_FACTORY: "NO_CODEGEN" if is_interpreted else "FALLBACK",
+    }
+    told = spark.sparkContext.getConf()
+    for setting, value in wanted.items():
+        # Gantry sets none of them when a session starts. If one is set, spark-submit or a settings file did it, and wins.
+        if not told.contains(setting):
+            spark.conf.set(setting, value)
 
 
 def _replace(folder: Path, table: pa.Table, feed: str) -> None:

@@ -4,10 +4,11 @@ Before it nothing of a run is seen, after it everything is. A job that fails, is
 report before it in place.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import msgspec
@@ -15,11 +16,26 @@ from psycopg import sql
 from psycopg.types.json import Jsonb
 
 from gantry.model.alert import AlertSettings
-from spark.alerts import evaluate
+from spark.alerts import Pair, Seen, evaluate, noting
 from spark.postgres import Connection
 from spark.runs import Runs
 
 Row = Mapping[str, Any]
+
+ROWS_AT_ONCE: Final = 1_000
+"""The rows of a report that are in memory at once: some megabytes."""
+
+
+class Rows(Protocol):
+    """A report's rows. They need not be in memory: each iteration may read them from files."""
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        ...
+
+    def __iter__(self) -> Iterator[Row]:
+        """Yield the rows."""
+        ...
 
 
 class TakenAwayError(Exception):
@@ -80,7 +96,7 @@ def publish(
     *,
     run_id: UUID,
     attempt: int,
-    rows: Sequence[Row],
+    rows: Rows,
     page: str,
     files: Mapping[str, str],
     alerts: AlertSettings | None = None,
@@ -107,14 +123,17 @@ def publish(
         # First, since it locks the row: whoever wants to take the run away waits, or is seen here.
         if not Runs(connection).finish(run_id, attempt, rows=len(rows), files=files):
             raise TakenAwayError(f"run {run_id} was given to another process meanwhile, so these results are not kept")
-        _write(connection, TABLES[job], run_id, rows)
         if job == LAG_REPORT:
-            evaluate(connection, rows, run_id=run_id, settings=alerts or AlertSettings(), began_at=began_at)
+            seen: dict[Pair, Seen] = {}
+            _write(connection, TABLES[job], run_id, noting(rows, seen))
+            evaluate(connection, seen, run_id=run_id, settings=alerts or AlertSettings(), began_at=began_at)
+        else:
+            _write(connection, TABLES[job], run_id, iter(rows))
         connection.execute("DELETE FROM report_pages WHERE run_id = %s", (run_id,))
         connection.execute("INSERT INTO report_pages (run_id, html) VALUES (%s, %s)", (run_id, page))
 
 
-def _write(connection: Connection, table: Table, run_id: UUID, rows: Iterable[Row]) -> None:
+def _write(connection: Connection, table: Table, run_id: UUID, rows: Iterator[Row]) -> None:
     names = ["run_id", *table.columns]
     columns = sql.SQL(", ").join(map(sql.Identifier, names))
     target = sql.Identifier(table.name)
@@ -127,9 +146,12 @@ def _write(connection: Connection, table: Table, run_id: UUID, rows: Iterable[Ro
         )
     else:
         connection.execute(sql.SQL("DELETE FROM {} WHERE run_id = %s").format(target), (run_id,))
-    with connection.cursor() as cursor, cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(target, columns)) as copy:
-        for values in _values(table, rows):
-            copy.write_row((run_id, *values))
+    copied = sql.SQL("COPY {} ({}) FROM STDIN").format(target, columns)
+    # Each piece is read before its statement begins, because the server limits the time of a statement.
+    for piece in in_pieces(rows):
+        with connection.cursor() as cursor, cursor.copy(copied) as copy:
+            for row in piece:
+                copy.write_row((run_id, *_values(table, row)))
     if table.key:
         connection.execute(_merge(table, columns, names))
 
@@ -143,12 +165,15 @@ def _merge(table: Table, columns: sql.Composed, names: Sequence[str]) -> sql.Com
     ).format(table=sql.Identifier(table.name), columns=columns, key=key, changes=sql.SQL(", ").join(changes))
 
 
-def _values(table: Table, rows: Iterable[Row]) -> Iterator[list[Any]]:
-    for row in rows:
-        yield [
-            as_json(row.get(name)) if column in table.json else as_text(row.get(name))
-            for column, name in table.columns.items()
-        ]
+def in_pieces(rows: Iterator[Row]) -> Iterator[list[Row]]:
+    """Yield lists of at most ROWS_AT_ONCE rows, none of them empty."""
+    while piece := list(islice(rows, ROWS_AT_ONCE)):
+        yield piece
+
+
+def _values(table: Table, row: Row) -> Iterator[Any]:
+    for column, name in table.columns.items():
+        yield as_json(row.get(name)) if column in table.json else as_text(row.get(name))
 
 
 def as_json(value: Any) -> Jsonb | None:

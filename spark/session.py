@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from gantry.runtime.environment import cpu_count, process_environment
@@ -26,14 +27,19 @@ from gantry.runtime.errors import SettingsError
 from gantry.runtime.osfilesystem import OsFileSystem
 from spark.classarchive import AUTO, archive_folder, archive_key, find_archive, reading_options, writing_options
 from spark.java import Java, find_java
-from spark.master import is_local_master
+from spark.master import UNDER_SUBMIT, is_local_master
 from spark.shipping import as_py_file, pack_code
 
 LOOPBACK: Final = "127.0.0.1"
 PANDAS_WARNING: Final = "PySpark does not yet fully support pandas"
-UNDER_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
-"""Is set where spark-submit has started the JVM already."""
 BRIEF_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+DRIVER_MEMORY: Final = "768m"
+"""The JVM's heap in local mode. A profile of 2 million messages with two Python workers then takes well below 2 GiB in all,
+and is no slower than with twice as much."""
+OURS_ALWAYS: Final = frozenset({"spark.sql.session.timeZone"})
+"""Settings that win over those of spark-submit: the buckets of hours and days are in UTC."""
+OF_THE_START: Final = frozenset({"spark.driver.memory", "spark.driver.extraJavaOptions"})
+"""Settings that matter when a JVM starts. spark-submit has started the JVM already."""
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
@@ -42,11 +48,11 @@ LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 class SessionSettings:
     """What a session may use; the defaults are a report's on the machine of `gantry up`."""
 
-    driver_memory: str = "768m"
-    """The JVM's heap; the process takes about 300 MiB more. With two Python workers a profile of 2 million messages then
-    stays well below 2 GiB, and is no slower than with twice as much."""
-    executor_memory: str = "1g"
-    """Of each executor of a cluster; in local mode there is none but the driver."""
+    driver_memory: str | None = None
+    """The JVM's heap; the process takes about 300 MiB more. None: DRIVER_MEMORY in local mode; on a cluster the value of
+    spark-defaults.conf, or Spark's default."""
+    executor_memory: str | None = None
+    """The heap of each executor of a cluster; None as above. Local mode has no executor but the driver."""
     shuffle_partitions: int | None = None
     """Partitions behind a shuffle. None: two a core in local mode (Spark's 200 cost more to start than to run), Spark's
     own default on a cluster."""
@@ -82,7 +88,8 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
     Args:
         app: Its name, for Spark's logs and pages.
         master: "local[…]", "spark://host:port", "yarn", …; None under spark-submit, which has said it already.
-        settings: Defaults where None.
+        settings: None: the defaults. The settings of spark-submit (`--conf`, `--properties-file`, its other options,
+            spark-defaults.conf) win over them, except over OURS_ALWAYS.
 
     Raises:
         JavaNotFoundError: This machine has no Java that starts Spark; the message says what to install.
@@ -95,8 +102,9 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
         settings.check()
     except ValueError as error:
         raise SettingsError(str(error)) from None
-    is_local = master is not None and is_local_master(master)
     environment = process_environment()
+    submitted = _submitted_settings() if UNDER_SUBMIT in environment else {}
+    is_local = is_local_master(submitted.get("spark.master") or master or "")
     jvm_options: Sequence[str] = ()
     if UNDER_SUBMIT not in environment:
         java = find_java(environment)
@@ -104,11 +112,12 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
         jvm_options = _archive_options(settings, java, environment) if is_local else ()
     # Nobody who reads a report can do anything about it; our tests run with the version it speaks of.
     warnings.filterwarnings("ignore", message=PANDAS_WARNING, category=FutureWarning)
-    builder = SparkSession.builder.appName(app)
+    builder = SparkSession.builder.appName(submitted.get("spark.app.name", app))
     if master is not None:
         builder = builder.master(master)
     for key, value in spark_settings(settings, is_local=is_local, cores=cpu_count(), jvm_options=jvm_options).items():
-        builder = builder.config(key, value)
+        if not submitted or key in OURS_ALWAYS or key not in {*submitted, *OF_THE_START}:
+            builder = builder.config(key, value)
     session = builder.getOrCreate()
     if not is_local:
         folder = tempfile.TemporaryDirectory(prefix="gantry-spark-", ignore_cleanup_errors=True)
@@ -124,6 +133,13 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
 def archive_key_of(java: Java) -> str:
     """Return what an archive of this Java's and this Spark's classes is called by. Raises OSError."""
     return archive_key(java, str(SPARK_HOME / "jars"), OsFileSystem())
+
+
+def _submitted_settings() -> dict[str, str]:
+    """Return the settings of the JVM that spark-submit has started."""
+    # SparkConf is empty until there is a connection to the JVM. No public call connects without opening a session.
+    SparkContext._ensure_initialized()  # noqa: SLF001
+    return dict(SparkConf().getAll())
 
 
 def prepare_environment(environment: MutableMapping[str, str], *, is_local: bool, java_home: str) -> None:
@@ -154,8 +170,6 @@ def spark_settings(
         jvm_options: Further ones for the driver's JVM.
     """
     known = {
-        "spark.driver.memory": settings.driver_memory,
-        "spark.executor.memory": settings.executor_memory,
         "spark.ui.enabled": str(settings.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": " ".join(
@@ -168,6 +182,8 @@ def spark_settings(
         ),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # The JVM holds whole partitions of a result until Python has read them.
+        "spark.sql.execution.arrow.compression.codec": "zstd",
         "spark.sql.python.filterPushdown.enabled": "true",
         # Spark would make a folder in whatever directory the process happens to be in.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "gantry-spark-warehouse"),
@@ -175,6 +191,11 @@ def spark_settings(
     if is_local:
         known["spark.driver.host"] = LOOPBACK
         known["spark.driver.bindAddress"] = LOOPBACK
+    memory = {
+        "spark.driver.memory": settings.driver_memory or (DRIVER_MEMORY if is_local else None),
+        "spark.executor.memory": settings.executor_memory,
+    }
+    known |= {key: value for key, value in memory.items() if value is not None}
     partitions = settings.shuffle_partitions or (2 * cores if is_local else None)
     if partitions is not None:
         known["spark.sql.shuffle.partitions"] = str(partitions)

@@ -284,6 +284,9 @@ def page(
     if where is None:
         fail(f"run {found['id']} of {job} is {found['status']} and has no page")
     print(where)
+    # A URI of another scheme is not the name of a file on this machine.
+    if not Path(where.removeprefix("file:")).is_file():
+        print(f"gantry: this machine can't read {where}; --save FILE gets the page from the gateway", file=sys.stderr)
 
 
 app.command("open", hidden=True)(page)

@@ -194,7 +194,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
         webhooks=Webhooks(metadata, clock=clock, networks=settings.private_networks),
         webhook_sender=_webhook_sender(settings, metadata, metrics, clock=clock, rng=rng),
         reconciler=_reconciler(settings, (topic_kind, group_kind), metadata, brokers, metrics),
-        mirror=Mirror(consumers, group_kind, brokers, metadata, metrics, interval_ms=settings.mirror_interval_ms),
+        mirror=_mirror(settings, consumers, group_kind, brokers, metadata=metadata, metrics=metrics),
         sampler=_sampler(settings, engine, brokers, consumers, metadata, metrics=metrics, clock=clock),
         stream=StreamEndpoint(
             keys=keys,
@@ -285,6 +285,19 @@ def _webhook_sender(
             lease_ms=settings.webhook_timeout_ms + LEASE_SPARE_MS,
         ),
     )
+
+
+def _mirror(
+    settings: GatewaySettings,
+    consumers: Consumers,
+    groups: GroupKind,
+    brokers: Brokers,
+    *,
+    metadata: Metadata,
+    metrics: GatewayMetrics,
+) -> Mirror:
+    interval_ms, keep_days = settings.mirror_interval_ms, settings.subscription_keep_days
+    return Mirror(consumers, groups, brokers, metadata, metrics, interval_ms=interval_ms, keep_days=keep_days)
 
 
 def _sampler(

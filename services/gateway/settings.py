@@ -122,6 +122,9 @@ class GatewaySettings:
     webhook_private_networks: tuple[str, ...] = ()
     """Networks such as `10.1.0.0/16` to which webhooks may be sent though they are not public. None: an admin of webhooks must not
     reach services that only the gateway can reach."""
+    subscription_keep_days: int = 365
+    """How long a subscription is kept after its last consumer has gone; 0: for ever. The last subscription of each topic stays
+    if a broker knows the group."""
     broker_timeout_ms: int = 3_000
     """For one question to a broker in an admin call."""
     access_log: bool = False
@@ -176,6 +179,10 @@ class GatewaySettings:
             raise ValueError(f"lag_series_max: {self.lag_series_max} is not within 0 and {_LAG_SERIES_MAX}")
         if not 0 <= self.audit_keep_days <= _KEEP_DAYS_MAX:
             raise ValueError(f"audit_keep_days: {self.audit_keep_days} is not within 0 and {_KEEP_DAYS_MAX}")
+        if not 0 <= self.subscription_keep_days <= _KEEP_DAYS_MAX:
+            raise ValueError(
+                f"subscription_keep_days: {self.subscription_keep_days} is not within 0 and {_KEEP_DAYS_MAX}"
+            )
         # 20 s of polling and a hanging Postgres still end within the 30 s that are promised.
         if self.key_poll_interval_ms > _KEY_POLL_MS_MAX:
             raise ValueError(f"key_poll_interval_ms: {self.key_poll_interval_ms} is above {_KEY_POLL_MS_MAX}")

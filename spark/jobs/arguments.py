@@ -15,6 +15,7 @@ from gantry.runtime.settings import refuse_unknown_environment
 from spark.access import read_access_file
 from spark.classarchive import AUTO
 from spark.datasource.options import MESSAGES
+from spark.master import LOCAL, UNDER_SUBMIT
 
 _ALERTS = AlertSettings()
 
@@ -33,7 +34,8 @@ class Arguments:
 
     namesrv: tuple[str, ...]
     output: str
-    master: str
+    master: str | None
+    """None under spark-submit, which has chosen it already."""
     database: str | None = field(default=None, repr=False)
     run_id: UUID | None = None
     attempt: int | None = None
@@ -44,6 +46,8 @@ class Arguments:
     as_json: bool = False
     class_archive: str = AUTO
     alerts: AlertSettings = _ALERTS
+    removed: tuple[tuple[str, UUID], ...] = ()
+    """Jobs and runs whose files this run removes. The scheduler names them if `output` is a URI."""
 
 
 def make_parser(job: str, description: str) -> argparse.ArgumentParser:
@@ -57,9 +61,15 @@ def make_parser(job: str, description: str) -> argparse.ArgumentParser:
         "--database", metavar="URL", help="postgresql://…; or GANTRY_DATABASE_URL; without one no history"
     )
     parser.add_argument(
-        "--master", metavar="MASTER", default="local[*]", help="Spark's: local[*], spark://HOST:7077, …"
+        "--master",
+        metavar="MASTER",
+        help=f"Spark's: {LOCAL} (default), spark://HOST:7077, yarn, …; under spark-submit say it to that",
     )
-    parser.add_argument("--output", metavar="DIR", help="folder of pages and Parquet files; default DATA/reports")
+    parser.add_argument(
+        "--output",
+        metavar="DIR",
+        help="folder of pages and Parquet files, or a URI that Spark can write to (s3a://…, hdfs://…); default DATA/reports",
+    )
     parser.add_argument("--run", metavar="ID", type=UUID, help="a queued run to do; default: a new one")
     parser.add_argument("--attempt", metavar="N", type=int, help=argparse.SUPPRESS)
     parser.add_argument(
@@ -98,6 +108,9 @@ def make_parser(job: str, description: str) -> argparse.ArgumentParser:
             help="for how long a lag_report's verdict must hold before an alert "
             + ("is opened or changed" if name == "raise" else "is resolved"),
         )
+    parser.add_argument(
+        "--remove", metavar="JOB/RUN", action="append", default=[], type=named_run, help=argparse.SUPPRESS
+    )
     parser.add_argument("--json", action="store_true", help="print the rows")
     return parser
 
@@ -108,6 +121,12 @@ def milliseconds(text: str) -> timedelta:
     if length < timedelta(0):
         raise ValueError(f"{text} is below 0")
     return length
+
+
+def named_run(text: str) -> tuple[str, UUID]:
+    """Parse JOB/RUN: the name of a job and the id of one of its runs. Raises ValueError."""
+    job, _, run_id = text.partition("/")
+    return job, UUID(run_id)
 
 
 def moment(text: str) -> datetime:
@@ -137,6 +156,9 @@ def read_arguments(
         parser.error("--attempt: says which attempt of --run")
     if options.run is not None and options.start is not None:
         parser.error("--from: a run has its window; leave --run or --from and --to away")
+    is_submitted = UNDER_SUBMIT in environment
+    if is_submitted and options.master is not None:
+        parser.error("--master: say it to spark-submit, before the name of this program")
     if options.run is not None and options.group:
         parser.error("--group: a run is about all groups; leave --run or --group away")
     refuse_unknown_environment(environment)
@@ -152,7 +174,7 @@ def read_arguments(
             part.strip() for part in (namesrv or "127.0.0.1:9876").replace(";", ",").split(",") if part.strip()
         ),
         output=options.output or str(Path(data or ".gantry") / "reports"),
-        master=options.master,
+        master=options.master or (None if is_submitted else LOCAL),
         database=database or None,
         run_id=options.run,
         attempt=options.attempt,
@@ -162,6 +184,7 @@ def read_arguments(
         as_json=options.json,
         class_archive=options.class_archive,
         alerts=AlertSettings(options.alert_raise_after_ms, options.alert_clear_after_ms),
+        removed=tuple(options.remove),
     )
 
 

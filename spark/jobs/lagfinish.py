@@ -4,7 +4,9 @@ Both are asked of few: of groups that are not OK. In most reports there is none,
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from heapq import nsmallest
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,10 +16,10 @@ from gantry.model.lagpast import LagPoint, behind_since
 from spark.datasource.options import SURVEY, read_options
 from spark.datasource.owners import OWNERS, GroupOwners, owners_of_queue, owners_of_topic, read_owners
 from spark.jobs.arguments import Arguments, source_options
-from spark.jobs.running import Finished
 from spark.laghistory import read_history
 from spark.page import charted_pairs
 from spark.postgres import connect
+from spark.storedrows import Finished, StoredRows
 
 HISTORY: Final = timedelta(hours=24)
 HISTORY_PAIRS_MAX: Final = 20
@@ -25,52 +27,79 @@ HISTORY_PAIRS_MAX: Final = 20
 BEHIND_PAIRS_MAX: Final = 2_000
 """Of how many it is found out since when they are behind, the worst first: a second of work each thousand."""
 
-_MOMENT: Final = pa.timestamp("us", tz="UTC")
-Rows = Sequence[dict[str, Any]]
+LOOKED_AT: Final = ("level", "group", "topic", "as_of", "verdict", "lag_seconds", "lag_messages", "clients")
+_COLUMNS: Final = {"behind_since": pa.timestamp("us", tz="UTC"), "owners": OWNERS}
+Points = Mapping[tuple[str, str], Sequence[dict[str, Any]]]
 
 
-def finish_lag(arguments: Arguments, rows: Rows, now: datetime) -> Finished:
-    """Return `behind_since` and `owners` of the rows, and the past of those that a page draws.
+def finish_lag(arguments: Arguments, rows: StoredRows, now: datetime) -> Finished:
+    """Return the columns `behind_since` and `owners`, and the history of the groups that the page draws.
+
+    To the evidence of rows with an unknown beginning it adds `behind_at_latest`.
 
     Args:
         arguments: Of the job.
-        rows: Of the report. To the evidence of those with an unknown beginning it adds `behind_at_latest`.
+        rows: The rows of the report.
         now: For a report without rows.
 
     Raises:
         psycopg.Error: The database is away.
     """
-    charted = charted_pairs(rows, HISTORY_PAIRS_MAX)
-    behind = [row for row in rows if row["level"] == "topic" and row["verdict"] != "OK" and row["lag_messages"] != 0]
-    behind.sort(key=lambda row: (severity(row["verdict"]), -(row["lag_seconds"] or 0.0)))
-    pairs = {(row["group"], row["topic"]) for row in behind[:BEHIND_PAIRS_MAX]}
-    points = _past(arguments, rows, {*charted, *pairs}, now)
-    since = [_since(row, points) if (row["group"], row["topic"]) in pairs else None for row in rows]
-    owners = _owners(arguments, rows)
-    return Finished(
-        {
-            "behind_since": pa.array(since, _MOMENT),
-            "owners": pa.array([_owners_of(row, owners) for row in rows], OWNERS),
-        },
-        [point for pair in charted for point in points.get(pair, ())],
-    )
+    found = _look(rows)
+    charted = charted_pairs(found.topics, HISTORY_PAIRS_MAX)
+    behind = (row for row in found.topics if row["verdict"] != "OK" and row["lag_messages"] != 0)
+    pairs = {(row["group"], row["topic"]) for row in nsmallest(BEHIND_PAIRS_MAX, behind, key=_worst_first)}
+    points = _past(arguments, {*charted, *pairs}, found.until or now)
+    owners = _owners(arguments, list(found.lagging))
+
+    def fill(row: dict[str, Any]) -> None:
+        row["behind_since"] = _since(row, points) if (row["group"], row["topic"]) in pairs else None
+        row["owners"] = _owners_of(row, owners)
+
+    return Finished(_COLUMNS, fill, [point for pair in charted for point in points.get(pair, ())])
 
 
-def _past(
-    arguments: Arguments, rows: Rows, pairs: Iterable[tuple[str, str]], now: datetime
-) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    if arguments.database is None:
-        return {}
-    # Up to what the report itself has read, which is the last point of a line.
-    until = max((row["as_of"] for row in rows), default=now)
+@dataclass(slots=True)
+class _Found:
+    """The parts of a report that decide which groups are asked about.
+
+    Attributes:
+        until: The last moment that the report has read, which is the last point of a line; None without rows.
+        topics: The rows of level "topic", with the columns LOOKED_AT.
+        lagging: Groups that have clients and lagging queues, in the order of the rows.
+    """
+
+    until: datetime | None = None
+    topics: list[dict[str, Any]] = field(default_factory=list)
+    lagging: dict[str, None] = field(default_factory=dict)
+
+
+def _look(rows: StoredRows) -> _Found:
+    found = _Found()
+    for row in rows.only(*LOOKED_AT):
+        found.until = max(row["as_of"], found.until or row["as_of"])
+        if row["level"] == "topic":
+            found.topics.append(row)
+        if _lags(row):
+            found.lagging[row["group"]] = None
+    return found
+
+
+def _worst_first(row: Mapping[str, Any]) -> tuple[int, float]:
+    return severity(row["verdict"]), -(row["lag_seconds"] or 0.0)
+
+
+def _past(arguments: Arguments, pairs: Iterable[tuple[str, str]], until: datetime) -> Points:
     points: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    if arguments.database is None:
+        return points
     with connect(arguments.database, application="gantry-history") as connection:
         for one in read_history(connection, since=until - HISTORY, until=until, pairs=sorted(pairs)):
             points.setdefault((one["group"], one["topic"]), []).append(one)
     return points
 
 
-def _since(row: dict[str, Any], points: Mapping[tuple[str, str], list[dict[str, Any]]]) -> datetime | None:
+def _since(row: dict[str, Any], points: Points) -> datetime | None:
     if row["level"] != "topic":
         return None
     past = [
@@ -84,11 +113,10 @@ def _since(row: dict[str, Any], points: Mapping[tuple[str, str], list[dict[str, 
     return found.at
 
 
-def _owners(arguments: Arguments, rows: Rows) -> Mapping[str, GroupOwners]:
-    groups = dict.fromkeys(row["group"] for row in rows if _lags(row))
+def _owners(arguments: Arguments, groups: Sequence[str]) -> Mapping[str, GroupOwners]:
     if not groups:
         return {}
-    return read_owners(read_options({**source_options(arguments, SURVEY), "kind": SURVEY}), list(groups))
+    return read_owners(read_options({**source_options(arguments, SURVEY), "kind": SURVEY}), groups)
 
 
 def _lags(row: Mapping[str, Any]) -> bool:

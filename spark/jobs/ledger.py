@@ -4,7 +4,7 @@ Where there is no database a job works all the same, with nobody to tell.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final, Protocol, Self
@@ -16,7 +16,7 @@ from gantry.model.alert import AlertSettings
 from gantry.runtime.telemetry import logger
 from spark.jobs.arguments import Arguments
 from spark.postgres import connect
-from spark.results import Row, publish
+from spark.results import Rows, publish
 from spark.runs import Run, Runs
 
 log = logger("spark.jobs")
@@ -46,7 +46,7 @@ class Ledger(Protocol):
         """Say what comes next; told with the next heart-beat."""
         ...
 
-    def succeed(self, rows: Sequence[Row], *, page: str, files: Mapping[str, str]) -> None:
+    def succeed(self, rows: Rows, *, page: str, files: Mapping[str, str]) -> None:
         """Make the results the latest ones. Raises TakenAwayError, psycopg.Error: nothing was written."""
         ...
 
@@ -82,7 +82,7 @@ class NoLedger:
         """Write it to the log."""
         log.info(text, percent=percent)
 
-    def succeed(self, rows: Sequence[Row], *, page: str, files: Mapping[str, str]) -> None:
+    def succeed(self, rows: Rows, *, page: str, files: Mapping[str, str]) -> None:
         """Files are all there is."""
 
     def fail(self, reason: str) -> None:
@@ -136,7 +136,7 @@ class RunLedger:
         self._percent, self._step = percent, text
         self._is_news.set()
 
-    def succeed(self, rows: Sequence[Row], *, page: str, files: Mapping[str, str]) -> None:
+    def succeed(self, rows: Rows, *, page: str, files: Mapping[str, str]) -> None:
         """Make the results the latest ones."""
         with connect(self._url, application=f"gantry-{self.run.job}") as connection:
             publish(

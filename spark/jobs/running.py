@@ -6,12 +6,14 @@ and trying again is of no use until something is changed.
 
 import json
 import sys
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
@@ -31,13 +33,15 @@ from spark.jobs.surveying import Survey, start_survey
 from spark.lagsamples import SCHEMA, last_looks, read_samples, samples_frame
 from spark.master import is_local_master
 from spark.objectives import Objectives, read_objectives
+from spark.outputs import open_output
 from spark.page import prepare_drawing, render
-from spark.parquet import write_parquet
+from spark.pagerows import page_rows
+from spark.parquet import store_rows
 from spark.postgres import connect
-from spark.reportfiles import page_file, parquet_folder, remove_run, write_page
-from spark.results import TABLES, Row
+from spark.results import Row
 from spark.runs import Run, Runs
 from spark.session import SessionSettings, open_session, register_data_source
+from spark.storedrows import Finished, StoredRows, complete
 
 REPORT_NICENESS: Final = 10
 """Spark takes every core there is; those who send on the same machine are in more of a hurry."""
@@ -109,14 +113,6 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """Columns that come to a job's rows, in their order, and the past for its page."""
-
-    columns: Mapping[str, pa.Array] = field(default_factory=dict)
-    history: Sequence[Mapping[str, Any]] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """A job: its name, and what makes its rows."""
 
@@ -128,7 +124,7 @@ class Job:
     """Whether it begins with a look at all brokers, which needs no Spark yet: Work.survey."""
     rehearse: Callable[[SparkSession], DataFrame] | None = None
     """Makes the job's frame of no rows, so that the next run finds it planned and the JVM its classes loaded."""
-    finish: Callable[[Arguments, Sequence[dict[str, Any]], datetime], Finished] | None = None
+    finish: Callable[[Arguments, StoredRows, datetime], Finished] | None = None
     """Makes columns that need the computed rows, and the page's history."""
 
 
@@ -137,7 +133,8 @@ class Done:
     """What a job has made."""
 
     run_id: UUID
-    rows: Sequence[Row] = field(repr=False)
+    rows: StoredRows = field(repr=False)
+    """They are read from the spool, so they can be used until it is removed."""
     files: Mapping[str, str]
 
 
@@ -162,23 +159,26 @@ def main(
         return 0
     except Exception as error:  # noqa: BLE001 # boundary: a job ends with one line whatever happens.
         return _say(job, error)
-    try:
-        done = run_job(job, arguments, ledger, clock, keeps_session=keeps_session)
-    except KeyboardInterrupt:
-        ledger.fail("interrupted")
-        return 130
-    except Exception as error:  # noqa: BLE001 # boundary: a job ends with one line whatever happens.
-        failure = failure_of(error)
-        ledger.fail(failure.reason if failure else _bug(error))
-        return _say(job, error)
-    finally:
-        ledger.close()
-    _print(job, arguments, done)
+    with tempfile.TemporaryDirectory(prefix="gantry-rows-", ignore_cleanup_errors=True) as spool:
+        try:
+            done = run_job(job, arguments, ledger, clock, spool=Path(spool), keeps_session=keeps_session)
+        except KeyboardInterrupt:
+            ledger.fail("interrupted")
+            return 130
+        except Exception as error:  # noqa: BLE001 # boundary: a job ends with one line whatever happens.
+            failure = failure_of(error)
+            ledger.fail(failure.reason if failure else _bug(error))
+            return _say(job, error)
+        finally:
+            ledger.close()
+        _print(job, arguments, done)
     return 0
 
 
-def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, keeps_session: bool) -> Done:
+def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, spool: Path, keeps_session: bool) -> Done:
     """Compute, write the files, and make it all the latest report in one step.
+
+    Memory: rows pass through this process in pieces; it holds those of the page at most (spark.pagerows).
 
     Raises whatever goes wrong; then there is nothing of it but lines in a log.
     """
@@ -189,35 +189,33 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, kee
     spark = _session(job, arguments)
     try:
         now = _now(clock)
-        ledger.step(20, "reading")
-        frame = job.compute(Work(spark, arguments, run, now, ledger.step, surveyed))
-        # Not beside the start of the JVM, which it would put off: while the JVM executes, this process only waits.
-        threading.Thread(target=prepare_drawing, name="drawing", daemon=True).start()
-        table = frame.toArrow()
+        output = open_output(spark, arguments.output, job=job.name, run_id=run.id, day=now)
+        is_kept = False
+        try:
+            ledger.step(20, "reading")
+            frame = job.compute(Work(spark, arguments, run, now, ledger.step, surveyed))
+            # Not beside the start of the JVM, which it would put off: while the JVM executes, this process only waits.
+            threading.Thread(target=prepare_drawing, name="drawing", daemon=True).start()
+            computed = StoredRows(job.name, store_rows(frame, spool / "computed"))
+            ledger.step(80, "writing results")
+            finished = Finished() if job.finish is None else job.finish(arguments, computed, now)
+            completed = spool / "completed.parquet"
+            rows = complete(computed, completed, finished)
+            page = _page(job, run, rows, history=finished.history, ended=_now(clock))
+            output.write(completed, page)
+            files = {"html": output.html, "parquet": output.parquet}
+            ledger.succeed(rows, page=page, files=files)
+            is_kept = True
+            output.remove_others(arguments.removed)
+        finally:
+            if not is_kept:
+                output.remove()
     finally:
         if not keeps_session:
             spark.stop()
     if keeps_session:
         spark.catalog.clearCache()
         plan_as_usual(spark)
-    ledger.step(80, "writing results")
-    rows = to_rows(job.name, table)
-    finished = Finished() if job.finish is None else job.finish(arguments, rows, now)
-    table = with_columns(table, rows, finished.columns)
-    ended = _now(clock)
-    page = render(job.name, rows, history=finished.history, generated_at=ended, run=run_view(run, ended))
-    html = page_file(arguments.output, job.name, run.id)
-    parquet = parquet_folder(arguments.output, job.name, run.id, now)
-    files = {"html": str(html.absolute()), "parquet": str(parquet.absolute())}
-    is_kept = False
-    try:
-        write_parquet(parquet, table)
-        write_page(html, page)
-        ledger.succeed(rows, page=page, files=files)
-        is_kept = True
-    finally:
-        if not is_kept:
-            remove_run(arguments.output, job.name, run.id, with_log=False)
     return Done(run.id, rows, files)
 
 
@@ -239,32 +237,11 @@ def get_ready(job: Job, given: Sequence[str]) -> int:
 
 
 def rehearse(job: Job, spark: SparkSession) -> None:
-    """Do a job without rows, if it can. Raises what Spark raises."""
+    """Do a job without rows, if it can. Raises OSError, and what Spark raises."""
     if job.rehearse is not None:
-        job.rehearse(spark).toArrow()
+        with tempfile.TemporaryDirectory(prefix="gantry-rows-", ignore_cleanup_errors=True) as spool:
+            store_rows(job.rehearse(spark), Path(spool) / "computed")
         plan_as_usual(spark)
-
-
-def to_rows(job: str, table: pa.Table) -> list[dict[str, Any]]:
-    """Return a table's rows by name; maps are dicts, and JSON texts what they stand for."""
-    maps = {column.name for column in table.schema if pa.types.is_map(column.type)}
-    texts = {column.name for column in table.schema if pa.types.is_string(column.type)} & TABLES[job].json
-    rows: list[dict[str, Any]] = table.to_pylist()
-    for row in rows if maps or texts else ():
-        for name in maps:
-            row[name] = None if row[name] is None else dict(row[name])
-        for name in texts:
-            row[name] = None if row[name] is None else json.loads(row[name])
-    return rows
-
-
-def with_columns(table: pa.Table, rows: Sequence[dict[str, Any]], columns: Mapping[str, pa.Array]) -> pa.Table:
-    """Add columns to a table, and to the rows that were made of it."""
-    for name, column in columns.items():
-        table = table.append_column(name, column)
-        for row, value in zip(rows, column.to_pylist(), strict=True):
-            row[name] = value
-    return table
 
 
 def run_view(run: Run, ended: datetime) -> dict[str, Any]:
@@ -291,7 +268,7 @@ def refuse_future(window: Window | None, now: datetime) -> None:
 
 
 def _session(job: Job, arguments: Arguments) -> SparkSession:
-    if SparkSession.getActiveSession() is None and is_local_master(arguments.master):
+    if SparkSession.getActiveSession() is None and is_local_master(arguments.master or ""):
         give_way(REPORT_NICENESS)
     settings = SessionSettings(is_brief=True, has_source=False, class_archive=arguments.class_archive)
     return open_session(f"gantry {job.name}", master=arguments.master, settings=settings)
@@ -307,6 +284,12 @@ def _begin(job: Job, arguments: Arguments, now: datetime) -> Ledger:
     return RunLedger.begin(job.name, arguments, now)
 
 
+def _page(job: Job, run: Run, rows: StoredRows, *, history: Sequence[Row], ended: datetime) -> str:
+    shown = page_rows(rows)
+    about = run_view(run, ended)
+    return render(job.name, shown.rows, history=history, generated_at=ended, run=about, left_out=shown.left_out)
+
+
 def _say(job: Job, error: Exception) -> int:
     failure = failure_of(error)
     if failure is None:
@@ -320,11 +303,15 @@ def _bug(error: Exception) -> str:
 
 
 def _print(job: Job, arguments: Arguments, done: Done) -> None:
-    if arguments.as_json:
-        content = {"run": str(done.run_id), "job": job.name, "files": done.files, "items": done.rows}
-        print(json.dumps(content, default=_plain, ensure_ascii=False))  # noqa: T201
-    else:
+    if not arguments.as_json:
         print(f"{job.name}: {len(done.rows)} rows; {done.files['html']}")  # noqa: T201
+        return
+    head = json.dumps({"run": str(done.run_id), "job": job.name, "files": done.files}, ensure_ascii=False)
+    # One row at a time: the text of all rows would take more memory than anything else in this process.
+    print(f'{head[:-1]}, "items": [', end="")  # noqa: T201
+    for index, row in enumerate(done.rows):
+        print(", " if index else "", json.dumps(row, default=_plain, ensure_ascii=False), sep="", end="")  # noqa: T201
+    print("]}")  # noqa: T201
 
 
 def _plain(value: Any) -> Any:

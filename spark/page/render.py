@@ -22,7 +22,9 @@ _FEET: Final = {
 TITLES: Final = {"lag_report": "Lag report", "backlog_profile": "Backlog profile", "throughput_rollup": "Throughput"}
 
 
-def render(job: str, rows: Rows, *, history: Rows, generated_at: datetime, run: Mapping[str, Any]) -> str:
+def render(
+    job: str, rows: Rows, *, history: Rows, generated_at: datetime, run: Mapping[str, Any], left_out: str = ""
+) -> str:
     """Return the page of a finished run: one HTML file without scripts, with nothing fetched from anywhere.
 
     It works under `default-src 'none'; style-src 'unsafe-inline'; img-src data:`, and stays under 2 MB whatever the
@@ -35,6 +37,7 @@ def render(job: str, rows: Rows, *, history: Rows, generated_at: datetime, run: 
             `charted_pairs` names. May be empty.
         generated_at: When the page was made.
         run: The run as the REST API shows it.
+        left_out: A sentence about rows of the report that `rows` does not have; empty if it has all.
 
     Raises:
         ValueError: There is no such job.
@@ -50,6 +53,8 @@ def render(job: str, rows: Rows, *, history: Rows, generated_at: datetime, run: 
         head, main = backlog_body(rows)
     else:
         head, main = throughput_body(rows)
+    if left_out:
+        head = el("div", el("p", left_out, class_="note"), head)
     return "<!DOCTYPE html>\n" + _page(TITLES[job], head, main, about=_about(rows, made_at, run), foot=_FEET[job])
 
 

@@ -21,8 +21,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--namesrv", metavar="A;B", help="addresses of the name servers; default 127.0.0.1:9876")
     parser.add_argument("--database", metavar="URL", help="postgresql://…; or GANTRY_DATABASE_URL")
-    parser.add_argument("--output", metavar="DIR", help="folder of pages, Parquet files and logs")
-    parser.add_argument("--master", metavar="MASTER", help="Spark's: local[*] (default) or spark://HOST:7077")
+    parser.add_argument(
+        "--output", metavar="DIR", help="folder of pages, Parquet files and logs, or a URI that Spark can write to"
+    )
+    parser.add_argument("--logs", metavar="DIR", help="folder of logs, where it is not the output")
+    parser.add_argument("--master", metavar="MASTER", help="Spark's: local[*] (default), spark://HOST:7077, yarn, …")
     parser.add_argument(
         "--access-file", metavar="FILE", help="credentials for brokers that ask for them, KEY:SECRET[:TOKEN]"
     )
@@ -41,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "namesrv": options.namesrv,
                 "database_url": options.database or os.environ.get("GANTRY_DATABASE_URL"),
                 "output": options.output or (f"{data}/reports" if data else None),
+                "logs": options.logs,
                 "master": options.master,
                 "access_file": options.access_file,
             },

@@ -16,7 +16,7 @@ from gantry.runtime.telemetry import logger
 from spark.classarchive import archive_folder
 from spark.master import is_local_master
 from spark.reportfiles import log_file
-from spark.runs import Run
+from spark.runs import PrunedRun, Run
 from spark.scheduler.decide import Ended, Ending, ending_of
 from spark.scheduler.settings import SchedulerSettings
 from spark.scheduler.workers import Worker, start_worker
@@ -32,6 +32,8 @@ AWAITED_S: Final = 10.0
 READY_TIMEOUT_S: Final = 120.0
 RECORD_TIMEOUT_S: Final = 600.0
 """It goes on only where nobody else wants the processors."""
+REMOVED_MAX: Final = 100
+"""The most old runs whose files one job removes from a URI. A deletion in an object store takes a fraction of a second."""
 LOG_TAIL_BYTES: Final = 8_192
 
 
@@ -63,6 +65,11 @@ class Children:
         self._may_record = is_local_master(settings.master)
         self._ending: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+        self._outdated: list[PrunedRun] = []
+
+    def remove_later(self, runs: Sequence[PrunedRun]) -> None:
+        """Have the next runs remove the files of old runs. The files are at a URI, which this process can't write to."""
+        self._outdated += runs
 
     def stop(self) -> None:
         """Let what runs go on for stop_timeout_ms more, then end it; end what is idle now."""
@@ -102,9 +109,10 @@ class Children:
 
     async def run(self, run: Run) -> Ended:
         """Have a run done; return how it ended, whichever way; never raises."""
-        path = log_file(self._settings.output, run.job, run.id)
+        path = log_file(self._settings.log_folder, run.job, run.id)
         if not self._idle and self._readying is not None:
             await asyncio.wait({self._readying})
+        removed = self._outdated[:REMOVED_MAX]
         try:
             worker = self._take() or await start_worker(self._command, self._environment)
         except OSError as error:
@@ -112,12 +120,13 @@ class Children:
         log.info("started", job=run.job, run=str(run.id), attempt=run.attempt, pid=worker.pid, log=str(path))
         ended: Ended | None = None
         try:
-            ended = await self._watch(worker, run, path)
+            ended = await self._watch(worker, job_arguments(self._settings, run, removed), run, path)
         finally:
             if ended is None:
                 # This task is cancelled: nothing that the worker has started may go on.
                 worker.kill()
         if ended.ending is Ending.DONE:
+            self._outdated = [one for one in self._outdated if one not in removed]
             self._keep(worker)
         else:
             await worker.end()
@@ -125,7 +134,7 @@ class Children:
         return ended
 
     async def _make_ready(self, job: str) -> None:
-        path = Path(self._settings.output) / job / "ready.log"
+        path = Path(self._settings.log_folder) / job / "ready.log"
         given = shared_arguments(self._settings)
         worker = await self._ask_new(
             "make a worker ready", lambda new: new.get_ready(job, given, path), path, READY_TIMEOUT_S
@@ -135,7 +144,7 @@ class Children:
             self._keep(worker)
 
     async def _record(self, folder: str) -> None:
-        path = Path(self._settings.output) / "class-archive.log"
+        path = Path(self._settings.log_folder) / "class-archive.log"
         worker = await self._ask_new("record classes", lambda new: new.record(folder, path), path, RECORD_TIMEOUT_S)
         if worker is not None:
             log.info("the archive of Spark's classes is there", folder=folder)
@@ -174,10 +183,10 @@ class Children:
     def _forget_readying(self, task: asyncio.Task[None]) -> None:
         self._readying = None
 
-    async def _watch(self, worker: Worker, run: Run, path: Path) -> Ended:
+    async def _watch(self, worker: Worker, arguments: Sequence[str], run: Run, path: Path) -> Ended:
         """Wait until a worker has done its run, or end it."""
         timeout_s = self._settings.timeout_ms_of(run.job) / 1_000
-        doing = asyncio.ensure_future(worker.do(run.job, job_arguments(self._settings, run), path))
+        doing = asyncio.ensure_future(worker.do(run.job, arguments, path))
         stopped = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait({doing, stopped}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -242,12 +251,13 @@ async def _judge(worker: Worker, run: Run, path: Path, doing: "asyncio.Future[in
     return Ended(run, ending_of(code), last_said(path))
 
 
-def job_arguments(settings: SchedulerSettings, run: Run) -> Sequence[str]:
-    """Return the command line of a run."""
+def job_arguments(settings: SchedulerSettings, run: Run, removed: Sequence[PrunedRun] = ()) -> Sequence[str]:
+    """Return the command line of a run that also removes the files of the runs in `removed`."""
     return (
         *("--run", str(run.id)),
         *("--attempt", str(run.attempt)),
         *shared_arguments(settings),
+        *(word for one in removed for word in ("--remove", f"{one.job}/{one.id}")),
     )
 
 

@@ -12,7 +12,7 @@ import psycopg
 from gantry.runtime.lifecycle import Lifecycle
 from gantry.runtime.telemetry import logger
 from spark.postgres import reason
-from spark.reportfiles import remove_run
+from spark.reportfiles import is_uri, remove_run
 from spark.runs import Run
 from spark.scheduler.children import Children
 from spark.scheduler.decide import Ended, Ending
@@ -83,6 +83,8 @@ class Scheduler:
             if result.ahead is not None and len(self._own) < self._settings.runs_max:
                 self._children.make_ready(result.ahead.job, within_s=result.ahead_s)
             if result.pruned:
+                if is_uri(self._settings.output):
+                    self._children.remove_later(result.pruned)
                 await self._lifecycle.scope.in_thread("files", self._remove, result)
             pause_s = AWAY_PAUSE_S if self._is_away else self._settings.poll_interval_ms / 1_000
             # Whoever ends wakes us: the next run of that job need not wait for the clock.
@@ -131,4 +133,7 @@ class Scheduler:
 
     def _remove(self, result: TurnResult) -> None:
         for run in result.pruned:
-            remove_run(self._settings.output, run.job, run.id, with_log=True)
+            # If the output is a URI, this folder has only logs.
+            remove_run(self._settings.log_folder, run.job, run.id, with_log=True)
+            if not is_uri(self._settings.output):
+                remove_run(self._settings.output, run.job, run.id, with_log=True)

@@ -4,9 +4,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from spark.classarchive import AUTO
+from spark.reportfiles import is_uri
 from spark.scheduler.cron import check_cron, check_timezone
 
 JOBS = ("lag_report", "throughput_rollup", "backlog_profile")
+
+LOGS_DEFAULT = ".gantry/reports"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,9 @@ class SchedulerSettings:
     database_url: str | None = None
     """`postgresql://…`; queued runs and results are there."""
     output: str = ".gantry/reports"
-    """Pages, Parquet files and the logs of runs."""
+    """Pages and Parquet files: a folder of this machine, or a URI that Spark can write to (`s3a://…`, `hdfs://…`)."""
+    logs: str | None = None
+    """A folder of this machine for the logs of runs. The default is `output`, or LOGS_DEFAULT if `output` is a URI."""
     master: str = "local[*]"
     """Spark's: `local[*]` runs inside the worker's own process, `spark://HOST:7077` on a cluster."""
     access_file: str | None = None
@@ -113,6 +118,11 @@ class SchedulerSettings:
     def worker_lead(self) -> timedelta:
         """How long before its time a scheduled run's worker is made ready."""
         return timedelta(milliseconds=self.worker_lead_ms)
+
+    @property
+    def log_folder(self) -> str:
+        """The folder of the logs of runs."""
+        return self.logs or (LOGS_DEFAULT if is_uri(self.output) else self.output)
 
     @property
     def keep(self) -> timedelta:

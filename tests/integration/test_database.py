@@ -1,7 +1,7 @@
 """The metadata store on a real Postgres: schema, repositories, audit in the same transaction, leadership."""
 
 import hashlib
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import text
@@ -245,6 +245,35 @@ async def test_subscriptions_follow_what_is_seen(database: Database) -> None:
         await mirror.retire_others(["another"])
         assert await mirror.page(topic="T", active=True) == []
         assert len(await mirror.page(topic="T")) == 2
+
+
+async def test_subscriptions_of_long_ago_are_forgotten_but_for_a_groups_last(database: Database) -> None:
+    asked = [sighting(expression=expression) for expression in ("A", "B", "C")]
+    year = timedelta(days=365)
+    async with database.transaction() as session:
+        mirror = SubscriptionRepository(session)
+        for group in ("known", "deleted", "alive"):
+            await mirror.mirror(group, asked)
+        for group in ("known", "deleted"):
+            await mirror.mirror(group, [])
+        await mirror.mirror("alive", asked[2:])
+        assert await mirror.forget(["known", "alive"], older_than=year) == 0, "all were seen just now"
+        await session.execute(text("UPDATE subscriptions SET last_seen_at = now() - interval '366 days'"))
+        await session.execute(
+            text("UPDATE subscriptions SET last_seen_at = now() - interval '364 days' WHERE expression = 'B'")
+        )
+        assert await mirror.forget(["known", "alive"], older_than=year, rows=2) == 2
+        assert await mirror.forget(["known", "alive"], older_than=year) == 3
+        assert await mirror.forget(["known", "alive"], older_than=year) == 0
+        # What is connected stays, and what is young enough.
+        left = {(row.group_name, row.expression) for row in await mirror.page()}
+        assert left == {("known", "B"), ("deleted", "B"), ("alive", "B"), ("alive", "C")}
+        await session.execute(text("UPDATE subscriptions SET last_seen_at = last_seen_at - interval '2 days'"))
+        assert await mirror.forget(["known", "alive"], older_than=year) == 1
+        left = {(row.group_name, row.expression) for row in await mirror.page()}
+        assert left == {("known", "B"), ("alive", "B"), ("alive", "C")}, (
+            "the last filter that a group asked is its filter"
+        )
 
 
 async def test_a_hostile_expression_is_kept_readable(database: Database) -> None:

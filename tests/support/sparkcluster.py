@@ -83,6 +83,12 @@ class Cluster:
             process.terminate()
             process.wait(STOP_TIMEOUT_S)
 
+    def applications(self, name: str) -> list[str]:
+        """Return what the first executor of each application of a name wrote, its own command line first."""
+        log = (self._folder / "master.log").read_text()
+        ids = re.findall(rf"Registered app {re.escape(name)} with ID (\S+)", log)
+        return [(self._folder / "work" / one / "0" / "stderr").read_text() for one in ids]
+
     def packages_were_shipped(self) -> bool:
         """Say whether a worker was sent our code."""
         return any((self._folder / "work").glob("app-*/*/gantry-code.zip"))

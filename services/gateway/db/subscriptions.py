@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, delete, exists, func, or_, select, tuple_, update
 from sqlalchemy.dialects.postgresql import distinct_on, insert
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
 
 from services.gateway.db.models import Subscription, Verdict
 from services.gateway.db.repositories import LIST_LIMIT_MAX
@@ -21,6 +22,7 @@ RECENT: Final = timedelta(minutes=1)
 """Who was seen within it may have done what a sample sees now: it is some looks at offsets, and two looks at who is connected."""
 # A group of thousands of instances must not make a row of megabytes.
 CLIENTS_NAMED_MAX = 100
+FORGOTTEN_AT_ONCE = 500
 # Kinds and types are words of a fixed vocabulary, but a foreign client may send anything.
 WORD_CHARACTERS_MAX = 64
 
@@ -77,6 +79,32 @@ class SubscriptionRepository:
         """Mark as gone what belongs to groups that no broker reports any more."""
         gone = update(Subscription).where(Subscription.active, Subscription.group_name.not_in(groups))
         await self._session.execute(gone.values(active=False))
+
+    async def forget(self, groups: Sequence[str], *, older_than: timedelta, rows: int = FORGOTTEN_AT_ONCE) -> int:
+        """Delete subscriptions that ended long ago; return the number of deleted rows, at most `rows`.
+
+        Args:
+            groups: All groups that brokers know. The last row of such a group and a topic stays, whatever its age: it
+                has the group's filter, and says that the group was seen at all.
+            older_than: The time since the subscription was seen last.
+            rows: The limit of one call; the next call deletes the rest.
+        """
+        later = aliased(Subscription)
+        of_same = (later.group_name == Subscription.group_name, later.topic == Subscription.topic)
+        is_later = tuple_(later.last_seen_at, later.id) > tuple_(Subscription.last_seen_at, Subscription.id)
+        old = (
+            select(Subscription.id)
+            .where(
+                Subscription.active.is_(False),
+                Subscription.last_seen_at < func.now() - older_than,
+                or_(Subscription.group_name.not_in(groups), exists().where(*of_same, is_later)),
+            )
+            .limit(rows)
+        )
+        forgotten = await self._session.execute(
+            delete(Subscription).where(Subscription.id.in_(old)).returning(Subscription.id)
+        )
+        return len(forgotten.all())
 
     async def page(
         self,

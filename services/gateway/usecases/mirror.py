@@ -5,6 +5,7 @@ silent broker says nothing about who has gone.
 """
 
 import asyncio
+from datetime import timedelta
 from typing import Final
 
 from gantry.runtime.telemetry import logger
@@ -39,13 +40,16 @@ class Mirror:
         metrics: GatewayMetrics,
         *,
         interval_ms: int,
+        keep_days: int,
     ) -> None:
+        """Make one; with `keep_days` 0 it deletes no subscriptions."""
         self._consumers = consumers
         self._groups = groups
         self._brokers = brokers
         self._metadata = metadata
         self._metrics = metrics
         self._interval_ms = interval_ms
+        self._keep = timedelta(days=keep_days)
         self._leadership = None if metadata.database is None else Leadership(metadata.database, DUTY)
 
     async def run(self) -> None:
@@ -73,7 +77,10 @@ class Mirror:
             await self._mirror(groups[start : start + _GROUPS_AT_ONCE])
         if asked.is_complete:
             async with self._metadata.transaction() as session:
-                await SubscriptionRepository(session).retire_others(groups)
+                repository = SubscriptionRepository(session)
+                await repository.retire_others(groups)
+                if self._keep:
+                    await repository.forget(groups, older_than=self._keep)
 
     async def _mirror(self, groups: list[str]) -> None:
         found = [(group, await self._consumers.connections(group)) for group in groups]

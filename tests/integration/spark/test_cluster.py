@@ -15,10 +15,12 @@ from gantry.http.results import OffsetCommit
 from spark.jobs.arguments import make_parser, read_arguments
 from spark.jobs.lag_report import JOB
 from spark.jobs.ledger import NoLedger, utc_of
-from spark.jobs.running import Work, to_rows
+from spark.jobs.running import Work
+from spark.storedrows import to_rows
 from tests.support.sparkcluster import Cluster
 from tests.support.sparkjobs import run_job, skip_without_java
 from tests.support.stack import Stack
+from tests.support.submit import documented, submit
 
 TOPIC, BROKER, QUEUES, PER_QUEUE = "LAGGED", "broker-a", 3, 20
 SAME = ("lag_messages", "verdict", "oldest_unconsumed_at", "top_tags", "clients", "skew")
@@ -81,3 +83,23 @@ def test_a_lag_report_on_a_cluster_says_what_it_says_on_this_machine(
     assert there == by_place(rows_here(stack, spark))
     of_topics = {group: row["lag_messages"] for (level, group, *_), row in there.items() if level == "topic"}
     assert of_topics == {"behind": 40, "nearly": 15, "done": 0}
+
+
+def test_a_report_by_spark_submit_has_the_settings_of_its_command_line(
+    stack: Stack, cluster: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    shared = f"file:{tmp_path}/shared"
+    words = documented("spark://HOST:7077", **{"spark://HOST:7077": cluster.master, "/var/lib/gantry/reports": shared})
+    at = words.index("--namesrv")
+    words[at : at + 2] = ["--data", str(stack.directory), "--json"]
+    ended = submit(*words, extra={**cluster.environment, "TZ": "Asia/Tokyo"})
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    said = json.loads(ended.stdout.splitlines()[-1])
+    assert by_place(said["items"]) == by_place(rows_here(stack, spark))
+    (application,) = cluster.applications("nightly-lag")
+    assert '"-Xmx600M"' in application, "the executor's heap"
+    # Hadoop's FileSystem has written both.
+    page = said["files"]["html"]
+    assert page == f"{shared}/lag_report/{said['run']}.html"
+    assert "behind" in Path(page.removeprefix("file:")).read_text()
+    assert spark.read.parquet(said["files"]["parquet"]).count() == len(said["items"])

@@ -222,9 +222,22 @@ def test_old_runs_go_but_never_the_last_report(runs: Runs, connection: Connectio
     runs.fail(failed.id, 1, "no")
     age(connection, failed, "finished_at", 40 * 86_400)
     waiting = queue(runs, end=NOON + timedelta(hours=10))
+    for run in (*ended, failed):
+        connection.execute(
+            "INSERT INTO report_backlog_rows (run_id, group_name, topic, section, bucket, messages)"
+            " VALUES (%s, 'g', 'T', 'tag', 'A', 1)",
+            (run.id,),
+        )
+        connection.execute(
+            "INSERT INTO report_lag_rows (run_id, level, group_name, topic, as_of, verdict, cause, evidence)"
+            " VALUES (%s, 'topic', 'g', 'T', now(), 'OK', '', '{}')",
+            (run.id,),
+        )
     pruned = runs.prune(older_than=timedelta(days=30))
     assert {(run.id, run.job) for run in pruned} == {(run.id, "lag_report") for run in (ended[0], ended[1], failed)}
     assert connection.execute("SELECT html FROM report_pages").fetchall() == [("2",)]
+    for table in ("report_backlog_rows", "report_lag_rows"):
+        assert connection.execute(f"SELECT run_id FROM {table}").fetchall() == [(ended[2].id,)]
     assert runs.find(waiting.id) is not None
 
 

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from uuid import UUID
 
-from spark.reportfiles import log_file, page_file, parquet_folder, remove_run, write_page
+from spark.reportfiles import is_uri, log_file, page_file, parquet_folder, remove_run, write_page
 
 RUN, OTHER = UUID(int=1), UUID(int=2)
 # Still the 20th in UTC.
@@ -44,3 +44,10 @@ def test_a_run_is_removed_and_no_other(tmp_path: Path) -> None:
     remove_run(str(tmp_path), "lag_report", OTHER, with_log=True)
     assert not list((tmp_path / "lag_report").iterdir()), "days without a run go as well"
     remove_run(str(tmp_path), "lag_report", OTHER, with_log=True)
+
+
+def test_a_uri_is_no_folder() -> None:
+    for uri in ("s3a://bucket/reports", "hdfs:///reports", "file:/mnt/reports", "abfs://c@a.dfs/reports"):
+        assert is_uri(uri)
+    for folder in ("/var/lib/gantry", ".gantry/reports", "a b/c:d", "./s3a:/x"):
+        assert not is_uri(folder)

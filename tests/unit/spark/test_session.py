@@ -66,6 +66,9 @@ def test_settings_of_a_cluster_leave_it_its_addresses_and_partitions():
     assert settings["spark.driver.memory"] == "4g"
     assert settings["spark.ui.enabled"] == "true"
     assert not {"spark.driver.host", "spark.driver.bindAddress", "spark.sql.shuffle.partitions"} & set(settings)
+    # Nor does it say how much memory there is, unless it was asked: spark-defaults.conf does.
+    assert not any(name.endswith(".memory") for name in spark_settings(SessionSettings(), is_local=False, cores=3))
+    assert spark_settings(SessionSettings(), is_local=True, cores=3)["spark.driver.memory"] == "768m"
 
 
 def test_only_a_brief_local_session_has_a_jvm_that_starts_quickly():

@@ -271,6 +271,27 @@ def test_the_page_is_named_or_fetched(answers: Answers, gantry: Gantry, tmp_path
     assert (done.exit_code, done.stderr) == (1, "gantry: run r-1 of lag_report is running and has no page\n")
 
 
+def test_a_page_that_this_machine_can_not_read_is_said_to_be_one(
+    answers: Answers, gantry: Gantry, tmp_path: Path
+) -> None:
+    here = tmp_path / "r-1.html"
+    here.write_text("<!DOCTYPE html>")
+    for where in (str(here), f"file:{here}", f"file://{here}"):
+        answers.by_call[f"GET {RUNS}/latest"] = {**DONE, "files": {"html": where, "parquet": ""}}
+        done = gantry("report", "page", "lag_report")
+        assert (done.exit_code, done.stdout, done.stderr) == (0, f"{where}\n", "")
+    for where in (
+        "s3a://bucket/reports/r-1.html",
+        "hdfs:///reports/r-1.html",
+        "/elsewhere/r-1.html",
+        "file:/else.html",
+    ):
+        answers.by_call[f"GET {RUNS}/latest"] = {**DONE, "files": {"html": where, "parquet": ""}}
+        done = gantry("report", "page", "lag_report")
+        assert (done.exit_code, done.stdout) == (0, f"{where}\n")
+        assert done.stderr == f"gantry: this machine can't read {where}; --save FILE gets the page from the gateway\n"
+
+
 def test_refusals_and_wrong_usage(answers: Answers, gantry: Gantry) -> None:
     answers.by_call["POST /v1/reports/no/runs"] = problem(
         404, "There is no such report", "job: 'no' is not one of them"

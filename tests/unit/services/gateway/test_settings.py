@@ -22,6 +22,7 @@ def test_origins_are_as_browsers_write_them():
         ({"sample_interval_ms": 60_000}, "sample_interval_ms"),
         ({"sample_keep_days": 0}, "sample_keep_days"),
         ({"audit_keep_days": -1}, "audit_keep_days"),
+        ({"subscription_keep_days": -1}, "subscription_keep_days"),
         ({"key_unsent_bytes_max": 0}, "key_unsent_bytes_max"),
         ({"mirror_interval_ms": 0}, "mirror_interval_ms"),
         ({"drain_ms": -1}, "drain_ms"),

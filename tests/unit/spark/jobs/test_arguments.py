@@ -140,3 +140,17 @@ def test_what_can_not_be_meant_is_a_usage_error(given: tuple[str, ...], capsys: 
 def test_settings_that_nobody_knows_are_refused() -> None:
     with pytest.raises(SettingsError, match="GANTRY_NO_SUCH"):
         read(GANTRY_NO_SUCH="1")
+
+
+def test_under_spark_submit_the_master_is_said_already(capsys: pytest.CaptureFixture[str]) -> None:
+    assert read(PYSPARK_GATEWAY_PORT="4711").master is None
+    assert read("--master", "yarn").master == "yarn"
+    with pytest.raises(SystemExit, match="2"):
+        read("--master", "yarn", PYSPARK_GATEWAY_PORT="4711")
+    assert "--master: say it to spark-submit" in capsys.readouterr().err
+
+
+def test_runs_whose_files_are_to_go() -> None:
+    assert read("--remove", f"lag_report/{RUN}").removed == (("lag_report", UUID(RUN)),)
+    with pytest.raises(SystemExit, match="2"):
+        read("--remove", "lag_report")

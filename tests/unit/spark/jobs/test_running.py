@@ -10,9 +10,10 @@ import pytest
 
 from spark.jobs.arguments import Window
 from spark.jobs.backlog_profile import limits_of
-from spark.jobs.running import run_view, to_rows
+from spark.jobs.running import run_view
 from spark.jobs.throughput_rollup import day_of, hour_of, window_of
 from spark.runs import Run
+from spark.storedrows import to_rows
 
 NOON = datetime(2026, 11, 21, 12, 34, 56, 789_000, tzinfo=UTC)
 

@@ -8,6 +8,7 @@ import pytest
 
 from gantry.runtime.errors import SettingsError, StartupError
 from gantry.runtime.settings import load_settings
+from spark.runs import PrunedRun
 from spark.scheduler import bootstrap
 from spark.scheduler.children import job_arguments
 from spark.scheduler.settings import JOBS, SchedulerSettings
@@ -95,3 +96,15 @@ def test_a_job_is_told_where_everything_is_but_no_secret() -> None:
         *("--alert-raise-after-ms", "300000", "--alert-clear-after-ms", "300000"),
     )
     assert "secret" not in " ".join(command)
+
+
+def test_logs_are_on_this_machine_wherever_results_go() -> None:
+    assert load(output="/var/reports").log_folder == "/var/reports"
+    assert load(output="s3a://bucket/reports").log_folder == ".gantry/reports"
+    assert load(output="s3a://bucket/reports", logs="/var/log/reports").log_folder == "/var/log/reports"
+
+
+def test_a_run_is_told_whose_files_to_remove() -> None:
+    old = PrunedRun(UUID(int=7), "backlog_profile")
+    arguments = job_arguments(load(output="s3a://bucket/reports"), run(1), [old])
+    assert arguments[-2:] == ("--remove", "backlog_profile/00000000-0000-0000-0000-000000000007")

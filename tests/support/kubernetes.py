@@ -1,0 +1,56 @@
+"""An API server of Kubernetes that runs nothing: it writes down what it is told to make, and says that it has."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+
+class ApiServer:
+    """Listens on loopback until the block ends.
+
+    Attributes:
+        url: Its address.
+        made: Kind and content of each object, in the order of the requests.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, dict[str, Any]]] = []
+        made = self.made
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                self._answer(200, {"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []})
+
+            def do_POST(self) -> None:
+                content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                made.append((content["kind"], content))
+                # What Kubernetes gives each object; Spark makes the others owned by the pod, by its uid.
+                content["metadata"] |= {"uid": f"uid-{len(made)}", "resourceVersion": "1"}
+                self._answer(201, content)
+
+            do_PATCH = do_POST  # noqa: N815 - a name of http.server's.
+
+            def _answer(self, status: int, content: dict[str, Any]) -> None:
+                data = json.dumps(content).encode()
+                self.send_response(status)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *said: object) -> None:
+                """Tests speak by what they assert."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()

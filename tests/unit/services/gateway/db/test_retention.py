@@ -1,0 +1,49 @@
+"""No table grows for ever: each is deleted from by age, or holds what people or the cluster have made, and no more."""
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+from services.gateway import db
+from services.gateway.db.models import Metadata
+
+ROOT = Path(__file__).resolve().parents[5]
+AGES = {
+    "audit": ("tests/integration/test_audit_retention.py", "test_old_rows_go_in_small_transactions"),
+    "subscriptions": ("tests/integration/test_database.py", "test_subscriptions_of_long_ago_are_forgotten"),
+    "lag_samples": ("tests/integration/test_samples_database.py", "test_days_of_older_gateways_are_dropped"),
+    "lag_sample_blocks": (
+        "tests/integration/test_samples_database.py",
+        "test_samples_that_are_kept_for_a_day_are_gone",
+    ),
+    "lag_sample_rounds": ("tests/integration/test_samples_database.py", "test_as_samples_age_there_are_fewer"),
+    "report_runs": ("tests/integration/spark/test_runs.py", "test_old_runs_go"),
+    "report_lag_rows": ("tests/integration/spark/test_runs.py", "test_old_runs_go"),
+    "report_backlog_rows": ("tests/integration/spark/test_runs.py", "test_old_runs_go"),
+    "report_pages": ("tests/integration/spark/test_runs.py", "test_old_runs_go"),
+    "report_throughput": ("tests/integration/spark/test_runs.py", "test_old_buckets_of_the_throughput_go"),
+    "alert_events": ("tests/integration/spark/test_alerts.py", "test_old_events_and_deliveries_are_deleted"),
+    "webhook_deliveries": ("tests/integration/spark/test_alerts.py", "test_old_events_and_deliveries_are_deleted"),
+}
+"""Where it is tried that old rows go."""
+MADE = {"topics", "groups", "api_keys", "report_schedules", "lag_objectives", "webhooks", "alert_states"}
+"""A row for each thing that there is, or that somebody made; it goes with that."""
+
+
+def tables() -> set[str]:
+    for module in pkgutil.iter_modules(db.__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"{db.__name__}.{module.name}")
+    return set(Metadata.metadata.tables)
+
+
+def test_every_table_has_an_end_to_its_rows() -> None:
+    assert tables() == set(AGES) | MADE
+
+
+@pytest.mark.parametrize("table", AGES)
+def test_it_is_tried(table: str) -> None:
+    file, test = AGES[table]
+    assert f"def {test}" in (ROOT / file).read_text()
