@@ -13,9 +13,13 @@ large as the right one (Fieller's interval): the roots of a * T * T - b * T + c 
     b = 2 * L * m + k * k * D
     c = L * L - k * k * Q
 
-D is the long-run variance of the quarters' net rates: their variance and twice the covariance of neighbours, where that is above
-0, since a rate that is high tends to stay high for a while. k is z for as many values as there are (Cornish-Fisher's first
-term of Student's quantile).
+D is the long-run variance of the net rates of stretches of time: their variance and twice the covariance of neighbours, where that is
+above 0, since a rate that is high tends to stay high for a while. A stretch is a quarter, or more of them where quarters are shorter than
+`stretch_min_s` or than the intervals between readings: neighbours that are parts of one interval say nothing of how long a rate lasts.
+
+Variance and covariance are about the mean of n stretches, which was found from the same n. If rates last, each of the three terms is
+too small by 1 / n of their sum, so the sum is n / (n - 3) of what was found. k is z for as many values as there are
+(Cornish-Fisher's first term of Student's quantile).
 
 How often the true end lies within is measured by tests: docs/internals/lag.md.
 """
@@ -31,9 +35,12 @@ from spark.transforms.sqltext import Sql, choose
 STEP_VARIANCE: Final = 1 / 24
 """Of an offset that was read somewhere within a step of length 1. It would be 1 / 12 if what lies between two readings were one
 step; as a rule it is several smaller ones."""
-_DEVIATION: Final = (
-    "rate -> rate - aggregate(known_quarters, double(0), (total, rate) -> total + rate) / size(known_quarters)"
+_PARTS: Final = (
+    "transform(sequence(1, size(net_quarters), stretch),"
+    " first -> filter(slice(net_quarters, first, stretch), rate -> rate IS NOT NULL))"
 )
+_MEAN: Final = "aggregate(part, double(0), (total, rate) -> total + rate) / size(part)"
+_DEVIATION: Final = "rate -> rate - aggregate(stretches, double(0), (total, rate) -> total + rate) / size(stretches)"
 _NEIGHBOURS: Final = (
     "zip_with(slice(deviations, 1, size(deviations) - 1), slice(deviations, 2, size(deviations) - 1),"
     " (one, next) -> one * next)"
@@ -49,27 +56,31 @@ def with_drain(levels: DataFrame, settings: LagSettings) -> DataFrame:
         settings: Thresholds.
     """
     is_draining = "lag_messages > 0 AND stands_queues = 0 AND net_rate > 0"
-    freedom = "nullif(least(size(known_quarters), intervals) - 1, 0)"
+    freedom = "nullif(least(size(stretches), intervals) - 1, 0)"
     has_spread = f"drain_eta_s IS NOT NULL AND {freedom} >= 1"
     quarter_s = f"(forecast_s / {4 * settings.pieces})"
     z = settings.drain_z
-    long_run = f"{quarter_s} * (variance + 2 * greatest(covariance, double(0)))"
-    # Where intervals are longer than quarters, neighbours are parts of the same one.
-    of_intervals = "variance * measured_s / nullif(intervals, 0)"
+    # Not longer than a piece, so that there are five, unless intervals are.
+    of_time = f"least(4, ceil(double('{settings.stretch_min_s}') / nullif({quarter_s}, double(0))))"
+    of_intervals = "ceil(size(net_quarters) / nullif(intervals, 0))"
+    unbiased = "size(stretches) / greatest(size(stretches) - 3, 1)"
+    long_run = f"{quarter_s} * stretch * (variance + 2 * greatest(covariance, double(0))) * {unbiased}"
     steps = (
         {
-            "known_quarters": "filter(net_quarters, rate -> rate IS NOT NULL)",
             "drain_eta_s": choose((is_draining, Sql("lag_messages / net_rate"))),
+            "stretch": f"int(greatest(1, {of_time}, {of_intervals}))",
         },
-        {"deviations": choose((has_spread, Sql(f"transform(known_quarters, {_DEVIATION})")))},
+        {"parts": _PARTS},
+        {"stretches": f"transform(filter(parts, part -> size(part) * 2 >= stretch), part -> {_MEAN})"},
+        {"deviations": choose((has_spread, Sql(f"transform(stretches, {_DEVIATION})")))},
         {
             "variance": f"{_sum('transform(deviations, one -> one * one)')} / (size(deviations) - 1)",
             "covariance": f"{_sum(_NEIGHBOURS)} / (size(deviations) - 1)",
-            "measured_s": f"nullif(size(deviations) * {quarter_s}, double(0))",
+            "measured_s": f"nullif(size(flatten(parts)) * {quarter_s}, double(0))",
             "k2": f"power(double('{z}') * (1 + double('{(z * z + 1) / 4}') / {freedom}), 2)",
             "q": f"power(step_messages, 2) * double('{STEP_VARIANCE}')",
         },
-        {"d": f"greatest({long_run}, {of_intervals})"},
+        {"d": long_run},
         {
             "a": "net_rate * net_rate - k2 * d / measured_s",
             "b": "2 * lag_messages * net_rate + k2 * d",

@@ -169,7 +169,8 @@ def _levels(queues: DataFrame, settings: LagSettings) -> DataFrame:
         fn.min("stood_s").alias("stood_s"),
         fn.min("readings").alias("readings"),
         fn.min("covered_s").alias("covered_s"),
-        fn.min("intervals").alias("intervals"),
+        # A broker on which nothing moves is sampled every few minutes only, and is known meanwhile.
+        fn.max("intervals").alias("intervals"),
         fn.max("forecast_s").alias("forecast_s"),
         fn.min("moved_s").alias("moved_s"),
     )

@@ -16,9 +16,12 @@ class LagSettings:
     pieces: int = 5
     """Into how many equal pieces the window is cut. Two minutes each: the fastest and the slowest are then about load, not
     about when a client happened to commit. The interval of the drain ETA looks at their quarters."""
-    drain_z: float = 1.8
-    """How many standard deviations the interval of the drain ETA reaches to each side. It would hold 93 of 100 ends if it were known how
-    much rates go up and down. That has to be found out from few values, so a little more than 90 remain."""
+    drain_z: float = 1.7
+    """How many standard deviations the interval of the drain ETA reaches to each side. It would hold 91 of 100 ends if it were known how
+    much rates go up and down. That has to be found out from few values, for which it is made wider."""
+    stretch_min_s: float = 20.0
+    """How long a part of the time that forecasts look at is, at least, whose rate is compared with the next one's, if there are five such parts. A
+    group that came back two minutes ago has quarters of 6 s: they would say that rates last for 6 s."""
     reading_gap_min_s: float = 10.0
     """The report's own reading of the offsets counts for rates if the last sample is at least that old. A broker with
     thousands of queues gives its numbers within some seconds: over a shorter interval that is a large part of the rate."""
@@ -68,6 +71,7 @@ class LagSettings:
             "window_s",
             "pieces",
             "drain_z",
+            "stretch_min_s",
             "top_tags_max",
             "lagging_s",
             "stall_min_s",

@@ -1,5 +1,6 @@
 """How good forecasts of the ends of backlogs are, once the ends are known."""
 
+import math
 import statistics
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -35,7 +36,7 @@ class Judgement(NamedTuple):
         within: The share of true ends that lie in their interval.
         width: Of the intervals, in units of the middle half's spread: between the first and the third quarter of true
             ends, each measured by its own interval. Of ends that are spread as a normal distribution, nine of ten lie
-            in an interval of 2.4.
+            in an interval of 2.4. Infinite where half of the ends lie in one place.
         unbounded: How many intervals had no upper end; they count as infinitely wide.
     """
 
@@ -50,6 +51,6 @@ def judge(forecasts: Iterable[Foretold]) -> Judgement:
     first, _, third = statistics.quantiles([one.place for one in made], n=4, method="inclusive")
     return Judgement(
         within=sum(one.is_within for one in made) / len(made),
-        width=1 / (third - first),
+        width=1 / (third - first) if third > first else math.inf,
         unbounded=sum(one.high_s is None for one in made),
     )

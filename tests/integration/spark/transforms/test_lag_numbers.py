@@ -11,7 +11,7 @@ from tests.integration.spark.transforms.lagworld import AS_OF, DAY, HOUR, World,
 RATES = ("in_rate", "out_rate", "drain_eta_s", "drain_eta_low_s", "drain_eta_high_s")
 STEP = 240 / 24**0.5
 """The standard deviation of a place after steps of up to 240."""
-K10 = 1.8 * (1 + (1.8**2 + 1) / 4 / 9)
+K10 = 1.7 * (1 + (1.7**2 + 1) / 4 / 9)
 """How many standard deviations an interval is wide that is found from ten values."""
 NUMBERS = ("lag_messages", "lag_seconds", "oldest_unconsumed_at", "retention_left_s", "skew")
 
@@ -30,6 +30,10 @@ def flow(world):
     none = [(at, 0, None) for at in range(600, 0, -60)]
     world.group("sparse").queue("sparse", high=10_000, committed=4_000, head={"age": 60}, samples=even)
     world.queue("sparse", 1, high=0, committed=None, head={}, samples=none)
+    # What stands still on another broker is sampled every few minutes only.
+    world.group("rests").queue("rests", high=10_000, committed=4_000, head={"age": 60}, samples=even)
+    rests = [(600, 500, 500), (360, 500, 500), (120, 500, 500)]
+    world.queue("rests", broker="b1", high=500, committed=500, head={}, samples=rests)
     late = [(600, 1_000, 0), (480, 1_000, 120)]
     world.group("stops").queue("stops", high=1_000, committed=120, head={"age": 60}, samples=late)
     world.group("one").queue("one", high=100, committed=40, head={"age": 60})
@@ -52,10 +56,11 @@ def flow(world):
         ("even", (2.0, 6.0, 1_500.0, (6_000 - K10 * STEP) / 4, (6_000 + K10 * STEP) / 4)),
         # A queue without a message was never committed: nothing was consumed there, which is known.
         ("sparse", (2.0, 6.0, 1_500.0, (6_000 - K10 * STEP) / 4, (6_000 + K10 * STEP) / 4)),
-        # Net 0, 1, 2, 3, 4 a second, from five intervals of 120 s: D is 40 / 19 * 120, Q is 480 * 480 / 24, k is 2.277.
-        ("uneven", (1.0, 3.0, 400.0, 138.6170579, 2_343.4605219)),
-        # In 2 min of 10 at 1/s, then nothing: it may never end.
-        ("stops", (0.0, 0.2, 4_400.0, 482.9136685, None)),
+        # Net 0, 1, 2, 3, 4 a second, from five intervals of 120 s: D is 120 * (2.5 + 2 * 1) * 5 / 2, Q is 480 * 480 / 24, k is 2.113. The
+        # rate lasts so long that it may be 0 just as well.
+        ("uneven", (1.0, 3.0, 400.0, 62.1665906, None)),
+        # In 2 min of 10 at 1/s, then nothing: it may never end. Two intervals are two halves, at 0.4/s and 0: D is 300 * 0.08 * 2, k is 3.353.
+        ("stops", (0.0, 0.2, 4_400.0, 559.3173022, None)),
         ("one", (None, None, None, None, None)),
         # One interval gives a rate and every piece of it the same.
         ("two", (0.5, 0.2, None, None, None)),
@@ -76,6 +81,10 @@ def flow(world):
 def test_rates_and_when_it_is_over(report, group, rates):
     for row in (report.topic(group), report.queue(group)):
         assert some(row, RATES) == pytest.approx(rates)
+
+
+def test_what_stands_still_elsewhere_makes_no_forecast_less_certain(report):
+    assert some(report.topic("rests"), RATES) == pytest.approx(some(report.topic("even"), RATES))
 
 
 def test_what_happened_to_offsets_is_in_the_evidence(report):
