@@ -194,7 +194,9 @@ async def test_the_filter_of_a_group_is_the_one_that_brokers_go_by(database: Dat
         mirror = SubscriptionRepository(session)
         await mirror.mirror("G", [seen("T", "OLD", 1), seen("T", "NEW", 2)])
         rows = [tuple(row) for row in await mirror.filters()]
-    assert rows == [("G", "T", "TAG", "NEW", True), ("G", "U", "TAG", "GONE", False)]
+        assert rows == [("G", "T", "TAG", "NEW", True, True), ("G", "U", "TAG", "GONE", False, True)]
+        await session.execute(text("UPDATE subscriptions SET last_seen_at = now() - interval '2 minutes'"))
+        assert [row[5] for row in await mirror.filters()] == [False, False], "nobody was connected a short time ago"
 
 
 def test_days_that_are_there_already_take_samples_without_a_group(own_postgres: PostgresServer) -> None:
