@@ -1,7 +1,8 @@
 """`python -m benchmarks [NAME …] [--tiny] [--json]`: measure, and compare the figures with the promises to users.
 
 Each figure comes with a baseline of the same run. `--tiny` only proves that the benchmarks work. Without names, all
-benchmarks run except `scale`, which takes minutes and up to 10 GB of disk, and `rocketmq`, which needs Java.
+benchmarks run except `scale`, which takes minutes and up to 10 GB of disk, `forecasts`, which takes a quarter of an
+hour, and `rocketmq`, which needs Java.
 """
 
 import argparse
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from benchmarks import (
     bench_connections,
+    bench_forecasts,
     bench_http,
     bench_memory,
     bench_remoting,
@@ -38,16 +40,17 @@ BENCHMARKS: dict[str, Callable[..., Iterator[Row]]] = {
     "samples": bench_samples.run,
     "spark": bench_spark.run,
     "scale": bench_scale.run,
+    "forecasts": bench_forecasts.run,
     "rocketmq": bench_rocketmq.run,
 }
-BY_NAME_ONLY = {"scale", "rocketmq"}
+BY_NAME_ONLY = {"scale", "forecasts", "rocketmq"}
 
 
 def main() -> int:
     """Run the named benchmarks, or by default all except those in BY_NAME_ONLY; return 1 if an aim was missed."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "name", nargs="*", choices=[*BENCHMARKS, []], help=f"default: all but {' and '.join(sorted(BY_NAME_ONLY))}"
+        "name", nargs="*", choices=[*BENCHMARKS, []], help=f"default: all but {', '.join(sorted(BY_NAME_ONLY))}"
     )
     parser.add_argument("--tiny", action="store_true", help="only prove that they work; the figures mean nothing")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import uvloop
@@ -167,13 +167,14 @@ def _small_reports(*, tiny: bool) -> Iterator[Row]:
         first = math.nan
         if not tiny:
             with _small_stack(archived) as stack:
-                first, _ = _ask_for_report(stack)
+                first, _ = ask_for_report(stack)
                 stack.wait_for(
                     lambda: list(archives.glob("spark-*.jsa")), "to archive classes", timeout_s=RECORD_TIMEOUT_S
                 )
         with _small_stack(archived) as stack:
-            cold, rows = _ask_for_report(stack)
-            warm = [_ask_for_report(stack)[0] for _ in range(1 if tiny else SMALL_WARM_RUNS)]
+            cold, made = ask_for_report(stack)
+            warm = [ask_for_report(stack)[0] for _ in range(1 if tiny else SMALL_WARM_RUNS)]
+        rows = made["rows"]
         assert rows == SMALL_GROUPS * (SMALL_QUEUES + 1), f"{rows} rows"
         name = f"small report ({rows} rows)"
         yield Row(
@@ -223,8 +224,8 @@ def _scheduled_report(environment: Mapping[str, str]) -> float:
     return (next(moments) - next(moments)).total_seconds()
 
 
-def _ask_for_report(stack: Stack) -> tuple[float, int]:
-    """Request a report over HTTP; return the seconds until it can be read, and its number of rows."""
+def ask_for_report(stack: Stack) -> tuple[float, dict[str, Any]]:
+    """Request a lag report over HTTP; return the seconds until it can be read, and its run."""
     with stack.http() as client:
         began = time.perf_counter()
         run = client.post("/v1/reports/lag_report/runs", json={}).raise_for_status().json()
@@ -234,7 +235,7 @@ def _ask_for_report(stack: Stack) -> tuple[float, int]:
             run = client.get(f"/v1/reports/lag_report/runs/{run['id']}").raise_for_status().json()
         seconds = time.perf_counter() - began
     assert run["status"] == "succeeded", run["error"]
-    return seconds, run["rows"]
+    return seconds, run
 
 
 def _profile(stack: Stack, folder: Path, messages: int) -> Iterator[Row]:

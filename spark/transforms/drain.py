@@ -14,12 +14,12 @@ large as the right one (Fieller's interval): the roots of a * T * T - b * T + c 
     c = L * L - k * k * Q
 
 D is the long-run variance of the net rates of stretches of time: their variance and twice the covariance of neighbours, where that is
-above 0, since a rate that is high tends to stay high for a while. A stretch is a quarter, or more of them where quarters are shorter than
-`stretch_min_s` or than the intervals between readings: neighbours that are parts of one interval say nothing of how long a rate lasts.
+above 0, since a rate that is high tends to stay high for a while. A stretch is one quarter. It is several quarters if a quarter is shorter than
+`stretch_min_s`, or than the intervals between readings: two stretches within one interval do not show how long a rate lasts.
 
-Variance and covariance are about the mean of n stretches, which was found from the same n. If rates last, each of the three terms is
-too small by 1 / n of their sum, so the sum is n / (n - 3) of what was found. k is z for as many values as there are
-(Cornish-Fisher's first term of Student's quantile).
+The mean comes from the same n stretches as the variance and the covariance. If rates last, each of the three terms is too small by 1 / n
+of their sum, so the sum is multiplied by n / (n - 3). k is z for as many values as there are (Cornish-Fisher's first term of Student's
+quantile).
 
 How often the true end lies within is measured by tests: docs/internals/lag.md.
 """
@@ -60,7 +60,7 @@ def with_drain(levels: DataFrame, settings: LagSettings) -> DataFrame:
     has_spread = f"drain_eta_s IS NOT NULL AND {freedom} >= 1"
     quarter_s = f"(forecast_s / {4 * settings.pieces})"
     z = settings.drain_z
-    # Not longer than a piece, so that there are five, unless intervals are.
+    # At most a piece, so that there are five stretches, unless intervals are longer.
     of_time = f"least(4, ceil(double('{settings.stretch_min_s}') / nullif({quarter_s}, double(0))))"
     of_intervals = "ceil(size(net_quarters) / nullif(intervals, 0))"
     unbiased = "size(stretches) / greatest(size(stretches) - 3, 1)"

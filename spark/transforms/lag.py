@@ -169,7 +169,7 @@ def _levels(queues: DataFrame, settings: LagSettings) -> DataFrame:
         fn.min("stood_s").alias("stood_s"),
         fn.min("readings").alias("readings"),
         fn.min("covered_s").alias("covered_s"),
-        # A broker on which nothing moves is sampled every few minutes only, and is known meanwhile.
+        # The gateway writes a sample of an idle broker every few minutes only, but has looked at it in each round.
         fn.max("intervals").alias("intervals"),
         fn.max("forecast_s").alias("forecast_s"),
         fn.min("moved_s").alias("moved_s"),

@@ -20,8 +20,8 @@ class LagSettings:
     """How many standard deviations the interval of the drain ETA reaches to each side. It would hold 91 of 100 ends if it were known how
     much rates go up and down. That has to be found out from few values, for which it is made wider."""
     stretch_min_s: float = 20.0
-    """How long a part of the time that forecasts look at is, at least, whose rate is compared with the next one's, if there are five such parts. A
-    group that came back two minutes ago has quarters of 6 s: they would say that rates last for 6 s."""
+    """The interval of the drain ETA compares the rates of neighbouring stretches of time, which are at least this long if there are five of
+    them. Two minutes after a group came back a quarter has 6 s, which is less than the time that a rate lasts."""
     reading_gap_min_s: float = 10.0
     """The report's own reading of the offsets counts for rates if the last sample is at least that old. A broker with
     thousands of queues gives its numbers within some seconds: over a shorter interval that is a large part of the rate."""
