@@ -172,6 +172,12 @@ def invalid(field: str, value: object, reason: str, *, outcome: str | None = Non
     return ProblemError(INVALID_FIELD, str(InvalidValueError(field, value, reason)), field=field, outcome=outcome)
 
 
+def reserved_name(field: str, name: str, *, outcome: str | None = None) -> ProblemError:
+    """Return the problem of a topic or group that belongs to the system."""
+    what = field.removeprefix("/")
+    return ProblemError(RESERVED_NAME, f"{what}: {name!r} belongs to the system", field=field, outcome=outcome)
+
+
 def not_implemented(field: str, what: str, *, outcome: str | None = None) -> ProblemError:
     """Return the problem of something that a later version does."""
     return ProblemError(NOT_IMPLEMENTED, f"{field}: {what}", field=field, outcome=outcome)

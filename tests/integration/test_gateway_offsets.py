@@ -143,3 +143,12 @@ def test_a_queue_that_stands_twice_is_refused_as_a_whole(http: httpx.Client) -> 
     assert refused.json()["field"] == "/offsets/2"
     assert "/offsets/0" in refused.json()["detail"]
     assert committed(http, group) is None
+
+
+def test_offsets_of_a_system_group_are_not_set(http: httpx.Client) -> None:
+    """A broker keeps its place in half messages as offsets of such a group."""
+    refused = http.put(
+        "/v1/groups/CID_RMQ_SYS_TRANS/offsets",
+        json={"offsets": [{"topic": TOPIC, "broker": "broker-a", "queue_id": 0, "offset": "1"}]},
+    )
+    assert (refused.status_code, refused.json()["type"].rpartition("/")[2]) == (403, "reserved-name")

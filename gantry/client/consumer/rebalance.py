@@ -124,9 +124,11 @@ class GroupMember:
     async def start(self) -> None:
         """Join the group. Return after `on_change` has received the first share, which may be empty.
 
+        Queues of a broker that does not answer follow in a later share, as soon as the broker answers.
+
         Raises:
             NoRouteError: A topic does not exist.
-            ClientError: No broker answered who the members are, or where to start.
+            ClientError: No broker answered who the members are, or where to start in any queue of the share.
         """
         self._engine.check_running()
         self._started_at_ms = self._engine.clock.now_ms()
@@ -139,12 +141,12 @@ class GroupMember:
                 self._engine.running_infos.add(self.client_id, self.group, self._running_info),
             ]
             await self._announce()
-            await self._rebalance(is_first=True)
+            is_balanced = await self._join()
             has_joined = True
         finally:
             if not has_joined:
                 await self.close()
-        self._loops.append(self._engine.tasks.spawn(self._keep_balanced()))
+        self._loops.append(self._engine.tasks.spawn(self._keep_balanced(is_balanced=is_balanced)))
         if self._commit_point is not None:
             self._loops.append(self._engine.tasks.spawn(self._keep_committed()))
 
@@ -205,10 +207,20 @@ class GroupMember:
         }
         return ConsumerRunningInfo(properties, tuple(self._subscriptions.values()), queues)
 
-    async def _keep_balanced(self) -> None:
+    async def _join(self) -> bool:
+        """Take the first share; return whether it is complete."""
+        try:
+            await self._rebalance(is_first=True)
+        except ClientError as error:
+            if not self._held:
+                raise
+            log.warning("joined without some queues", group=self.group, client_id=self.client_id, error=str(error))
+            return False
+        return True
+
+    async def _keep_balanced(self, *, is_balanced: bool) -> None:
         settings = self._engine.settings
         interval_s, least_s = settings.rebalance_interval_ms / 1000, settings.rebalance_interval_min_ms / 1000
-        is_balanced = True
         while True:
             await asyncio.sleep(least_s)
             if is_balanced:
@@ -242,10 +254,11 @@ class GroupMember:
                 wanted.update(queue for queue in self._held if queue.topic == topic)
                 failure = error
         revoked = sorted(self._held.keys() - wanted)
-        found = await asyncio.gather(*(self._assignment(queue) for queue in sorted(wanted - self._held.keys())))
+        missing = sorted(wanted - self._held.keys())
+        found = await asyncio.gather(*(self._assignment(queue, is_first=is_first) for queue in missing))
         assigned = [one for one in found if isinstance(one, Assignment)]
         failure = next((one for one in found if isinstance(one, ClientError)), failure)
-        if is_first and failure is not None:
+        if is_first and failure is not None and not assigned:
             raise failure
         if assigned or revoked or is_first:
             await self._take(assigned, revoked)
@@ -300,18 +313,25 @@ class GroupMember:
         assert failure is not None, "there is at least one queue"
         raise failure
 
-    async def _assignment(self, queue: MessageQueue) -> Assignment | ClientError:
+    async def _assignment(self, queue: MessageQueue, *, is_first: bool) -> Assignment | ClientError:
+        """Return where to start in a queue, or the error of the broker that could not tell.
+
+        If the group starts at the end, a queue that comes after the first share starts at the end that it had when the
+        member joined: messages that were stored since then belong to the group.
+        """
+        where, at_ms = self._start.where, self._start.at_ms
         try:
             committed = await self._offsets.committed_offset(self.group, queue)
             if committed is not None:
                 return Assignment(queue, committed, committed)
-            where = self._start.where
             if where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
                 first = await self._offsets.min_offset(queue)
-            elif where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and self._start.at_ms is not None:
-                first = await self._offsets.search_offset(queue, self._start.at_ms)
-            else:
+            elif where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP and at_ms is not None:
+                first = await self._offsets.search_offset(queue, at_ms)
+            elif is_first:
                 first = await self._offsets.max_offset(queue)
+            else:
+                first = await self._offsets.search_offset(queue, self._started_at_ms)
         except ClientError as error:
             return error
         return Assignment(queue, max(0, first), None)

@@ -26,9 +26,9 @@ from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, Expectation,
 from services.gateway.errors import (
     BROKER_UNAVAILABLE,
     CONFLICT,
-    RESERVED_NAME,
     UNKNOWN_BROKER,
     ProblemError,
+    reserved_name,
 )
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
 from services.gateway.schemas.times import format_moment
@@ -247,9 +247,7 @@ class Configs(Generic[Present]):
         self._kind.check_name(name)
         sets = await self._brokers.sets()
         if self._kind.is_system(name, sets):
-            raise ProblemError(
-                RESERVED_NAME, f"{self._kind.name}: {name!r} belongs to the system", field=self._kind.name
-            )
+            raise reserved_name(self._kind.name, name)
         return sets
 
     async def _row(self, name: str) -> ConfigRow | None:

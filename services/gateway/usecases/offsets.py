@@ -12,12 +12,13 @@ from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError
 from gantry.model.errors import InvalidValueError
 from gantry.model.message import MessageQueue
+from gantry.model.names import is_system_group
 from gantry.remoting.bodies.offsets import ConsumerOffsetWrapper
 from gantry.remoting.bodies.queuestates import QueueState
 from gantry.remoting.codes import RequestCode
 from services.gateway.auth.principal import Principal
 from services.gateway.db.repositories import Actor, AuditRepository
-from services.gateway.errors import MEMBERS_CONNECTED, ProblemError, problem_of
+from services.gateway.errors import MEMBERS_CONNECTED, ProblemError, problem_of, reserved_name
 from services.gateway.schemas.configs import BrokerName
 from services.gateway.schemas.outgoing import QueueNumber
 from services.gateway.schemas.reading import DuplicateError
@@ -137,9 +138,11 @@ class GroupOffsets:
 
         Raises:
             DuplicateError: A queue is named twice.
-            ProblemError: 409: members are connected; 503: a broker can't say whether any is, or Postgres is away, without
+            ProblemError: 403: the group belongs to the system; 409: members are connected; 503: a broker can't say whether any is, or Postgres is away, without
                 which nobody would learn who changed what. Nothing was changed.
         """
+        if is_system_group(group):
+            raise reserved_name("group", group)
         refuse_twice(commits)
         results: list[dict[str, Any]] = [{**msgspec.to_builtins(commit)} for commit in commits]
         room = asyncio.Semaphore(_COMMITS_AT_ONCE_MAX)

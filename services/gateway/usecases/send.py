@@ -28,12 +28,12 @@ from services.gateway.errors import (
     BROKER_UNAVAILABLE,
     NAMESRV_UNAVAILABLE,
     NOT_STORED,
-    RESERVED_NAME,
     STORED,
     TOO_MANY,
     UNKNOWN,
     ProblemError,
     problem_of,
+    reserved_name,
 )
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.outgoing import Item, Sendable
@@ -141,9 +141,7 @@ class SendMessages:
         check_topic(topic)
         reserved = is_system_topic(topic) and topic != OPEN_SYSTEM_TOPIC
         if reserved or topic in NOT_ALLOWED_SEND_TOPICS or is_retry_topic(topic) or is_dlq_topic(topic):
-            raise ProblemError(
-                RESERVED_NAME, f"topic: {topic!r} belongs to the system", field="topic", outcome=NOT_STORED
-            )
+            raise reserved_name("topic", topic, outcome=NOT_STORED)
         if len(self._checked) < _TOPICS_CHECKED_MAX:
             self._checked.add(topic)
 

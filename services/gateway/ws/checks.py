@@ -5,8 +5,16 @@ from typing import NoReturn
 
 from gantry.model.errors import InvalidValueError
 from gantry.model.group import ConsumeFromWhere, SubscriptionData, parse_tag_expression
-from gantry.model.names import check_group, check_topic
-from services.gateway.errors import CONFLICT, INVALID_FIELD, TOO_MANY, ProblemError, invalid, not_implemented
+from gantry.model.names import check_group, check_topic, is_system_group
+from services.gateway.errors import (
+    CONFLICT,
+    INVALID_FIELD,
+    TOO_MANY,
+    ProblemError,
+    invalid,
+    not_implemented,
+    reserved_name,
+)
 from services.gateway.schemas.times import parse_time_ms
 from services.gateway.ws import frames
 from services.gateway.ws.limits import StreamLimits
@@ -33,7 +41,9 @@ def refuse_what_comes_later(frame: frames.Subscribe) -> str:
 
 
 def parse_names(frame: frames.Subscribe, expression: str, version_ms: int) -> SubscriptionData:
-    """Return what the group is to be told; raises ProblemError for a name or an expression that can't be used."""
+    """Return the group's subscription. Raises ProblemError (400, 403) for a name or an expression that can't be used."""
+    if is_system_group(frame.group):
+        raise reserved_name("/group", frame.group)
     try:
         check_group(frame.group)
         check_topic(frame.topic)

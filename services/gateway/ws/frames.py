@@ -66,7 +66,7 @@ class Subscribe(ClientFrame, frozen=True, tag="subscribe", rename={"start": "fro
 
     group: Name
     topic: Name
-    filter: Annotated[str, Meta(max_length=FILTER_LENGTH_MAX)] | SqlFilter = "*"
+    filter: Annotated[str, Meta(min_length=1, max_length=FILTER_LENGTH_MAX)] | SqlFilter = "*"
     mode: Literal["clustering", "broadcasting"] = "clustering"
     order: Literal["concurrent", "orderly"] = "concurrent"
     strategy: Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH", "MACHINE_ROOM", "MACHINE_ROOM_NEARBY", "CONFIG"] = (
@@ -193,7 +193,10 @@ class JsonCodec:
         try:
             frame: AnyClientFrame = self._decoder.decode(data)
         except READ_ERRORS as error:
-            raise _refusal(error, _loose(msgspec.json.decode, data), "JSON") from None
+            loose = _loose(msgspec.json.decode, data)
+            if loose is None and not isinstance(error, msgspec.ValidationError):
+                raise UnreadableFrameError(f"a text frame is not JSON: {translate(error, data=data)}") from None
+            raise _refusal(error, loose, "JSON") from None
         try:
             if not isinstance(frame, Publish) or not _has_only_single_names(data, frame):
                 refuse_duplicates(data)

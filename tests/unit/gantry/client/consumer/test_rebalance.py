@@ -245,13 +245,33 @@ async def test_who_can_not_see_the_others_keeps_what_it_has(engine, groups, tran
     assert owner.held == ["a0", "a1"]
 
 
-async def test_another_broker_is_asked_when_the_first_is_down(engine, groups, transport):
+async def test_a_member_joins_while_a_broker_is_down_and_takes_its_queues_when_it_is_back(engine, groups, transport):
     await engine.route("T")
     transport.down("a:10911")
-    owner = Owner(engine)
-    with pytest.raises(Exception, match="a:10911"):
-        await owner.member.start()  # Queues of a are part of the share, and nobody knows where to start in them.
+    owner = Owner(engine, start=None)
+    joined_s = engine.clock.now_ms() // 1000
+    await owner.member.start()
+    assert owner.changes == [(["b0", "b1"], [])]
+    await asyncio.sleep(5)
     groups.serve("a")
+    await asyncio.sleep(2.2)
+    assert owner.changes[1:] == [(["a0", "a1"], [])]
+    # What was stored on broker a since the member joined is consumed: the fake's offset of a moment is its second.
+    assert owner.starts == {"a0": joined_s, "a1": joined_s, "b0": 100, "b1": 100}
+
+
+async def test_a_member_does_not_join_while_no_broker_says_where_to_start(engine, groups, transport):
+    await engine.route("T")
+    groups.foreign.append("zz@1")
+    transport.at("a:10911", {RequestCode.QUERY_CONSUMER_OFFSET: refuse(2)})
+    owner = Owner(engine)
+    with pytest.raises(BrokerError):
+        await owner.member.start()
+    assert groups.members["a"]["g"] == groups.members["b"]["g"] == set()
+
+
+async def test_another_broker_is_asked_when_the_first_is_down(engine, groups, transport):
+    owner = Owner(engine)
     await owner.member.start()
     transport.down("a:10911")
     groups.foreign.append("other@1")

@@ -117,6 +117,11 @@ def test_what_can_not_be_read_is_unreadable(codec: Codec, data: bytes) -> None:
         codec.decode(data)
 
 
+def test_half_of_a_character_is_refused_as_that() -> None:
+    with pytest.raises(UnreadableFrameError, match="half of a character"):
+        JsonCodec().decode(b'{"type": "pause", "subscription": "\\ud800"}')
+
+
 def test_a_name_that_stands_twice_is_refused() -> None:
     twice = b'{"type":"pause","subscription":"s1","subscription":"s2"}'
     with pytest.raises(RefusedFrameError, match="'subscription' stands twice"):

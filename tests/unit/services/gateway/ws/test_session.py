@@ -80,12 +80,14 @@ def test_a_time_to_start_from() -> None:
         ({"strategy": "CONSISTENT_HASH"}, 501),
         ({"filter": {"sql": "a > 1"}}, 501),
         ({"filter": " || "}, 400),
+        ({"filter": ""}, 400),
         ({"from": "yesterday"}, 400),
         ({"batch": 1001}, 400),
         ({"topic": "no spaces"}, 400),
         ({"group": "no/slash"}, 400),
         ({"topic": "secret"}, 403),
         ({"group": "secret"}, 403),
+        ({"group": "CID_RMQ_SYS_TRANS"}, 403),
     ],
 )
 def test_what_can_not_be_subscribed_to(fields: dict[str, Any], status: int) -> None:
