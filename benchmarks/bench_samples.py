@@ -36,15 +36,15 @@ from gantry.runtime.workers import InlineWorker
 from services.gateway.db.engine import Database
 from services.gateway.db.samples import SampleRepository
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.usecases.brokers import Brokers
-from services.gateway.usecases.consumers import Consumers
-from services.gateway.usecases.kinds import TopicKind
+from services.gateway.usecases.cluster.brokers import Brokers
+from services.gateway.usecases.configs.kinds import TopicKind
+from services.gateway.usecases.consuming.consumers import Consumers
 from services.gateway.usecases.metadata import Metadata
-from services.gateway.usecases.sampleblocks import BlockWriter
-from services.gateway.usecases.samplelook import SampleLook, Subscribed
-from services.gateway.usecases.samples import moment_of, stored_block
-from services.gateway.usecases.sampletidy import SampleTidy
-from services.gateway.usecases.sampling import Sample
+from services.gateway.usecases.sampling.blocks import BlockWriter
+from services.gateway.usecases.sampling.retention import SampleTidy
+from services.gateway.usecases.sampling.rounds import Sample
+from services.gateway.usecases.sampling.sampler import moment_of, stored_block
+from services.gateway.usecases.sampling.survey import SampleLook, Subscribed
 from tests.support.stack import Stack
 from tests.support.virtualtime import FakeClock
 

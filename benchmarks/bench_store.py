@@ -23,7 +23,7 @@ from pathlib import Path
 from benchmarks.report import Row, show
 from gantry.model.address import Address, pack_host
 from gantry.model.record import iter_records
-from gantry.model.uniqkey import UniqueKeyMaker
+from gantry.model.uniqkey import UniqueKeyGenerator
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.osfilesystem import OsFileSystem
 from services.broker.store.messagestore import MessageStore
@@ -43,7 +43,7 @@ Message = tuple[bytes, bytes, str]
 
 def make_messages(count: int) -> list[Message]:
     """Return (body, properties, unique key) for each message, as a broker passes them to the store."""
-    maker = UniqueKeyMaker(SystemClock(), ip="127.0.0.1", pid=1, salt=7)
+    maker = UniqueKeyGenerator(SystemClock(), ip="127.0.0.1", pid=1, salt=7)
     bodies = [hashlib.sha256(number.to_bytes(4)).digest() * (BODY_BYTES // 32) for number in range(64)]
     messages = []
     for number in range(count):

@@ -38,7 +38,7 @@ class Rows(Protocol):
         ...
 
 
-class TakenAwayError(Exception):
+class FencedError(Exception):
     """The run is no longer this attempt's: it was given up for dead, and its results must not be kept."""
 
 
@@ -116,13 +116,13 @@ def publish(
         began_at: When the run began.
 
     Raises:
-        TakenAwayError: The run is not this attempt's any more; nothing was written.
+        FencedError: The run is not this attempt's any more; nothing was written.
         psycopg.Error: Nothing was written.
     """
     with connection.transaction():
         # First, since it locks the row: whoever wants to take the run away waits, or is seen here.
         if not Runs(connection).finish(run_id, attempt, rows=len(rows), files=files):
-            raise TakenAwayError(f"run {run_id} was given to another process meanwhile, so these results are not kept")
+            raise FencedError(f"run {run_id} was given to another process meanwhile, so these results are not kept")
         if job == LAG_REPORT:
             seen: dict[Pair, Seen] = {}
             _write(connection, TABLES[job], run_id, noting(rows, seen))

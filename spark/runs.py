@@ -194,7 +194,7 @@ class Runs:
         )
         return done.rowcount == 1
 
-    def ask_again(self, run_id: UUID) -> bool:
+    def requeue(self, run_id: UUID) -> bool:
         """Queue a run again that failed for good, without a pause; its attempts count on, since they are the fence."""
         done = self._connection.execute(
             "UPDATE report_runs SET status = 'queued', finished_at = NULL"

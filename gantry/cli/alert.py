@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from gantry.cli.formatting import Item, print_items
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect
-from gantry.cli.shown import Item, print_items
 from gantry.model.lag import brief_duration
 
 app = typer.Typer(name="alert", help="What is wrong with groups, and what has become of it.", no_args_is_help=True)

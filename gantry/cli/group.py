@@ -5,8 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from gantry.cli import objective
+from gantry.cli.formatting import print_facts, print_items, print_json, print_table
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
-from gantry.cli.shown import print_facts, print_items, print_json, print_table
 
 app = typer.Typer(name="group", help="Consumer groups.", no_args_is_help=True)
 app.add_typer(objective.app)

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
+from gantry.cli.formatting import Item, print_facts, print_items, print_json
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
-from gantry.cli.shown import Item, print_facts, print_items, print_json
 
 app = typer.Typer(name="key", help="API keys.", no_args_is_help=True)
 

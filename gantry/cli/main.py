@@ -15,9 +15,9 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from gantry.cli.launch import SERVICES, launch
-from gantry.cli.layout import StackOptions
 from gantry.cli.outcome import fail
-from gantry.cli.up import data_folder, run_up
+from gantry.cli.stack.layout import StackOptions
+from gantry.cli.stack.up import data_folder, run_up
 from gantry.runtime.errors import StartupError
 
 # Noun → module with an `app`.

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from gantry.cli.formatting import cell, print_facts, print_json, print_table
 from gantry.cli.outcome import EXIT_FAILED, fail, warn
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
-from gantry.cli.shown import cell, print_facts, print_json, print_table
 from gantry.cli.tail import QueueFollower, follow
 
 app = typer.Typer(name="message", help="Messages.", no_args_is_help=True)

@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gantry.cli.formatting import print_facts, print_items, print_json
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
-from gantry.cli.shown import print_facts, print_items, print_json
 
 app = typer.Typer(name="objective", help="How far behind a group may be.", no_args_is_help=True)
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from gantry.cli.formatting import print_items, print_json, print_table
 from gantry.cli.outcome import EXIT_FAILED, fail
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, Remote, UrlOption, connect, segment
-from gantry.cli.shown import print_items, print_json, print_table
 
 app = typer.Typer(name="offset", help="Committed offsets of consumer groups.", no_args_is_help=True)
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from gantry.cli.formatting import cell, print_facts, print_json, print_table
 from gantry.cli.outcome import fail
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, Remote, UrlOption, connect, segment
 from gantry.cli.reportwait import wait_for_run
-from gantry.cli.shown import cell, print_facts, print_json, print_table
 from gantry.http.reportcalls import get_report_page
 from gantry.model.lag import brief_duration, severity
 

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from rich.console import Console
 
+from gantry.cli.formatting import cell
 from gantry.cli.outcome import fail
 from gantry.cli.remote import Remote, segment
-from gantry.cli.shown import cell
 
 POLL_S: Final = 0.5
 # A scheduler looks for queued runs every second or so.

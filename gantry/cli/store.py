@@ -19,8 +19,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from gantry.cli.formatting import cell, print_facts, print_json
 from gantry.cli.outcome import EXIT_FAILED, EXIT_USAGE, fail
-from gantry.cli.shown import cell, print_facts, print_json
 from gantry.model import sysflag
 from gantry.model.errors import CorruptRecordError
 from gantry.model.message import StoredMessage

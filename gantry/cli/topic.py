@@ -4,8 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
+from gantry.cli.formatting import Item, print_facts, print_items, print_json, print_table
 from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
-from gantry.cli.shown import Item, print_facts, print_items, print_json, print_table
 
 app = typer.Typer(name="topic", help="Topics.", no_args_is_help=True)
 

@@ -18,7 +18,7 @@ from gantry.client.settings import ClientSettings
 from gantry.model.message import MessageQueue
 from gantry.model.names import AUTO_CREATE_TOPIC
 from gantry.model.route import BrokerData, TopicRoute
-from gantry.model.uniqkey import UniqueKeyMaker
+from gantry.model.uniqkey import UniqueKeyGenerator
 from gantry.remoting.aio import Channel, Handler, RemotingClient
 from gantry.remoting.bodies.route import ClusterInfo
 from gantry.remoting.codes import RequestCode, ResponseCode
@@ -82,7 +82,7 @@ class ClientEngine:
         process_id = settings.process_id or rng.below(1 << 16)
         salt = rng.below(1 << 32)
         self.client_id = f"{settings.client_ip}@{settings.instance_name or f'{process_id}#{salt:08x}'}"
-        self.unique_keys = UniqueKeyMaker(clock, settings.client_ip, process_id, salt)
+        self.unique_keys = UniqueKeyGenerator(clock, settings.client_ip, process_id, salt)
         self.tasks = TaskBag("client", _log_failure)
         self.name_servers = NameServers(settings.namesrv, self._call_namesrv, rng.below)
         self.heartbeats = Heartbeats(self._invoke_heartbeat, self.brokers, interval_ms=settings.heartbeat_interval_ms)

@@ -33,8 +33,8 @@ from gantry.client.errors import (
 )
 from gantry.client.queueselector import QueueSelector
 from gantry.client.sendrequest import (
-    Placement,
-    Prepared,
+    BatchSendResult,
+    EncodedSend,
     SendResult,
     build_request,
     check_body,
@@ -43,7 +43,7 @@ from gantry.client.sendrequest import (
     prepare_batch,
     read_placement,
 )
-from gantry.client.sendtarget import ANY_QUEUE, Choice, SendTargets, Target
+from gantry.client.sendtarget import ANY_QUEUE, QueueChoice, SendTargets, Target
 from gantry.model.compression import compress
 from gantry.model.errors import InvalidNameError
 from gantry.model.message import Message, MessageQueue
@@ -112,7 +112,7 @@ class Producer:
             NotStartedError: The engine does not run.
             SendError: The message was not stored, or its outcome is unknown.
         """
-        choice = Choice(queue, ordering_key, selector)
+        choice = QueueChoice(queue, ordering_key, selector)
         choice.check(message.topic)
         prepared = await self._prepare(message, ordering_key)
         return (await self._deliver(prepared, choice, timeout_ms, retries_refusals=True)).results()[0]
@@ -138,7 +138,7 @@ class Producer:
         self._engine.check_running()
         check_send_topic(message.topic)
         check_body(message.body, self._settings.body_bytes_max)
-        choice = Choice(queue, ordering_key, selector)
+        choice = QueueChoice(queue, ordering_key, selector)
         choice.check(message.topic)
 
         async def deliver() -> None:
@@ -168,10 +168,10 @@ class Producer:
             InvalidArgumentError, NotStartedError: As `send`.
             SendError: The message was certainly not sent.
         """
-        choice = Choice(queue, ordering_key, selector)
+        choice = QueueChoice(queue, ordering_key, selector)
         choice.check(message.topic)
         prepared = await self._prepare(message, ordering_key)
-        await self._hand_over(prepared, choice)
+        await self._send_one_way(prepared, choice)
         return prepared.message_ids[0]
 
     async def send_batch(
@@ -203,13 +203,13 @@ class Producer:
         make = self._engine.unique_keys.make
         ids = [None if PropertyName.UNIQ_KEY in item.properties else make() for item in items]
         prepared = prepare_batch(topic, items, ids, body_bytes_max=self._settings.body_bytes_max)
-        choice = Choice(queue)
+        choice = QueueChoice(queue)
         choice.check(topic)
         return (await self._deliver(prepared, choice, timeout_ms, retries_refusals=True)).results()
 
     async def send_prepared(
-        self, prepared: Prepared, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
-    ) -> Placement:
+        self, prepared: EncodedSend, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
+    ) -> BatchSendResult:
         """Send a prepared message or batch in one request to one queue; return the position.
 
         Args:
@@ -223,15 +223,15 @@ class Producer:
             SendError: The send failed; the outcome applies to all messages.
         """
         self._engine.check_running()
-        choice = ANY_QUEUE if queue is None else Choice(queue)
+        choice = ANY_QUEUE if queue is None else QueueChoice(queue)
         choice.check(prepared.topic)
         return await self._deliver(prepared, choice, timeout_ms, retries_refusals=True)
 
-    async def send_prepared_one_way(self, prepared: Prepared, *, queue: MessageQueue | None = None) -> None:
+    async def send_prepared_one_way(self, prepared: EncodedSend, *, queue: MessageQueue | None = None) -> None:
         """Send a prepared message or batch without an answer. Raises the errors of `send_one_way`."""
-        choice = Choice(queue)
+        choice = QueueChoice(queue)
         choice.check(prepared.topic)
-        await self._hand_over(prepared, choice)
+        await self._send_one_way(prepared, choice)
 
     async def queue_for_key(self, topic: str, ordering_key: str) -> MessageQueue:
         """Return the queue of an ordering key. Callers use it to group messages into batches.
@@ -248,7 +248,7 @@ class Producer:
             raise send_error(NotWritableError(topic, is_transient=False))
         return info.queue_for_key(ordering_key)
 
-    async def _hand_over(self, prepared: Prepared, choice: Choice) -> None:
+    async def _send_one_way(self, prepared: EncodedSend, choice: QueueChoice) -> None:
         try:
             info = await self._targets.publish_info(prepared.topic, timeout_ms=self._settings.send_timeout_ms)
             target = await self._targets.find(prepared.topic, info, choice, last_broker=None)
@@ -256,7 +256,7 @@ class Producer:
         except _NOWHERE_TO_SEND as error:
             raise send_error(error) from None
 
-    async def _prepare(self, message: Message, ordering_key: str | None) -> Prepared:
+    async def _prepare(self, message: Message, ordering_key: str | None) -> EncodedSend:
         settings = self._settings
         check_send_topic(message.topic)
         body, sys_flag = message.body, 0
@@ -272,7 +272,7 @@ class Producer:
         message_id = message.properties.get(PropertyName.UNIQ_KEY)
         made_id = self._engine.unique_keys.make() if message_id is None else None
         properties = encode_message_properties(message, made_id, ordering_key).decode()
-        return Prepared(
+        return EncodedSend(
             RequestCode.SEND_MESSAGE_V2,
             message.topic,
             body,
@@ -283,8 +283,8 @@ class Producer:
         )
 
     async def _deliver(
-        self, prepared: Prepared, choice: Choice, timeout_ms: int | None, *, retries_refusals: bool
-    ) -> Placement:
+        self, prepared: EncodedSend, choice: QueueChoice, timeout_ms: int | None, *, retries_refusals: bool
+    ) -> BatchSendResult:
         clock, targets, topic = self._clock, self._targets, prepared.topic
         timeout_ms = self._settings.send_timeout_ms if timeout_ms is None else timeout_ms
         deadline_ms = clock.monotonic_ms() + timeout_ms
@@ -300,7 +300,7 @@ class Producer:
                 info, last_broker = target.info, target.queue.broker_name
                 attempts_left -= 1
                 result = await self._attempt(prepared, target, deadline_ms)
-                if isinstance(result, Placement):
+                if isinstance(result, BatchSendResult):
                     return result
                 error = result
                 outcomes.append(outcome_of(error)[0])
@@ -317,8 +317,8 @@ class Producer:
             raise send_error(error, outcomes) from None
 
     async def _attempt(
-        self, prepared: Prepared, target: Target, deadline_ms: int
-    ) -> Placement | BrokerError | NoAnswerError:
+        self, prepared: EncodedSend, target: Target, deadline_ms: int
+    ) -> BatchSendResult | BrokerError | NoAnswerError:
         started_ms = self._clock.monotonic_ms()
         queue, address = target.queue, target.address
         if started_ms >= deadline_ms:
@@ -342,7 +342,7 @@ class Producer:
         self._targets.answered(queue.broker_name, started_ms=started_ms)
         return placement
 
-    def _request(self, prepared: Prepared, queue: MessageQueue, *, one_way: bool = False) -> RemotingCommand:
+    def _request(self, prepared: EncodedSend, queue: MessageQueue, *, one_way: bool = False) -> RemotingCommand:
         return build_request(
             prepared,
             queue,

@@ -51,7 +51,7 @@ class SendResult(msgspec.Struct, frozen=True, gc=False):
     region_id: str | None = None
 
 
-class Placement(msgspec.Struct, frozen=True, gc=False):
+class BatchSendResult(msgspec.Struct, frozen=True, gc=False):
     """The position of all messages of one request: they lie consecutively in one queue.
 
     It contains the same data as one SendResult for each message. Callers that send thousands of messages and write the
@@ -77,7 +77,7 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
         ]
 
 
-class Prepared(NamedTuple):
+class EncodedSend(NamedTuple):
     """A message or a batch that is checked and encoded, and can be sent to any queue."""
 
     code: int
@@ -139,7 +139,7 @@ def check_send_topic(topic: str) -> None:
 
 def prepare_batch(
     topic: str, items: Sequence[Message], message_ids: Sequence[str | None], *, body_bytes_max: int
-) -> Prepared:
+) -> EncodedSend:
     """Check and encode a batch.
 
     Args:
@@ -169,11 +169,11 @@ def prepare_batch(
     if len(data) > body_bytes_max:
         raise InvalidArgumentError("items", len(data), f"bytes are more than {body_bytes_max}")
     ids = tuple(message_id or item.properties[_UNIQ_KEY] for item, message_id in zip(items, message_ids, strict=True))
-    return Prepared(RequestCode.SEND_BATCH_MESSAGE, topic, data, "", 0, 0, ids)
+    return EncodedSend(RequestCode.SEND_BATCH_MESSAGE, topic, data, "", 0, 0, ids)
 
 
 def build_request(
-    prepared: Prepared,
+    prepared: EncodedSend,
     queue: MessageQueue,
     *,
     producer_group: str,
@@ -212,7 +212,7 @@ def build_request(
     return RemotingCommand.request(prepared.code, body=prepared.body, ext=ext, one_way=one_way)
 
 
-def read_placement(prepared: Prepared, queue: MessageQueue, response: RemotingCommand) -> Placement | None:
+def read_placement(prepared: EncodedSend, queue: MessageQueue, response: RemotingCommand) -> BatchSendResult | None:
     """Return the position of the messages, or None if the answer's code means that they have no position.
 
     Raises:
@@ -230,11 +230,11 @@ def read_placement(prepared: Prepared, queue: MessageQueue, response: RemotingCo
         queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
     ids, region_id = prepared.message_ids, ext.get("MSG_REGION")
     if len(ids) == 1:
-        return Placement(*status, ids, [stored], queue, first, ext.get("transactionId"), region_id)
+        return BatchSendResult(*status, ids, [stored], queue, first, ext.get("transactionId"), region_id)
     stored_ids = stored.split(",")
     if len(stored_ids) != len(ids):
         raise ValueError(f"its answer names {len(stored_ids)} stored messages for the {len(ids)} sent")
-    return Placement(*status, ids, stored_ids, queue, first, None, region_id)
+    return BatchSendResult(*status, ids, stored_ids, queue, first, None, region_id)
 
 
 def _check_item(item: Message, topic: str, body_bytes_max: int) -> None:

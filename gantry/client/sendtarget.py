@@ -23,7 +23,7 @@ from gantry.client.routecache import PublishInfo
 from gantry.model.message import MessageQueue
 
 
-class Choice(NamedTuple):
+class QueueChoice(NamedTuple):
     """The fixed choice of a message's queue. At most one field is set; if none is, any queue will do."""
 
     queue: MessageQueue | None = None
@@ -45,7 +45,7 @@ class Choice(NamedTuple):
             raise InvalidArgumentError("queue", self.queue, f"is not of topic {topic!r}")
 
 
-ANY_QUEUE = Choice()
+ANY_QUEUE = QueueChoice()
 
 
 class Target(NamedTuple):
@@ -70,13 +70,13 @@ class SendTargets:
         if self._faults is not None:
             self._selector = LeastLatency(engine.rng.below, self._is_available)
 
-    def find_known(self, info: PublishInfo, choice: Choice, *, last_broker: str | None) -> Target | None:
+    def find_known(self, info: PublishInfo, choice: QueueChoice, *, last_broker: str | None) -> Target | None:
         """Return the next target if the known route gives one. None means that the caller has to call `find`."""
         queue = self._choose(info, choice, last_broker)
         address = None if queue is None else info.masters.get(queue.broker_name)
         return None if queue is None or address is None else Target(queue, address, info)
 
-    async def find(self, topic: str, info: PublishInfo, choice: Choice, *, last_broker: str | None) -> Target:
+    async def find(self, topic: str, info: PublishInfo, choice: QueueChoice, *, last_broker: str | None) -> Target:
         """Return the next target.
 
         Args:
@@ -149,7 +149,7 @@ class SendTargets:
         if self._faults is not None:
             self._faults.isolate(broker_name, now_ms=self._clock.monotonic_ms())
 
-    def _choose(self, info: PublishInfo, choice: Choice, last_broker: str | None) -> MessageQueue | None:
+    def _choose(self, info: PublishInfo, choice: QueueChoice, last_broker: str | None) -> MessageQueue | None:
         if choice.queue is not None:
             return choice.queue
         if choice.ordering_key is not None:

@@ -92,7 +92,7 @@ async def open_stream(
         raise GantryProtocolError(f"{shown} is no stream: {error}") from error
     try:
         async with asyncio.timeout(timeout_s):
-            return socket, await _be_welcomed(socket, coding, client_name)
+            return socket, await _receive_welcome(socket, coding, client_name)
     except (ConnectionClosed, TimeoutError) as error:
         await socket.close()
         raise GantryConnectionError(f"{shown} ended before its welcome: {error}", outcome=NOT_STORED) from error
@@ -101,7 +101,7 @@ async def open_stream(
         raise
 
 
-async def _be_welcomed(socket: ClientConnection, coding: StreamCoding, client_name: str | None) -> Welcome:
+async def _receive_welcome(socket: ClientConnection, coding: StreamCoding, client_name: str | None) -> Welcome:
     first = coding.decode(await socket.recv())
     if isinstance(first, Goodbye):
         await socket.wait_closed()

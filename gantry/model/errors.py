@@ -22,7 +22,7 @@ class ModelError(Exception):
     """Base class of the errors of the model."""
 
 
-UNSHOWN: Final = object()
+NO_VALUE: Final = object()
 """A placeholder for a value that the error text omits, because there is none or the reason is enough."""
 
 
@@ -32,7 +32,7 @@ class InvalidValueError(ModelError):
     def __init__(self, field: str, value: object, reason: str) -> None:
         if len(field) > _FIELD_SHOWN_MAX:
             field = field[:_FIELD_SHOWN_MAX] + "…"
-        super().__init__(f"{field}: {reason}" if value is UNSHOWN else f"{field}: {shorten_value(value)} {reason}")
+        super().__init__(f"{field}: {reason}" if value is NO_VALUE else f"{field}: {shorten_value(value)} {reason}")
         self.field = field
         self.value = value
         self.reason = reason

@@ -45,7 +45,7 @@ class UniqueKeyParts(NamedTuple):
     counter: int
 
 
-class UniqueKeyMaker:
+class UniqueKeyGenerator:
     """A generator of the unique keys of one process.
 
     The keys of one generator never repeat within a month, for any number of keys per ms, and even if the clock is set

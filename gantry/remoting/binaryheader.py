@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from gantry.remoting.codes import LanguageCode
 from gantry.remoting.errors import LocalProtocolError, RemoteProtocolError
-from gantry.remoting.wireheader import UNTOLD_LANGUAGE, WireHeader
+from gantry.remoting.wireheader import UNKNOWN_LANGUAGE, WireHeader
 
 H = TypeVar("H", bound=WireHeader)
 
@@ -58,7 +58,7 @@ def decode_binary_header(data: bytes, header_type: type[H]) -> H:
         ext_fields = _decode_pairs(data, at, at + ext_size) if ext_size else {}
     except UnicodeDecodeError as error:
         raise RemoteProtocolError(f"binary header: {error}") from None
-    name = _LANGUAGE_NAMES[language] if language < len(_LANGUAGE_NAMES) else UNTOLD_LANGUAGE
+    name = _LANGUAGE_NAMES[language] if language < len(_LANGUAGE_NAMES) else UNKNOWN_LANGUAGE
     return header_type(code, ext_fields, flag, name, opaque, remark, version)
 
 

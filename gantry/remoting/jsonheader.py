@@ -21,7 +21,7 @@ from typing import TypeVar
 import msgspec
 
 from gantry.remoting.errors import LocalProtocolError, RemoteProtocolError
-from gantry.remoting.wireheader import UNTOLD_LANGUAGE, Int32, WireHeader
+from gantry.remoting.wireheader import UNKNOWN_LANGUAGE, Int32, WireHeader
 
 H = TypeVar("H", bound=WireHeader)
 
@@ -102,7 +102,7 @@ def _to_strict(data: bytes, header_type: type[H]) -> H:
         code=loose.code,
         ext_fields={key: _to_text(value) for key, value in (loose.ext_fields or {}).items() if value is not None},
         flag=loose.flag or 0,
-        language_name=loose.language if isinstance(loose.language, str) else UNTOLD_LANGUAGE,
+        language_name=loose.language if isinstance(loose.language, str) else UNKNOWN_LANGUAGE,
         opaque=loose.opaque or 0,
         remark=loose.remark,
         version=loose.version or 0,

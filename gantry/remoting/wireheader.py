@@ -7,7 +7,7 @@ import msgspec
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 OUR_LANGUAGE = "PYTHON"
-UNTOLD_LANGUAGE = "OTHER"
+UNKNOWN_LANGUAGE = "OTHER"
 
 
 class WireHeader(msgspec.Struct, rename={"ext_fields": "extFields", "language_name": "language"}, gc=False):
@@ -20,7 +20,7 @@ class WireHeader(msgspec.Struct, rename={"ext_fields": "extFields", "language_na
     code: Int32
     ext_fields: dict[str, str] = {}
     flag: Int32 = 0
-    language_name: str = UNTOLD_LANGUAGE
+    language_name: str = UNKNOWN_LANGUAGE
     opaque: Int32 = 0
     remark: str | None = None
     version: Int32 = 0

@@ -21,7 +21,7 @@ CONNECTIONS_MIN: Final = 16
 """A broker with fewer connections is useless."""
 
 
-class DescriptorShares(NamedTuple):
+class DescriptorBudget(NamedTuple):
     """The number of descriptors for each use.
 
     Attributes:
@@ -37,7 +37,7 @@ class DescriptorShares(NamedTuple):
     connections: int
 
 
-def share_descriptors(limit: int, *, process: int, connections_max: int, has_files: bool = False) -> DescriptorShares:
+def share_descriptors(limit: int, *, process: int, connections_max: int, has_files: bool = False) -> DescriptorBudget:
     """Divide the descriptors of a process between its uses.
 
     It takes 10 µs to reopen a closed file, but a refused connection locks a client out. So connections have priority.
@@ -62,4 +62,4 @@ def share_descriptors(limit: int, *, process: int, connections_max: int, has_fil
         )
     left = limit - process
     files = min(max(left - connections_max, left // 4, files_min), FILES_MAX) if has_files else 0
-    return DescriptorShares(limit, process, files, min(connections_max, left - files))
+    return DescriptorBudget(limit, process, files, min(connections_max, left - files))

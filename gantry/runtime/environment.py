@@ -19,7 +19,7 @@ def cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def give_way(niceness: int) -> None:
+def lower_priority(niceness: int) -> None:
     """Lower the priority of this process: add `niceness` to its nice value. Child processes inherit the value."""
     os.nice(niceness)
 

@@ -1,6 +1,6 @@
 """Errors of the runtime.
 
-RuntimeProblem
+RuntimeFailure
 ├── StartupError          the service can't start: one line with the problem and its solution; exit code 1
 │   └── SettingsError     a setting is unknown or has a wrong value
 ├── LostError             a running service can't continue: one line with the lost resource; exit code 3
@@ -8,11 +8,11 @@ RuntimeProblem
 """
 
 
-class RuntimeProblem(Exception):  # noqa: N818 - the base class of a family, never raised itself.
+class RuntimeFailure(Exception):  # noqa: N818 - the base class of a family, never raised itself.
     """Base class of the errors of the runtime."""
 
 
-class StartupError(RuntimeProblem):
+class StartupError(RuntimeFailure):
     """The service can't start. The message is for the person who started it."""
 
 
@@ -20,11 +20,11 @@ class SettingsError(StartupError):
     """A setting is unknown or has a wrong value. The message names the key, the value and the allowed values."""
 
 
-class LostError(RuntimeProblem):
+class LostError(RuntimeFailure):
     """A running service has lost something that it needs to continue. The message is for the operator."""
 
 
-class AlreadyLockedError(RuntimeProblem):
+class AlreadyLockedError(RuntimeFailure):
     """Another process holds the lock on `path`."""
 
     def __init__(self, path: str) -> None:
@@ -32,7 +32,7 @@ class AlreadyLockedError(RuntimeProblem):
         self.path = path
 
 
-def os_reason(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """Return the reason that the operating system gave, in words, with the file name if the error has one."""
     reason = error.strerror or str(error) or type(error).__name__
     return f"{reason} ({error.filename})" if error.filename else reason

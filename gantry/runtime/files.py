@@ -87,7 +87,7 @@ class File(Protocol):
         """
         ...
 
-    def in_memory_end(self, at: int, end: int) -> int:
+    def cached_end(self, at: int, end: int) -> int:
         """Return the end of the bytes from `at` on that are in the page cache; at most `end`.
 
         The call reads nothing. It also starts no read-ahead, which `read_now` does if a byte is missing. The caller may
@@ -96,7 +96,7 @@ class File(Protocol):
         """
         ...
 
-    def will_need(self, at: int, size: int) -> None:
+    def prefetch(self, at: int, size: int) -> None:
         """Start reading a range that is needed soon into the page cache. It may wait for a place in the disk's queue.
 
         The call raises no error: if it fails, the range is read later, when it is needed.

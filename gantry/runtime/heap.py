@@ -25,7 +25,7 @@ _WORTH_BYTES: Final = 16 * 1024 * 1024
 _STATM: Final = Path("/proc/self/statm")
 
 
-def give_memory_back() -> None:
+def configure_heap() -> None:
     """Set the heap to return freed memory to the system. This has no effect if the C library has no `mallopt`."""
     mallopt = _of_c_library("mallopt")
     if mallopt is None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import uvloop
 
-from gantry.runtime.errors import LostError, StartupError, os_reason
+from gantry.runtime.errors import LostError, StartupError, describe_os_error
 from gantry.runtime.tasks import TaskScope
 from gantry.runtime.telemetry import logger
 
@@ -110,8 +110,10 @@ def run_service(name: str, main: Callable[[Lifecycle], Awaitable[None]], *, read
         if error.errno is None:
             raise  # Not from a system call, for example a TimeoutError.
         place = traceback.extract_tb(error.__traceback__)[-1]
-        log.critical("the process ends", reason=os_reason(error), place=f"{place.filename}:{place.lineno}")
-        print(f"{name}: the operating system refused what the process needs: {os_reason(error)}", file=sys.stderr)
+        log.critical("the process ends", reason=describe_os_error(error), place=f"{place.filename}:{place.lineno}")
+        print(
+            f"{name}: the operating system refused what the process needs: {describe_os_error(error)}", file=sys.stderr
+        )
         return 1
     except KeyboardInterrupt:
         return 130

@@ -40,7 +40,7 @@ class OpenFiles:
     Attributes:
         files: The file system.
         open_max: The maximum number of open files. Only held files can exceed it.
-        made_again: The number of removed files that were created again, filled with zeros.
+        recreated_count: The number of removed files that were created again, filled with zeros.
     """
 
     def __init__(self, files: FileSystem, open_max: int) -> None:
@@ -50,7 +50,7 @@ class OpenFiles:
         self.dirty: dict[PooledFile, int] = {}
         """Files with unsynced bytes, and the number of these bytes."""
         self._open: OrderedDict[PooledFile, None] = OrderedDict()
-        self.made_again = 0
+        self.recreated_count = 0
         self._held: set[PooledFile] = set()
         self._doomed: list[File] = []
         self._was_closed_dirty = False
@@ -67,7 +67,7 @@ class OpenFiles:
         """Create a removed file of this pool again, as a sparse file of zeros, and its folder. Raises OSError."""
         self.files.make_dirs(pooled.path.rpartition("/")[0])
         self._keep(pooled, self.with_room(lambda: self.files.create(pooled.path, pooled.size_bytes, sparse=True)))
-        self.made_again += 1
+        self.recreated_count += 1
 
     def adopt(self, file: File) -> "PooledFile":
         """Add a file that the caller has just created to the pool."""

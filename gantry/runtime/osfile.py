@@ -24,7 +24,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 # PyDLL calls it without releasing the GIL: mincore never waits, and a release of the GIL costs more than the call.
 _mincore = ctypes.PyDLL(None, use_errno=True).mincore
 _mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-# The maximum number of pages that one call of `in_memory_end` checks: 4 MiB, the size of the largest record.
+# The maximum number of pages that one call of `cached_end` checks: 4 MiB, the size of the largest record.
 _PAGES_MAX = 1024
 # mincore fills one byte per page. Its lowest bit is set if the page is in memory. The other bits are reserved.
 _ABSENT = re.compile(rb"[^\x01]")
@@ -133,7 +133,7 @@ class OsFile:
             return self.read(at, size)
         return bytes(data) if count == size else None
 
-    def in_memory_end(self, at: int, end: int) -> int:
+    def cached_end(self, at: int, end: int) -> int:
         """Return the end of the bytes in the page cache, found with mincore."""
         memory = self._memory
         assert memory is not None, f"{self.path} is not mapped"
@@ -152,7 +152,7 @@ class OsFile:
         reached = pages if absent is None else absent.start()
         return max(min(first + reached * mmap.PAGESIZE, end), at)
 
-    def will_need(self, at: int, size: int) -> None:
+    def prefetch(self, at: int, size: int) -> None:
         """Ask the kernel to read ahead."""
         with contextlib.suppress(OSError), self._descriptor() as fd:
             os.posix_fadvise(fd, at, size, os.POSIX_FADV_WILLNEED)

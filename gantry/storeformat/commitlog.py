@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from gantry.model.record import RECORD_MAGIC_V1, RECORD_MAGIC_V2, peek
 from gantry.runtime.files import Memory
-from gantry.storeformat.mark import GantryMark
+from gantry.storeformat.mark import StoreManifest
 from gantry.storeformat.resync import (
     NO_MARK,
     LogRecord,
@@ -86,7 +86,7 @@ class LogScan:
         log_files: Sequence[LogFile],
         open_memory: Callable[[str], Memory],
         *,
-        mark: GantryMark | None = None,
+        mark: StoreManifest | None = None,
         start: int | None = None,
     ) -> None:
         """Prepare a scan.

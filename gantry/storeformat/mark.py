@@ -42,7 +42,7 @@ class DerivedState(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class GantryMark:
+class StoreManifest:
     """The content of the mark.
 
     Attributes:
@@ -147,7 +147,7 @@ class GantryMark:
         return type(self)(self.format_version, self.record_checksum_from, log_end, derived)
 
 
-def trusted_mark(found: GantryMark | None, *, has_abort: bool) -> GantryMark | None:
+def trusted_mark(found: StoreManifest | None, *, has_abort: bool) -> StoreManifest | None:
     """Return the part of a store's mark that is still valid; every reader of the mark calls this function.
 
     If the mark has no clean stop and the `abort` file is missing, there is only one explanation: after Gantry crashed,
@@ -156,10 +156,10 @@ def trusted_mark(found: GantryMark | None, *, has_abort: bool) -> GantryMark | N
     """
     if found is None or has_abort or found.clean_stop_offset is not None:
         return found
-    return GantryMark(found.format_version)
+    return StoreManifest(found.format_version)
 
 
-def opened_mark(previous: GantryMark | None, *, log_end: int, record_checksum: bool) -> GantryMark:
+def opened_mark(previous: StoreManifest | None, *, log_end: int, record_checksum: bool) -> StoreManifest:
     """Return the mark to write at start, before the first record is appended.
 
     Args:
@@ -168,13 +168,13 @@ def opened_mark(previous: GantryMark | None, *, log_end: int, record_checksum: b
         record_checksum: Whether new records will carry the whole-record checksum.
     """
     if not record_checksum:
-        return GantryMark()
+        return StoreManifest()
     if previous is None or previous.record_checksum_from is None:
-        return GantryMark(record_checksum_from=log_end)
+        return StoreManifest(record_checksum_from=log_end)
     if previous.clean_stop_offset is not None and log_end > previous.clean_stop_offset:
         # Another program has appended records since.
-        return GantryMark(record_checksum_from=log_end)
-    return GantryMark(record_checksum_from=min(previous.record_checksum_from, log_end))
+        return StoreManifest(record_checksum_from=log_end)
+    return StoreManifest(record_checksum_from=min(previous.record_checksum_from, log_end))
 
 
 def _derived(content: Any) -> DerivedState | None:

@@ -22,7 +22,7 @@ from gantry.model.record import (
     peek,
 )
 from gantry.runtime.files import Memory
-from gantry.storeformat.mark import GantryMark
+from gantry.storeformat.mark import StoreManifest
 
 # The magics of both versions begin with the same bytes.
 _MAGIC_START: Final = bytes.fromhex("DAA320")
@@ -32,7 +32,7 @@ _BLANK_MAGIC_BYTES: Final = BLANK_MAGIC.to_bytes(4)
 _CHUNK_BYTES: Final = 1 << 20
 _ZEROS: Final = bytes(_CHUNK_BYTES)
 
-NO_MARK: Final = GantryMark()
+NO_MARK: Final = StoreManifest()
 
 
 class LogRecord(NamedTuple):
@@ -66,7 +66,7 @@ class Examined(NamedTuple):
     """Why the record is invalid; None if it is valid."""
 
 
-def examine(memory: Memory, at: int, *, end: int, base: int, mark: GantryMark = NO_MARK) -> Examined:
+def examine(memory: Memory, at: int, *, end: int, base: int, mark: StoreManifest = NO_MARK) -> Examined:
     """Examine whether a valid record starts `at` bytes into a file.
 
     Args:
@@ -99,7 +99,7 @@ def examine(memory: Memory, at: int, *, end: int, base: int, mark: GantryMark = 
     return Examined(head, crc, None)
 
 
-def find_next_record(memory: Memory, at: int, *, end: int, base: int, mark: GantryMark = NO_MARK) -> int | None:
+def find_next_record(memory: Memory, at: int, *, end: int, base: int, mark: StoreManifest = NO_MARK) -> int | None:
     """Return the position of the first valid record at or after `at`, or None."""
     position = at + 4
     while (found := _find(memory, _MAGIC_START, position, end)) is not None:

@@ -18,7 +18,7 @@ from gantry.storeformat.consumequeue import QueueFile, QueueFiles, QueueScan
 from gantry.storeformat.errors import BrokenFileError, NotAStoreError, StoreFileError, StoreInUseError
 from gantry.storeformat.flushnote import FailedFlush, decode_flush_note
 from gantry.storeformat.indexfile import IndexReader
-from gantry.storeformat.mark import GantryMark, trusted_mark
+from gantry.storeformat.mark import StoreManifest, trusted_mark
 from gantry.storeformat.resync import NO_MARK, LogRecord, examine
 
 OPEN_FILES_MAX: Final = 128
@@ -227,9 +227,9 @@ class StoreReader:
         except OSError:
             return  # If the lock can't be opened for writing, no Gantry broker runs here either.
 
-    def _load_mark(self) -> tuple[GantryMark | None, BrokenFileError | None]:
+    def _load_mark(self) -> tuple[StoreManifest | None, BrokenFileError | None]:
         try:
-            return trusted_mark(GantryMark.load(self.files, self.root), has_abort=self.has_abort), None
+            return trusted_mark(StoreManifest.load(self.files, self.root), has_abort=self.has_abort), None
         except BrokenFileError as error:
             return None, error
 

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from gantry.model.names import SCHEDULE_TOPIC
 from gantry.model.topic import TopicConfig
-from gantry.model.uniqkey import UniqueKeyMaker
+from gantry.model.uniqkey import UniqueKeyGenerator
 from gantry.remoting.aio import Channel, Counters, Handler
 from gantry.runtime.files import FileSystem
-from services.broker.core import Core, Doors
+from services.broker.core import Core, Runtime
 from services.broker.identity import BrokerIdentity
 from services.broker.liveconfig import LiveConfig, StartCheck
 from services.broker.metrics import BrokerCollector
@@ -26,7 +26,7 @@ from services.broker.processors.offset import OffsetProcessor
 from services.broker.processors.pull import PullProcessor
 from services.broker.processors.query import QueryProcessor
 from services.broker.processors.send import SendProcessor, note_peer
-from services.broker.processors.sendgate import SendGate
+from services.broker.processors.sendgate import SendChecks
 from services.broker.processors.sendproperties import SendProperties
 from services.broker.processors.statistics import StatisticsProcessor
 from services.broker.processors.table import handlers
@@ -50,12 +50,12 @@ class Broker:
         self,
         settings: BrokerSettings,
         identity: BrokerIdentity,
-        doors: Doors,
+        doors: Runtime,
         core: Core,
         store: MessageStore,
         *,
         client: Caller,
-        unique_keys: UniqueKeyMaker,
+        unique_keys: UniqueKeyGenerator,
         physical_memory_bytes: int,
         next_start: StartCheck | None = None,
     ) -> None:
@@ -97,7 +97,7 @@ class Broker:
             self.config.text,
         )
         self.runtime_info = self._figures(store.files)
-        self.gate = SendGate(
+        self.gate = SendChecks(
             topics=tables.topics,
             groups=tables.groups,
             stats=self.stats,
@@ -236,7 +236,7 @@ class Broker:
         delays = schedule_offsets(delivered, lambda queue_id: self.store.max_offset(SCHEDULE_TOPIC, queue_id))
         return self.runtime_info.collect() | delays
 
-    def _handlers(self, unique_keys: UniqueKeyMaker, recent_bytes: int) -> Mapping[int, Handler]:
+    def _handlers(self, unique_keys: UniqueKeyGenerator, recent_bytes: int) -> Mapping[int, Handler]:
         tables, core, stats, store = self.tables, self.core, self.stats, self.store
         identity, policy, clock = self.identity, core.policy, self.clock
         topics, groups, offsets, consumers = tables.topics, tables.groups, tables.offsets, tables.consumers
@@ -318,7 +318,7 @@ class Broker:
             clock=self.clock,
         )
 
-    def _sender(self, unique_keys: UniqueKeyMaker) -> SendProcessor:
+    def _sender(self, unique_keys: UniqueKeyGenerator) -> SendProcessor:
         return SendProcessor(
             gate=self.gate,
             properties=SendProperties(self.identity, unique_keys.make),

@@ -17,14 +17,14 @@ from typing import Any, Final
 from prometheus_client import REGISTRY
 
 from gantry.model.address import Address, pack_host
-from gantry.model.uniqkey import UniqueKeyMaker
+from gantry.model.uniqkey import UniqueKeyGenerator
 from gantry.remoting.aio import Channel, Handler, RemotingClient, RemotingServer, ServerLimits
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.runtime.clock import Clock, SystemClock
-from gantry.runtime.descriptors import PROCESS_DESCRIPTORS, DescriptorShares, share_descriptors
+from gantry.runtime.descriptors import PROCESS_DESCRIPTORS, DescriptorBudget, share_descriptors
 from gantry.runtime.environment import raise_descriptor_limit
-from gantry.runtime.errors import LostError, StartupError, os_reason
+from gantry.runtime.errors import LostError, StartupError, describe_os_error
 from gantry.runtime.files import FileSystem
 from gantry.runtime.lifecycle import Lifecycle
 from gantry.runtime.metrics import MetricsServer, choose_metrics_port, start_metrics_server
@@ -34,14 +34,14 @@ from gantry.runtime.telemetry import logger
 from gantry.runtime.workers import ThreadWorker
 from services.broker.assembly import Broker
 from services.broker.coldreader import READERS_MAX
-from services.broker.core import Core, Doors
+from services.broker.core import Core, Runtime
 from services.broker.identity import BrokerIdentity
 from services.broker.liveconfig import apply_kept
 from services.broker.processors.send import TYPED_HEADERS, note_peer
 from services.broker.registry.documents import load_kept_settings
 from services.broker.settings import BrokerSettings
-from services.broker.startchecks import NextStart, hopeless, store_ip, told_host
-from services.broker.store.commitlog import log_descriptors
+from services.broker.startchecks import NextStart, advertised_host, no_room_reason, store_ip
+from services.broker.store.log.commitlog import log_descriptors
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import StoreState
 from services.broker.timers import every, timers
@@ -72,7 +72,7 @@ async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifec
     record_ip = await store_ip(settings)
     scope = lifecycle.scope
     loop = asyncio.get_running_loop()
-    doors = Doors(
+    doors = Runtime(
         clock=clock,
         rng=Rng(),
         loop=loop,
@@ -108,7 +108,7 @@ async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifec
             core,
             store,
             client=process.client,
-            unique_keys=UniqueKeyMaker(clock, record_ip, os.getpid(), doors.rng.below(1 << 32)),
+            unique_keys=UniqueKeyGenerator(clock, record_ip, os.getpid(), doors.rng.below(1 << 32)),
             physical_memory_bytes=memory_bytes,
             next_start=NextStart(base, given, files, store.state, lambda: process.bound),
         )
@@ -139,7 +139,7 @@ def _save_and_close(broker: Broker, store: MessageStore) -> None:
         except OSError as error:
             log.warning(
                 "the latest topics, groups or offsets can't be saved; the next start has older ones",
-                reason=os_reason(error),
+                reason=describe_os_error(error),
             )
     is_clean = store.stop()
     lost_reason = store.lost_reason()
@@ -264,7 +264,7 @@ class _Process:
         self._lifecycle.scope.spawn("bug", fail())
 
 
-def _descriptors(settings: BrokerSettings) -> DescriptorShares:
+def _descriptors(settings: BrokerSettings) -> DescriptorBudget:
     """Divide the file descriptors of this process among their uses. Raises StartupError if there are too few."""
     clients = CLIENT_DESCRIPTORS_EACH * len(settings.name_servers())
     shares = share_descriptors(
@@ -285,7 +285,7 @@ def _descriptors(settings: BrokerSettings) -> DescriptorShares:
 
 
 def _identity(settings: BrokerSettings, record_ip: str, port: int) -> BrokerIdentity:
-    host = told_host(settings)
+    host = advertised_host(settings)
     return BrokerIdentity(
         cluster=settings.broker_cluster_name,
         name=settings.broker_name,
@@ -300,7 +300,7 @@ def _identity(settings: BrokerSettings, record_ip: str, port: int) -> BrokerIden
 
 def _refuse_hopeless(settings: BrokerSettings, state: StoreState, files: FileSystem) -> None:
     """Refuse to start on a new store that can't take a message. Raises StartupError."""
-    reason = hopeless(settings, state, files)
+    reason = no_room_reason(settings, state, files)
     if reason is not None:
         root = settings.store_path_root_dir
         raise StartupError(f"the store {root} can't take a message: {reason}; free space or choose another folder")

@@ -28,8 +28,8 @@ from gantry.runtime.files import FileSystem
 from gantry.runtime.tasks import TaskBag
 from gantry.runtime.telemetry import logger
 from gantry.runtime.workers import Worker
-from services.broker.store.coldreads import ColdRead
-from services.broker.store.pages import Blocks, Missing, NotInMemoryError
+from services.broker.store.files.coldreads import ColdRead
+from services.broker.store.files.pages import Blocks, Missing, NotInMemoryError
 from services.broker.turns import Turns
 
 R = TypeVar("R")

@@ -11,7 +11,7 @@ from gantry.runtime.workers import Worker
 from services.broker.coldreader import ColdReader
 from services.broker.groupcommit import GroupCommit
 from services.broker.longpolling import LongPolling
-from services.broker.overload import Overload, StandingLag
+from services.broker.overload import LoopLag, Overload
 from services.broker.policy import Policy
 from services.broker.registry.persistence import RunInThread
 from services.broker.settings import BrokerSettings
@@ -20,7 +20,7 @@ from services.broker.turns import Turns
 
 
 @dataclass(slots=True)
-class Doors:
+class Runtime:
     """The access of the parts to the outside: time, randomness, the event loop and threads."""
 
     clock: Clock
@@ -34,10 +34,10 @@ class Doors:
 class Core:
     """The parts that must exist before the store starts, because the store calls some of them."""
 
-    def __init__(self, settings: BrokerSettings, doors: Doors, store: Callable[[], MessageStore]) -> None:
+    def __init__(self, settings: BrokerSettings, doors: Runtime, store: Callable[[], MessageStore]) -> None:
         self.policy = Policy()
         self.policy.follow(settings)
-        self.lag = StandingLag()
+        self.lag = LoopLag()
         self.overload = Overload(self.policy, self.lag)
         self.long_polling = LongPolling(doors.clock.monotonic_ms())
         self.cold = ColdReader(

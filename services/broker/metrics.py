@@ -14,7 +14,7 @@ from services.broker.coldreader import ColdReader
 from services.broker.groupcommit import GroupCommit
 from services.broker.identity import BrokerIdentity
 from services.broker.longpolling import LongPolling
-from services.broker.overload import Overload, StandingLag
+from services.broker.overload import LoopLag, Overload
 from services.broker.registration import Registration
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.groups import GroupTable
@@ -43,7 +43,7 @@ class BrokerCollector(Collector):
         long_polling: LongPolling,
         cold: ColdReader,
         overload: Overload,
-        lag: StandingLag,
+        lag: LoopLag,
         topics: TopicTable,
         groups: GroupTable,
         producers: ProducerTable,

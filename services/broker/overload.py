@@ -25,7 +25,7 @@ _LAG_SAMPLES = 10
 REJECT = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
-class StandingLag:
+class LoopLag:
     """The lag of the loop: the smallest delay of its timer during the last second.
 
     Attributes:
@@ -56,7 +56,7 @@ class Overload:
 
     __slots__ = ("_lag", "_policy", "refused_pulls", "refused_sends")
 
-    def __init__(self, policy: Policy, lag: StandingLag) -> None:
+    def __init__(self, policy: Policy, lag: LoopLag) -> None:
         self._policy = policy
         self._lag = lag
         self.refused_sends = 0

@@ -6,7 +6,7 @@ handles a request in the turn that reads it. So RocketMQ's words have these mean
 - *send queue*: appended messages that wait for the disk (SYNC_FLUSH); its capacity is
   `send_thread_pool_queue_capacity`.
 - *pull queue*: held pulls; its capacity is `pull_thread_pool_queue_capacity`.
-- *waiting time*: the standing lag of the loop (`overload.StandingLag`). Every request has waited about that long in its
+- *waiting time*: the standing lag of the loop (`overload.LoopLag`). Every request has waited about that long in its
   socket before the loop read it.
 """
 

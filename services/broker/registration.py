@@ -72,7 +72,7 @@ class _NameServer:
         self.was_asked = asyncio.Event()
 
 
-class FullBody:
+class RegistrationBody:
     """The body of a full registration, encoded once for each version of the topic table.
 
     It goes out every 30 s to each name server. The encoded text of each topic is kept. Changed topics are encoded in
@@ -142,7 +142,7 @@ class Registration:
         self._client = client
         self._period_ms = period_ms
         self._timeout_ms = timeout_ms
-        self._full_body = FullBody(topics, policy)
+        self._full_body = RegistrationBody(topics, policy)
         self._waiters: list[asyncio.Future[None]] = []
         self._is_stopping = False
         self.failures = 0

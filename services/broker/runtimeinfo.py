@@ -11,7 +11,7 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.files import DiskUsage
 from services.broker.groupcommit import GroupCommit
 from services.broker.longpolling import LongPolling
-from services.broker.overload import StandingLag
+from services.broker.overload import LoopLag
 from services.broker.policy import Policy
 from services.broker.stats import BrokerStats, DailyTotals, Rates
 from services.broker.store.results import StoreState
@@ -31,7 +31,7 @@ class RuntimeInfo:
         stats: BrokerStats,
         commit: GroupCommit,
         long_polling: LongPolling,
-        lag: StandingLag,
+        lag: LoopLag,
         policy: Policy,
         clock: Clock,
         root_dir: str,

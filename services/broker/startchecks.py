@@ -21,7 +21,7 @@ from services.broker.store.results import StoreState
 
 _ALL_ADDRESSES: Final = frozenset({"", "0.0.0.0", "::"})
 # These are the sizes of the store's existing files. They can't change, because a running broker makes more files.
-_FIXED_SIZES: Final = (
+_FILE_SIZES: Final = (
     "mapped_file_size_commit_log",
     "mapped_file_size_consume_queue",
     "max_hash_slot_num",
@@ -29,7 +29,7 @@ _FIXED_SIZES: Final = (
 )
 
 
-def told_host(settings: BrokerSettings) -> str:
+def advertised_host(settings: BrokerSettings) -> str:
     """Return the host that the broker advertises to other processes."""
     return (settings.broker_ip1 or settings.bind_address).removeprefix("[").removesuffix("]")
 
@@ -43,7 +43,7 @@ async def store_ip(settings: BrokerSettings) -> str:
         StartupError: The host has no address, or the broker listens on all addresses and no setting says which one to
             advertise.
     """
-    host = told_host(settings)
+    host = advertised_host(settings)
     if host in _ALL_ADDRESSES:
         raise StartupError(
             f"listening on {host or 'all addresses'}: say with --advertise which address clients reach this broker at"
@@ -58,7 +58,7 @@ async def store_ip(settings: BrokerSettings) -> str:
     return str((v4 or [found[0][4]])[0][0]).partition("%")[0]
 
 
-def hopeless(settings: BrokerSettings, state: StoreState, files: FileSystem) -> str | None:
+def no_room_reason(settings: BrokerSettings, state: StoreState, files: FileSystem) -> str | None:
     """Return why a new store can't take a message, or None.
 
     A store that holds messages may start on a full disk: consumers can still read the messages. After that, the disk
@@ -108,7 +108,7 @@ class NextStart:
             settings = apply_kept(self.base, kept, above=self.given)
         except StartupError as error:
             raise SettingsError(str(error)) from None
-        for name in _FIXED_SIZES:
+        for name in _FILE_SIZES:
             value, size = getattr(settings, name), getattr(current, name)
             if value != size:
                 raise SettingsError(f"{name}: {value}: the store's files are made with {size}, which can't be changed")
@@ -120,8 +120,8 @@ class NextStart:
                 server_context(tls)
         except StartupError as error:
             raise SettingsError(f"tls_server_mode: {tls.mode if tls else ''}: {error}") from None
-        reason = hopeless(settings, self.state(), self.files)
-        if reason is not None and hopeless(current, self.state(), self.files) is None:
+        reason = no_room_reason(settings, self.state(), self.files)
+        if reason is not None and no_room_reason(current, self.state(), self.files) is None:
             value = settings.disk_space_warning_level_ratio
             raise SettingsError(f"disk_space_warning_level_ratio: {value}: the store can't take a message: {reason}")
 
@@ -172,4 +172,4 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-assert {field.name for field in dataclasses.fields(BrokerSettings)} >= set(_FIXED_SIZES)
+assert {field.name for field in dataclasses.fields(BrokerSettings)} >= set(_FILE_SIZES)

@@ -8,7 +8,7 @@ import sys
 
 from gantry.model.address import Address
 from gantry.runtime.errors import SettingsError
-from gantry.runtime.heap import give_memory_back, trim_after_floods
+from gantry.runtime.heap import configure_heap, trim_after_floods
 from gantry.runtime.lifecycle import Lifecycle, run_service
 from gantry.runtime.settings import load_settings
 from gantry.runtime.telemetry import configure_logging, logger
@@ -92,7 +92,7 @@ async def serve(settings: GatewaySettings, lifecycle: Lifecycle) -> None:
 def main() -> int:
     """Run the command line; return the exit code."""
     options = read_arguments()
-    give_memory_back()
+    configure_heap()
     configure_logging(service="gateway")
     try:
         settings = settings_of(options)

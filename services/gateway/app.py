@@ -1,6 +1,6 @@
 """The ASGI application: HTTP to the front, WebSockets to the stream, nothing else.
 
-HTTP goes straight to `Front`, a bare ASGI function with a router of its own (asgi/router.py says why).
+HTTP goes straight to `HttpApp`, a bare ASGI function with a router of its own (asgi/router.py says why).
 """
 
 from starlette.types import ASGIApp
@@ -9,7 +9,7 @@ from services.gateway.asgi.call import Receive, Scope, Send
 from services.gateway.asgi.router import Route, Router
 from services.gateway.bootstrap import Dependencies
 from services.gateway.errors import NOT_FOUND, ProblemError
-from services.gateway.middleware import Front
+from services.gateway.middleware import HttpApp
 from services.gateway.requestids import RequestIds
 from services.gateway.routes.alerts import alert_routes, webhook_routes
 from services.gateway.routes.cluster import cluster_routes
@@ -30,7 +30,7 @@ from services.gateway.ws.opening import refuse
 class Gateway:
     """The application."""
 
-    def __init__(self, front: Front, stream: ASGIApp) -> None:
+    def __init__(self, front: HttpApp, stream: ASGIApp) -> None:
         self._front = front
         self._stream = stream
         self._request_ids = RequestIds()
@@ -48,7 +48,7 @@ class Gateway:
 def create_app(dependencies: Dependencies) -> Gateway:
     """Return the application over what bootstrap has built."""
     settings = dependencies.settings
-    front = Front(
+    front = HttpApp(
         Router(all_routes(dependencies)),
         dependencies.keys,
         dependencies.metrics,

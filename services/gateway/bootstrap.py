@@ -26,36 +26,36 @@ from services.gateway.db.engine import Database
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.settings import GatewaySettings
-from services.gateway.usecases.alerts import Alerts
-from services.gateway.usecases.audit import Audit
-from services.gateway.usecases.audittidy import AuditTidy
-from services.gateway.usecases.brokers import Brokers
-from services.gateway.usecases.cluster import Cluster
-from services.gateway.usecases.configs import Configs
-from services.gateway.usecases.consumers import Consumers
-from services.gateway.usecases.health import Health
+from services.gateway.usecases.alerts.delivery import LEASE_SPARE_MS, SendPolicy
+from services.gateway.usecases.alerts.listing import Alerts
+from services.gateway.usecases.alerts.sender import WebhookSender
+from services.gateway.usecases.alerts.webhooks import Webhooks
+from services.gateway.usecases.audit.retention import AuditTidy
+from services.gateway.usecases.audit.trail import Audit
+from services.gateway.usecases.cluster.brokers import Brokers
+from services.gateway.usecases.cluster.health import Health
+from services.gateway.usecases.cluster.views import Cluster
+from services.gateway.usecases.configs.configs import Configs
+from services.gateway.usecases.configs.kinds import GroupKind, TopicKind
+from services.gateway.usecases.configs.presence import Presence
+from services.gateway.usecases.configs.reconciler import KindReconciler, Reconciler
+from services.gateway.usecases.consuming.consumers import Consumers
+from services.gateway.usecases.consuming.offsets import GroupOffsets
+from services.gateway.usecases.consuming.subscriptionmirror import Mirror
 from services.gateway.usecases.keys import Keys
-from services.gateway.usecases.kinds import GroupKind, TopicKind
-from services.gateway.usecases.laghistory import LagHistory
-from services.gateway.usecases.lagseries import LagSeries
-from services.gateway.usecases.lookup import Lookup
 from services.gateway.usecases.metadata import Metadata
-from services.gateway.usecases.mirror import Mirror
-from services.gateway.usecases.objectives import Objectives
-from services.gateway.usecases.offsets import GroupOffsets
-from services.gateway.usecases.presence import Presence
-from services.gateway.usecases.publish import StreamPublisher
-from services.gateway.usecases.read import QueueReader
-from services.gateway.usecases.reconcile import KindReconciler, Reconciler
-from services.gateway.usecases.reportrows import ReportRows
-from services.gateway.usecases.reports import Reports
-from services.gateway.usecases.samplelook import SampleLook
-from services.gateway.usecases.samples import Sampler
-from services.gateway.usecases.sampletidy import SampleTidy
-from services.gateway.usecases.send import SendMessages
-from services.gateway.usecases.webhooks import Webhooks
-from services.gateway.usecases.webhooksender import WebhookSender
-from services.gateway.usecases.webhooksending import LEASE_SPARE_MS, SendPolicy
+from services.gateway.usecases.reading.lookup import Lookup
+from services.gateway.usecases.reading.read import QueueReader
+from services.gateway.usecases.reports.laghistory import LagHistory
+from services.gateway.usecases.reports.objectives import Objectives
+from services.gateway.usecases.reports.rows import ReportRows
+from services.gateway.usecases.reports.runs import Reports
+from services.gateway.usecases.sampling.lagseries import LagSeries
+from services.gateway.usecases.sampling.retention import SampleTidy
+from services.gateway.usecases.sampling.sampler import Sampler
+from services.gateway.usecases.sampling.survey import SampleLook
+from services.gateway.usecases.sending.publish import StreamPublisher
+from services.gateway.usecases.sending.send import SendMessages
 from services.gateway.ws.consumers import GroupConsumers
 from services.gateway.ws.endpoint import StreamEndpoint
 

@@ -1,6 +1,6 @@
 """What happens to every request, hot or not: id, limits, identity, route, answer, count.
 
-`Front` is a bare ASGI function. It does for each request, in this order:
+`HttpApp` is a bare ASGI function. It does for each request, in this order:
 
 1. gives it an id, or keeps the caller's;
 2. finds the route (404, 405, malformed escapes);
@@ -39,7 +39,7 @@ _NO_CONTENT: Final = 204
 _NOT_MODIFIED: Final = 304
 
 
-class Front:
+class HttpApp:
     """The ASGI application for HTTP.
 
     Concurrency: the event loop's thread; a task a request.

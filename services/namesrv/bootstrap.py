@@ -13,7 +13,7 @@ from gantry.remoting.errors import RemotingError
 from gantry.runtime.clock import Clock, SystemClock
 from gantry.runtime.descriptors import PROCESS_DESCRIPTORS, share_descriptors
 from gantry.runtime.environment import raise_descriptor_limit
-from gantry.runtime.errors import AlreadyLockedError, StartupError, os_reason
+from gantry.runtime.errors import AlreadyLockedError, StartupError, describe_os_error
 from gantry.runtime.files import FileLock, FileSystem, write_atomically
 from gantry.runtime.lifecycle import Lifecycle
 from gantry.runtime.metrics import MetricsServer, choose_metrics_port, start_metrics_server
@@ -178,7 +178,7 @@ def _lock_folder(files: FileSystem, path: str) -> FileLock:
     except AlreadyLockedError:
         raise StartupError(f"{path}: another name server uses this folder; choose another one with --data") from None
     except OSError as error:
-        raise StartupError(f"{path}: can't be locked ({os_reason(error)})") from None
+        raise StartupError(f"{path}: can't be locked ({describe_os_error(error)})") from None
 
 
 def _warn_if_open(settings: NamesrvSettings, host: str) -> None:

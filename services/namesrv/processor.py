@@ -54,7 +54,7 @@ log = logger("namesrv")
 
 Request = RemotingCommand
 Response = RemotingCommand
-Tell = Callable[[str, RemotingCommand], None]
+Notify = Callable[[str, RemotingCommand], None]
 """Function that sends a one-way request to a broker's address, without waiting."""
 Save = Callable[[bytes], Awaitable[None]]
 """Function that writes a file and returns when it is durable."""
@@ -70,7 +70,7 @@ class Processor:
         kv: KvConfig,
         *,
         clock: Clock,
-        tell: Tell,
+        tell: Notify,
         save_changes: Save,
         changes: dict[str, str] | None = None,
     ) -> None:

@@ -62,7 +62,7 @@ class Loss:
         )
 
 
-def tell_losses(losses: Sequence[Loss], *, is_failure: bool) -> None:
+def report_losses(losses: Sequence[Loss], *, is_failure: bool) -> None:
     """Raise DataLossError if there are losses and `is_failure` is true, else log a warning for each queue."""
     if not losses:
         return

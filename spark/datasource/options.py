@@ -29,7 +29,7 @@ class OptionError(InvalidValueError):
     """Raised if an option can't be used. The message gives its name, its value (unless secret) and the reason."""
 
 
-class Where(enum.StrEnum):
+class PositionKind(enum.StrEnum):
     """The kinds of positions that `from` and `to` accept."""
 
     EARLIEST = "earliest"
@@ -42,7 +42,7 @@ class Where(enum.StrEnum):
 class Position:
     """One end of the range to read. `value` is a queue offset, or wall ms; 0 for EARLIEST and LATEST."""
 
-    where: Where
+    where: PositionKind
     value: int = 0
 
 
@@ -197,12 +197,12 @@ def _position(name: str, text: str | None) -> Position | None:
     if text is None:
         return None
     text = text.strip()
-    if text.lower() in (Where.EARLIEST, Where.LATEST):
-        return Position(Where(text.lower()))
+    if text.lower() in (PositionKind.EARLIEST, PositionKind.LATEST):
+        return Position(PositionKind(text.lower()))
     if text.isascii() and text.isdigit():
         if int(text) > NUMBER_MAX:
             _refuse(name, text, "is beyond any queue offset")
-        return Position(Where.OFFSET, int(text))
+        return Position(PositionKind.OFFSET, int(text))
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -210,7 +210,7 @@ def _position(name: str, text: str | None) -> Position | None:
     if moment.tzinfo is None:
         _refuse(name, text, "has no time zone; UTC is written with a Z at the end")
     # Stores have times in milliseconds. Round up, to the first millisecond that is not before the moment.
-    return Position(Where.TIME, -(-micros(moment) // 1_000))
+    return Position(PositionKind.TIME, -(-micros(moment) // 1_000))
 
 
 def micros(moment: datetime) -> int:

@@ -35,7 +35,7 @@ Value = str | int
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ColumnFilter:
     """The demands on one column. A null never passes."""
 
     values: frozenset[Value] | None = None
@@ -52,29 +52,29 @@ class Wanted:
         assert isinstance(value, int), value
         return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
 
-    def both(self, other: "Wanted") -> "Wanted":
+    def both(self, other: "ColumnFilter") -> "ColumnFilter":
         """Return the demands of both together."""
         if self.values is None or other.values is None:
             values = self.values if other.values is None else other.values
         else:
             values = self.values & other.values
-        return Wanted(
+        return ColumnFilter(
             values,
             _greatest(self.at_least, other.at_least),
             _least(self.at_most, other.at_most),
         )
 
 
-EVERYTHING: Final = Wanted()
+EVERYTHING: Final = ColumnFilter()
 
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
     """The demands that were pushed down, by column; picklable."""
 
-    columns: Mapping[str, Wanted] = field(default_factory=dict)
+    columns: Mapping[str, ColumnFilter] = field(default_factory=dict)
 
-    def wanted(self, column: str) -> Wanted:
+    def wanted(self, column: str) -> ColumnFilter:
         """Return the demands on a column."""
         return self.columns.get(column, EVERYTHING)
 
@@ -83,7 +83,7 @@ class Pushed:
         wanted = self.columns.get(column)
         return wanted is None or wanted.passes(value)
 
-    def also(self, column: str, wanted: Wanted) -> "Pushed":
+    def also(self, column: str, wanted: ColumnFilter) -> "Pushed":
         """Return a copy with additional demands on a column."""
         return replace(self, columns={**self.columns, column: self.wanted(column).both(wanted)})
 
@@ -156,23 +156,23 @@ def _column(one: Filter) -> str | None:
     return attribute[0] if len(attribute) == 1 else None
 
 
-def _wanted(one: Filter) -> Wanted | None:
-    """Return the demands of a filter, or None if `Wanted` can't express them."""
+def _wanted(one: Filter) -> ColumnFilter | None:
+    """Return the demands of a filter, or None if `ColumnFilter` can't express them."""
     if isinstance(one, IsNotNull):
         return EVERYTHING
     if isinstance(one, In):
         values = [_value(value) for value in one.value if value is not None]
-        return None if None in values else Wanted(frozenset(value for value in values if value is not None))
+        return None if None in values else ColumnFilter(frozenset(value for value in values if value is not None))
     if isinstance(one, EqualTo | EqualNullSafe):
         value = _value(one.value)
-        return None if value is None else Wanted(frozenset({value}))
+        return None if value is None else ColumnFilter(frozenset({value}))
     if isinstance(one, GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
         value = _value(one.value)
         if not isinstance(value, int):
             return None
         if isinstance(one, GreaterThan | GreaterThanOrEqual):
-            return Wanted(at_least=value + isinstance(one, GreaterThan))
-        return Wanted(at_most=value - isinstance(one, LessThan))
+            return ColumnFilter(at_least=value + isinstance(one, GreaterThan))
+        return ColumnFilter(at_most=value - isinstance(one, LessThan))
     return None
 
 

@@ -13,11 +13,12 @@ from typing import Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from spark.datasource.backlog import BacklogReader
-from spark.datasource.groups import GroupsReader
-from spark.datasource.heads import HeadsReader
-from spark.datasource.messages import MessagesReader
-from spark.datasource.offsets import OffsetsReader
+from spark.datasource.kinds.backlog import BacklogReader
+from spark.datasource.kinds.groups import GroupsReader
+from spark.datasource.kinds.heads import HeadsReader
+from spark.datasource.kinds.messages import MessagesReader
+from spark.datasource.kinds.offsets import OffsetsReader
+from spark.datasource.kinds.survey import SurveyReader
 from spark.datasource.options import (
     BACKLOG,
     GROUPS,
@@ -31,9 +32,8 @@ from spark.datasource.options import (
 )
 from spark.datasource.pushdown import NarrowedReader, PushedReader
 from spark.datasource.schema import BY_KIND
-from spark.datasource.storedir import StoreDirReader
-from spark.datasource.streamreader import MessageStreamReader
-from spark.datasource.surveyrows import SurveyReader
+from spark.datasource.storedir.reader import StoreDirReader
+from spark.datasource.stream.reader import MessageStreamReader
 
 NAME: Final = "gantry"
 

@@ -13,11 +13,11 @@ from spark.datasource.options import OptionError
 from spark.jobs.ledger import RunRefusedError
 from spark.jobs.surveying import NotSurveyedError
 from spark.postgres import reason as postgres_reason
-from spark.results import TakenAwayError
+from spark.results import FencedError
 
 FAILED: Final = 1
 USAGE: Final = 2
-HOPELESS: Final = 3
+PERMANENT: Final = 3
 """Failed, and another attempt would fail as well until something is changed: there is no Java, a setting is wrong."""
 
 REASON_CHARACTERS_MAX: Final = 500
@@ -46,11 +46,11 @@ class Failure:
 def failure_of(error: Exception) -> Failure | None:
     """Return what an error means, None for one that should not happen."""
     if isinstance(error, (StartupError, OptionError, RunRefusedError)):
-        return Failure(first_line(str(error)), HOPELESS)
+        return Failure(first_line(str(error)), PERMANENT)
     if isinstance(error, AnalysisException):
-        return Failure(raised_in(str(error)), FAILED if _may_pass(str(error)) else HOPELESS)
-    if isinstance(error, TakenAwayError):
-        return Failure(str(error), HOPELESS)
+        return Failure(raised_in(str(error)), FAILED if _may_pass(str(error)) else PERMANENT)
+    if isinstance(error, FencedError):
+        return Failure(str(error), PERMANENT)
     if isinstance(error, NotSurveyedError):
         return Failure(first_line(str(error)), FAILED)
     if isinstance(error, psycopg.Error):

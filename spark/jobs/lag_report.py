@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from spark.datasource.batches import arrow_schema
+from spark.datasource.columns.batches import arrow_schema
 from spark.datasource.schema import SURVEY
 from spark.fedframes import fed_frame
 from spark.jobs.lagfinish import finish_lag

@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from gantry.model.lag import severity
 from gantry.model.lagpast import LagPoint, behind_since
+from spark.datasource.brokers.owners import OWNERS, GroupOwners, owners_of_queue, owners_of_topic, read_owners
 from spark.datasource.options import SURVEY, read_options
-from spark.datasource.owners import OWNERS, GroupOwners, owners_of_queue, owners_of_topic, read_owners
 from spark.jobs.arguments import Arguments, source_options
 from spark.laghistory import read_history
 from spark.page import charted_pairs

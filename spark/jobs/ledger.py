@@ -47,7 +47,7 @@ class Ledger(Protocol):
         ...
 
     def succeed(self, rows: Rows, *, page: str, files: Mapping[str, str]) -> None:
-        """Make the results the latest ones. Raises TakenAwayError, psycopg.Error: nothing was written."""
+        """Make the results the latest ones. Raises FencedError, psycopg.Error: nothing was written."""
         ...
 
     def fail(self, reason: str) -> None:
@@ -202,7 +202,7 @@ def _new_run(runs: Runs, job: str, arguments: Arguments, now: datetime) -> Run:
     if not is_new and run.status == "succeeded":
         raise DoneAlreadyError(run)
     if not is_new:
-        runs.ask_again(run.id)
+        runs.requeue(run.id)
     # In the transaction that made it: the scheduler must not see it in between and take it.
     claimed = runs.claim(run.id)
     if claimed is None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pyspark import SparkContext
 
-from gantry.runtime.environment import give_way, process_environment
+from gantry.runtime.environment import lower_priority, process_environment
 from gantry.runtime.errors import AlreadyLockedError, StartupError
 from gantry.runtime.files import FileSystem
 from gantry.runtime.osfilesystem import OsFileSystem
@@ -74,7 +74,7 @@ def _rehearse_and_write(path: str) -> None:
 
 def main(folder: str) -> int:
     """Make the archive; return the exit code."""
-    give_way(NICENESS)
+    lower_priority(NICENESS)
     try:
         print(record(folder, OsFileSystem()))  # noqa: T201 - goes to a log.
     except (StartupError, AlreadyLockedError, OSError) as error:

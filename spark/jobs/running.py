@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from gantry.runtime.clock import Clock, SystemClock
-from gantry.runtime.environment import give_way, process_environment
+from gantry.runtime.environment import lower_priority, process_environment
 from gantry.runtime.errors import StartupError
 from gantry.runtime.telemetry import configure_logging
 from spark.datasource.options import SURVEY
@@ -269,7 +269,7 @@ def refuse_future(window: Window | None, now: datetime) -> None:
 
 def _session(job: Job, arguments: Arguments) -> SparkSession:
     if SparkSession.getActiveSession() is None and is_local_master(arguments.master or ""):
-        give_way(REPORT_NICENESS)
+        lower_priority(REPORT_NICENESS)
     settings = SessionSettings(is_brief=True, has_source=False, class_archive=arguments.class_archive)
     return open_session(f"gantry {job.name}", master=arguments.master, settings=settings)
 

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from gantry.client.errors import ClientError
 from spark.datasource import options as kinds
-from spark.datasource.batches import arrow_schema
+from spark.datasource.columns.batches import arrow_schema
 from spark.datasource.partitions import RowsPartition
 from spark.datasource.schema import SURVEY
 
@@ -77,8 +77,8 @@ def survey(options: Mapping[str, str]) -> Survey:
         NotSurveyedError: No name server or no broker answers, or it took too long.
     """
     # In the thread, since they load the whole client engine: meanwhile the JVM starts.
-    from spark.datasource.survey import SurveyError  # noqa: PLC0415
-    from spark.datasource.surveyrows import SurveyReader  # noqa: PLC0415
+    from spark.datasource.brokers.survey import SurveyError  # noqa: PLC0415
+    from spark.datasource.kinds.survey import SurveyReader  # noqa: PLC0415
 
     reader = SurveyReader(kinds.read_options({**options, "kind": kinds.SURVEY}), SURVEY)
     known: list[InputPartition] = []

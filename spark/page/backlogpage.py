@@ -6,9 +6,9 @@ from typing import Any, Final
 
 from spark.page.bars import Bar, bars
 from spark.page.chart import SMALL, Drawer
+from spark.page.formatting import count, number, plural, size, unknown
 from spark.page.markup import Content, Html, el
 from spark.page.palette import ACCENT, QUIET
-from spark.page.shown import count, number, plural, size, unknown
 from spark.page.tables import overview
 
 CHARTED_MAX: Final = 12

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
+from spark.page.formatting import moment, number
 from spark.page.series import POINTS_MAX
-from spark.page.shown import moment, number
 
 UNITS: Final = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 _WHOLE: Final = 0.99

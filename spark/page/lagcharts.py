@@ -6,10 +6,10 @@ from typing import Final
 from spark.page.bars import Bar, bars
 from spark.page.chart import NARROW, THIRD, Drawer
 from spark.page.folds import Fold
+from spark.page.formatting import count, duration, plural
 from spark.page.lagrows import LagRow
 from spark.page.markup import Html
 from spark.page.palette import ACCENT, QUIET, verdict_look
-from spark.page.shown import count, duration, plural
 
 WORST_SHOWN: Final = 10
 

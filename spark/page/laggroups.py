@@ -6,12 +6,12 @@ from typing import Any, Final
 import msgspec
 
 from spark.page.folds import Fold
+from spark.page.formatting import NOTHING, at, count, duration, moment, plural, rate, unknown
 from spark.page.laglines import drained_between
 from spark.page.lagrows import LagGroup, LagRow, LagTopic, Owner
 from spark.page.lagsummary import sentence
 from spark.page.markup import Content, Html, el, join, within
 from spark.page.palette import CRITICAL, GOOD, QUIET, WARNING, verdict_look
-from spark.page.shown import NOTHING, at, count, duration, moment, plural, rate, unknown
 
 SECTIONS_BYTES_MAX: Final = 750_000
 CALM_BYTES_MAX: Final = 250_000

@@ -6,11 +6,11 @@ from typing import Final
 
 from spark.page.chart import NARROW, WIDE, Drawer
 from spark.page.folds import Fold
+from spark.page.formatting import at, count, duration, unknown
 from spark.page.lagrows import LagRow
 from spark.page.lines import behind_lines, lag_lines
 from spark.page.markup import Content, Html, el
 from spark.page.series import Forecast, Past, Point, drain_band, forecast, thinned
-from spark.page.shown import at, count, duration, unknown
 
 LINES_SHOWN: Final = 6
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from spark.page.chart import Drawer
 from spark.page.folds import Fold, fold, to_chart
+from spark.page.formatting import count, duration
 from spark.page.lagcharts import age_figure, worst_figures
 from spark.page.laggroups import calm_groups, group_sections
 from spark.page.laglines import legend, line_figures, with_now
@@ -14,7 +15,6 @@ from spark.page.lagsummary import summarise
 from spark.page.lagtable import lag_table
 from spark.page.markup import Content, Html, el
 from spark.page.series import Past, read_history
-from spark.page.shown import count, duration
 
 
 def lag_body(

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from gantry.model.lag import severity
-from spark.page.shown import count, moment, number
+from spark.page.formatting import count, moment, number
 
 # Why a number may be missing, where the row does not say it itself.
 _REASONS: Final = {

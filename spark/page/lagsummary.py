@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from spark.page.formatting import count, duration, plural
 from spark.page.lagrows import LagGroup, LagRow, worst_first
 from spark.page.palette import verdict_look
-from spark.page.shown import count, duration, plural
 
 
 @dataclass(frozen=True, slots=True)

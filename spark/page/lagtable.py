@@ -6,11 +6,11 @@ from typing import Final, TypeVar
 
 from gantry.model.lag import severity
 from spark.page.folds import Fold
+from spark.page.formatting import NOTHING, count, duration, plural, rate
 from spark.page.laggroups import badge
 from spark.page.laglines import drained_between
 from spark.page.lagrows import LagRow
 from spark.page.markup import Content, Html, el, within
-from spark.page.shown import NOTHING, count, duration, plural, rate
 from spark.page.tables import COLUMNS, overview
 
 TABLE_BYTES_MAX: Final = 450_000

@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from spark.page.backlogpage import backlog_body
+from spark.page.formatting import at, duration, moment, number
 from spark.page.lagpage import lag_body
 from spark.page.markup import Content, Html, el
-from spark.page.shown import at, duration, moment, number
 from spark.page.style import STYLE
 from spark.page.throughputpage import throughput_body
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
-from spark.page.shown import moment, number
+from spark.page.formatting import moment, number
 
 POINTS_MAX: Final = 120
 """The limit for the points of a chart: more can't be distinguished in a chart of this size."""

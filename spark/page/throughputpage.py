@@ -18,10 +18,10 @@ from spark.page.flows import (
     sum_of,
     total,
 )
+from spark.page.formatting import NOTHING, at, count, plural, rate, unknown
 from spark.page.lines import in_and_out
 from spark.page.markup import Content, Html, el
 from spark.page.series import POINTS_MAX, Point
-from spark.page.shown import NOTHING, at, count, plural, rate, unknown
 from spark.page.tables import overview
 
 TOPICS_CHARTED: Final = 8

@@ -10,7 +10,7 @@ from gantry.runtime.errors import StartupError
 from gantry.runtime.lifecycle import Lifecycle
 from spark.access import read_access_file
 from spark.scheduler.children import Children
-from spark.scheduler.duty import Duty
+from spark.scheduler.duty import Leadership
 from spark.scheduler.service import Scheduler
 from spark.scheduler.settings import JOBS, SchedulerSettings
 from spark.scheduler.turns import Turns
@@ -35,7 +35,7 @@ async def run(settings: SchedulerSettings, lifecycle: Lifecycle, *, command: Seq
     if settings.access_file is not None:
         # Each job reads the file itself. This early check reports errors at the start, while a person is watching.
         read_access_file(settings.access_file, "access_file")
-    duty = Duty(settings.database_url)
+    duty = Leadership(settings.database_url)
     # The URL may have a password. All users can see the command line of a process with `ps`, but not its environment.
     environment = {**os.environ, "GANTRY_DATABASE_URL": settings.database_url}
     children = Children(settings, command=command, environment=environment)

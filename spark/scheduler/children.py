@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from gantry.cli.supervisor import how_it_ended
+from gantry.cli.stack.supervisor import how_it_ended
 from gantry.runtime.telemetry import logger
 from spark.classarchive import archive_folder
 from spark.master import is_local_master
@@ -40,7 +40,7 @@ LOG_TAIL_BYTES: Final = 8_192
 class Children:
     """The workers of this scheduler.
 
-    Concurrency: used from the event loop's thread, which must be the process's main thread (gantry.cli.processes).
+    Concurrency: used from the event loop's thread, which must be the process's main thread (gantry.cli.stack.processes).
     """
 
     def __init__(self, settings: SchedulerSettings, *, command: Sequence[str], environment: Mapping[str, str]) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from spark.runs import QueuedRun, Run
 
-HOPELESS_CODES = frozenset({2, 3})
+PERMANENT_CODES = frozenset({2, 3})
 """The exit codes of jobs for failures that another attempt would not mend, such as an invalid command line."""
 
 
@@ -17,7 +17,7 @@ class Ending(enum.Enum):
     DONE = "done"
     FAILED = "failed"
     """Another attempt may succeed."""
-    HOPELESS = "hopeless"
+    PERMANENT = "hopeless"
     """A retry can't succeed before a person changes something: wrong arguments, no Java."""
     TIMED_OUT = "timed_out"
     STOPPED = "stopped"
@@ -34,7 +34,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RetryDecision:
     """The decision about a run whose attempt ended without success: its new status, and whether to queue it again."""
 
     status: str
@@ -42,7 +42,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class UpcomingRun:
     """A job that is due soon."""
 
     job: str
@@ -53,15 +53,15 @@ def ending_of(exit_code: int) -> Ending:
     """Return the ending that a job's exit code stands for."""
     if exit_code == 0:
         return Ending.DONE
-    return Ending.HOPELESS if exit_code in HOPELESS_CODES else Ending.FAILED
+    return Ending.PERMANENT if exit_code in PERMANENT_CODES else Ending.FAILED
 
 
-def decide_after(ended: Ended, *, attempts_max: int) -> Verdict:
+def decide_after(ended: Ended, *, attempts_max: int) -> RetryDecision:
     """Decide the new status of a run after a failed attempt, and whether to queue it again."""
-    assert ended.ending in (Ending.FAILED, Ending.HOPELESS, Ending.TIMED_OUT)
-    return Verdict(
+    assert ended.ending in (Ending.FAILED, Ending.PERMANENT, Ending.TIMED_OUT)
+    return RetryDecision(
         status="timed_out" if ended.ending is Ending.TIMED_OUT else "failed",
-        requeue=ended.ending is not Ending.HOPELESS and ended.run.attempt < attempts_max,
+        requeue=ended.ending is not Ending.PERMANENT and ended.run.attempt < attempts_max,
     )
 
 
@@ -101,7 +101,7 @@ def choose(queued: Iterable[QueuedRun], *, busy: Iterable[str], slots: int, firs
 
 def decide_ahead(
     next_at: Mapping[str, datetime | None], *, now: datetime, lead: timedelta, done_for: datetime | None
-) -> Ahead | None:
+) -> UpcomingRun | None:
     """Decide for which job to prepare a worker now: the first job that is due within `lead`, once for each due time.
 
     Args:
@@ -114,4 +114,4 @@ def decide_ahead(
     if not coming:
         return None
     at, job = min(coming)
-    return None if at == done_for else Ahead(job, at)
+    return None if at == done_for else UpcomingRun(job, at)

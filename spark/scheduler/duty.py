@@ -14,7 +14,7 @@ DUTY = "scheduler"
 STATEMENT_TIMEOUT_MS = 5_000
 
 
-class Duty:
+class Leadership:
     """A connection that is opened when it is needed, and the lock that belongs to it.
 
     Concurrency: one thread at a time uses it. Any other thread may call `cut` to end that thread's wait.

@@ -16,7 +16,7 @@ from spark.reportfiles import is_uri, remove_run
 from spark.runs import Run
 from spark.scheduler.children import Children
 from spark.scheduler.decide import Ended, Ending
-from spark.scheduler.duty import Duty
+from spark.scheduler.duty import Leadership
 from spark.scheduler.settings import SchedulerSettings
 from spark.scheduler.turns import TurnResult, Turns
 
@@ -35,7 +35,7 @@ class Scheduler:
     """
 
     def __init__(
-        self, settings: SchedulerSettings, lifecycle: Lifecycle, *, duty: Duty, turns: Turns, children: Children
+        self, settings: SchedulerSettings, lifecycle: Lifecycle, *, duty: Leadership, turns: Turns, children: Children
     ) -> None:
         self._settings = settings
         self._lifecycle = lifecycle

@@ -15,8 +15,8 @@ from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
 from spark.runs import PrunedRun, Run, Runs, Schedule
 from spark.scheduler.cron import Cron, decide_due, last_before, next_after, parse_cron
-from spark.scheduler.decide import Ahead, Ended, Ending, choose, decide_after, decide_ahead
-from spark.scheduler.duty import Duty
+from spark.scheduler.decide import Ended, Ending, UpcomingRun, choose, decide_after, decide_ahead
+from spark.scheduler.duty import Leadership
 from spark.scheduler.settings import JOBS, SchedulerSettings
 
 log = logger("scheduler")
@@ -42,7 +42,7 @@ class TurnResult:
     claimed: list[Run] = field(default_factory=list)
     settled: list[Ended] = field(default_factory=list)
     pruned: list[PrunedRun] = field(default_factory=list)
-    ahead: Ahead | None = None
+    ahead: UpcomingRun | None = None
     """The job for which to prepare a worker; None for no job."""
     ahead_s: float = 0.0
     """The seconds until that job is due."""
@@ -54,7 +54,7 @@ class Turns:
     Concurrency: one thread at a time.
     """
 
-    def __init__(self, settings: SchedulerSettings, duty: Duty, clock: Clock) -> None:
+    def __init__(self, settings: SchedulerSettings, duty: Leadership, clock: Clock) -> None:
         self._settings = settings
         self._duty = duty
         self._clock = clock
@@ -166,7 +166,7 @@ class Turns:
         start, end = self._piece(runs, job, cron, fire_at) if job in WINDOWED else (None, fire_at)
         run, is_new = runs.request(job, window_start=start, window_end=end, trigger="schedule")
         # A piece that failed for good already has a run with the same window: that run is queued again.
-        if is_new or (job in WINDOWED and runs.ask_again(run.id)):
+        if is_new or (job in WINDOWED and runs.requeue(run.id)):
             log.info("queued", job=job, run=str(run.id), due_at=str(fire_at))
         self._behind.pop(job, None)
         self._reached[job] = end
@@ -201,7 +201,7 @@ class Turns:
         for run in runs.stale(after_ms=self._settings.stale_after_ms):
             if run.id in own:
                 continue
-            ending = Ending.HOPELESS if run.requested_by == COMMAND_LINE else Ending.FAILED
+            ending = Ending.PERMANENT if run.requested_by == COMMAND_LINE else Ending.FAILED
             lost = Ended(run, ending, "its process ended without a word: the machine or the scheduler went down")
             settle(runs, lost, attempts_max=self._settings.attempts_max)
             log.warning("a run without a process was found", job=run.job, run=str(run.id))

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from gantry.cli.processes import (
+from gantry.cli.stack.processes import (
     die_with_parent,
     family,
     is_alive,

@@ -29,7 +29,7 @@ def queue_lag(survey: DataFrame, rates: DataFrame, *, as_of: datetime | Column, 
     joined = survey.withColumn("as_of", fn.coalesce("read_at", fn.lit(as_of))).join(
         rates, on=list(QUEUE_KEYS), how="left"
     )
-    return _flags(_surroundings(_ages(_numbers(joined), settings), settings), settings)
+    return _flags(_add_neighbourhood(_ages(_numbers(joined), settings), settings), settings)
 
 
 def _numbers(joined: DataFrame) -> DataFrame:
@@ -118,7 +118,7 @@ def _unknown() -> Column:
     )
 
 
-def _surroundings(queues: DataFrame, settings: LagSettings) -> DataFrame:
+def _add_neighbourhood(queues: DataFrame, settings: LagSettings) -> DataFrame:
     """Add what the topic's other queues and the group's other topics say.
 
     `late_s` is how long after the topic's first broker this one gave its numbers, and `is_late` says that this is too long

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gantry.runtime.errors import AlreadyLockedError, os_reason
+from gantry.runtime.errors import AlreadyLockedError, describe_os_error
 from gantry.runtime.files import File, FileSystem, write_atomically
 from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.rng import Rng
@@ -128,11 +128,11 @@ def test_a_mapped_file_lives_on_without_its_descriptor(place):
     file.drop_descriptor()
     memory[5:11] = b"second"
     assert bytes(memory[0:11]) == b"firstsecond"
-    assert file.in_memory_end(0, 100) == 100
+    assert file.cached_end(0, 100) == 100
     file.sync()
     assert file.data_end(0) >= 11
     assert file.blank_unreadable(0, 100_000) == []
-    file.will_need(0, 100)
+    file.prefetch(0, 100)
     file.write(11, [b"third"])
     assert memory[0:16] == b"firstsecondthird"
     file.allocate(20, 10)
@@ -386,8 +386,8 @@ def test_of_a_hot_file_every_byte_is_in_memory(place):
     file.map()
     file.write(0, [b"x" * 20_000])
     for at, end in ((0, 20_000), (0, 1), (4_095, 4_097), (5_000, 19_999), (19_999, 20_000)):
-        assert file.in_memory_end(at, end) == end
-    file.will_need(0, 20_000)
+        assert file.cached_end(at, end) == end
+    file.prefetch(0, 20_000)
     file.close()  # Asking left nothing behind that would keep the map open.
 
 
@@ -395,7 +395,7 @@ def test_of_a_cold_path_no_byte_is_in_memory():
     files = MemFileSystem(FakeClock())
     file = files.create("/a", 8)
     files.cold.add("/a")
-    assert file.in_memory_end(2, 8) == 2
+    assert file.cached_end(2, 8) == 2
     assert files.cold_touches == []
     assert file.map()[2:4] == bytes(2)
     assert files.cold_touches == ["/a"]
@@ -408,13 +408,13 @@ def test_the_real_page_cache_is_asked_page_by_page_and_nothing_is_read(tmp_path)
     file = OsFileSystem().open(str(path))
     file.map()
     drop_pages(file, path, range(64))
-    assert file.in_memory_end(100, 64 * page) == 100
+    assert file.cached_end(100, 64 * page) == 100
     file.read(20 * page, 1)  # A single read in the middle of a file brings its page, and perhaps some behind it.
-    assert file.in_memory_end(20 * page + 7, 20 * page + 9) == 20 * page + 9
-    assert file.in_memory_end(19 * page, 64 * page) == 19 * page
-    assert file.in_memory_end(0, 64 * page) == 0
+    assert file.cached_end(20 * page + 7, 20 * page + 9) == 20 * page + 9
+    assert file.cached_end(19 * page, 64 * page) == 19 * page
+    assert file.cached_end(0, 64 * page) == 0
     file.map()[0:1]
-    assert file.in_memory_end(0, 1) == 1
+    assert file.cached_end(0, 1) == 1
     file.close()
 
 
@@ -452,7 +452,7 @@ def drop_pages(file: File, path: Path, numbers: range) -> None:
     with path.open("rb") as other:
         os.fsync(other.fileno())
         # The kernel keeps pages that some processor has not put into its lists yet; it is told again.
-        while any(file.in_memory_end(number * page, (number + 1) * page) > number * page for number in numbers):
+        while any(file.cached_end(number * page, (number + 1) * page) > number * page for number in numbers):
             assert time.monotonic() < deadline, "the kernel keeps pages that it was told to drop"
             os.posix_fadvise(other.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
@@ -506,22 +506,22 @@ def test_an_error_of_an_open_file_names_the_file(tmp_path, operation):
         calls[operation]()
     file._fd = -1
     assert (failed.value.errno, failed.value.filename) == (errno.EBADF, path)
-    assert os_reason(failed.value) == f"Bad file descriptor ({path})"
+    assert describe_os_error(failed.value) == f"Bad file descriptor ({path})"
 
 
 def test_reasons_are_never_empty():
-    assert os_reason(OSError(errno.EIO, "Input/output error")) == "Input/output error"
-    assert os_reason(OSError("only a text")) == "only a text"
-    assert os_reason(OSError()) == "OSError"
+    assert describe_os_error(OSError(errno.EIO, "Input/output error")) == "Input/output error"
+    assert describe_os_error(OSError("only a text")) == "only a text"
+    assert describe_os_error(OSError()) == "OSError"
 
 
 def test_a_kernel_that_can_not_tell_what_is_in_memory_names_nothing(tmp_path, monkeypatch):
     file = OsFileSystem().create(f"{tmp_path}/a", 8192)
     file.map()
     file.write(0, [b"a" * 8192])
-    assert file.in_memory_end(5, 8192) == 8192
+    assert file.cached_end(5, 8192) == 8192
     monkeypatch.setattr("gantry.runtime.osfile._mincore", lambda *arguments: -1)
-    assert file.in_memory_end(5, 8192) == 5
+    assert file.cached_end(5, 8192) == 5
     file.close()
 
 

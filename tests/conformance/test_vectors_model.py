@@ -26,7 +26,7 @@ from gantry.model.record import (
     record_crc_property,
 )
 from gantry.model.sysflag import PullSysFlag
-from gantry.model.uniqkey import UniqueKeyMaker, decode_unique_key, encode_unique_key
+from gantry.model.uniqkey import UniqueKeyGenerator, decode_unique_key, encode_unique_key
 from gantry.storeformat import layout
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "vectors.json").read_text())
@@ -125,7 +125,7 @@ def test_unique_key_maker() -> None:
 
     # The month that the vector's base begins is the one of a zone eight hours ahead of UTC.
     zone = timezone(timedelta(hours=8))
-    keys = UniqueKeyMaker(SetClock(), case["ip"], case["pid"], int(case["classLoaderHash_hex"], 16), tz=zone)
+    keys = UniqueKeyGenerator(SetClock(), case["ip"], case["pid"], int(case["classLoaderHash_hex"], 16), tz=zone)
     keys.make()
     assert keys.make() == case["id"]
 

@@ -63,7 +63,7 @@ def drop_from_memory(store: Path) -> None:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     first = OsFileSystem().open(str(min((store / "commitlog").iterdir())))
     first.map()
-    is_cold = first.in_memory_end(0, first.size_bytes) == 0
+    is_cold = first.cached_end(0, first.size_bytes) == 0
     first.close()
     if not is_cold:
         pytest.skip(f"the file system of {store} keeps pages that it was told to drop")

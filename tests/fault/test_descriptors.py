@@ -23,7 +23,7 @@ from gantry.runtime.descriptors import CONNECTIONS_MIN
 from gantry.runtime.metrics import CONNECTIONS_MAX
 from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.rng import Rng
-from services.broker.store.commitlog import UNFLUSHED_FILES_MAX
+from services.broker.store.log.commitlog import UNFLUSHED_FILES_MAX
 from tests.fault.brokers import BROKER, assert_verifies, broker, wait_until
 from tests.fault.load import client, read_all
 from tests.fault.test_many_queues import opened

@@ -15,7 +15,7 @@ from gantry.storeformat.findings import Severity
 from gantry.storeformat.layout import FLUSH_NOTE_FILE, file_name
 from gantry.storeformat.scan import StoreReader
 from gantry.storeformat.verify import verify
-from services.broker.store import derivedsync
+from services.broker.store.durability import derivedsync
 from services.broker.store.errors import UnprovenStoreError
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus, RecoveryReport

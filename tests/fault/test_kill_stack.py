@@ -10,7 +10,7 @@ from functools import partial
 import httpx
 import pytest
 
-from gantry.cli.processes import family, kill_all, wait_until_gone
+from gantry.cli.stack.processes import family, kill_all, wait_until_gone
 from gantry.client.errors import Outcome
 from gantry.model.message import MessageQueue
 from gantry.runtime.rng import Rng

@@ -6,7 +6,7 @@ import pytest
 import structlog
 
 from gantry.storeformat.layout import INDEX_DIR
-from services.broker.store import indexgap
+from services.broker.store.recovery import indexgap
 from tests.support.smallstore import FILE_BYTES, PER_FILE, RECORD_BYTES, SmallStore
 from tests.support.storeworkload import ROOT
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from gantry.runtime.rng import Rng
 from gantry.storeformat.layout import file_name
-from gantry.storeformat.mark import GantryMark
+from gantry.storeformat.mark import StoreManifest
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus, RecoveryReport
 from tests.support.memfilesystem import MemFileSystem
@@ -188,7 +188,7 @@ def test_a_hole_between_files_of_a_queue_is_seen_without_the_count_of_files(
     """As where another broker stopped last, or an earlier release."""
     life.keep_busy()
     life.end(is_crash=False)
-    mark = GantryMark.load(life.files, ROOT)
+    mark = StoreManifest.load(life.files, ROOT)
     assert mark is not None
     assert mark.clean_stop_derived is not None
     replace(mark, clean_stop_derived=mark.clean_stop_derived._replace(files=0)).dump(life.files, ROOT)

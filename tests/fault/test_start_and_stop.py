@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from gantry.runtime.rng import Rng
-from gantry.storeformat.mark import GantryMark
+from gantry.storeformat.mark import StoreManifest
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import PutStatus, RecoveryReport
 from tests.support.memfilesystem import MemFileSystem
@@ -128,7 +128,7 @@ def check_at_every_operation(
 @pytest.mark.parametrize("cuts", [None, Rng(1), Rng(2)])
 def test_a_start_that_ends_at_any_operation_is_known_as_ours(clock, cuts):
     files = stopped_store(clock)
-    end = GantryMark.load(files, ROOT).clean_stop_offset
+    end = StoreManifest.load(files, ROOT).clean_stop_offset
     assert end > 2 * LOG_FILE_BYTES
     assert check_at_every_operation(files, clock, lambda copy: new_store(copy, clock).start(), end=end, cuts=cuts) > 10
 
@@ -136,7 +136,7 @@ def test_a_start_that_ends_at_any_operation_is_known_as_ours(clock, cuts):
 @pytest.mark.parametrize("cuts", [None, Rng(1), Rng(2)])
 def test_a_stop_that_ends_at_any_operation_is_known_as_ours(clock, cuts):
     files = stopped_store(clock)
-    end = GantryMark.load(files, ROOT).clean_stop_offset
+    end = StoreManifest.load(files, ROOT).clean_stop_offset
 
     def stop(copy: MemFileSystem) -> None:
         hook, copy.on_operation = copy.on_operation, None
@@ -182,7 +182,7 @@ def test_a_start_that_ends_while_it_mends_a_queue_is_done_again(
 
 def ran_elsewhere(files: MemFileSystem, clock: FakeClock, *bodies: bytes, is_crash: bool) -> MemFileSystem:
     """Return the store after a broker that writes no checksums and knows no mark ran on it."""
-    mark = GantryMark.load(files, ROOT)
+    mark = StoreManifest.load(files, ROOT)
     files.remove(f"{ROOT}/config/gantry.json")
     store = new_store(files, clock, record_checksum=False)
     store.start()

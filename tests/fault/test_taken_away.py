@@ -16,7 +16,7 @@ from gantry.storeformat.errors import StoreInUseError
 from gantry.storeformat.layout import file_name
 from gantry.storeformat.scan import StoreReader
 from services.broker.store.errors import CorruptStoreError, StoreLockedError, StoreUnusableError
-from services.broker.store.logend import UNREADABLE_RANGES_MAX
+from services.broker.store.recovery.logend import UNREADABLE_RANGES_MAX
 from services.broker.store.results import PutStatus
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.smallstore import FILE_BYTES, PER_FILE, RECORD_BYTES, SmallStore
@@ -262,7 +262,7 @@ def test_the_end_of_a_queue_that_can_not_be_read_is_built_again_from_before_the_
 
 def test_a_disk_that_reads_hardly_anything_is_refused(store, monkeypatch):
     assert UNREADABLE_RANGES_MAX > 16
-    monkeypatch.setattr("services.broker.store.logend.UNREADABLE_RANGES_MAX", 1)
+    monkeypatch.setattr("services.broker.store.recovery.logend.UNREADABLE_RANGES_MAX", 1)
     end(store, "kill")
     store.files.remove(f"{ROOT}/checkpoint")
     for at in (0, 512):

@@ -11,8 +11,8 @@ from services.gateway.db.engine import Database
 from services.gateway.db.models import AuditEntry
 from services.gateway.db.repositories import Actor, AuditRepository, TopicRepository
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.usecases import audittidy
-from services.gateway.usecases.audittidy import AuditTidy
+from services.gateway.usecases.audit import retention as audittidy
+from services.gateway.usecases.audit.retention import AuditTidy
 from services.gateway.usecases.metadata import Metadata
 
 ALICE = Actor("k-alice")

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from gantry.cli.store import app, iso_time
 from gantry.model.compression import Compression, compress
 from gantry.runtime.osfilesystem import OsFileSystem
-from gantry.storeformat.mark import GantryMark
+from gantry.storeformat.mark import StoreManifest
 from tests.support.storebuilder import StoreBuilder
 
 MAIN = "from gantry.cli.main import main; main()"
@@ -26,7 +26,7 @@ def run(*arguments: str) -> Result:
 @pytest.fixture
 def store() -> StoreBuilder:
     built = StoreBuilder()
-    built.mark = GantryMark(record_checksum_from=0)
+    built.mark = StoreManifest(record_checksum_from=0)
     built.add("Orders", 3, b"plain", properties={"UNIQ_KEY": "U0", "TAGS": "A", "KEYS": "k1 k2"})
     zipped = compress(b"zipped" * 50, Compression.ZSTD)
     built.add("Orders", 3, zipped, sys_flag=Compression.ZSTD.sys_flag, properties={"UNIQ_KEY": "U1"})

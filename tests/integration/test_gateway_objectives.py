@@ -14,9 +14,9 @@ from services.gateway.db.repositories import ANYTHING, Actor, AuditRepository, E
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.objectives import ObjectiveChange
 from services.gateway.schemas.reading import read_json
-from services.gateway.usecases import objectives as usecase
 from services.gateway.usecases.metadata import Metadata
-from services.gateway.usecases.objectives import Objectives
+from services.gateway.usecases.reports import objectives as usecase
+from services.gateway.usecases.reports.objectives import Objectives
 
 ALICE = Actor("k-alice", "req-1")
 FUTURE = "2126-01-01T00:00:00.000Z"

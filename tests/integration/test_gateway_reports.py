@@ -24,16 +24,16 @@ from services.gateway.db.reporttables import (
 )
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.middleware import Front
+from services.gateway.middleware import HttpApp
 from services.gateway.routes.keys import audit_routes
 from services.gateway.routes.reports import report_routes
 from services.gateway.schemas.rights import Rights
 from services.gateway.settings import GatewaySettings
-from services.gateway.usecases.audit import Audit
-from services.gateway.usecases.laghistory import LagHistory
+from services.gateway.usecases.audit.trail import Audit
 from services.gateway.usecases.metadata import Metadata
-from services.gateway.usecases.reportrows import ReportRows
-from services.gateway.usecases.reports import Reports
+from services.gateway.usecases.reports.laghistory import LagHistory
+from services.gateway.usecases.reports.rows import ReportRows
+from services.gateway.usecases.reports.runs import Reports
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 WINDOW = {"from": "2026-11-21T11:00:00.000Z", "to": "2026-11-21T12:00:00.000Z"}
@@ -50,7 +50,7 @@ def client(database: Database | None) -> httpx.AsyncClient:
     metadata = Metadata(database)
     reports, rows = Reports(metadata, clock=SystemClock()), ReportRows(metadata, clock=SystemClock())
     history = LagHistory(metadata, clock=SystemClock(), in_thread=asyncio.to_thread)
-    front = Front(
+    front = HttpApp(
         Router([*report_routes(reports, rows, history), *audit_routes(Audit(metadata))]),
         keys,
         GatewayMetrics(),

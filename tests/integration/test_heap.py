@@ -5,7 +5,7 @@ import sys
 
 _FLOOD = """
 import asyncio
-from gantry.runtime.heap import give_memory_back, trim_after_floods, _resident_bytes
+from gantry.runtime.heap import configure_heap, trim_after_floods, _resident_bytes
 
 async def main():
     trimming = asyncio.create_task(trim_after_floods(0.1))
@@ -23,7 +23,7 @@ async def main():
     assert not trimming.done()
     print(before, flooded, _resident_bytes())
 
-give_memory_back()
+configure_heap()
 asyncio.run(main())
 """
 

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from services.gateway.db.engine import Database
-from services.gateway.usecases import laghistory
-from services.gateway.usecases.sampleblocks import BlockWriter
+from services.gateway.usecases.reports import laghistory
+from services.gateway.usecases.sampling.blocks import BlockWriter
 from spark.laghistory import read_history
 from spark.postgres import Connection, connect
 from tests.integration.test_gateway_reports import client, key

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from gantry.cli.processes import family, signal_all
+from gantry.cli.stack.processes import family, signal_all
 from gantry.runtime.clock import SystemClock
 from services.gateway.db.engine import POOL_OVERFLOW_MAX, POOL_SIZE, Database
 from services.gateway.db.errors import MetadataUnavailableError

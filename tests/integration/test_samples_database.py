@@ -18,12 +18,12 @@ from services.gateway.db.reporttables import LAG_SAMPLE_BLOCKS, LAG_SAMPLE_ROUND
 from services.gateway.db.samples import SampleRepository, StoredBlock
 from services.gateway.errors import METADATA_UNAVAILABLE, ProblemError
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.usecases.lagseries import LagSeries
 from services.gateway.usecases.metadata import Metadata
-from services.gateway.usecases.sampleblocks import BlockWriter
-from services.gateway.usecases.samples import Sampler, moment_of, stored_block
-from services.gateway.usecases.sampletidy import SampleTidy
-from services.gateway.usecases.sampling import Sample
+from services.gateway.usecases.sampling.blocks import BlockWriter
+from services.gateway.usecases.sampling.lagseries import LagSeries
+from services.gateway.usecases.sampling.retention import SampleTidy
+from services.gateway.usecases.sampling.rounds import Sample
+from services.gateway.usecases.sampling.sampler import Sampler, moment_of, stored_block
 from spark.lagsamples import read_samples
 from spark.postgres import connect
 from tests.support.postgres import PostgresServer

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from gantry.cli.childlogs import LOG_BYTES_MAX, LOGS_KEPT, ChildLog
-from gantry.cli.embedded import ServerUser, embedded_postgres, find_programs, first_unenterable, server_user
-from gantry.cli.processes import is_alive, processes_in
-from gantry.cli.supervisor import ProcessSpec, Supervisor, ready_file_says
+from gantry.cli.stack.childlogs import LOG_BYTES_MAX, LOGS_KEPT, ChildLog
+from gantry.cli.stack.postgres import ServerUser, embedded_postgres, find_programs, first_unenterable, server_user
+from gantry.cli.stack.processes import is_alive, processes_in
+from gantry.cli.stack.supervisor import ProcessSpec, Supervisor, ready_file_says
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.errors import StartupError
 from gantry.runtime.tasks import TaskScope
@@ -171,7 +171,7 @@ def test_programs_that_the_server_can_not_reach_are_copied(tmp_path: Path, monke
     shutil.copytree(install, programs.parent, symlinks=True)
     shutil.copytree(f"{install.parent}.libs", hidden / f"{install.parent.name}.libs")
     assert first_unenterable(programs / "postgres", user) is not None
-    monkeypatch.setattr("gantry.cli.embedded.find_programs", lambda: programs)
+    monkeypatch.setattr("gantry.cli.stack.postgres.find_programs", lambda: programs)
     server = PostgresServer()
     try:
         assert list((server.directory / "postgres-18").glob("*/*/bin/postgres"))
@@ -184,7 +184,7 @@ def test_programs_that_the_server_can_not_reach_are_copied(tmp_path: Path, monke
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root: Postgres runs as ourselves, who can enter our folders")
 def test_a_users_data_folder_stays_the_users_when_root_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = pwd.getpwnam("nobody")
-    monkeypatch.setattr("gantry.cli.embedded._UNPRIVILEGED", ("nobody",))
+    monkeypatch.setattr("gantry.cli.stack.postgres._UNPRIVILEGED", ("nobody",))
     server = PostgresServer()
     try:
         monkeypatch.undo()

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gantry.cli.layout import Layout, StackOptions
-from gantry.cli.processes import family, is_alive, kill_all, wait_until_gone
+from gantry.cli.stack.layout import Layout, StackOptions
+from gantry.cli.stack.processes import family, is_alive, kill_all, wait_until_gone
 from tests.support.stack import Stack, environment
 
 READY_WITHIN_S = 15.0

@@ -24,12 +24,12 @@ from services.gateway.db.repositories import Actor, AuditRepository
 from services.gateway.db.webhooks import Claimed, DeliveryRepository
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.webhooks import NewWebhook, WebhookChange, make_secret
-from services.gateway.usecases import webhooks as usecase
-from services.gateway.usecases import webhooksender
-from services.gateway.usecases.alerts import Alerts
+from services.gateway.usecases.alerts import sender as webhooksender
+from services.gateway.usecases.alerts import webhooks as usecase
+from services.gateway.usecases.alerts.delivery import NameServices, SendPolicy, WebhookClient
+from services.gateway.usecases.alerts.listing import Alerts
+from services.gateway.usecases.alerts.webhooks import Webhooks
 from services.gateway.usecases.metadata import Metadata
-from services.gateway.usecases.webhooks import Webhooks
-from services.gateway.usecases.webhooksending import NameServices, SendPolicy, WebhookClient
 from spark.postgres import Connection
 from tests.support.postgres import PostgresServer
 from tests.support.reports import report_tables

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from gantry.model.address import Address, pack_host
 from gantry.model.message import encode_properties
-from gantry.model.uniqkey import UniqueKeyMaker
+from gantry.model.uniqkey import UniqueKeyGenerator
 from gantry.remoting.aio import RemotingServer
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
@@ -15,7 +15,7 @@ from gantry.remoting.headers import PullMessageHeader, SendMessageHeader, SendMe
 from gantry.runtime.rng import Rng
 from gantry.runtime.workers import InlineWorker, Worker
 from services.broker.assembly import Broker
-from services.broker.core import Core, Doors
+from services.broker.core import Core, Runtime
 from services.broker.identity import BrokerIdentity
 from services.broker.processors.send import TYPED_HEADERS, note_peer
 from services.broker.settings import BrokerSettings
@@ -61,7 +61,7 @@ class BrokerUnit:
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        doors = Doors(self.clock, Rng(7), loop, _at_once, self.readers)
+        doors = Runtime(self.clock, Rng(7), loop, _at_once, self.readers)
         core = Core(self.settings, doors, lambda: self.store)
         self.store = MessageStore(
             self.settings.store(),
@@ -83,7 +83,7 @@ class BrokerUnit:
             core,
             self.store,
             client=self._client,
-            unique_keys=UniqueKeyMaker(self.clock, "10.0.0.5", 1, 2),
+            unique_keys=UniqueKeyGenerator(self.clock, "10.0.0.5", 1, 2),
             physical_memory_bytes=1 << 30,
         )
         self.server = RemotingServer(

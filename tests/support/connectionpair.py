@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gantry.remoting.aio import Channel, ChannelLimits, Handler, RemotingServer
-from gantry.remoting.aio.channel import ChannelOwner
+from gantry.remoting.aio.channel import ChannelSettings
 from gantry.remoting.aio.endpoint import Endpoint
 from gantry.runtime.clock import Clock
 
@@ -136,7 +136,7 @@ class ConnectionPair:
         chunk_bytes: int = 256_000,
     ) -> None:
         self.endpoint = Endpoint("client", limits or ChannelLimits(), clock)
-        self.client = Channel(ChannelOwner(self.endpoint, handlers or {}), address="127.0.0.1:10911")
+        self.client = Channel(ChannelSettings(self.endpoint, handlers or {}), address="127.0.0.1:10911")
         self.server = server.channel()
         self.client_transport, self.server_transport = join(self.client, self.server, chunk_bytes=chunk_bytes)
 

@@ -15,14 +15,14 @@ from gantry.model.message import encode_properties
 from gantry.remoting.bodies import encode_subscription_group
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers import UpdateConsumerOffsetHeader
-from spark.datasource.backlog import BacklogReader
-from spark.datasource.groups import GroupsReader
-from spark.datasource.heads import HeadsReader
-from spark.datasource.offsets import OffsetsReader
+from spark.datasource.kinds.backlog import BacklogReader
+from spark.datasource.kinds.groups import GroupsReader
+from spark.datasource.kinds.heads import HeadsReader
+from spark.datasource.kinds.offsets import OffsetsReader
 from spark.datasource.options import read_options
 from spark.datasource.pushdown import NarrowedReader
 from spark.datasource.schema import BY_KIND
-from spark.datasource.streamreader import MessageStreamReader
+from spark.datasource.stream.reader import MessageStreamReader
 from tests.support.brokerprocess import BrokerProcess, NamesrvProcess, Peer, peer_of
 
 READERS: dict[str, Any] = {

@@ -52,15 +52,15 @@ class _FaultFile:
         self._owner.strike("pread", self.path)
         return self._file.read_now(at, size)
 
-    def in_memory_end(self, at: int, end: int) -> int:
+    def cached_end(self, at: int, end: int) -> int:
         try:
             self._owner.strike("mincore", self.path)
         except OSError:
             return at
-        return self._file.in_memory_end(at, end)
+        return self._file.cached_end(at, end)
 
-    def will_need(self, at: int, size: int) -> None:
-        self._file.will_need(at, size)
+    def prefetch(self, at: int, size: int) -> None:
+        self._file.prefetch(at, size)
 
     def allocate(self, at: int, size: int) -> None:
         self._owner.strike("allocate", self.path)

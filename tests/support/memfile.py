@@ -53,10 +53,10 @@ class MemFile:
         self._need_descriptor(keep=True)
         return None if self.path in self._node.files.cold else self.read(at, size)
 
-    def in_memory_end(self, at: int, end: int) -> int:
+    def cached_end(self, at: int, end: int) -> int:
         return at if self.path in self._node.files.cold else end
 
-    def will_need(self, at: int, size: int) -> None:
+    def prefetch(self, at: int, size: int) -> None:
         self._need_descriptor(keep=False)
         self._node.files.advised.append((self.path, at, size))
 

@@ -64,7 +64,7 @@ class MemFileSystem:
         self.cold_touches: list[str] = []
         """Paths of `cold` whose map was read: each would have waited for the disk in a page fault."""
         self.advised: list[tuple[str, int, int]] = []
-        """Path, position and size of every `File.will_need`."""
+        """Path, position and size of every `File.prefetch`."""
         self.read_begins: Callable[[str, int, int], None] = lambda path, at, size: None
         """Called with path, position and size before every `File.read`; may raise OSError."""
         self._root = Folder()

@@ -16,8 +16,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from gantry.cli.embedded import EmbeddedPostgres, embedded_postgres, identity, server_environment
-from gantry.cli.processes import die_with_parent, family, signal_all
+from gantry.cli.stack.postgres import EmbeddedPostgres, embedded_postgres, identity, server_environment
+from gantry.cli.stack.processes import die_with_parent, family, signal_all
 from gantry.runtime.clock import SystemClock
 from services.gateway.db import migrate
 from services.gateway.db.driver import driver_url

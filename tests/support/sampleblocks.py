@@ -20,7 +20,7 @@ from gantry.model.sampleblock import (
     words,
     zigzag,
 )
-from services.gateway.usecases.sampling import Sample
+from services.gateway.usecases.sampling.rounds import Sample
 from spark.lagblocks import UNKNOWN, Looked, looked_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pyspark
 
-from gantry.cli.processes import die_with_parent
+from gantry.cli.stack.processes import die_with_parent
 from spark.java import find_java
 from tests.support.stack import environment
 

@@ -14,8 +14,8 @@ from typing import Any, Self
 
 import httpx
 
-from gantry.cli.layout import PORT_BASE_STEP, Layout, StackOptions
-from gantry.cli.processes import die_with_parent, family, signal_all
+from gantry.cli.stack.layout import PORT_BASE_STEP, Layout, StackOptions
+from gantry.cli.stack.processes import die_with_parent, family, signal_all
 from tests.support.ports import free_base
 
 READY_TIMEOUT_S = 60.0

@@ -14,9 +14,9 @@ from gantry.runtime.clock import SystemClock
 from gantry.runtime.rng import Rng
 from services.gateway.db.engine import Database
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.usecases.alerts.delivery import SendPolicy
+from services.gateway.usecases.alerts.sender import WebhookSender
 from services.gateway.usecases.metadata import Metadata
-from services.gateway.usecases.webhooksender import WebhookSender
-from services.gateway.usecases.webhooksending import SendPolicy
 
 LOOPBACK = [ipaddress.ip_network("127.0.0.0/8")]
 

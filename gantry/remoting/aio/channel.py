@@ -51,7 +51,7 @@ LARGE_BYTES = 64 * 1024
 """Queued requests of this size are written at once. After a read of this size the channel lets other channels read."""
 TURN_MS = 3
 """The time after which a channel with more requests yields to the others. A request is never interrupted."""
-_LOOK_BYTES = 8 * 1024
+_CLOCK_CHECK_BYTES = 8 * 1024
 """The size of requests and replies between two checks of the clock. A check for each small request costs too much."""
 _REQUEST_BYTES = 1024
 """The size that a request counts in addition to its body."""
@@ -59,7 +59,7 @@ _RESPONSE = 1
 _ONE_WAY = 2
 
 
-class ChannelOwner:
+class ChannelSettings:
     """The settings and callbacks that a server or a client shares with each of its channels."""
 
     __slots__ = (
@@ -142,7 +142,7 @@ class Channel(asyncio.Protocol):
         "peer",
     )
 
-    def __init__(self, owner: ChannelOwner, *, address: str = "") -> None:
+    def __init__(self, owner: ChannelSettings, *, address: str = "") -> None:
         self._owner = owner
         self._endpoint = owner.endpoint
         self._connection = Connection(frame_bytes_max=self._endpoint.limits.frame_bytes_max, typed=owner.typed)
@@ -437,7 +437,7 @@ class Channel(asyncio.Protocol):
         began_ms = endpoint.monotonic_ms()
         unlooked_bytes = 0
         for index, command in enumerate(commands):
-            if unlooked_bytes > _LOOK_BYTES and owner.is_server:
+            if unlooked_bytes > _CLOCK_CHECK_BYTES and owner.is_server:
                 unlooked_bytes = 0
                 if endpoint.monotonic_ms() - began_ms >= TURN_MS:
                     self._held = commands[index:]

@@ -8,7 +8,7 @@ connection to the same address.
 import asyncio
 from collections.abc import Callable, Mapping
 
-from gantry.remoting.aio.channel import Channel, ChannelOwner, Handler
+from gantry.remoting.aio.channel import Channel, ChannelSettings, Handler
 from gantry.remoting.aio.endpoint import Endpoint
 from gantry.remoting.aio.limits import ClientLimits, Counters
 from gantry.remoting.aio.tls import ClientTlsSettings, client_context
@@ -48,10 +48,10 @@ class RemotingClient:
         self._endpoint = Endpoint(name, self._limits, clock)
         self._tls = None if tls is None else client_context(tls)
         self._on_channel_closed = on_channel_closed
-        self._owner = ChannelOwner(self._endpoint, handlers or {}, on_close=self._channel_closed)
+        self._owner = ChannelSettings(self._endpoint, handlers or {}, on_close=self._channel_closed)
         self._is_bulk = is_bulk
-        self._main = _Lane()
-        self._bulk = _Lane()
+        self._main = _ConnectionPool()
+        self._bulk = _ConnectionPool()
 
     @property
     def counters(self) -> Counters:
@@ -122,7 +122,7 @@ class RemotingClient:
     def _open_channels(self) -> list[Channel]:
         return [*self._main.channels.values(), *self._bulk.channels.values()]
 
-    async def _connect(self, lane: "_Lane", address: str, timeout_ms: int | None) -> Channel:
+    async def _connect(self, lane: "_ConnectionPool", address: str, timeout_ms: int | None) -> Channel:
         channel = lane.connected(address)
         if channel is not None:
             return channel
@@ -143,7 +143,7 @@ class RemotingClient:
             raise ConnectError(result.address, result.reason)
         return result
 
-    async def _dial(self, lane: "_Lane", address: str) -> Channel | ConnectError:
+    async def _dial(self, lane: "_ConnectionPool", address: str) -> Channel | ConnectError:
         try:
             host, port = _host_and_port(address)
             timeout_s = self._limits.connect_timeout_ms / 1000
@@ -169,7 +169,7 @@ class RemotingClient:
             self._on_channel_closed(channel.address, channel)
 
 
-class _Lane:
+class _ConnectionPool:
     """The open connections and the dialling attempts, both by address."""
 
     __slots__ = ("channels", "dialling")

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Mapping
 
 from gantry.model.address import Address
-from gantry.remoting.aio.channel import Channel, ChannelOwner, Handler
+from gantry.remoting.aio.channel import Channel, ChannelSettings, Handler
 from gantry.remoting.aio.endpoint import Endpoint
 from gantry.remoting.aio.limits import Counters, ServerLimits
 from gantry.remoting.aio.listener import Listener, bind
@@ -60,7 +60,7 @@ class RemotingServer:
         self._limits = limits or ServerLimits()
         self._endpoint = Endpoint(name, self._limits, clock)
         self._tls = tls
-        self._owner = ChannelOwner(
+        self._owner = ChannelSettings(
             self._endpoint,
             handlers,
             fallback=fallback,

@@ -35,8 +35,8 @@ from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
 from services.broker.stats import BrokerStats
+from services.broker.store.files.pages import NotInMemoryError
 from services.broker.store.messagestore import MessageStore
-from services.broker.store.pages import NotInMemoryError
 from services.broker.store.results import GetResult, GetStatus
 
 # Largest size of the messages in the reply to a pull, whatever the settings say: a frame minus room for its header.

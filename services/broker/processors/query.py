@@ -8,7 +8,7 @@ from services.broker.coldreader import ColdReader
 from services.broker.policy import Policy
 from services.broker.processors.reading import read_cold
 from services.broker.processors.refusal import RefusalError
-from services.broker.store.keysearch import KeySearch
+from services.broker.store.index.keysearch import KeySearch
 from services.broker.store.messagestore import MessageStore
 from services.broker.turns import Turns
 

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 from gantry.remoting.aio.channel import Channel
 from gantry.remoting.codes import ResponseCode
 from gantry.remoting.command import RemotingCommand
-from gantry.runtime.errors import os_reason
+from gantry.runtime.errors import describe_os_error
 from gantry.runtime.telemetry import logger
 from services.broker.coldreader import ColdReader, ColdReadsBusyError
 from services.broker.processors.refusal import RefusalError
 from services.broker.store.errors import StoreReadError
-from services.broker.store.pages import NotInMemoryError
+from services.broker.store.files.pages import NotInMemoryError
 from services.broker.turns import Turns
 
 log = logger("broker.reading")
@@ -36,9 +36,9 @@ async def read_cold(cold: ColdReader, owner: Any, operation: Callable[[], R], *,
     except OSError as error:
         if error.errno is None:
             raise  # No system call raised it: a TimeoutError, for example.
-        log.warning("a read failed", reason=os_reason(error))
+        log.warning("a read failed", reason=describe_os_error(error))
         raise RefusalError(
-            ResponseCode.SYSTEM_ERROR, f"a file of the store can't be read: {os_reason(error)}"
+            ResponseCode.SYSTEM_ERROR, f"a file of the store can't be read: {describe_os_error(error)}"
         ) from None
 
 

@@ -23,7 +23,7 @@ from services.broker.identity import BrokerIdentity
 from services.broker.policy import Policy
 from services.broker.processors.notbuilt import TRANSACTION_OR_INNER_BATCH, refuse_sys_flag
 from services.broker.processors.refusal import RefusalError
-from services.broker.processors.sendgate import SendGate, Target
+from services.broker.processors.sendgate import SendChecks, Target
 from services.broker.processors.sendproperties import SendProperties, shared_by_batch
 from services.broker.stats import BrokerStats
 from services.broker.store.messagestore import MessageStore
@@ -77,7 +77,7 @@ class SendProcessor:
     def __init__(
         self,
         *,
-        gate: SendGate,
+        gate: SendChecks,
         properties: SendProperties,
         commit: GroupCommit,
         store: MessageStore,
@@ -154,7 +154,7 @@ class SendProcessor:
         body = request.body
         if not isinstance(body, bytes) or len(body) > self._policy.max_message_size:
             raise self._bad_body(body)
-        (properties, tag, keys, unique_key), is_patient = self._properties.complete(header.properties)
+        (properties, tag, keys, unique_key), waits_for_flush = self._properties.complete(header.properties)
         status, at, queue_offset, _, end, reason = self._store.put(
             header.topic,
             queue_id,
@@ -180,7 +180,7 @@ class SendProcessor:
         if request.flag & _ONE_WAY:
             return None
         message_id = "%s%016X" % (self._id_prefix, at)  # noqa: UP031 - half the time of an f-string with a format.
-        commit.wait(end, channel, request, (message_id, queue_id, queue_offset, unique_key), for_disk=is_patient)
+        commit.wait(end, channel, request, (message_id, queue_id, queue_offset, unique_key), for_disk=waits_for_flush)
         return None
 
     def _append_batch(
@@ -192,7 +192,7 @@ class SendProcessor:
                 ResponseCode.MESSAGE_ILLEGAL, f"topic {header.topic}: a batch may not go to a retry topic"
             )
         queue_id = self._gate.queue_id(channel, header, target)
-        shared, batch_key, is_patient = shared_by_batch(header.properties)
+        shared, batch_key, waits_for_flush = shared_by_batch(header.properties)
         items = self._complete_items(request, shared)
         result = self._store.put_batch(
             header.topic,
@@ -214,7 +214,7 @@ class SendProcessor:
             return None
         message_ids = self._stored_ids(result.physical_offsets)
         reply = (message_ids, queue_id, result.queue_offset, batch_key or items[0][-1] or "")
-        self._commit.wait(result.next_offset, channel, request, reply, for_disk=is_patient)
+        self._commit.wait(result.next_offset, channel, request, reply, for_disk=waits_for_flush)
         return None
 
     def _stored_ids(self, offsets: Sequence[int]) -> str:

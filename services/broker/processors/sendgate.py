@@ -42,7 +42,7 @@ class Target:
         self.is_retry = names.is_retry_topic(config.topic_name)
 
 
-class SendGate:
+class SendChecks:
     """Finds the target of a send, or refuses the send."""
 
     def __init__(

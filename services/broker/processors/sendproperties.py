@@ -32,7 +32,7 @@ _KEY_FIRST = _UNIQ_KEY_BYTES[1:]
 _KNOWN_MAX = 4096
 _KNOWN_BYTES_MAX = 256
 # The properties that the broker or the store writes itself.
-_OWN = (PropertyName.MSG_REGION, PropertyName.TRACE_ON, PropertyName.CLUSTER, PropertyName.CRC32)
+_BROKER_PROPERTIES = (PropertyName.MSG_REGION, PropertyName.TRACE_ON, PropertyName.CLUSTER, PropertyName.CRC32)
 
 
 # The properties as bytes of the record; the tag; the keys; the unique key, which the reply also needs. Tag or keys
@@ -152,17 +152,17 @@ class SendProperties:
     def _complete_slowly(self, text: str, shared: bytes = b"") -> tuple[StoredProperties, bool]:
         properties = _decoded(text)
         refuse_unbuilt(properties)
-        for name in _OWN:
+        for name in _BROKER_PROPERTIES:
             properties.pop(name, None)
         key = properties.get(PropertyName.UNIQ_KEY)
         if key is None:
             key = properties[PropertyName.UNIQ_KEY] = self._make_key()
-        is_patient = properties.get(PropertyName.WAIT) != "false"
+        waits_for_flush = properties.get(PropertyName.WAIT) != "false"
         try:
             data = encode_properties(properties)
         except InvalidMessageError as error:
             raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-        return (data + shared + self._suffix_bytes, None, None, key), is_patient
+        return (data + shared + self._suffix_bytes, None, None, key), waits_for_flush
 
 
 def shared_by_batch(text: str | None) -> tuple[bytes, str | None, bool]:
@@ -179,7 +179,7 @@ def shared_by_batch(text: str | None) -> tuple[bytes, str | None, bool]:
     properties = _decoded(text)
     refuse_unbuilt(properties)
     key = properties.pop(PropertyName.UNIQ_KEY, None)
-    for name in _OWN:
+    for name in _BROKER_PROPERTIES:
         properties.pop(name, None)
     try:
         return encode_properties(properties), key, properties.get(PropertyName.WAIT) != "false"

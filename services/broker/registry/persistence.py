@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gantry.runtime.errors import os_reason
+from gantry.runtime.errors import describe_os_error
 from gantry.runtime.telemetry import logger
 from services.broker.registry.configfile import ConfigFile
 from services.broker.registry.configtext import ConfigText
@@ -113,7 +113,7 @@ class Persistence:
             raise
         except OSError as error:
             self.failures += 1
-            log.warning("config file can't be written", path=document.file.path, reason=os_reason(error))
+            log.warning("config file can't be written", path=document.file.path, reason=describe_os_error(error))
             waiting, document.waiters = document.waiters, []
             for _, waiter in waiting:
                 if not waiter.done():

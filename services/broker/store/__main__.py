@@ -15,7 +15,7 @@ from pathlib import Path
 from gantry.runtime.clock import SystemClock
 from gantry.runtime.descriptors import PROCESS_DESCRIPTORS, share_descriptors
 from gantry.runtime.environment import raise_descriptor_limit
-from gantry.runtime.errors import StartupError, os_reason
+from gantry.runtime.errors import StartupError, describe_os_error
 from gantry.runtime.files import FileSystem
 from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.runtime.telemetry import configure_logging
@@ -24,7 +24,7 @@ from gantry.storeformat import layout
 from gantry.storeformat.blankfile import is_blank_file
 from gantry.storeformat.errors import StoreFileError
 from gantry.storeformat.scan import StoreReader, usual_size
-from services.broker.store.commitlog import log_descriptors
+from services.broker.store.log.commitlog import log_descriptors
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import RecoveryReport
 from services.broker.store.settings import StoreSettings
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"repair: {error}\n")
         return 1
     except OSError as error:
-        sys.stderr.write(f"repair: the store {root} can't be read: {os_reason(error)}\n")
+        sys.stderr.write(f"repair: the store {root} can't be read: {describe_os_error(error)}\n")
         return 1
     lost_reason = store.lost_reason()
     if lost_reason is not None:

@@ -14,11 +14,11 @@ from gantry.model.record import RECORD_BYTES_MIN, RECORD_MAGIC_V1, RECORD_MAGIC_
 from gantry.model.sysflag import BORN_HOST_V6
 from gantry.model.unitrow import NO_MESSAGE_ROW, UNIT_ROW, UNIT_ROW_BYTES, UNKNOWN_STORED_AT
 from gantry.storeformat.layout import FILLER_SIZE, UNIT, UNIT_SIZE_BYTES, ConsumeQueueUnit
-from services.broker.store.commitlog import CommitLog
-from services.broker.store.consumequeue import ConsumeQueue, is_message_unit
-from services.broker.store.consumequeuestore import ConsumeQueueStore
-from services.broker.store.logreader import LogReader
-from services.broker.store.pages import NotInMemoryError
+from services.broker.store.files.pages import NotInMemoryError
+from services.broker.store.log.commitlog import CommitLog
+from services.broker.store.log.logreader import LogReader
+from services.broker.store.queues.consumequeue import ConsumeQueue, is_message_unit
+from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
 from services.broker.store.results import FirstMessage, UnitRows
 
 # Size, magic, queue id, queue offset, physical offset, sysFlag and stored at, at their positions in a record whose born
@@ -129,7 +129,7 @@ class BacklogReader:
 
     def stored_at(self, topic: str, queue_id: int, offset: int, unit: ConsumeQueueUnit) -> int | None:
         """Return the store time of a unit's record; None unless the record is valid and belongs to the unit."""
-        head = self._log_reader.proven_head(unit.physical_offset, unit.size_bytes)
+        head = self._log_reader.valid_head(unit.physical_offset, unit.size_bytes)
         if head is None:
             return None
         promised = (unit.size_bytes, queue_id, offset, topic.encode())

@@ -17,13 +17,13 @@ from collections.abc import Callable
 
 from gantry.runtime.telemetry import logger
 from gantry.storeformat.layout import UNIT, QueueCount
-from services.broker.store.commitlog import CommitLog
-from services.broker.store.consumequeue import ConsumeQueue
-from services.broker.store.consumequeuestore import ConsumeQueueStore
-from services.broker.store.deletedtopics import DeletedTopics
-from services.broker.store.entry import Entry, EntryMaker, PlainEntry
+from services.broker.store.dispatchrequest import DispatchRequest, DispatchRequestMaker, PlainDispatchRequest
 from services.broker.store.errors import StoreFullError
-from services.broker.store.indexservice import IndexService
+from services.broker.store.folder.deletedtopics import DeletedTopics
+from services.broker.store.index.indexservice import IndexService
+from services.broker.store.log.commitlog import CommitLog
+from services.broker.store.queues.consumequeue import ConsumeQueue
+from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
 
 OnArrival = Callable[[str, int, int, bytes], None]
 
@@ -48,7 +48,7 @@ class Dispatcher:
         commit_log: CommitLog,
         queues: ConsumeQueueStore,
         index: IndexService | None,
-        entries: EntryMaker,
+        entries: DispatchRequestMaker,
         deleted: DeletedTopics,
         *,
         on_arrival: OnArrival | None,
@@ -63,7 +63,7 @@ class Dispatcher:
         self.stored_at_ms = 0
         self.failure: str | None = None
         self.lost_bytes = 0
-        self.pending: deque[PlainEntry] = deque()
+        self.pending: deque[PlainDispatchRequest] = deque()
         self._arrivals: list[tuple[str, int, int, bytes]] = []
 
     def start_at(self, offset: int, stored_at_ms: int) -> None:
@@ -134,7 +134,7 @@ class Dispatcher:
     def _take_pending(self, limit: int, touched: list[ConsumeQueue]) -> int:
         pending, pack = self.pending, UNIT.pack
         offset = self.offset
-        taken: list[PlainEntry] = []
+        taken: list[PlainDispatchRequest] = []
         while pending and len(taken) < ROUND_MAX:
             entry = pending[0]
             at, size, queue, queue_offset, tags_code, _, _, _, stored_at_ms = entry
@@ -174,7 +174,7 @@ class Dispatcher:
         self.offset = stop
         return count
 
-    def _add_unit(self, entry: Entry, touched: list[ConsumeQueue]) -> None:
+    def _add_unit(self, entry: DispatchRequest, touched: list[ConsumeQueue]) -> None:
         queue = entry.queue
         assert queue is not None
         if queue.pending and queue.pending_from + len(queue.pending) != entry.queue_offset:

@@ -21,31 +21,31 @@ from gantry.runtime.files import FileSystem
 from gantry.runtime.openfiles import OpenFiles
 from gantry.runtime.workers import ThreadWorker, Worker
 from services.broker.store.backlog import BacklogReader
-from services.broker.store.checkpoint import StoreCheckpoint
-from services.broker.store.commitlog import CommitLog
-from services.broker.store.consumequeuestore import ConsumeQueueStore
-from services.broker.store.derivedsync import DerivedSync
 from services.broker.store.dispatch import Dispatcher, OnArrival
-from services.broker.store.entry import EntryMaker
+from services.broker.store.dispatchrequest import DispatchRequestMaker
+from services.broker.store.durability.checkpoint import StoreCheckpoint
+from services.broker.store.durability.derivedsync import DerivedSync
+from services.broker.store.durability.flush import DerivedFlush, GroupCommit
 from services.broker.store.errors import StoreError, StoreFullError, StoreUnusableError, StoreWriteError
-from services.broker.store.failures import Failures
-from services.broker.store.figures import StoreFigures
-from services.broker.store.flush import DerivedFlush, GroupCommit
-from services.broker.store.indexservice import IndexService
-from services.broker.store.logreader import LogReader
-from services.broker.store.oddfiles import refuse_odd_files
-from services.broker.store.pages import Pages
+from services.broker.store.files.pages import Pages
+from services.broker.store.files.removal import FileRemover
+from services.broker.store.folder.storefolder import StoreFolder
+from services.broker.store.folder.watch import StoreWatch
+from services.broker.store.index.indexservice import IndexService
+from services.broker.store.log.commitlog import CommitLog
+from services.broker.store.log.logreader import LogReader
+from services.broker.store.metrics import StoreMetrics
+from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
 from services.broker.store.reader import Reader
-from services.broker.store.recovery import Recovery
-from services.broker.store.removal import FileRemover
+from services.broker.store.recovery.misplacedfiles import reject_misplaced_files
+from services.broker.store.recovery.recovery import Recovery
+from services.broker.store.recovery.scanstart import derived_state
+from services.broker.store.recovery.uncachedstart import drop_unproven
 from services.broker.store.results import RecoveryReport
 from services.broker.store.retention import Retention
-from services.broker.store.scanstart import derived_state
 from services.broker.store.settings import StoreSettings
-from services.broker.store.storefolder import StoreFolder
 from services.broker.store.topicdeletion import TopicDeletion
-from services.broker.store.unproven import drop_unproven
-from services.broker.store.watch import StoreWatch
+from services.broker.store.writeblockers import WriteBlockers
 from services.broker.store.writer import Writer
 
 
@@ -111,7 +111,7 @@ class MessageStore:
         self._index = IndexService(self._pool, settings, clock)
         self._sync = DerivedSync(self._pool, settings, queues=self._queues, index=self._index)
         index = self._index if settings.message_index_enable else None
-        self._entries = EntryMaker(self._queues, settings)
+        self._entries = DispatchRequestMaker(self._queues, settings)
         deleted = self._folder.deleted
         self._dispatcher = Dispatcher(self._log, self._queues, index, self._entries, deleted, on_arrival=on_arrival)
         self._group_commit = GroupCommit(
@@ -164,7 +164,7 @@ class MessageStore:
 
     def _oversee(self, on_flush_failed: Callable[[str], None] | None, on_lost: Callable[[str], None] | None) -> None:
         """Create the parts that observe all others."""
-        self._figures = StoreFigures(
+        self._figures = StoreMetrics(
             commit_log=self._log,
             queues=self._queues,
             dispatcher=self._dispatcher,
@@ -174,7 +174,7 @@ class MessageStore:
             reader=self._reader,
         )
         self.state = self._figures.state
-        self._failures = Failures(
+        self._failures = WriteBlockers(
             folder=self._folder,
             commit_log=self._log,
             writer=self._writer,
@@ -223,7 +223,7 @@ class MessageStore:
         self._log.files.load()
         self._queues.load(thorough=thorough or not folder.is_clean, on_mend=lambda: folder.begin(self._process_id))
         self._log.mark = folder.mark
-        refuse_odd_files(self._queues, self._log, checkpoint=folder.read_checkpoint())
+        reject_misplaced_files(self._queues, self._log, checkpoint=folder.read_checkpoint())
         self._index.load()
         folder.begin(self._process_id)
         self._checkpoint = StoreCheckpoint(self.files, folder.checkpoint_path, self._owner.require)
@@ -283,7 +283,7 @@ class MessageStore:
             is_clean = (
                 (self._group_commit.failure or self._derived.failure) is None
                 and self._dispatcher.offset == self._log.next_offset
-                and self._pool.made_again == 0
+                and self._pool.recreated_count == 0
                 and self._folder.end(self._log.next_offset, derived_state(self._queues, self._index))
             )
         self._close()

@@ -10,14 +10,14 @@ from typing import Any
 from gantry.model.javahash import index_key_hash
 from gantry.model.record import CRC_MASK, CRC_PROPERTY_BYTES, crc32
 from gantry.storeformat.layout import UNIT, UNIT_SIZE_BYTES
-from services.broker.store.commitlog import CommitLog
-from services.broker.store.consumequeue import ConsumeQueue, is_message_unit
-from services.broker.store.consumequeuestore import ConsumeQueueStore
-from services.broker.store.indexservice import IndexService
-from services.broker.store.keysearch import ENTRIES_MAX, KeySearch
-from services.broker.store.logreader import RECORD_READ_MAX, LogReader
-from services.broker.store.pages import NotInMemoryError
-from services.broker.store.proof import CRC_PROPERTY_STOP, CRC_PROPERTY_TURNED, IDENTITY, IDENTITY_BYTES, is_sound
+from services.broker.store.files.pages import NotInMemoryError
+from services.broker.store.index.indexservice import IndexService
+from services.broker.store.index.keysearch import ENTRIES_MAX, KeySearch
+from services.broker.store.log.commitlog import CommitLog
+from services.broker.store.log.logreader import RECORD_READ_MAX, LogReader
+from services.broker.store.queues.consumequeue import ConsumeQueue, is_message_unit
+from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
+from services.broker.store.recordcheck import CRC_PROPERTY_STOP, CRC_PROPERTY_TURNED, IDENTITY, IDENTITY_BYTES, is_sound
 from services.broker.store.results import Boundary, GetResult, GetStatus, QueryResult
 from services.broker.store.settings import StoreSettings
 
@@ -254,7 +254,7 @@ class Reader:
     def _next_time(self, queue: ConsumeQueue, index: int, end: int) -> tuple[int, int] | None:
         """Return offset and store time of the first readable message from `index` on, or None."""
         while index < end:
-            found = queue.first_sound(index, end)
+            found = queue.first_message_unit(index, end)
             if found is None:
                 return None
             index, unit = found

@@ -24,16 +24,16 @@ from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 
 from gantry.runtime.clock import Clock
-from gantry.runtime.errors import os_reason
+from gantry.runtime.errors import describe_os_error
 from gantry.runtime.files import DiskUsage, FileSystem
 from gantry.runtime.telemetry import logger
-from services.broker.store.commitlog import CommitLog
-from services.broker.store.consumequeue import ConsumeQueue
-from services.broker.store.consumequeuestore import ConsumeQueueStore
-from services.broker.store.indexservice import IndexService
-from services.broker.store.mappedfile import MappedFile
-from services.broker.store.queuefile import QueueFile
-from services.broker.store.removal import FileRemover
+from services.broker.store.files.mappedfile import MappedFile
+from services.broker.store.files.removal import FileRemover
+from services.broker.store.index.indexservice import IndexService
+from services.broker.store.log.commitlog import CommitLog
+from services.broker.store.queues.consumequeue import ConsumeQueue
+from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
+from services.broker.store.queues.queuefile import QueueFile
 from services.broker.store.results import Expiry
 from services.broker.store.settings import StoreSettings
 
@@ -266,7 +266,9 @@ class Retention:
             # The next run checks again.
             if file.path != self._unknown_age:
                 self._unknown_age = file.path
-                log.warning("a file stays, since its age can't be read", path=file.path, reason=os_reason(error))
+                log.warning(
+                    "a file stays, since its age can't be read", path=file.path, reason=describe_os_error(error)
+                )
             return True
 
     def _forced_end(self, limit: int) -> int:

@@ -27,12 +27,12 @@ from gantry.runtime.files import FileSystem
 from gantry.runtime.telemetry import logger
 from gantry.runtime.workers import submit_slices
 from gantry.storeformat.layout import CONSUME_QUEUE_DIR, UNIT, UNIT_SIZE_BYTES
-from services.broker.store.commitlog import CommitLog
-from services.broker.store.consumequeue import ConsumeQueue, is_message_unit
-from services.broker.store.consumequeuestore import ConsumeQueueStore
-from services.broker.store.removal import SLICE_FILES_MAX, FileRemover
+from services.broker.store.files.removal import SLICE_FILES_MAX, FileRemover
+from services.broker.store.folder.storefolder import StoreFolder
+from services.broker.store.log.commitlog import CommitLog
+from services.broker.store.queues.consumequeue import ConsumeQueue, is_message_unit
+from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
 from services.broker.store.settings import StoreSettings
-from services.broker.store.storefolder import StoreFolder
 
 _UNITS_AT_ONCE: Final = 4096
 

@@ -14,11 +14,11 @@ from gantry.model.record import CRC_PROPERTY_BYTES, encode_record
 from gantry.model.sysflag import BORN_HOST_V6, HOSTS_V6_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
-from services.broker.store.commitlog import CommitLog
-from services.broker.store.consumequeue import ConsumeQueue
-from services.broker.store.consumequeuestore import ConsumeQueueStore
-from services.broker.store.entry import KEYS, TAGS, UNIQ_KEY, EntryMaker, PlainEntry
+from services.broker.store.dispatchrequest import KEYS, TAGS, UNIQ_KEY, DispatchRequestMaker, PlainDispatchRequest
 from services.broker.store.errors import FileNotReadyError, StoreFullError, StoreWriteError
+from services.broker.store.log.commitlog import CommitLog
+from services.broker.store.queues.consumequeue import ConsumeQueue
+from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
 from services.broker.store.results import BatchMessage, BatchPutResult, PutResult, PutStatus
 from services.broker.store.settings import StoreSettings
 from services.broker.store.topicdeletion import TopicDeletion
@@ -80,8 +80,8 @@ class Writer:
         queues: ConsumeQueueStore,
         settings: StoreSettings,
         clock: Clock,
-        entries: EntryMaker,
-        pending: deque[PlainEntry],
+        entries: DispatchRequestMaker,
+        pending: deque[PlainDispatchRequest],
         deletion: TopicDeletion,
     ) -> None:
         self._log = commit_log
@@ -203,7 +203,7 @@ class Writer:
         sys_flag |= log.store_flag
         while True:
             records: list[bytes] = []
-            entries: list[PlainEntry] = []
+            entries: list[PlainDispatchRequest] = []
             at, queue_offset = log.next_offset, queue.next_offset
             try:
                 for flag, body, properties, tag, keys, unique_key in items:

@@ -13,7 +13,7 @@ from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.db.repositories import ANYTHING, Expectation
 from services.gateway.errors import VERSION_CONFLICT, ProblemError, invalid
-from services.gateway.usecases.configs import Shown
+from services.gateway.usecases.configs.configs import Shown
 
 TAGS_MAX: Final = 32
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from gantry.model.errors import UNSHOWN, InvalidValueError
+from gantry.model.errors import NO_VALUE, InvalidValueError
 from services.gateway.asgi.router import decode_escapes
 from services.gateway.errors import DUPLICATE, UNKNOWN_PARAMETER, ProblemError, invalid
 from services.gateway.schemas.times import parse_duration_ms, parse_time_ms
@@ -84,5 +84,5 @@ def time_of(query: Query, name: str) -> int:
 def required(query: Query, name: str) -> str:
     """Return a parameter that must be given. Raises InvalidValueError."""
     if name not in query:
-        raise InvalidValueError(name, UNSHOWN, "is missing")
+        raise InvalidValueError(name, NO_VALUE, "is missing")
     return query[name]

@@ -15,7 +15,7 @@ from typing import Any, Final
 from services.gateway.asgi.answer import JSON_TYPE, MSGPACK_TYPE, Answer, encode_json, encode_msgpack, value_answer
 from services.gateway.schemas.dense import Slices, in_slices
 from services.gateway.schemas.messages import BASE64, TEXT
-from services.gateway.usecases.fairgate import FairGate
+from services.gateway.usecases.reading.fairgate import FairGate
 
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 """What an answer with several messages has at most; one message of any size is always shown."""

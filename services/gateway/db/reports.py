@@ -1,4 +1,4 @@
-"""Reports: runs that are wanted, and their pages. Jobs write the results; reportrows.py reads the rows of them."""
+"""Reports: runs that are wanted, and their pages. Jobs write the results; reports/rows.py reads the rows of them."""
 
 import uuid
 from collections.abc import Mapping, Sequence

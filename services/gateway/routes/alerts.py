@@ -13,8 +13,8 @@ from services.gateway.asgi.router import Route
 from services.gateway.errors import invalid
 from services.gateway.routes.keys import actor_of
 from services.gateway.schemas.webhooks import NewWebhook, WebhookChange
-from services.gateway.usecases.alerts import Alerts
-from services.gateway.usecases.webhooks import Webhooks
+from services.gateway.usecases.alerts.listing import Alerts
+from services.gateway.usecases.alerts.webhooks import Webhooks
 
 STATUSES: Final = ("pending", "delivered", "failed")
 _PAGE: Final = frozenset({"cursor", "limit"})

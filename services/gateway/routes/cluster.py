@@ -3,7 +3,7 @@
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.asgi.router import Route
-from services.gateway.usecases.cluster import Cluster
+from services.gateway.usecases.cluster.views import Cluster
 
 
 def cluster_routes(cluster: Cluster) -> list[Route]:

@@ -12,9 +12,9 @@ from services.gateway.asgi.router import Route
 from services.gateway.db.repositories import Actor
 from services.gateway.schemas.configs import GroupChange
 from services.gateway.settings import OFFSETS_BYTES_MAX
-from services.gateway.usecases.configs import Configs
-from services.gateway.usecases.consumers import Consumers
-from services.gateway.usecases.offsets import Commits, GroupOffsets
+from services.gateway.usecases.configs.configs import Configs
+from services.gateway.usecases.consuming.consumers import Consumers
+from services.gateway.usecases.consuming.offsets import Commits, GroupOffsets
 
 _change = msgspec.json.Decoder(GroupChange)
 _commits = msgspec.json.Decoder(Commits)

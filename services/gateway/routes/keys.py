@@ -11,7 +11,7 @@ from services.gateway.db.repositories import Actor
 from services.gateway.errors import invalid
 from services.gateway.schemas.keys import NewKey
 from services.gateway.schemas.times import format_time
-from services.gateway.usecases.audit import Audit
+from services.gateway.usecases.audit.trail import Audit
 from services.gateway.usecases.keys import Keys
 
 KINDS = ("topic", "group", "key", "report", "objective", "webhook")

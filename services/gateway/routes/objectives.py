@@ -10,7 +10,7 @@ from services.gateway.asgi.query import limit_of
 from services.gateway.asgi.router import Route
 from services.gateway.routes.keys import actor_of
 from services.gateway.schemas.objectives import ObjectiveChange
-from services.gateway.usecases.objectives import Objectives
+from services.gateway.usecases.reports.objectives import Objectives
 
 _TOPIC = frozenset({"topic"})
 

@@ -9,8 +9,8 @@ from services.gateway.asgi.router import Route
 from services.gateway.asgi.writing import AnswerWriter
 from services.gateway.errors import UNKNOWN_MESSAGE, ProblemError, invalid, not_implemented
 from services.gateway.schemas.outgoing import KEY_EXPRESSION
-from services.gateway.usecases.lookup import Lookup
-from services.gateway.usecases.read import QueueReader
+from services.gateway.usecases.reading.lookup import Lookup
+from services.gateway.usecases.reading.read import QueueReader
 
 BOUNDARIES = ("lower", "upper")
 PULL_DEFAULT = 32

@@ -15,9 +15,9 @@ from services.gateway.errors import invalid
 from services.gateway.schemas.reading import read_json
 from services.gateway.schemas.reports import LATEST, NewRun
 from services.gateway.schemas.times import parse_time_ms
-from services.gateway.usecases.laghistory import LagHistory
-from services.gateway.usecases.reportrows import SECTIONS, SPANS, ReportRows
-from services.gateway.usecases.reports import BACKLOG_PROFILE, LAG_REPORT, THROUGHPUT_ROLLUP, Reports
+from services.gateway.usecases.reports.laghistory import LagHistory
+from services.gateway.usecases.reports.rows import SECTIONS, SPANS, ReportRows
+from services.gateway.usecases.reports.runs import BACKLOG_PROFILE, LAG_REPORT, THROUGHPUT_ROLLUP, Reports
 
 LEVELS: Final = ("queue", "topic")
 _ALL_ROWS: Final = frozenset({"cursor", "group", "limit", "topic"})

@@ -38,8 +38,8 @@ from services.gateway.schemas.outgoing import (
     read_message,
 )
 from services.gateway.turns import MESSAGE_BYTES
-from services.gateway.usecases.send import SendMessages
-from services.gateway.usecases.sendframes import count_outcomes
+from services.gateway.usecases.sending.send import SendMessages
+from services.gateway.usecases.sending.sendframes import count_outcomes
 
 JSON_MEDIA: Final = "application/json"
 LINES_MEDIA: Final = "application/x-ndjson"

@@ -5,7 +5,7 @@ from services.gateway.asgi.call import Call
 from services.gateway.asgi.router import Route
 from services.gateway.errors import WEBSOCKET_ONLY, ProblemError
 from services.gateway.metrics import CONTENT_TYPE, GatewayMetrics
-from services.gateway.usecases.health import Health
+from services.gateway.usecases.cluster.health import Health
 
 STREAM_PATH = "/v1/stream"
 

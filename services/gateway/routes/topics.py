@@ -10,7 +10,7 @@ from services.gateway.asgi.query import flag_of, limit_of
 from services.gateway.asgi.router import Route
 from services.gateway.db.repositories import Actor
 from services.gateway.schemas.configs import TopicChange
-from services.gateway.usecases.configs import Configs
+from services.gateway.usecases.configs.configs import Configs
 
 _change = msgspec.json.Decoder(TopicChange)
 

@@ -23,7 +23,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Raw
 
-from gantry.model.errors import UNSHOWN, InvalidMessageError, InvalidValueError
+from gantry.model.errors import NO_VALUE, InvalidMessageError, InvalidValueError
 from gantry.model.names import BODY_BYTES_MAX
 from services.gateway.schemas.messages import BASE64
 from services.gateway.schemas.outgoing import (
@@ -184,7 +184,7 @@ def _read_parts(data: bytes, at: str, *, dense: bool) -> Slices[Sendable]:
     # Outside the values there is one `:` for each field; if more are left over, a field stands twice.
     values = [body, *map(bytes, given.values())]
     if data.count(b":") - sum(value.count(b":") for value in values) != len(values):
-        raise DuplicateError(at or "/", UNSHOWN, "holds a field twice")
+        raise DuplicateError(at or "/", NO_VALUE, "holds a field twice")
     rest = b"".join(b',"%b":%b' % (name.encode(), bytes(value)) for name, value in given.items())
     try:
         if body[:1] == b'"':
@@ -259,7 +259,9 @@ def read_packed_message(data: bytes, at: str = "") -> Slices[Sendable]:
     body = bytes(parts.body)
     # Whether a field stands twice is told by the length, as in read_packed; few write a map of sixteen fields longer.
     if len(data) - len(body) - len(small) - len(_pack("body")) not in _MAP_HEAD_BYTES:
-        raise DuplicateError(at or "/", UNSHOWN, "holds a field twice, or has a name that is not written the short way")
+        raise DuplicateError(
+            at or "/", NO_VALUE, "holds a field twice, or has a name that is not written the short way"
+        )
     if not 0xA0 <= body[0] <= 0xBF and body[0] not in _TEXT_OR_BYTES and len(body) >= DENSE_BYTES_MIN:
         reason = f"bytes of MessagePack are neither text nor bytes; such a body takes less than {DENSE_BYTES_MIN}"
         raise TooLargeError(f"{at}/body", len(body), reason)

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from gantry.model.errors import UNSHOWN, InvalidValueError
+from gantry.model.errors import NO_VALUE, InvalidValueError
 from services.gateway.schemas.msgpackkeys import find_duplicate_key
 from services.gateway.schemas.reading import (
     ESCAPED_COLON,
@@ -276,7 +276,7 @@ def split_batch(data: bytes) -> list[bytes]:
 def check_count(raws: Sequence[Any]) -> None:
     """Raise InvalidValueError for a batch that is empty or too long."""
     if not raws:
-        raise InvalidValueError("/messages", UNSHOWN, "holds no message")
+        raise InvalidValueError("/messages", NO_VALUE, "holds no message")
     if len(raws) > BATCH_MESSAGES_MAX:
         raise _too_many()
 
@@ -297,7 +297,7 @@ def _read_each(raws: Sequence[Any], read: Callable[[Any, str], Sendable], first:
 
 
 def _too_many() -> TooLargeError:
-    return TooLargeError("/messages", UNSHOWN, f"holds more than the {BATCH_MESSAGES_MAX} messages that are allowed")
+    return TooLargeError("/messages", NO_VALUE, f"holds more than the {BATCH_MESSAGES_MAX} messages that are allowed")
 
 
 def _may_have_duplicates(data: bytes, messages: Sequence[TextMessage], *, keys_outside: int) -> bool:

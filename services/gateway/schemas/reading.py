@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_
 
 import msgspec
 
-from gantry.model.errors import UNSHOWN, InvalidValueError
+from gantry.model.errors import NO_VALUE, InvalidValueError
 
 T = TypeVar("T")
 
@@ -143,7 +143,7 @@ def find_duplicate(data: bytes, at: str = "") -> None:
     except RecursionError as error:
         raise translate(error, at) from None
     except ValueError as error:
-        raise UnreadableError(at or "body", UNSHOWN, f"is not JSON: {error}") from None
+        raise UnreadableError(at or "body", NO_VALUE, f"is not JSON: {error}") from None
 
 
 def translate(error: Exception, at: str = "", data: bytes = b"") -> InvalidValueError:
@@ -163,7 +163,7 @@ def translate(error: Exception, at: str = "", data: bytes = b"") -> InvalidValue
     if not isinstance(error, msgspec.ValidationError):
         return UnreadableError(pointer or "body", *_explain_syntax(text, data))
     if match := _UNKNOWN.fullmatch(text):
-        return UnknownFieldError(f"{pointer}/{match[1]}", UNSHOWN, "there is no such field")
+        return UnknownFieldError(f"{pointer}/{match[1]}", NO_VALUE, "there is no such field")
     if match := _MISSING.fullmatch(text):
         return WrongTypeError(f"{pointer}/{match[1]}", "is missing")
     shown = _value_at(data, pointer_of(path.rstrip("`")))
@@ -213,7 +213,7 @@ def _explain_syntax(text: str, data: bytes) -> tuple[object, str]:
     if byte is not None:
         return _shown(data, int(byte[1])), f"can't be read: {text}"
     if not data.strip():
-        return UNSHOWN, "is empty, where JSON is expected"
+        return NO_VALUE, "is empty, where JSON is expected"
     if len(data) <= EXPLAINED_BYTES_MAX and _HALF_PAIR.search(data):
         try:
             json.loads(data, parse_int=str, parse_float=str)

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from gantry.model.errors import UNSHOWN, InvalidValueError
+from gantry.model.errors import NO_VALUE, InvalidValueError
 from gantry.model.lag import VERDICTS
 from gantry.runtime.rng import secret_bytes
 from services.gateway.schemas.rights import Pattern
@@ -91,7 +91,7 @@ def key_of(secret: str) -> bytes:
         key = b""
     if not secret.startswith(SECRET_PREFIX) or not _SECRET_BYTES_MIN <= len(key) <= _SECRET_BYTES_MAX:
         reason = f"is not {SECRET_PREFIX} and the base64 of {_SECRET_BYTES_MIN} to {_SECRET_BYTES_MAX} bytes"
-        raise InvalidValueError("/secret", UNSHOWN, reason)
+        raise InvalidValueError("/secret", NO_VALUE, reason)
     return key
 
 
@@ -129,7 +129,7 @@ def _split(url: str) -> SplitResult:
     elif parts.fragment:
         reason = "has a fragment, which is never sent"
     if reason is not None:
-        raise InvalidValueError("/url", url if parts.password is None else UNSHOWN, reason)
+        raise InvalidValueError("/url", url if parts.password is None else NO_VALUE, reason)
     return parts
 
 

@@ -10,7 +10,7 @@ import pytest
 from gantry.model.alert import AlertSettings
 from spark import results
 from spark.postgres import Connection
-from spark.results import TakenAwayError, publish
+from spark.results import FencedError, publish
 from spark.runs import Run, Runs
 from tests.support.postgres import PostgresServer
 from tests.support.reports import report_tables
@@ -129,10 +129,10 @@ def test_a_run_that_is_not_kept_keeps_no_events(connection: Connection, monkeypa
     # The attempt that follows makes them once, and the one before finds that it is not its turn.
     Runs(connection).fail(run.id, 1, "cut", requeue=True)
     assert Runs(connection).claim(run.id) is not None
-    with pytest.raises(TakenAwayError):
+    with pytest.raises(FencedError):
         publish(connection, "lag_report", run_id=run.id, attempt=1, rows=rows, page="", files=FILES, alerts=at_once)
     publish(connection, "lag_report", run_id=run.id, attempt=2, rows=rows, page="", files=FILES, alerts=at_once)
-    with pytest.raises(TakenAwayError):
+    with pytest.raises(FencedError):
         publish(connection, "lag_report", run_id=run.id, attempt=2, rows=rows, page="", files=FILES, alerts=at_once)
     assert [row[0] for row in events(connection)] == ["opened"]
 

@@ -70,7 +70,7 @@ def run(
     monkeypatch.setattr(ledger, "log", Quiet())
     monkeypatch.setattr(running, "open_session", lambda app, *, master, settings: Shared(spark))
     # This process has other tests to run.
-    monkeypatch.setattr(running, "give_way", lambda niceness: None)
+    monkeypatch.setattr(running, "lower_priority", lambda niceness: None)
 
     def start(
         *given: str, rows: list[dict[str, Any]] | None = None, during: Callable[[Work], None] | None = None

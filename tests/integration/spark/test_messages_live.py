@@ -18,12 +18,12 @@ from gantry.model.batch import encode_batch
 from gantry.model.compression import Compression, compress
 from gantry.model.message import encode_properties
 from gantry.remoting.codes import RequestCode, ResponseCode
-from spark.datasource import live, queuepull
+from spark.datasource.brokers import live, queuepull
+from spark.datasource.brokers.topicqueues import MessagesError
 from spark.datasource.dataloss import DataLossError
-from spark.datasource.messages import MessagesReader
+from spark.datasource.kinds.messages import MessagesReader
 from spark.datasource.options import read_options
 from spark.datasource.schema import MESSAGES
-from spark.datasource.topicqueues import MessagesError
 from tests.support.brokerprocess import Peer
 from tests.support.brokerunit import send_header
 from tests.support.datasource import LiveCluster, send

@@ -14,12 +14,12 @@ from pyspark.sql import SparkSession
 from gantry.runtime.osfilesystem import OsFileSystem
 from gantry.storeformat import layout
 from gantry.storeformat.errors import NotAStoreError, StoreFileError, StoreInUseError
-from gantry.storeformat.mark import GantryMark
+from gantry.storeformat.mark import StoreManifest
 from spark.datasource.dataloss import DataLossError
 from spark.datasource.options import OptionError, read_options
 from spark.datasource.schema import BY_KIND
-from spark.datasource.storedir import StoreDirReader
-from spark.datasource.storefiles import open_store, store_name
+from spark.datasource.storedir.files import open_store, store_name
+from spark.datasource.storedir.reader import StoreDirReader
 from tests.support.storebuilder import STORED_AT_MS, StoreBuilder
 
 GOLDEN = Path(__file__).parents[2] / "conformance" / "golden"
@@ -225,7 +225,7 @@ def test_without_its_queues_a_store_is_read_by_its_log(tmp_path: Path, *, has_ab
 def test_messages_of_a_deleted_topic_are_not_found_again(tmp_path: Path) -> None:
     builder = filled()
     builder.add("U", 0, b"body 20")
-    builder.abort, builder.mark = True, GantryMark(record_checksum_from=0)
+    builder.abort, builder.mark = True, StoreManifest(record_checksum_from=0)
     store = built(tmp_path / "store", builder)
     deletion = {"topics": {"T": {"log_end": len(builder.log), "deleted_at_ms": builder.stored_at_ms}}}
     (store / layout.DELETIONS_FILE).write_text(json.dumps(deletion))
@@ -237,7 +237,7 @@ def test_messages_of_a_deleted_topic_are_not_found_again(tmp_path: Path) -> None
 def test_any_flipped_bit_of_a_record_loses_that_record_alone(tmp_path: Path) -> None:
     for number, bit in enumerate(range(3, 8 * 150, 97)):
         builder = filled()
-        builder.mark = GantryMark(record_checksum_from=0)
+        builder.mark = StoreManifest(record_checksum_from=0)
         damaged = builder.records[5]
         builder.flip(8 * damaged.offset + bit % (8 * len(damaged.data)))
         rows = rows_of(built(tmp_path / str(number) / "store", builder))

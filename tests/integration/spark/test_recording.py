@@ -69,7 +69,7 @@ def test_one_process_makes_it_at_a_time(tmp_path: Path) -> None:
 def test_a_folder_that_can_not_be_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("spark.jobs.recording.give_way", lambda niceness: None)
+    monkeypatch.setattr("spark.jobs.recording.lower_priority", lambda niceness: None)
     (tmp_path / "file").write_text("")
     assert main(str(tmp_path / "file" / "folder")) == 1
     assert "Not a directory" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from spark.postgres import Connection, connect, reason
-from spark.results import TakenAwayError, publish
+from spark.results import FencedError, publish
 from spark.runs import Run, Runs, Schedule
 from tests.support.postgres import PostgresServer
 from tests.support.reports import report_tables
@@ -149,7 +149,7 @@ def test_an_attempt_that_was_given_up_writes_nothing(runs: Runs, connection: Con
     assert not runs.beat(run.id, 1, percent=99, step="late")
     assert not runs.fail(run.id, 1, "late")
     assert not runs.release(run.id, 1)
-    with pytest.raises(TakenAwayError, match=str(run.id)):
+    with pytest.raises(FencedError, match=str(run.id)):
         publish(connection, "lag_report", run_id=run.id, attempt=1, rows=[], page="late", files={})
     assert connection.execute("SELECT 1 FROM report_pages").fetchone() is None
     assert (status(connection, run), column(connection, run, "attempt")) == ("running", 2)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gantry.cli.processes import die_with_parent, is_alive
+from gantry.cli.stack.processes import die_with_parent, is_alive
 from spark.postgres import Connection
 from spark.runs import Run, Runs, Schedule
 from tests.support.postgres import PostgresServer

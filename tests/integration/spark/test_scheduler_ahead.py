@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gantry.cli.processes import is_alive
+from gantry.cli.stack.processes import is_alive
 from spark.postgres import Connection
 from tests.integration.spark.test_scheduler import (
     SchedulerProcess,

@@ -13,9 +13,9 @@ import pytest
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError
 from gantry.remoting.codes import RequestCode, ResponseCode
-from spark.datasource import live
+from spark.datasource.brokers import live
+from spark.datasource.brokers.survey import SurveyError
 from spark.datasource.options import Options
-from spark.datasource.survey import SurveyError
 from tests.support.datasource import LiveCluster, commit, make_group, read_task, reader, rows, send
 from tests.support.postgres import PostgresServer
 

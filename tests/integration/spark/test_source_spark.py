@@ -8,7 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
-from spark.datasource.batches import arrow_schema
+from spark.datasource.columns.batches import arrow_schema
 from spark.datasource.schema import BY_KIND
 from tests.support.datasource import LiveCluster, commit, make_group, send
 

@@ -13,9 +13,9 @@ from structlog.testing import capture_logs
 
 from gantry.client.errors import ClientError
 from gantry.remoting.codes import RequestCode, ResponseCode
-from spark.datasource import live, queuepull
+from spark.datasource.brokers import live, queuepull
 from spark.datasource.dataloss import DataLossError
-from spark.datasource.messages import MessagesReader
+from spark.datasource.kinds.messages import MessagesReader
 from spark.datasource.options import read_options
 from spark.datasource.schema import MESSAGES
 from tests.support.brokerprocess import WAIT_TIMEOUT_S, Peer, properties_text

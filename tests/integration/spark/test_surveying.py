@@ -8,10 +8,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from gantry.client.errors import ClientError
-from spark.datasource.batches import plan_rows
+from spark.datasource.columns.batches import plan_rows
+from spark.datasource.kinds.survey import SurveyReader
 from spark.datasource.options import OptionError
 from spark.datasource.schema import SURVEY
-from spark.datasource.surveyrows import SurveyReader
 from spark.jobs import surveying
 from spark.jobs.surveying import NotSurveyedError, start_survey
 

@@ -12,7 +12,7 @@ from spark.results import publish
 from spark.runs import Run, Runs, Schedule
 from spark.scheduler import turns
 from spark.scheduler.decide import Ended, Ending
-from spark.scheduler.duty import DUTY, Duty
+from spark.scheduler.duty import DUTY, Leadership
 from spark.scheduler.settings import SchedulerSettings
 from spark.scheduler.turns import PIECE_MAX, WINDOW_MAX, TurnResult, Turns
 from tests.support.postgres import PostgresServer, until_free
@@ -42,7 +42,7 @@ class Scheduler:
         off: dict[str, Any] = {"lag_report_cron": None, "throughput_rollup_cron": None, "backlog_profile_cron": None}
         self.settings = SchedulerSettings(database_url=url, **(off | changed))
         self.clock = FakeClock(int(NOON.timestamp() * 1_000))
-        self.duty = Duty(url)
+        self.duty = Leadership(url)
         self._turns = Turns(self.settings, self.duty, self.clock)
         self.own: dict[Any, Run] = {}
 
@@ -291,7 +291,7 @@ def test_old_runs_are_removed_once_an_hour(make: Any, runs: Runs, connection: Co
     scheduler = make()
     run, _ = runs.request("lag_report", window_start=None, window_end=NOON, trigger="manual")
     (claimed,) = scheduler.turn().claimed
-    scheduler.turn(Ended(claimed, Ending.HOPELESS, "no"))
+    scheduler.turn(Ended(claimed, Ending.PERMANENT, "no"))
     connection.execute("UPDATE report_runs SET finished_at = finished_at - interval '31 days'")
     assert scheduler.turn().pruned == []
     scheduler.clock.advance(3_600_000)

@@ -4,7 +4,7 @@ import pytest
 
 from gantry.client.errors import InvalidArgumentError, NotStartedError, Outcome, SendError
 from gantry.client.producer import Producer
-from gantry.client.sendrequest import Prepared
+from gantry.client.sendrequest import EncodedSend
 from gantry.model.batch import decode_batch, encode_batch
 from gantry.model.message import MessageQueue
 from gantry.remoting.codes import RequestCode, ResponseCode
@@ -12,8 +12,8 @@ from gantry.remoting.command import RemotingCommand
 from tests.support.scriptedpeer import Deed, ok, refuse
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
-ONE = Prepared(SEND, "T", b"hello", "UNIQ_KEY\x01ID1\x02", 0, 0, ("ID1",))
-TWO = Prepared(BATCH, "T", encode_batch([(0, b"a", b"x\x011\x02"), (0, b"b", b"")]), "", 0, 0, ("ID1", "ID2"))
+ONE = EncodedSend(SEND, "T", b"hello", "UNIQ_KEY\x01ID1\x02", 0, 0, ("ID1",))
+TWO = EncodedSend(BATCH, "T", encode_batch([(0, b"a", b"x\x011\x02"), (0, b"b", b"")]), "", 0, 0, ("ID1", "ID2"))
 
 
 def store(request: RemotingCommand) -> Deed:
@@ -60,7 +60,7 @@ async def test_one_way_is_handed_over(producer, transport):
     assert request.is_one_way
     transport.at("a:10911", {})
     with pytest.raises(SendError):
-        await producer.send_prepared_one_way(Prepared(SEND, "NOWHERE", b"x", "", 0, 0, ("ID",)))
+        await producer.send_prepared_one_way(EncodedSend(SEND, "NOWHERE", b"x", "", 0, 0, ("ID",)))
 
 
 async def test_a_stopped_engine_sends_nothing(producer, engine):

@@ -4,7 +4,7 @@ import pytest
 
 from gantry.client.errors import InvalidArgumentError, Outcome
 from gantry.client.sendrequest import (
-    Prepared,
+    EncodedSend,
     SendStatus,
     build_request,
     check_body,
@@ -20,7 +20,7 @@ from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.send import SendMessageHeaderV2
 
 QUEUE = MessageQueue("T", "broker-a", 3)
-ONE = Prepared(RequestCode.SEND_MESSAGE_V2, "T", b"body", "TAGS\x01A\x02", 0x301, 5, ("ID",))
+ONE = EncodedSend(RequestCode.SEND_MESSAGE_V2, "T", b"body", "TAGS\x01A\x02", 0x301, 5, ("ID",))
 
 
 def answer(code: int = 0, **ext: str) -> RemotingCommand:

@@ -1,6 +1,6 @@
 """Errors show values, and not all of a long one."""
 
-from gantry.model.errors import UNSHOWN, InvalidValueError, shorten_value
+from gantry.model.errors import NO_VALUE, InvalidValueError, shorten_value
 
 
 class Counted(str):
@@ -30,7 +30,7 @@ def test_bytes_are_shown_as_text():
 
 
 def test_a_reason_may_say_it_all():
-    assert str(InvalidValueError("at", UNSHOWN, "is missing")) == "at: is missing"
+    assert str(InvalidValueError("at", NO_VALUE, "is missing")) == "at: is missing"
 
 
 def test_a_long_field_is_cut():

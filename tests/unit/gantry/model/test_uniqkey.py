@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gantry.model.errors import InvalidIdError
 from gantry.model.uniqkey import (
-    UniqueKeyMaker,
+    UniqueKeyGenerator,
     born_near_ms,
     decode_unique_key,
     encode_unique_key,
@@ -29,8 +29,8 @@ class SetClock:
         return self.value_ms
 
 
-def maker(clock: SetClock, ip: str = "192.168.1.10") -> UniqueKeyMaker:
-    return UniqueKeyMaker(clock, ip, 70_000, 0x18B4AAC2, tz=UTC)
+def maker(clock: SetClock, ip: str = "192.168.1.10") -> UniqueKeyGenerator:
+    return UniqueKeyGenerator(clock, ip, 70_000, 0x18B4AAC2, tz=UTC)
 
 
 def test_parts_of_a_key() -> None:

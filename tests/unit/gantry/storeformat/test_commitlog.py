@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gantry.model.record import encode_blank
 from gantry.storeformat.commitlog import LogScan
-from gantry.storeformat.mark import GantryMark
+from gantry.storeformat.mark import StoreManifest
 from gantry.storeformat.scan import StoreReader
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storebuilder import StoreBuilder
@@ -27,7 +27,7 @@ def scanned(store: StoreBuilder, *, start: int | None = None, drop: str = "") ->
 
 def stored(count: int = 16, *, mark: bool = True, file_bytes: int = 1024, **changes: object) -> StoreBuilder:
     store = StoreBuilder(log_file_bytes=file_bytes)
-    store.mark = GantryMark(record_checksum_from=0) if mark else None
+    store.mark = StoreManifest(record_checksum_from=0) if mark else None
     for number in range(count):
         store.add(body=b"body %d" % number * 3, **changes)
     return store
@@ -191,7 +191,7 @@ def test_absent_checksum_is_damage_only_where_it_is_demanded() -> None:
     bare = store.add(whole_record_crc=False)
     foreign_start = store.add().end
     foreign = store.add(whole_record_crc=False)
-    store.mark = GantryMark(record_checksum_from=boundary.offset, clean_stop_offset=foreign_start)
+    store.mark = StoreManifest(record_checksum_from=boundary.offset, clean_stop_offset=foreign_start)
     scan, offsets = scanned(store)
     assert damage_ranges(scan) == [(bare.offset, bare.end)]
     assert "missing" in scan.damages[0].reason

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.storeformat.errors import BrokenFileError, NewerFormatError
-from gantry.storeformat.mark import FORMAT_VERSION, GantryMark, opened_mark, trusted_mark
+from gantry.storeformat.mark import FORMAT_VERSION, StoreManifest, opened_mark, trusted_mark
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.virtualtime import FakeClock
 
@@ -14,19 +14,19 @@ offsets = st.none() | st.integers(0, 2**63 - 1)
 
 @given(offsets, offsets, offsets)
 def test_there_and_back(start: int | None, end: int | None, process_id: int | None) -> None:
-    mark = GantryMark(record_checksum_from=start, clean_stop_offset=end, abort_process_id=process_id)
+    mark = StoreManifest(record_checksum_from=start, clean_stop_offset=end, abort_process_id=process_id)
     files = MemFileSystem(FakeClock())
     mark.dump(files, "/store")
-    assert GantryMark.load(files, "/store") == mark
+    assert StoreManifest.load(files, "/store") == mark
 
 
 def test_no_mark_in_a_store_of_others() -> None:
-    assert GantryMark.load(MemFileSystem(FakeClock()), "/store") is None
+    assert StoreManifest.load(MemFileSystem(FakeClock()), "/store") is None
 
 
 def test_a_newer_format_is_refused() -> None:
     with pytest.raises(NewerFormatError, match="format 2, this release knows formats up to 1"):
-        GantryMark.decode(json.dumps({"format_version": FORMAT_VERSION + 1}).encode())
+        StoreManifest.decode(json.dumps({"format_version": FORMAT_VERSION + 1}).encode())
 
 
 @pytest.mark.parametrize(
@@ -45,39 +45,39 @@ def test_a_newer_format_is_refused() -> None:
 )
 def test_what_is_no_mark_is_named(data: bytes, reason: str) -> None:
     with pytest.raises(BrokenFileError, match=reason) as caught:
-        GantryMark.decode(data, "/store/config/gantry.json")
+        StoreManifest.decode(data, "/store/config/gantry.json")
     assert "/store/config/gantry.json" in str(caught.value)
 
 
 def test_members_of_later_minor_releases_are_ignored() -> None:
-    assert GantryMark.decode(b'{"format_version": 1, "new": [1]}') == GantryMark()
+    assert StoreManifest.decode(b'{"format_version": 1, "new": [1]}') == StoreManifest()
 
 
 @pytest.mark.parametrize("process_id", ["null", '"1"', "-1", "true", "[]"])
 def test_a_process_id_that_can_not_be_used_is_none(process_id: str) -> None:
     data = f'{{"format_version": 1, "abort_process_id": {process_id}}}'.encode()
-    assert GantryMark.decode(data) == GantryMark()
+    assert StoreManifest.decode(data) == StoreManifest()
 
 
 def test_where_the_checksum_is_demanded() -> None:
-    assert not GantryMark().demands_record_crc(0)
-    running = GantryMark(record_checksum_from=100)
+    assert not StoreManifest().demands_record_crc(0)
+    running = StoreManifest(record_checksum_from=100)
     assert [running.demands_record_crc(offset) for offset in (99, 100, 10**9)] == [False, True, True]
     stopped = running.stopped(200)
     assert [stopped.demands_record_crc(offset) for offset in (99, 100, 199, 200)] == [False, True, True, False]
 
 
 def test_a_mark_that_others_ran_past_vouches_for_nothing() -> None:
-    crashed = GantryMark(record_checksum_from=100)
-    stopped = GantryMark(record_checksum_from=100, clean_stop_offset=500)
+    crashed = StoreManifest(record_checksum_from=100)
+    stopped = StoreManifest(record_checksum_from=100, clean_stop_offset=500)
     assert trusted_mark(None, has_abort=False) is None
     assert trusted_mark(crashed, has_abort=True) == crashed
     assert trusted_mark(stopped, has_abort=True) == stopped
     assert trusted_mark(stopped, has_abort=False) == stopped
     # Someone recovered the store after our crash and stopped in order.
     trusted = trusted_mark(crashed, has_abort=False)
-    assert trusted == GantryMark()
-    assert opened_mark(trusted, log_end=900, record_checksum=True) == GantryMark(record_checksum_from=900)
+    assert trusted == StoreManifest()
+    assert opened_mark(trusted, log_end=900, record_checksum=True) == StoreManifest(record_checksum_from=900)
 
 
 @pytest.mark.parametrize(
@@ -85,14 +85,14 @@ def test_a_mark_that_others_ran_past_vouches_for_nothing() -> None:
     [
         (None, 0, 0),
         (None, 500, 500),
-        (GantryMark(), 500, 500),
-        (GantryMark(record_checksum_from=100, clean_stop_offset=500), 500, 100),
-        (GantryMark(record_checksum_from=100), 500, 100),
-        (GantryMark(record_checksum_from=100, clean_stop_offset=500), 501, 501),
-        (GantryMark(record_checksum_from=100, clean_stop_offset=500), 50, 50),
+        (StoreManifest(), 500, 500),
+        (StoreManifest(record_checksum_from=100, clean_stop_offset=500), 500, 100),
+        (StoreManifest(record_checksum_from=100), 500, 100),
+        (StoreManifest(record_checksum_from=100, clean_stop_offset=500), 501, 501),
+        (StoreManifest(record_checksum_from=100, clean_stop_offset=500), 50, 50),
     ],
 )
-def test_boundary_at_start(previous: GantryMark | None, log_end: int, expected: int) -> None:
+def test_boundary_at_start(previous: StoreManifest | None, log_end: int, expected: int) -> None:
     opened = opened_mark(previous, log_end=log_end, record_checksum=True)
-    assert opened == GantryMark(record_checksum_from=expected)
-    assert opened_mark(previous, log_end=log_end, record_checksum=False) == GantryMark()
+    assert opened == StoreManifest(record_checksum_from=expected)
+    assert opened_mark(previous, log_end=log_end, record_checksum=False) == StoreManifest()

@@ -4,7 +4,7 @@ import pytest
 
 from gantry.storeformat import findings, layout
 from gantry.storeformat.findings import Report, Result, Severity
-from gantry.storeformat.mark import GantryMark
+from gantry.storeformat.mark import StoreManifest
 from gantry.storeformat.scan import StoreReader
 from gantry.storeformat.verify import verify
 from tests.support.memfilesystem import MemFileSystem
@@ -14,7 +14,7 @@ from tests.support.virtualtime import FakeClock
 
 def stored(count: int = 10) -> StoreBuilder:
     store = StoreBuilder()
-    store.mark = GantryMark(record_checksum_from=0)
+    store.mark = StoreManifest(record_checksum_from=0)
     for number in range(count):
         store.add(queue_id=number % 2)
     return store
@@ -114,7 +114,7 @@ def test_damaged_last_record_that_was_dispatched_is_a_problem(abort: bool) -> No
 def test_mark_says_that_the_log_was_longer() -> None:
     store = stored()
     last = store.records[-1]
-    store.mark = GantryMark(record_checksum_from=0, clean_stop_offset=last.end + 100)
+    store.mark = StoreManifest(record_checksum_from=0, clean_stop_offset=last.end + 100)
     report = verified(store)
     (found,) = report.findings
     assert (found.kind, found.offset, found.size_bytes) == ("commitlog", last.end, 100)

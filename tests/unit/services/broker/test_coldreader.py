@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from services.broker.coldreader import ROUND_BYTES_MAX, ROUNDS_MAX, ColdReader, ColdReadsBusyError
-from services.broker.store.mappedfile import MappedFile
-from services.broker.store.pages import NotInMemoryError, Pages
+from services.broker.store.files.mappedfile import MappedFile
+from services.broker.store.files.pages import NotInMemoryError, Pages
 from tests.support.faultfilesystem import FaultFileSystem, FaultRule
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.virtualtime import FakeClock

@@ -1,9 +1,9 @@
-from services.broker.overload import TICK_INTERVAL_MS, Overload, StandingLag
+from services.broker.overload import TICK_INTERVAL_MS, LoopLag, Overload
 from services.broker.policy import Policy
 
 
-def lag_of(*late_ms: int) -> StandingLag:
-    lag = StandingLag()
+def lag_of(*late_ms: int) -> LoopLag:
+    lag = LoopLag()
     now_ms = 0
     lag.tick(now_ms)
     for late in late_ms:
@@ -12,9 +12,7 @@ def lag_of(*late_ms: int) -> StandingLag:
     return lag
 
 
-def refusal(
-    policy: Policy, lag: StandingLag | None = None, *, waiting: int = 0, oldest: int = 0, flush: int = 0
-) -> str:
+def refusal(policy: Policy, lag: LoopLag | None = None, *, waiting: int = 0, oldest: int = 0, flush: int = 0) -> str:
     overload = Overload(policy, lag or lag_of())
     remark = overload.send_refusal(waiting_count=waiting, oldest_wait_ms=oldest, flush_ms=flush)
     return "" if remark is None else remark.partition("]")[0][1:]

@@ -10,7 +10,7 @@ from gantry.remoting.codes import RequestCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.errors import ConnectError
 from services.broker.policy import Policy
-from services.broker.registration import ANNOUNCE_TIMEOUT_MS, RETRY_DELAY_MS, FullBody, Registration
+from services.broker.registration import ANNOUNCE_TIMEOUT_MS, RETRY_DELAY_MS, Registration, RegistrationBody
 from services.broker.registry.topics import TopicTable, with_perm_of_broker
 from tests.support.brokerunit import IDENTITY
 
@@ -188,7 +188,7 @@ async def test_a_large_table_is_encoded_in_slices_and_says_what_it_says_at_once(
     topics, policy = TopicTable(), Policy(broker_permission=4)
     for number in range(35):
         topics.put(TopicConfig(f"T{number}", 2, 3, 6), number)
-    body = FullBody(topics, policy)
+    body = RegistrationBody(topics, policy)
     topics.on_change = body.topic_changed
     making = asyncio.ensure_future(body.current())
     await asyncio.sleep(0)
@@ -206,7 +206,7 @@ async def test_a_large_table_is_encoded_in_slices_and_says_what_it_says_at_once(
 async def test_the_body_is_byte_for_byte_that_of_the_general_way() -> None:
     topics, policy = TopicTable(), Policy()
     topics.put(TopicConfig("T", 2, 3, 6, attributes={"message.type": "FIFO"}), 1)
-    assert (await FullBody(topics, policy).current())[1] == told(topics, policy).encode()
+    assert (await RegistrationBody(topics, policy).current())[1] == told(topics, policy).encode()
 
 
 def told(topics: TopicTable, policy: Policy) -> RegisterBrokerBody:

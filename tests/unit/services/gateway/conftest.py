@@ -10,12 +10,12 @@ from gantry.client.settings import ClientSettings
 from gantry.model.topic import TopicConfig
 from gantry.runtime.rng import Rng
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.usecases.brokers import Brokers
-from services.gateway.usecases.kinds import TopicKind
+from services.gateway.usecases.cluster.brokers import Brokers
+from services.gateway.usecases.configs.kinds import TopicKind
+from services.gateway.usecases.configs.presence import Presence
 from services.gateway.usecases.metadata import Metadata
-from services.gateway.usecases.presence import Presence
-from services.gateway.usecases.read import QueueReader
-from services.gateway.usecases.send import SendMessages
+from services.gateway.usecases.reading.read import QueueReader
+from services.gateway.usecases.sending.send import SendMessages
 from tests.support.scriptedpeer import ScriptedCluster, ScriptedTransport
 from tests.support.virtualtime import VirtualClock
 

@@ -13,7 +13,7 @@ from services.gateway.bodies import PROGRESS_BYTES, PROGRESS_MS, SMALL_BYTES
 from services.gateway.errors import ProblemError
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.middleware import Front
+from services.gateway.middleware import HttpApp
 from services.gateway.schemas.rights import ALL_RIGHTS
 from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
 from tests.support.virtualtime import FakeClock
@@ -43,7 +43,7 @@ class Gateway:
             await self.may_end.wait()
             return json_answer({})
 
-        front = Front(
+        front = HttpApp(
             Router([Route("POST", "/take", take, is_send=True), Route("GET", "/wait", wait)]),
             keys,
             GatewayMetrics(),

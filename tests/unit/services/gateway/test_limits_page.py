@@ -8,10 +8,10 @@ from gantry.model.alert import GONE_AFTER, AlertSettings
 from services.gateway.limits import Limits
 from services.gateway.schemas.webhooks import PATTERNS_MAX, URL_LENGTH_MAX
 from services.gateway.settings import GatewaySettings
-from services.gateway.usecases.objectives import OBJECTIVES_MAX
-from services.gateway.usecases.webhooks import WEBHOOKS_MAX
-from services.gateway.usecases.webhooksender import EACH_MAX, SENDING_MAX, SLOW_MAX
-from services.gateway.usecases.webhooksending import SendPolicy
+from services.gateway.usecases.alerts.delivery import SendPolicy
+from services.gateway.usecases.alerts.sender import EACH_MAX, SENDING_MAX, SLOW_MAX
+from services.gateway.usecases.alerts.webhooks import WEBHOOKS_MAX
+from services.gateway.usecases.reports.objectives import OBJECTIVES_MAX
 from services.gateway.ws.limits import StreamLimits
 from spark.scheduler.settings import SchedulerSettings
 

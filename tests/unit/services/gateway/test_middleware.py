@@ -12,7 +12,7 @@ from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.errors import TOO_LARGE
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.middleware import Front
+from services.gateway.middleware import HttpApp
 from services.gateway.routes.limits import limit_routes
 from services.gateway.routes.send import send_routes
 from services.gateway.schemas.rights import ALL_RIGHTS
@@ -52,7 +52,7 @@ class Peer:
         settings = GatewaySettings(**{"public_contract": False, **settings})
         settings.check()
         self.limits = limits or Limits(settings)
-        self.front = Front(
+        self.front = HttpApp(
             Router(routes),
             keys,
             self.metrics,

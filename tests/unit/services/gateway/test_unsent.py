@@ -11,7 +11,7 @@ from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.errors import NOT_STORED
 from services.gateway.limits import RESULT_BYTES, UNSENT_BYTES_FREE, Limits
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.middleware import Front
+from services.gateway.middleware import HttpApp
 from services.gateway.routes.send import send_routes
 from services.gateway.schemas.rights import ALL_RIGHTS
 from services.gateway.settings import GatewaySettings
@@ -76,7 +76,7 @@ class Gateway:
         keys = KeyRing()
         keys.replace([KeyRecord(f"key-{name}", digest_of(name), name, ALL_RIGHTS) for name in "abc"])
 
-        front = Front(
+        front = HttpApp(
             Router([*ROUTES, *send_routes(self.sending)]),
             keys,
             GatewayMetrics(),

@@ -10,7 +10,7 @@ from spark.datasource.options import (
     OptionError,
     Options,
     Position,
-    Where,
+    PositionKind,
     read_options,
 )
 
@@ -37,8 +37,8 @@ def test_all_options_of_a_backlog_are_read():
         namesrv=("127.0.0.1:9876", "[::1]:9877", "ns.example:1"),
         topics=("Orders", "%RETRY%billing"),
         groups=("billing",),
-        start=Position(Where.OFFSET, 10),
-        end=Position(Where.TIME, 1_795_251_600_001),
+        start=Position(PositionKind.OFFSET, 10),
+        end=Position(PositionKind.TIME, 1_795_251_600_001),
         database="postgresql://u:p@h/d",
         access=Credentials("key", "secret", "token"),
         max_rows_per_partition=1_000,

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from spark.datasource.pushdown import EVERYTHING, Pushed, Wanted, push_down
+from spark.datasource.pushdown import EVERYTHING, ColumnFilter, Pushed, push_down
 
 MOMENT = datetime(2026, 11, 21, 9, 30, 0, 123, tzinfo=UTC)
 MOMENT_US = 1_795_253_400_000_123
@@ -29,7 +29,7 @@ def test_filters_of_exact_columns_are_taken_and_add_up():
     filters = [EqualTo(("topic",), "A"), In(("topic",), ("A", "B", None)), LessThan(("queue_id",), 4)]
     pushed, left = push_down(filters, exact=("topic", "queue_id"))
     assert left == []
-    assert pushed.wanted("topic") == Wanted(frozenset({"A"}))
+    assert pushed.wanted("topic") == ColumnFilter(frozenset({"A"}))
     assert [pushed.passes("queue_id", number) for number in (0, 3, 4)] == [True, True, False]
     assert (pushed.wanted("group"), pushed.passes("group", None)) == (EVERYTHING, True)
 
@@ -68,12 +68,12 @@ def test_what_can_not_be_said_stays_sparks(one):
 @pytest.mark.parametrize(
     ("one", "wanted"),
     [
-        (EqualTo(("stored_at",), MOMENT), Wanted(frozenset({MOMENT_US}))),
-        (EqualNullSafe(("stored_at",), MOMENT), Wanted(frozenset({MOMENT_US}))),
-        (GreaterThan(("stored_at",), MOMENT), Wanted(at_least=MOMENT_US + 1)),
-        (GreaterThanOrEqual(("stored_at",), MOMENT), Wanted(at_least=MOMENT_US)),
-        (LessThan(("stored_at",), MOMENT), Wanted(at_most=MOMENT_US - 1)),
-        (LessThanOrEqual(("stored_at",), MOMENT), Wanted(at_most=MOMENT_US)),
+        (EqualTo(("stored_at",), MOMENT), ColumnFilter(frozenset({MOMENT_US}))),
+        (EqualNullSafe(("stored_at",), MOMENT), ColumnFilter(frozenset({MOMENT_US}))),
+        (GreaterThan(("stored_at",), MOMENT), ColumnFilter(at_least=MOMENT_US + 1)),
+        (GreaterThanOrEqual(("stored_at",), MOMENT), ColumnFilter(at_least=MOMENT_US)),
+        (LessThan(("stored_at",), MOMENT), ColumnFilter(at_most=MOMENT_US - 1)),
+        (LessThanOrEqual(("stored_at",), MOMENT), ColumnFilter(at_most=MOMENT_US)),
         (IsNotNull(("stored_at",)), EVERYTHING),
     ],
 )

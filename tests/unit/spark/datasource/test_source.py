@@ -4,17 +4,17 @@ import pytest
 from pyspark.sql.datasource import EqualTo
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from spark.datasource.backlog import BacklogReader
-from spark.datasource.groups import GroupsReader
-from spark.datasource.heads import HeadsReader
-from spark.datasource.messages import MessagesReader
-from spark.datasource.offsets import OffsetsReader
+from spark.datasource.kinds.backlog import BacklogReader
+from spark.datasource.kinds.groups import GroupsReader
+from spark.datasource.kinds.heads import HeadsReader
+from spark.datasource.kinds.messages import MessagesReader
+from spark.datasource.kinds.offsets import OffsetsReader
+from spark.datasource.kinds.survey import SurveyReader
 from spark.datasource.options import OptionError
 from spark.datasource.schema import BY_KIND, GROUPS
 from spark.datasource.source import GantryDataSource
-from spark.datasource.storedir import StoreDirReader
-from spark.datasource.streamreader import MessageStreamReader
-from spark.datasource.surveyrows import SurveyReader
+from spark.datasource.storedir.reader import StoreDirReader
+from spark.datasource.stream.reader import MessageStreamReader
 
 
 def source(kind: str, **options: str) -> GantryDataSource:

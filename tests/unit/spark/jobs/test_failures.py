@@ -7,15 +7,15 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkRuntimeError
 
 from gantry.runtime.errors import StartupError
-from spark.jobs.failures import CLUSTER_GONE, FAILED, HOPELESS, Failure, failure_of, raised_in
+from spark.jobs.failures import CLUSTER_GONE, FAILED, PERMANENT, Failure, failure_of, raised_in
 from spark.jobs.ledger import RunRefusedError
 from spark.jobs.surveying import NotSurveyedError
-from spark.results import TakenAwayError
+from spark.results import FencedError
 
 WORKER = """
   An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
-  File "spark/datasource/offsets.py", line 61, in partitions
+  File "spark/datasource/kinds/offsets.py", line 61, in partitions
     found = run(self._options, survey)
 gantry.client.errors.NoNameServerError: no name server answers: 127.0.0.1:39876: connection refused
 
@@ -67,13 +67,13 @@ This stopped SparkContext was created at:
             "NoAnswerError: 10.0.0.1:9876: timed out",
             FAILED,
         ),
-        ("ModuleNotFoundError: No module named 'numpy'", "ModuleNotFoundError: No module named 'numpy'", HOPELESS),
-        ("spark.datasource.options.OptionError: from: no time", "OptionError: from: no time", HOPELESS),
+        ("ModuleNotFoundError: No module named 'numpy'", "ModuleNotFoundError: No module named 'numpy'", PERMANENT),
+        ("spark.datasource.options.OptionError: from: no time", "OptionError: from: no time", PERMANENT),
     ],
 )
 def test_what_a_source_raises_while_planning_is_not_all_hopeless(raised: str, reason: str, code: int) -> None:
     text = f"""[PYTHON_DATA_SOURCE_ERROR] Failed to generate read partitions: Traceback (most recent call last):
-  File "spark/datasource/offsets.py", line 29, in partitions
+  File "spark/datasource/kinds/offsets.py", line 29, in partitions
 {raised}
  SQLSTATE: 38000"""
     assert failure_of(AnalysisException(text)) == Failure(reason, code)
@@ -86,10 +86,10 @@ def test_a_line_is_never_a_novel() -> None:
 @pytest.mark.parametrize(
     ("error", "failure"),
     [
-        (StartupError("Spark needs Java: install one"), Failure("Spark needs Java: install one", HOPELESS)),
-        (RunRefusedError("run x is queued"), Failure("run x is queued", HOPELESS)),
-        (AnalysisException("no column x"), Failure("no column x", HOPELESS)),
-        (TakenAwayError(f"run {UUID(int=1)}"), Failure(f"run {UUID(int=1)}", HOPELESS)),
+        (StartupError("Spark needs Java: install one"), Failure("Spark needs Java: install one", PERMANENT)),
+        (RunRefusedError("run x is queued"), Failure("run x is queued", PERMANENT)),
+        (AnalysisException("no column x"), Failure("no column x", PERMANENT)),
+        (FencedError(f"run {UUID(int=1)}"), Failure(f"run {UUID(int=1)}", PERMANENT)),
         (PySparkRuntimeError("first\nsecond"), Failure("first", FAILED)),
         (OSError(28, "No space left on device", "/out/x"), Failure("/out/x: No space left on device", FAILED)),
     ],

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark.page.shown import NOTHING
+from spark.page.formatting import NOTHING
 from tests.unit.spark.page.reportrows import NOW, ignored, lag, page, queue, read, samples, stopped, text, unknown
 
 

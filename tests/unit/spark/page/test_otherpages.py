@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from spark.page.shown import NOTHING
+from spark.page.formatting import NOTHING
 from tests.unit.spark.page.reportrows import page, read, text
 
 

@@ -1,6 +1,6 @@
 """Since when a group is behind and who has its queues, as pages say it; rows of older versions say nothing of either."""
 
-from spark.page.shown import NOTHING
+from spark.page.formatting import NOTHING
 from tests.unit.spark.page.reportrows import lag, page, queue, read, stopped, text
 
 OWNERS = [{"client_id": "c1", "host": "10.0.0.1", "queues": 1}, {"client_id": "c2", "host": "10.0.0.2", "queues": None}]

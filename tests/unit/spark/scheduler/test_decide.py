@@ -7,10 +7,10 @@ import pytest
 
 from spark.runs import QueuedRun, Run
 from spark.scheduler.decide import (
-    Ahead,
     Ended,
     Ending,
-    Verdict,
+    RetryDecision,
+    UpcomingRun,
     choose,
     decide_after,
     decide_ahead,
@@ -86,8 +86,8 @@ def test_what_never_failed_never_waits() -> None:
         (1, Ending.FAILED),
         (-9, Ending.FAILED),
         (137, Ending.FAILED),
-        (2, Ending.HOPELESS),
-        (3, Ending.HOPELESS),
+        (2, Ending.PERMANENT),
+        (3, Ending.PERMANENT),
     ],
 )
 def test_exit_codes(code: int, ending: Ending) -> None:
@@ -97,15 +97,15 @@ def test_exit_codes(code: int, ending: Ending) -> None:
 @pytest.mark.parametrize(
     ("ending", "attempt", "verdict"),
     [
-        (Ending.FAILED, 1, Verdict("failed", requeue=True)),
-        (Ending.FAILED, 3, Verdict("failed", requeue=False)),
-        (Ending.FAILED, 9, Verdict("failed", requeue=False)),
-        (Ending.TIMED_OUT, 2, Verdict("timed_out", requeue=True)),
-        (Ending.TIMED_OUT, 3, Verdict("timed_out", requeue=False)),
-        (Ending.HOPELESS, 1, Verdict("failed", requeue=False)),
+        (Ending.FAILED, 1, RetryDecision("failed", requeue=True)),
+        (Ending.FAILED, 3, RetryDecision("failed", requeue=False)),
+        (Ending.FAILED, 9, RetryDecision("failed", requeue=False)),
+        (Ending.TIMED_OUT, 2, RetryDecision("timed_out", requeue=True)),
+        (Ending.TIMED_OUT, 3, RetryDecision("timed_out", requeue=False)),
+        (Ending.PERMANENT, 1, RetryDecision("failed", requeue=False)),
     ],
 )
-def test_another_attempt_only_where_it_may_help(ending: Ending, attempt: int, verdict: Verdict) -> None:
+def test_another_attempt_only_where_it_may_help(ending: Ending, attempt: int, verdict: RetryDecision) -> None:
     assert decide_after(Ended(run(1, attempt=attempt), ending, "why"), attempts_max=3) == verdict
 
 
@@ -113,7 +113,7 @@ LEAD = timedelta(seconds=30)
 """How long before its time a worker is made ready."""
 
 
-def ahead(*seconds: float | None, done_for: datetime | None = None, lead: timedelta = LEAD) -> Ahead | None:
+def ahead(*seconds: float | None, done_for: datetime | None = None, lead: timedelta = LEAD) -> UpcomingRun | None:
     """Decide at noon, where job-0, job-1, … are due in so many seconds."""
     next_at = {
         f"job-{number}": None if after is None else NOON + timedelta(seconds=after)
@@ -123,15 +123,15 @@ def ahead(*seconds: float | None, done_for: datetime | None = None, lead: timede
 
 
 def test_a_worker_is_made_ready_for_the_job_that_comes_first_within_the_lead() -> None:
-    assert ahead(31, None, 30) == Ahead("job-2", NOON + LEAD)
-    assert ahead(20, 10, None) == Ahead("job-1", NOON + timedelta(seconds=10))
+    assert ahead(31, None, 30) == UpcomingRun("job-2", NOON + LEAD)
+    assert ahead(20, 10, None) == UpcomingRun("job-1", NOON + timedelta(seconds=10))
     assert ahead(30.001, None) is None
     assert ahead() is None
 
 
 def test_it_is_made_ready_once_for_each_time() -> None:
     assert ahead(10, 20, done_for=NOON + timedelta(seconds=10)) is None
-    assert ahead(10, done_for=NOON - timedelta(minutes=15)) == Ahead("job-0", NOON + timedelta(seconds=10))
+    assert ahead(10, done_for=NOON - timedelta(minutes=15)) == UpcomingRun("job-0", NOON + timedelta(seconds=10))
 
 
 def test_what_is_due_already_needs_no_worker_ahead_of_it_nor_does_a_lead_of_nothing() -> None:

@@ -9,7 +9,7 @@ from gantry.model.record import iter_records
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from services.broker.processors import query
-from services.broker.store import keysearch
+from services.broker.store.index import keysearch
 from tests.support.brokerunit import BrokerUnit
 
 

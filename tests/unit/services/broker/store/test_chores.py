@@ -5,9 +5,9 @@ import errno
 import pytest
 
 from services.broker.store import retention
-from services.broker.store.commitlog import UNFLUSHED_FILES_MAX
+from services.broker.store.files.removal import SLICE_FILES_MAX
+from services.broker.store.log.commitlog import UNFLUSHED_FILES_MAX
 from services.broker.store.messagestore import MessageStore
-from services.broker.store.removal import SLICE_FILES_MAX
 from services.broker.store.results import GetStatus, PutStatus
 from services.broker.store.settings import FlushDiskType, StoreSettings
 from tests.support.faultfilesystem import FaultFileSystem, FaultRule

@@ -7,7 +7,7 @@ import pytest
 from gantry.runtime.rng import Rng
 from gantry.runtime.workers import InlineWorker
 from gantry.storeformat.layout import UNIT, decode_checkpoint, decode_queue_count
-from services.broker.store.commitlog import UNWRITTEN_BYTES_MAX
+from services.broker.store.log.commitlog import UNWRITTEN_BYTES_MAX
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import GetStatus, PutStatus
 from services.broker.store.settings import FlushDiskType

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from gantry.model.javahash import index_key_hash
 from gantry.runtime.openfiles import OpenFiles
 from gantry.storeformat.layout import INDEX_HEADER, index_entry_position, index_file_bytes
-from services.broker.store import indexmend
-from services.broker.store.coldreads import ColdRead
-from services.broker.store.indexfile import IndexFile
-from services.broker.store.indexservice import IndexService
-from services.broker.store.keysearch import KeySearch
-from services.broker.store.pages import Blocks, NotInMemoryError, Pages
+from services.broker.store.files.coldreads import ColdRead
+from services.broker.store.files.pages import Blocks, NotInMemoryError, Pages
+from services.broker.store.index import indexrepair as indexmend
+from services.broker.store.index.indexfile import IndexFile
+from services.broker.store.index.indexservice import IndexService
+from services.broker.store.index.keysearch import KeySearch
 from tests.support.memfilesystem import MemFileSystem
 from tests.support.storeworkload import small_settings
 from tests.support.virtualtime import FakeClock

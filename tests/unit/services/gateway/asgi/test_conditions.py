@@ -6,7 +6,7 @@ from services.gateway.asgi.call import Call
 from services.gateway.asgi.conditions import expectation_of, shown_answer
 from services.gateway.db.repositories import Expectation
 from services.gateway.errors import ProblemError
-from services.gateway.usecases.configs import Shown
+from services.gateway.usecases.configs.configs import Shown
 
 
 def call(**headers: str) -> Call:

@@ -3,9 +3,9 @@
 from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from gantry.remoting.bodies.connections import ClientConnection, ConsumerConnection
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.usecases.cluster import store_view
-from services.gateway.usecases.consumers import client_views, sightings_of
-from services.gateway.usecases.health import judge
+from services.gateway.usecases.cluster.health import judge
+from services.gateway.usecases.cluster.views import store_view
+from services.gateway.usecases.consuming.consumers import client_views, sightings_of
 
 
 def connection(*clients: str, expression: str = "*", version: int = 1) -> ConsumerConnection:

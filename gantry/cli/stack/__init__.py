@@ -1,0 +1,1 @@
+"""`gantry up`: Postgres, name servers, brokers, gateways and the scheduler as one supervised stack."""

@@ -1,0 +1,37 @@
+"""Writing `DIR/stack.json`, by which gantry.http, scripts and tests find a running stack."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gantry.cli.stack.layout import CLUSTER, Layout
+
+
+def stack_content(
+    layout: Layout, *, api_key: str, postgres: str, processes: Sequence[tuple[str, int]]
+) -> dict[str, Any]:
+    """Return the file's content."""
+    return {
+        "http": layout.http,
+        "api_key": api_key,
+        "namesrv": layout.namesrv_addresses,
+        "brokers": [
+            {"cluster": CLUSTER, "name": place.name, "id": 0, "address": place.address, "store": str(place.store)}
+            for place in layout.brokers
+        ],
+        "postgres": postgres,
+        "processes": [{"name": name, "pid": pid} for name, pid in processes],
+    }
+
+
+def write_stack(path: Path, content: dict[str, Any]) -> None:
+    """Write the file whole and for its owner only: it holds a key."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=2)
+        file.write("\n")
+    temporary.replace(path)

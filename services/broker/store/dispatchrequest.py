@@ -1,0 +1,134 @@
+"""Entries: the data of a CommitLog record that ConsumeQueues and index need.
+
+The writer of a record knows its entry. If the entry must be read from the log, only this module does it.
+"""
+
+from typing import NamedTuple
+
+from gantry.model.delaylevel import parse_delay_levels
+from gantry.model.errors import InvalidNameError
+from gantry.model.javahash import tags_code as hash_tag
+from gantry.model.message import PropertyName, find_property
+from gantry.model.names import SCHEDULE_TOPIC
+from gantry.model.record import RecordHead
+from gantry.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from services.broker.store.queues.consumequeue import ConsumeQueue
+from services.broker.store.queues.consumequeuestore import ConsumeQueueStore
+from services.broker.store.settings import StoreSettings
+
+TAGS, KEYS, UNIQ_KEY, DELAY = (
+    name.encode() for name in (PropertyName.TAGS, PropertyName.KEYS, PropertyName.UNIQ_KEY, PropertyName.DELAY)
+)
+_UNKNOWN_DELAY_MS = 1000
+# The element of the pending queue: an Entry's fields as a plain tuple, because one is made for every message.
+PlainDispatchRequest = tuple[int, int, ConsumeQueue | None, int, int, str, str, str, int]
+
+
+class DispatchRequest(NamedTuple):
+    """The data that is derived from one record."""
+
+    physical_offset: int
+    size_bytes: int
+    queue: ConsumeQueue | None
+    """The record's queue; None for prepared and rolled back messages, which have no place in a queue."""
+    queue_offset: int
+    tags_code: int
+    topic: str
+    unique_key: str
+    keys: str
+    """The keys, separated by spaces."""
+    stored_at_ms: int
+
+    def tags_code_in(self, queue: ConsumeQueue) -> int:
+        """Return the last field of the unit, for a queue that may already have the unit.
+
+        A delayed message is due according to the delay levels at its time, so an existing unit keeps its value.
+        """
+        if self.topic == SCHEDULE_TOPIC and self.queue_offset < queue.max_offset:
+            unit = queue.unit(self.queue_offset)
+            if unit[:2] == self[:2]:
+                return unit.tags_code
+        return self.tags_code
+
+
+def is_indexed(head: RecordHead) -> bool:
+    """Return whether a record has a key, so that the index must contain it."""
+    if head.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
+        return False
+    keys = find_property(head.properties, UNIQ_KEY) or find_property(head.properties, KEYS) or ""
+    return keys.strip(" ") != ""
+
+
+class DispatchRequestMaker:
+    """Makes entries of records."""
+
+    def __init__(self, queues: ConsumeQueueStore, settings: StoreSettings) -> None:
+        self._queues = queues
+        self._delays_ms = parse_delay_levels(settings.message_delay_level)
+
+    def from_record(self, head: RecordHead, *, with_keys: bool = True) -> DispatchRequest | None:
+        """Return the entry of a record in the log; None if its topic is not valid.
+
+        Args:
+            head: The record's head.
+            with_keys: Whether to look up the record's keys, for the index.
+        """
+        try:
+            topic = head.topic.decode()
+            has_place = head.sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+            queue = self._queues.get_or_create(topic, head.queue_id) if has_place else None
+        except (InvalidNameError, UnicodeDecodeError):
+            return None  # Without a checksum over the whole record, damage may look like this.
+        properties = head.properties
+        is_indexed = with_keys and head.sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK
+        return DispatchRequest(
+            head.physical_offset,
+            head.size_bytes,
+            queue,
+            head.queue_offset,
+            self.tags_code(topic, find_property(properties, TAGS), properties, head.stored_at_ms),
+            topic,
+            (find_property(properties, UNIQ_KEY) or "") if is_indexed else "",
+            (find_property(properties, KEYS) or "") if is_indexed else "",
+            head.stored_at_ms,
+        )
+
+    def unusual(  # noqa: PLR0917 - the fields of an Entry.
+        self,
+        queue: ConsumeQueue,
+        at: int,
+        size: int,
+        queue_offset: int,
+        sys_flag: int,
+        keyed: tuple[str, str, str],
+        properties: bytes,
+        stored_at_ms: int,
+    ) -> DispatchRequest:
+        """Return the entry of a new message that belongs to the schedule topic or to a transaction.
+
+        `keyed` has its tag, unique key and keys.
+        """
+        tag, unique_key, keys = keyed
+        kind = sys_flag & TRANSACTION_MASK
+        is_indexed = kind != TRANSACTION_ROLLBACK
+        return DispatchRequest(
+            at,
+            size,
+            queue if kind not in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK) else None,
+            queue_offset,
+            self.tags_code(queue.topic, tag, properties, stored_at_ms),
+            queue.topic,
+            unique_key if is_indexed else "",
+            keys if is_indexed else "",
+            stored_at_ms,
+        )
+
+    def tags_code(self, topic: str, tag: str | None, properties: bytes, stored_at_ms: int) -> int:
+        """Return the last field of a unit: the tag's hash, or the due time of a delayed message."""
+        if topic == SCHEDULE_TOPIC:
+            level = find_property(properties, DELAY)
+            if level is not None and level.isascii() and level.isdigit() and int(level) > 0:
+                number = min(int(level), len(self._delays_ms))
+                delay_ms = self._delays_ms[number - 1] if number else _UNKNOWN_DELAY_MS
+                return stored_at_ms + delay_ms
+        return hash_tag(tag)

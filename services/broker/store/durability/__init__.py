@@ -1,0 +1,1 @@
+"""Durability: flushing of the CommitLog and of derived files, and the checkpoint."""

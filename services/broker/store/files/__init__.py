@@ -1,0 +1,1 @@
+"""Files of the store: mapping, allocation of blocks, page residency, removal."""

@@ -1,0 +1,1 @@
+"""The CommitLog: its files, its records, and their order."""

@@ -1,0 +1,1 @@
+"""ConsumeQueues: the messages of each queue, in order."""

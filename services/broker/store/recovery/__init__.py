@@ -1,0 +1,1 @@
+"""Recovery: the repairs and checks of a start."""

@@ -1,0 +1,1 @@
+"""Alerts, and the webhooks that receive them."""

@@ -1,0 +1,203 @@
+"""The sender of webhooks: makes deliveries of events, and sends what is due. Any number of gateways may run it.
+
+    alert_events ──hand out──▶ webhook_deliveries ──take, with a lease──▶ send ──▶ delivered, or due again, or failed
+
+Each webhook has at most EACH_MAX attempts under way in a gateway. Slow ones, or those that do not answer, have at most
+SLOW_MAX together, and take turns: the others have places left, however many deliveries wait for those.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+
+from gantry.runtime.clock import Clock
+from gantry.runtime.rng import Rng
+from gantry.runtime.tasks import TaskBag
+from gantry.runtime.telemetry import logger
+from services.gateway.auth.principal import NamePatterns
+from services.gateway.db.webhooks import EVENTS_AT_ONCE, Claimed, DeliveryRepository, WebhookRepository
+from services.gateway.errors import ProblemError
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.schemas.alerts import event_view
+from services.gateway.schemas.webhooks import Network
+from services.gateway.usecases.alerts.delivery import NameServices, SendPolicy, Sent, WebhookClient, open_transport
+from services.gateway.usecases.metadata import Metadata
+
+log = logger("gateway.webhooks")
+
+POLL_S: Final = 2.0
+AWAY_S: Final = 10.0
+EACH_MAX: Final = 4
+SENDING_MAX: Final = 32
+"""Attempts under way at once; each holds a connection."""
+SLOW_MS: Final = 1_000
+"""A webhook whose last attempt took as long is slow."""
+SLOW_MAX: Final = SENDING_MAX // 2
+"""Attempts under way at once to all slow webhooks together."""
+SLOW_REMEMBERED_MAX: Final = 100
+"""As many as webhooks there may be; ids of deleted ones go in time."""
+SETTLING_MAX: Final = 2
+"""Outcomes that are written at once: requests need connections to Postgres, too."""
+
+
+class WebhookSender:
+    """Tells webhooks of events for ever.
+
+    Concurrency: one task runs it.
+    """
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        metrics: GatewayMetrics,
+        *,
+        clock: Clock,
+        rng: Rng,
+        networks: Sequence[Network],
+        policy: SendPolicy,
+    ) -> None:
+        self._metadata = metadata
+        self._metrics = metrics
+        self._clock = clock
+        self._rng = rng
+        self._networks = networks
+        self._policy = policy
+        self._busy: dict[uuid.UUID, int] = {}
+        # A set in the order of turns: a webhook that had one goes to the end.
+        self._slow: dict[uuid.UUID, None] = {}
+        self._wake = asyncio.Event()
+        self._settling = asyncio.Semaphore(SETTLING_MAX)
+        self._is_away = False
+
+    async def run(self) -> None:
+        """Send for ever."""
+        if self._metadata.database is None:
+            return
+        client = WebhookClient(
+            self._policy,
+            clock=self._clock,
+            networks=self._networks,
+            look_up=NameServices().look_up,
+            transport=await open_transport(),
+        )
+        sending = TaskBag("webhooks", self._broke)
+        try:
+            while True:
+                pause_s = await self._turn(client, sending)
+                # The end of an attempt wakes it: there may be more for that webhook.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), pause_s)
+                self._wake.clear()
+        finally:
+            await sending.cancel()
+            await client.close()
+
+    async def _turn(self, client: WebhookClient, sending: TaskBag) -> float:
+        """Hand out and begin what is due; return how long to wait for the next turn."""
+        try:
+            while await self.hand_out() == EVENTS_AT_ONCE:
+                pass
+            for webhook_id, claimed in (await self._claim()).items():
+                self._busy[webhook_id] = len(claimed)
+                sending.spawn(self._send(client, webhook_id, claimed))
+        except ProblemError as error:
+            if not self._is_away:
+                log.warning("webhooks are not told", reason=error.detail)
+            self._is_away = True
+            return AWAY_S
+        except Exception:  # boundary: of a background loop; a webhook is never worth a gateway that ends.
+            log.exception("webhooks are not told")
+            self._metrics.count("webhook_faults")
+            return AWAY_S
+        self._is_away = False
+        return POLL_S
+
+    async def hand_out(self) -> int:
+        """Make deliveries of events that nobody has made any of; return of how many events."""
+        async with self._metadata.transaction() as session:
+            deliveries = DeliveryRepository(session)
+            events = await deliveries.take_events()
+            if not events:
+                return 0
+            hooks = [
+                (row.id, NamePatterns(row.groups), frozenset(row.verdicts))
+                for row in await WebhookRepository(session).enabled()
+            ]
+            for event in events:
+                verdicts = {event.old_verdict, event.new_verdict}
+                wanted = [
+                    webhook_id
+                    for webhook_id, groups, named in hooks
+                    if groups.matches(event.group_name) and (not named or named & verdicts)
+                ]
+                if wanted:
+                    await deliveries.add(wanted, body_of(event), event_id=event.id)
+                # One event may be matched with thousands of patterns.
+                await asyncio.sleep(0)
+        return len(events)
+
+    async def _claim(self) -> dict[uuid.UUID, list[Claimed]]:
+        room = SENDING_MAX - sum(self._busy.values())
+        found: dict[uuid.UUID, list[Claimed]] = {}
+        if room <= 0:
+            return found
+        slow, busy = list(self._slow), self._busy
+        slow_room = min(room, SLOW_MAX - sum(busy[one] for one in busy if one in self._slow))
+        limits: dict[str, Any] = {"each": EACH_MAX, "lease": self._policy.lease, "give_up": self._policy.give_up}
+        taken: list[Claimed] = []
+        async with self._metadata.transaction() as session:
+            deliveries = DeliveryRepository(session)
+            if slow and slow_room > 0:
+                taken = await deliveries.claim(busy=busy, only=slow, rows=slow_room, **limits)
+            if room > len(taken):
+                taken += await deliveries.claim(busy={*busy, *slow}, rows=room - len(taken), **limits)
+        for claimed in taken:
+            found.setdefault(claimed.webhook_id, []).append(claimed)
+        return found
+
+    async def _send(self, client: WebhookClient, webhook_id: uuid.UUID, claimed: Sequence[Claimed]) -> None:
+        try:
+            await asyncio.gather(*(self._attempt(client, one) for one in claimed))
+        finally:
+            del self._busy[webhook_id]
+            self._wake.set()
+
+    async def _attempt(self, client: WebhookClient, claimed: Claimed) -> None:
+        began_ms = self._clock.monotonic_ms()
+        sent = await client.send(claimed)
+        self._note_pace(claimed.webhook_id, self._clock.monotonic_ms() - began_ms)
+        self._metrics.count("webhook_delivered" if sent.error is None else "webhook_failed_attempts")
+        # Where nobody can be told, it is sent again after the lease: a receiver knows it by its id.
+        with suppress(ProblemError):
+            async with self._settling, self._metadata.transaction() as session:
+                await self._settle(DeliveryRepository(session), claimed, sent)
+
+    def _note_pace(self, webhook_id: uuid.UUID, took_ms: int) -> None:
+        self._slow.pop(webhook_id, None)
+        if took_ms >= SLOW_MS:
+            self._slow[webhook_id] = None
+        if len(self._slow) > SLOW_REMEMBERED_MAX:
+            del self._slow[next(iter(self._slow))]
+
+    async def _settle(self, deliveries: DeliveryRepository, claimed: Claimed, sent: Sent) -> None:
+        if sent.error is None and sent.status is not None:
+            await deliveries.delivered(claimed, sent.status)
+            return
+        pause: timedelta = self._policy.pause(claimed.attempts, self._rng)
+        error = sent.error or "no answer"
+        await deliveries.failed(claimed, sent.status, error, pause=pause, give_up=self._policy.give_up)
+
+    def _broke(self, error: BaseException) -> None:
+        self._metrics.count("webhook_faults")
+        log.error("an attempt broke", reason=f"{type(error).__name__}: {error}")
+
+
+def body_of(event: Any) -> str:
+    """Return what webhooks are told of an event."""
+    view = event_view(event)
+    return msgspec.json.encode({"type": f"alert.{view['kind']}", "timestamp": view["at"], "data": view}).decode()

@@ -1,0 +1,168 @@
+"""Webhooks: URLs that are told of alerts; sender.py sends."""
+
+import re
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from gantry.model.errors import InvalidValueError
+from gantry.runtime.clock import Clock
+from services.gateway.db.repositories import Actor
+from services.gateway.db.webhooks import DeliveryRepository, WebhookRepository
+from services.gateway.errors import CONFLICT, UNKNOWN_WEBHOOK, ProblemError
+from services.gateway.schemas.cursors import decode_cursor, encode_cursor
+from services.gateway.schemas.times import format_moment
+from services.gateway.schemas.webhooks import (
+    Network,
+    NewWebhook,
+    WebhookChange,
+    delivery_view,
+    wanted_columns,
+    webhook_view,
+)
+from services.gateway.usecases.metadata import Metadata
+
+LISTING: Final = "webhooks"
+DELIVERIES_LISTING: Final = "webhook-deliveries"
+WEBHOOKS_MAX: Final = 100
+"""Each event is matched with all of them."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_DELIVERY_PLACE: Final = re.compile(r"([0-9]{1,17})/([0-9a-f-]{36})", re.ASCII)
+
+
+class Webhooks:
+    """Use cases of webhooks; the caller has checked the right `admin`."""
+
+    def __init__(self, metadata: Metadata, *, clock: Clock, networks: Sequence[Network]) -> None:
+        self._metadata = metadata
+        self._clock = clock
+        self._networks = networks
+
+    async def create(self, new: NewWebhook, actor: Actor) -> dict[str, Any]:
+        """Make a webhook; the answer is the only place where its secret is ever shown.
+
+        Raises:
+            InvalidValueError: A value can't be meant.
+            ProblemError: 409: there are WEBHOOKS_MAX.
+        """
+        columns = wanted_columns(new, self._networks)
+        async with self._metadata.transaction() as session:
+            row = await WebhookRepository(session).create(columns, actor=actor, count_max=WEBHOOKS_MAX)
+        if row is None:
+            raise ProblemError(CONFLICT, f"url: there are {WEBHOOKS_MAX} webhooks already, and no more may be")
+        return {**webhook_view(row), "secret": row.secret}
+
+    async def page(self, *, cursor: str | None, limit: int) -> dict[str, Any]:
+        """List webhooks by id. Raises InvalidValueError for a cursor that is none."""
+        after = None if cursor is None else _cursor_id(cursor)
+        async with self._metadata.transaction() as session:
+            rows = await WebhookRepository(session).page(after=after, limit=limit)
+        # A page that is exactly full may be the last one; the next is then empty, which costs less than one row more.
+        last = rows[-1] if len(rows) == limit else None
+        return {
+            "items": [webhook_view(row) for row in rows],
+            "next_cursor": None if last is None else encode_cursor(LISTING, str(last.id)),
+        }
+
+    async def get(self, webhook: str) -> dict[str, Any]:
+        """Show a webhook. Raises InvalidValueError, ProblemError (404)."""
+        async with self._metadata.transaction() as session:
+            row = await WebhookRepository(session).get(_read_id(webhook))
+        if row is None:
+            raise _unknown(webhook)
+        return webhook_view(row)
+
+    async def change(self, webhook: str, change: WebhookChange, actor: Actor) -> dict[str, Any]:
+        """Change a webhook; what is not said stays. Raises InvalidValueError, ProblemError (404)."""
+        columns = wanted_columns(change, self._networks)
+        async with self._metadata.transaction() as session:
+            row = await WebhookRepository(session).change(_read_id(webhook), columns, actor=actor)
+        if row is None:
+            raise _unknown(webhook)
+        return webhook_view(row)
+
+    async def delete(self, webhook: str, actor: Actor) -> None:
+        """Delete a webhook, and what it was to be told. Raises InvalidValueError, ProblemError (404)."""
+        async with self._metadata.transaction() as session:
+            is_gone = await WebhookRepository(session).delete(_read_id(webhook), actor=actor)
+        if not is_gone:
+            raise _unknown(webhook)
+
+    async def test(self, webhook: str) -> dict[str, Any]:
+        """Have something sent that tells of nothing; return the delivery.
+
+        Raises:
+            InvalidValueError: It is no id.
+            ProblemError: 404: there is no such webhook; 409: it is not enabled.
+        """
+        webhook_id = _read_id(webhook)
+        moment = format_moment(datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC))
+        body = msgspec.json.encode({"type": "test", "timestamp": moment, "data": {"webhook": webhook}}).decode()
+        async with self._metadata.transaction() as session:
+            row = await WebhookRepository(session).get(webhook_id, lock=True)
+            if row is None:
+                raise _unknown(webhook)
+            if not row.enabled:
+                raise ProblemError(CONFLICT, f"id: the webhook {webhook} is not enabled", field="id")
+            return delivery_view(await DeliveryRepository(session).add_test(webhook_id, body))
+
+    async def deliveries(self, webhook: str, *, status: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
+        """List a webhook's deliveries, the newest first. Raises InvalidValueError, ProblemError (404)."""
+        webhook_id = _read_id(webhook)
+        before = None if cursor is None else _delivery_place(cursor)
+        async with self._metadata.transaction() as session:
+            if await WebhookRepository(session).get(webhook_id) is None:
+                raise _unknown(webhook)
+            rows = await DeliveryRepository(session).page(webhook_id, status=status, before=before, limit=limit)
+        last = rows[-1] if len(rows) == limit else None
+        return {
+            "items": [delivery_view(row) for row in rows],
+            "next_cursor": None if last is None else _delivery_cursor(last),
+        }
+
+
+def _read_id(text: str) -> uuid.UUID:
+    found = _find_id(text)
+    if found is None:
+        raise InvalidValueError("id", text, "is no webhook's id")
+    return found
+
+
+def _find_id(text: str) -> uuid.UUID | None:
+    try:
+        found = uuid.UUID(text)
+    except ValueError:
+        return None
+    # What Python's reader takes besides: braces, `urn:uuid:`, no hyphens, capitals.
+    return found if str(found) == text else None
+
+
+def _cursor_id(cursor: str) -> uuid.UUID:
+    found = _find_id(decode_cursor(cursor, LISTING))
+    if found is None:
+        raise InvalidValueError("cursor", cursor, "is not a cursor of this list")
+    return found
+
+
+def _delivery_cursor(row: Any) -> str:
+    return encode_cursor(DELIVERIES_LISTING, f"{(row.created_at - _EPOCH) // _MICROSECOND}/{row.id}")
+
+
+def _delivery_place(cursor: str) -> tuple[datetime, uuid.UUID]:
+    place = _DELIVERY_PLACE.fullmatch(decode_cursor(cursor, DELIVERIES_LISTING))
+    found = None if place is None else _find_id(place[2])
+    try:
+        if place is not None and found is not None:
+            return _EPOCH + int(place[1]) * _MICROSECOND, found
+    except OverflowError:
+        pass
+    raise InvalidValueError("cursor", cursor, "is not a cursor of this list")
+
+
+def _unknown(webhook: str) -> ProblemError:
+    return ProblemError(UNKNOWN_WEBHOOK, f"id: there is no webhook {webhook}", field="id")

@@ -1,0 +1,202 @@
+"""The brokers of the cluster, asked all at once and each within a time.
+
+What one of them can't say never keeps the others' answers from being used: `Asked` holds both.
+
+A name server that has just been started knows no brokers, or some, until all have registered again. So a broker set that was
+seen once stays among the sets for a while after name servers no longer name it; whether it is gone or only not back yet, it
+says itself, at its last address. That no broker is known at all never means that something does not exist.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, Generic, TypeVar
+
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import ClientError
+from gantry.model.route import BrokerData
+from gantry.remoting.errors import BodyError, HeaderError
+from gantry.runtime.clock import Clock
+from services.gateway.errors import BROKER_UNAVAILABLE, UNKNOWN_BROKER, ProblemError
+from services.gateway.usecases.sending.send import no_name_server
+
+T = TypeVar("T")
+
+# Several calls of one page of the console come within moments.
+CLUSTER_REMEMBERED_MS: Final = 2_000
+# As long as name servers keep a broker that is silent: who is not back by then is gone for them, too.
+MISSING_KEPT_MS: Final = 120_000
+ASKED_AT_ONCE_MAX: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[T]):
+    """What brokers answered: by name, and of those that did not, why.
+
+    Attributes:
+        answers: What those have that have anything.
+        failures: Why the others could not be asked.
+        heard: Those that answered, even if only that they have nothing.
+    """
+
+    answers: Mapping[str, T]
+    failures: Mapping[str, str]
+    heard: Collection[str]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there were brokers, and all of them answered: only then is what nobody has nowhere."""
+        return bool(self.heard) and not self.failures
+
+    def require_any(self) -> None:
+        """Raise ProblemError (503) where nothing was found and not all could be asked, or nobody was there to ask."""
+        if not self.answers and not self.is_complete:
+            raise self.problem()
+
+    def require_heard(self) -> None:
+        """Raise ProblemError (503) where no broker answered at all."""
+        if not self.heard:
+            raise self.problem()
+
+    def problem(self) -> ProblemError:
+        """Return the problem (503) of those that could not be asked."""
+        if not self.failures:
+            return no_broker()
+        return ProblemError(BROKER_UNAVAILABLE, "; ".join(self.failures[name] for name in sorted(self.failures)))
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSet:
+    """A broker set, and since when name servers no longer name it (monotonic ms; None: they do)."""
+
+    data: BrokerData
+    missing_since_ms: int | None = None
+
+
+def still_known(
+    before: Mapping[str, KnownSet], registered: Mapping[str, BrokerData], now_ms: int
+) -> dict[str, KnownSet]:
+    """Return the sets that are known after a name server's answer; pure.
+
+    One that is not in it is kept for MISSING_KEPT_MS from the first answer without it, unless another set is at its address
+    now: that one would answer for it.
+    """
+    taken = {address for data in registered.values() for address in data.broker_addrs.values()}
+    known = {name: KnownSet(data) for name, data in registered.items()}
+    for name, known_set in before.items():
+        if name in registered or not taken.isdisjoint(known_set.data.broker_addrs.values()):
+            continue
+        since_ms = now_ms if known_set.missing_since_ms is None else known_set.missing_since_ms
+        if now_ms - since_ms <= MISSING_KEPT_MS:
+            known[name] = replace(known_set, missing_since_ms=since_ms)
+    return known
+
+
+def no_broker() -> ProblemError:
+    """Return the problem (503) that nobody is there who could say anything."""
+    return ProblemError(BROKER_UNAVAILABLE, "no broker is registered just now")
+
+
+class Brokers:
+    """The broker sets that are registered, or were a moment ago.
+
+    Concurrency: the event loop's thread; several that ask for the cluster at once share one look.
+    """
+
+    def __init__(self, engine: ClientEngine, *, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._known: Mapping[str, KnownSet] = {}
+        self._sets: Mapping[str, BrokerData] = {}
+        self._seen_ms: int | None = None
+        self._lock = asyncio.Lock()
+
+    async def sets(self, *, fresh: bool = False) -> Mapping[str, BrokerData]:
+        """Return all broker sets by name; none only means that nobody knows any.
+
+        Raises:
+            ProblemError: 503: no name server answers, and nothing is known from earlier.
+        """
+        async with self._lock:
+            now_ms = self._clock.monotonic_ms()
+            if fresh or self._seen_ms is None or now_ms - self._seen_ms > CLUSTER_REMEMBERED_MS:
+                try:
+                    registered = (await self._engine.cluster_info()).broker_addr_table
+                except ClientError as error:
+                    # Brokers can be asked while every name server is away, as long as we know where they are.
+                    if not self._sets:
+                        raise no_name_server(error) from None
+                else:
+                    self._known = still_known(self._known, registered, now_ms)
+                    self._sets = {name: self._known[name].data for name in sorted(self._known)}
+                    # One that knows nobody has just been started, and the next look finds more.
+                    self._seen_ms = now_ms if registered else None
+            return self._sets
+
+    async def missing(self) -> list[str]:
+        """Return the names of the sets that name servers did not name when asked last. Raises ProblemError (503)."""
+        await self.sets()
+        return [name for name, known_set in self._known.items() if known_set.missing_since_ms is not None]
+
+    async def require_registered(self, broker: str) -> None:
+        """Raise ProblemError: 404: there is no such set; 503: it has no master just now, or is not registered."""
+        await self.master(broker)
+        if broker in await self.missing():
+            raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} is not registered just now", field="broker")
+
+    async def master(self, broker: str) -> str:
+        """Return the address of one set's master.
+
+        Raises:
+            ProblemError: 404: there is no such set; 503: it has no master just now, or nobody knows which sets there are.
+        """
+        sets = await self.sets()
+        if not sets:
+            raise no_broker()
+        found = sets.get(broker)
+        if found is None:
+            raise ProblemError(UNKNOWN_BROKER, f"broker: {broker!r} is not registered", field="broker")
+        if found.master_address is None:
+            raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} has no master just now", field="broker")
+        return found.master_address
+
+    async def find(self, find_one: Callable[[str], Awaitable[T | None]], *, fresh: bool = False) -> Asked[T]:
+        """Ask all for something that not all have; `answers` is of those that have it. Arguments and errors as `ask`."""
+        asked = await self.ask(find_one, fresh=fresh)
+        there = {broker: found for broker, found in asked.answers.items() if found is not None}
+        return Asked(there, asked.failures, asked.heard)
+
+    async def ask(
+        self, ask_one: Callable[[str], Awaitable[T]], among: Iterable[str] | None = None, *, fresh: bool = False
+    ) -> Asked[T]:
+        """Ask the master of each broker set.
+
+        Args:
+            ask_one: Asks the broker at an address. May raise ClientError, or the errors of a body that can't be read.
+            among: Names of the sets to ask; None for all. One without a master is among the failures.
+            fresh: Look at the cluster again.
+
+        Raises:
+            ProblemError: 503: no name server answers, and no broker is known from earlier.
+        """
+        sets = await self.sets(fresh=fresh)
+        names = sorted(sets) if among is None else sorted(among)
+        answers: dict[str, T] = {}
+        failures: dict[str, str] = {}
+        room = asyncio.Semaphore(ASKED_AT_ONCE_MAX)
+
+        async def ask_named(name: str) -> None:
+            broker = sets.get(name)
+            address = None if broker is None else broker.master_address
+            if address is None:
+                failures[name] = f"broker {name}: no master of it is registered just now"
+                return
+            async with room:
+                try:
+                    answers[name] = await ask_one(address)
+                except (ClientError, BodyError, HeaderError) as error:
+                    failures[name] = f"broker {name}: {error}"
+
+        await asyncio.gather(*(ask_named(name) for name in names))
+        found = {name: answers[name] for name in sorted(answers)}
+        return Asked(found, failures, found.keys())

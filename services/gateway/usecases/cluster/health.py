@@ -1,0 +1,113 @@
+"""Health: whether the gateway can serve, and what is away.
+
+Asked by load balancers several times a second, so the answer is remembered for a second.
+
+Name servers notice late that a broker has died, and forget it some time after. So each look makes sure that there is a
+connection to every master, which costs nothing while there is one, and a broker that name servers no longer name counts as
+away for as long as the gateway remembers it (brokers.py).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import ClientError
+from gantry.runtime.clock import Clock
+from services.gateway.db.errors import MetadataUnavailableError
+from services.gateway.usecases.cluster.brokers import KnownSet, still_known
+from services.gateway.usecases.metadata import Metadata
+
+READY: Final = "ready"
+DEGRADED: Final = "degraded"
+UNREADY: Final = "unready"
+
+REMEMBERED_MS: Final = 1_000
+TIMEOUT_MS: Final = 2_000
+# Shorter than the patience of those who ask. An attempt that takes longer goes on, and the next look sees how it ended.
+CONNECT_TIMEOUT_MS: Final = 300
+_NAMED_MAX: Final = 10
+
+
+class Health:
+    """What readiness depends on.
+
+    Concurrency: the event loop's thread; calls at the same time share one look.
+    """
+
+    def __init__(
+        self, engine: ClientEngine, metadata: Metadata, *, clock: Clock, keys_loaded: Callable[[], bool]
+    ) -> None:
+        self._engine = engine
+        self._metadata = metadata
+        self._clock = clock
+        self._keys_loaded = keys_loaded
+        self._lock = asyncio.Lock()
+        self._seen: tuple[int, dict[str, Any]] | None = None
+        self._known: Mapping[str, KnownSet] = {}
+        self.is_draining = False
+        """Requests are served, but load balancers should turn to another gateway."""
+        self.is_stopping = False
+
+    async def readiness(self) -> dict[str, Any]:
+        """Return the status and the reasons for anything but `ready`."""
+        if self.is_draining or self.is_stopping:
+            return judge([("gateway", "it is stopping", True)])
+        async with self._lock:
+            now_ms = self._clock.monotonic_ms()
+            if self._seen is None or now_ms - self._seen[0] >= REMEMBERED_MS:
+                looks: list[Awaitable[tuple[str, str, bool] | None]] = [
+                    self._look_at_brokers(),
+                    self._look_at_metadata(),
+                ]
+                self._seen = (now_ms, judge([found for found in await asyncio.gather(*looks) if found is not None]))
+            return self._seen[1]
+
+    async def _look_at_brokers(self) -> tuple[str, str, bool] | None:
+        try:
+            async with asyncio.timeout(TIMEOUT_MS / 1_000):
+                cluster = await self._engine.cluster_info()
+        except TimeoutError:
+            return ("namesrv", f"no name server answered within {TIMEOUT_MS} ms", True)
+        except ClientError as error:
+            return ("namesrv", str(error), True)
+        self._known = still_known(self._known, cluster.broker_addr_table, self._clock.monotonic_ms())
+        reasons = await asyncio.gather(*(self._look_at_broker(name) for name in sorted(self._known)))
+        away = [reason for reason in reasons if reason is not None]
+        if not cluster.broker_addr_table:
+            return ("brokers", "no broker is registered", True)
+        if not away:
+            return None
+        more = f"; and {len(away) - _NAMED_MAX} more" if len(away) > _NAMED_MAX else ""
+        return ("brokers", "; ".join(away[:_NAMED_MAX]) + more, len(away) == len(reasons))
+
+    async def _look_at_broker(self, name: str) -> str | None:
+        """Return why a broker can't be used, or None."""
+        known = self._known[name]
+        address = known.data.master_address
+        if address is None:
+            return f"broker {name}: no master of it is registered"
+        if known.missing_since_ms is not None:
+            return f"broker {name}: is no longer registered"
+        try:
+            await self._engine.reach(address, timeout_ms=CONNECT_TIMEOUT_MS)
+        except ClientError as error:
+            return f"broker {name}: {error}"
+        return None
+
+    async def _look_at_metadata(self) -> tuple[str, str, bool] | None:
+        database = self._metadata.database
+        if database is None:
+            return ("metadata", "no database is configured", not self._keys_loaded())
+        try:
+            await database.ping(within_ms=TIMEOUT_MS)
+        except MetadataUnavailableError as error:
+            # Messages flow without Postgres, but only for callers whose keys are known.
+            return ("metadata", error.reason, not self._keys_loaded())
+        return None if self._keys_loaded() else ("keys", "the API keys are not known yet", True)
+
+
+def judge(found: list[tuple[str, str, bool]]) -> dict[str, Any]:
+    """Return the status that follows from what is away: (part, detail, whether nothing works without it)."""
+    status = UNREADY if any(fatal for _, _, fatal in found) else DEGRADED if found else READY
+    return {"status": status, "reasons": [{"part": part, "detail": detail} for part, detail, _ in found]}

@@ -1,0 +1,1 @@
+"""Topics, groups and subscriptions: the desired state in Postgres, the observed state on brokers."""

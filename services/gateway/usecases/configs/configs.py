@@ -1,0 +1,397 @@
+"""Topics and groups as people see and change them.
+
+A change is written to Postgres first, with its audit row, and then to the brokers. From the first moment on it is what is
+wanted, so what a broker could not be told is mended by the reconciler. What is shown is both: what is wanted, and what
+brokers have now.
+
+While Postgres is away only the brokers' side is known; it is shown with `"metadata": "unavailable"`.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic
+
+import msgspec
+
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import ClientError
+from gantry.model.route import BrokerData
+from gantry.runtime.clock import Clock
+from gantry.runtime.telemetry import logger
+from services.gateway.db.errors import ChangedMeanwhileError
+from services.gateway.db.models import ConfigState
+from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, Expectation, PutResult
+from services.gateway.errors import (
+    BROKER_UNAVAILABLE,
+    CONFLICT,
+    UNKNOWN_BROKER,
+    ProblemError,
+    reserved_name,
+)
+from services.gateway.schemas.cursors import decode_cursor, encode_cursor
+from services.gateway.schemas.times import format_moment
+from services.gateway.usecases.cluster.brokers import Asked, Brokers, no_broker
+from services.gateway.usecases.configs.kinds import Change, ConfigRow, DesiredSettings, Kind, ObservedState
+from services.gateway.usecases.configs.presence import Presence, Row
+from services.gateway.usecases.configs.reconciling import DesiredState, decide_name, homes_of, still_observed
+from services.gateway.usecases.metadata import Metadata, is_away
+
+log = logger("gateway.configs")
+
+ROUTE_TIMEOUT_MS: Final = 3_000
+_ROUTE_POLL_S: Final = 0.02
+TABLES_REMEMBERED_MS: Final = 2_000
+
+CONSUME_TIMEOUT_MINUTES: Final = 15
+
+# How often a change is made anew because somebody else's came first.
+WRITES_MAX: Final = 5
+
+Sees = Callable[[str], bool]
+
+
+_encode = msgspec.json.Encoder(order="deterministic").encode
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A topic or group as it is answered, and its version (None where Postgres has no row of it)."""
+
+    view: dict[str, Any]
+    version: int | None
+    created: bool = False
+
+    @property
+    def etag(self) -> str | None:
+        """Return the ETag: the version, which If-Match asks for, and a digest of what is shown, for If-None-Match."""
+        if self.version is None:
+            return None
+        return f'"{self.version}-{hashlib.blake2b(_encode(self.view), digest_size=4).hexdigest()}"'
+
+
+class Configs(Generic[ObservedState]):
+    """What can be done with topics, or with groups; rights are checked by the caller."""
+
+    def __init__(
+        self,
+        kind: Kind[ObservedState],
+        metadata: Metadata,
+        brokers: Brokers,
+        engine: ClientEngine,
+        *,
+        presence: Presence[ObservedState],
+        clock: Clock,
+    ) -> None:
+        self._kind = kind
+        self._metadata = metadata
+        self._brokers = brokers
+        self._engine = engine
+        self._presence = presence
+        self._clock = clock
+        self._tables: tuple[int, Asked[Mapping[str, ObservedState]]] | None = None
+        self._tables_lock = asyncio.Lock()
+
+    async def put(self, name: str, change: Change[ObservedState], expect: Expectation, actor: Actor) -> Shown:
+        """Create one, or change what is named of it.
+
+        Raises:
+            InvalidValueError: The name or a value can't be used.
+            ProblemError: 403: the name belongs to the system; 404: a broker that is named does not exist; 409: it would hide
+                messages; 412: it is not as expected; 503: Postgres or all of the brokers are away.
+        """
+        sets = await self._check_name(name)
+        if not sets:
+            # Which names are brokers' own, and whether those that are named exist, nobody can say.
+            raise no_broker()
+        wanted, result = await self._write(name, change, sets, expect, actor)
+        self._tables = None
+        asked = await self._apply(name, wanted)
+        await self._note(name, result.row, asked)
+        if not asked.answers:
+            raise ProblemError(
+                BROKER_UNAVAILABLE,
+                f"{self._kind.name} {name}: is kept as wanted, and given to brokers as soon as they can be reached: "
+                + asked.problem().detail,
+            )
+        homes = homes_of(wanted, await self._brokers.sets(), result.row.observed)
+        await self._kind.after_put(name, wanted, homes)
+        await self._await_route(name, asked)
+        return self._show(name, result.row, asked, created=result.created)
+
+    async def get(self, name: str) -> Shown:
+        """Show one. Raises ProblemError (404)."""
+        self._kind.check_name(name)
+        state, row = await self._presence.find_row(name)
+        asked = await self._find(name)
+        if row is None and (state is Row.DELETING or not asked.answers):
+            raise self._presence.problem_of(name, state, asked)
+        return self._show(name, row, asked, metadata=state is not Row.AWAY)
+
+    async def require(self, name: str) -> None:
+        """Raise ProblemError (404; 503 where it exists or may exist) unless a broker that answers has it."""
+        asked = await self._find(name)
+        if not asked.answers:
+            raise self._presence.problem_of(name, (await self._presence.find_row(name))[0], asked)
+
+    async def consume_timeout_ms(self, name: str) -> int | None:
+        """Return how long a consumer of the group may take over a message; None for a group that no broker has.
+
+        Raises:
+            ProblemError: 503: no broker can say.
+        """
+        asked = await self._find(name)
+        asked.require_heard()
+        minutes = [
+            getattr(there, "consume_timeout_minute", CONSUME_TIMEOUT_MINUTES) for there in asked.answers.values()
+        ]
+        return min(minutes) * 60_000 if minutes else None
+
+    async def delete(self, name: str, expect: Expectation, actor: Actor) -> None:
+        """Delete one, from all brokers that can be reached now, and from the others when they are back.
+
+        Raises:
+            ProblemError: 403, 404, 412, 503 as `put`.
+        """
+        await self._check_name(name)
+        present = await self._find(name)
+        async with self._metadata.transaction() as session:
+            repository = self._kind.repository(session)
+            if present.answers and await repository.find(name) is None:
+                # Made on a broker directly and not seen by the reconciler yet.
+                sets = frozenset(await self._brokers.sets())
+                config = self._kind.adopted(present.answers, sets)
+                observed = {broker: self._kind.observed(there) for broker, there in present.answers.items()}
+                await repository.adopt(name, config, observed=observed)
+            row = await repository.mark_deleting(name, actor=actor, expect=expect)
+            if row is not None:
+                await self._kind.delete_parts(session, name, actor)
+        if row is None:
+            raise self._presence.problem_of(name, (await self._presence.find_row(name))[0], present)
+        self._tables = None
+        dropped = await self._brokers.ask(lambda address: self._drop(address, name), fresh=True)
+        await self._kind.after_drop(name)
+        if not dropped.is_complete:
+            log.warning("not deleted everywhere yet", kind=self._kind.name, name=name, failures=dict(dropped.failures))
+            return
+        try:
+            async with self._metadata.transaction() as session:
+                await self._kind.repository(session).forget(name, row.version)
+        except ProblemError as error:
+            log.warning("deleted on all brokers; its row stays for now", name=name, reason=error.detail)
+
+    async def page(self, *, cursor: str | None, limit: int, system: bool, sees: Sees) -> dict[str, Any]:
+        """List those that `sees` lets through, by name. Raises InvalidValueError for a cursor that is none."""
+        after = "" if cursor is None else decode_cursor(cursor, self._kind.name)
+        asked = await self._all_tables()
+        sets = await self._brokers.sets()
+
+        def is_shown(name: str) -> bool:
+            return sees(name) and (system or not self._kind.is_system(name, sets))
+
+        rows, metadata = await self._rows_after(after, limit + 1, is_shown)
+        if not metadata:
+            asked.require_heard()
+        deleting = {name for name, row in rows.items() if row.state == ConfigState.DELETING}
+        there = {name for table in asked.answers.values() for name in table if name > after and is_shown(name)}
+        names = sorted((rows.keys() | there) - deleting)
+        items = [
+            self._show(name, rows.get(name), _of_name(asked, name), metadata=metadata).view for name in names[:limit]
+        ]
+        more = len(names) > limit
+        return {
+            "items": items,
+            "next_cursor": encode_cursor(self._kind.name, names[limit - 1]) if more else None,
+            "metadata": "available" if metadata else "unavailable",
+        }
+
+    # Inside
+
+    async def _write(
+        self,
+        name: str,
+        change: Change[ObservedState],
+        sets: Mapping[str, BrokerData],
+        expect: Expectation,
+        actor: Actor,
+    ) -> tuple[DesiredSettings[ObservedState], PutResult[Any]]:
+        """Write the settings after a change, which is made again over what others have written meanwhile."""
+        for _ in range(WRITES_MAX):
+            row = await self._row(name)
+            asked = await self._find(name)
+            base: Any = None
+            if row is not None:
+                base = self._kind.read_settings(row.config)
+            elif (await self._presence.find_row(name))[0] is Row.DELETING:
+                asked = Asked({}, asked.failures, asked.heard)
+            elif asked.answers:
+                # Made on a broker directly and not seen by the reconciler yet.
+                base = self._kind.read_settings(self._kind.adopted(asked.answers, frozenset(sets)))
+            wanted = change.over(base)
+            wanted.check()
+            unknown = [broker for broker in _named_brokers(wanted) if broker not in sets]
+            known_before = {} if row is None else row.observed
+            if any(broker not in known_before for broker in unknown):
+                detail = f"/brokers: {', '.join(unknown)} are not registered"
+                raise ProblemError(UNKNOWN_BROKER, detail, field="/brokers")
+            await self._kind.refuse_hiding(name, change, base, asked, held=known_before)
+            try:
+                async with self._metadata.transaction() as session:
+                    over = None if row is None else row.config
+                    config = msgspec.to_builtins(wanted)
+                    repository = self._kind.repository(session)
+                    return wanted, await repository.put(name, config, actor=actor, expect=expect, over=over)
+            except ChangedMeanwhileError:
+                continue
+        detail = f"{self._kind.name}: {name} is changed by others all the time"
+        raise ProblemError(CONFLICT, detail, field=self._kind.name, retryable=True)
+
+    async def _check_name(self, name: str) -> Mapping[str, BrokerData]:
+        self._kind.check_name(name)
+        sets = await self._brokers.sets()
+        if self._kind.is_system(name, sets):
+            raise reserved_name(self._kind.name, name)
+        return sets
+
+    async def _row(self, name: str) -> ConfigRow | None:
+        async with self._metadata.transaction() as session:
+            row: ConfigRow | None = await self._kind.repository(session).get(name)
+            return row
+
+    async def _rows_after(
+        self, after: str, count: int, is_shown: Callable[[str], bool]
+    ) -> tuple[dict[str, ConfigRow], bool]:
+        """Return at least `count` rows that are shown, if there are as many; with them those being deleted."""
+        found: dict[str, ConfigRow] = {}
+        try:
+            async with self._metadata.transaction() as session:
+                repository = self._kind.repository(session)
+                while len(found) < count:
+                    rows = await repository.page(after=after, limit=LIST_LIMIT_MAX)
+                    found.update({row.name: row for row in rows if is_shown(row.name)})
+                    if len(rows) < LIST_LIMIT_MAX:
+                        break
+                    after = rows[-1].name
+                unsettled = await repository.unsettled()
+        except ProblemError as error:
+            if not is_away(error):
+                raise
+            return {}, False
+        found.update({row.name: row for row in unsettled if row.state == ConfigState.DELETING})
+        return found, True
+
+    async def _all_tables(self) -> Asked[Mapping[str, ObservedState]]:
+        async with self._tables_lock:
+            now_ms = self._clock.monotonic_ms()
+            if self._tables is None or now_ms - self._tables[0] > TABLES_REMEMBERED_MS:
+                asked = await self._brokers.ask(self._kind.table)
+                self._tables = (now_ms, asked) if asked.heard else None
+                return asked
+            return self._tables[1]
+
+    async def _find(self, name: str) -> Asked[ObservedState]:
+        return await self._brokers.find(lambda address: self._kind.find(address, name))
+
+    async def _apply(self, name: str, wanted: DesiredSettings[ObservedState]) -> Asked[ObservedState]:
+        async def apply(address: str) -> ObservedState:
+            present = await self._kind.find(address, name)
+            if present is None or not wanted.is_met_by(present):
+                present = wanted.applied_to(name, present)
+                await self._kind.put(address, present)
+            return present
+
+        async def keep(address: str) -> None:
+            present = await self._kind.find(address, name)
+            if present is not None and not wanted.is_kept_by(present):
+                await self._kind.put(address, wanted.kept_as(present))
+
+        sets = await self._brokers.sets(fresh=True)
+        meant = {*(broker for broker in sets if wanted.is_for(broker)), *_named_brokers(wanted)}
+        applied, kept = await asyncio.gather(
+            self._brokers.ask(apply, meant), self._brokers.ask(keep, sets.keys() - meant)
+        )
+        if kept.failures:
+            # The reconciler does it once they are back.
+            log.warning("not looked at everywhere", kind=self._kind.name, name=name, failures=dict(kept.failures))
+        return applied
+
+    async def _drop(self, address: str, name: str) -> bool:
+        if await self._kind.find(address, name) is None:
+            return False
+        await self._kind.drop(address, name)
+        return True
+
+    async def _note(self, name: str, row: ConfigRow, asked: Asked[ObservedState]) -> None:
+        """Write down how applying went; if that fails, the reconciler finds out for itself."""
+        detail = "; ".join(asked.failures.values()) or None
+        try:
+            async with self._metadata.transaction() as session:
+                repository = self._kind.repository(session)
+                observed = {broker: self._kind.observed(there) for broker, there in asked.answers.items()}
+                await repository.observe({name: still_observed(row.observed, observed, asked.answers)})
+                await repository.settle(name, row.version, detail=detail)
+        except ProblemError as error:
+            log.warning("applied, but Postgres was not told", kind=self._kind.name, name=name, reason=error.detail)
+
+    async def _await_route(self, name: str, asked: Asked[ObservedState]) -> None:
+        """Wait until the topic can be sent to: brokers tell name servers about it behind their answer."""
+        if self._kind.name != "topic":
+            return
+        try:
+            async with asyncio.timeout(ROUTE_TIMEOUT_MS / 1_000):
+                while True:
+                    try:
+                        route = await self._engine.route(name, refresh=True)
+                        if asked.answers.keys() <= {queue.broker_name for queue in route.queue_datas}:
+                            return
+                    except ClientError:
+                        pass  # Not there yet, or nobody can say; the time-out decides.
+                    await asyncio.sleep(_ROUTE_POLL_S)
+        except TimeoutError:
+            log.warning("name servers do not know the topic yet", topic=name)
+
+    def _show(
+        self,
+        name: str,
+        row: ConfigRow | None,
+        asked: Asked[ObservedState],
+        *,
+        created: bool = False,
+        metadata: bool = True,
+    ) -> Shown:
+        observed = {broker: self._kind.observed(there) for broker, there in asked.answers.items()}
+        pending: list[str] = []
+        state = "unknown"
+        if row is not None:
+            settings = self._kind.read_settings(row.config)
+            wanted = DesiredState(row.version, settings)
+            plan = decide_name(wanted, asked.answers, answered=sorted(asked.heard), silent=sorted(asked.failures))
+            pending = sorted({*plan.put, *plan.waiting})
+            if asked.heard or asked.failures:
+                state = "pending" if pending else "applied"
+            config = msgspec.to_builtins(settings)
+        else:
+            config = self._kind.adopted(asked.answers, frozenset(asked.answers)) if asked.answers else {}
+            state = "applied" if metadata and asked.answers else "unknown"
+        view = {
+            self._kind.name: name,
+            **config,
+            "state": state,
+            "pending": pending,
+            "origin": "broker" if row is None and metadata else "unknown" if row is None else row.origin,
+            "observed": [{"broker": broker, **config} for broker, config in observed.items()],
+            "metadata": "available" if metadata else "unavailable",
+            "created_at": None if row is None else format_moment(row.created_at),
+            "updated_at": None if row is None else format_moment(row.updated_at),
+        }
+        return Shown(view, None if row is None else row.version, created)
+
+
+def _named_brokers(wanted: object) -> list[str]:
+    return getattr(wanted, "brokers", None) or []
+
+
+def _of_name(asked: Asked[Mapping[str, ObservedState]], name: str) -> Asked[ObservedState]:
+    there = {broker: table[name] for broker, table in asked.answers.items() if name in table}
+    return Asked(there, asked.failures, asked.heard)

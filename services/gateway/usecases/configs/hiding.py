@@ -1,0 +1,144 @@
+"""Messages that a change of a topic would hide: they stay on the disk, and no consumer reads them.
+
+Consumers read the queues below `read_queues`, producers write those below `write_queues`. A change hides messages where
+
+- it leaves fewer queues to read than to write, or lets producers write a topic that nobody may read: what will be sent;
+- it shrinks `read_queues`: what lies in the queues above;
+- it takes the right to read: everything;
+- it takes the topic from a broker: what lies there. The broker still serves it while it is up, but the gateway no longer
+  counts it as a part of the topic, and says nothing of it while the broker is away.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from gantry.client.backlog import Backlog
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import ClientError
+from gantry.model.topic import Perm, TopicConfig
+from gantry.remoting.bodies.queuestates import QueueState
+from services.gateway.errors import BROKER_UNAVAILABLE, HIDES_MESSAGES, ProblemError
+from services.gateway.schemas.configs import TopicChange, TopicSettings
+from services.gateway.usecases.cluster.brokers import Asked
+
+# An error names so many of the queues that hold messages, and counts the others.
+_QUEUES_NAMED_MAX: Final = 10
+_PERMITTED: Final = '"allow_hiding": true permits it'
+
+
+def find_hidden(states: Mapping[str, Iterable[QueueState]], first_hidden: int) -> list[str]:
+    """Return the queues of each broker that hold messages, from queue `first_hidden` on; pure."""
+    return [
+        f"{broker}/{state.queue_id} ({count} message{'s' if count > 1 else ''})"
+        for broker, queues in states.items()
+        for state in queues
+        if state.queue_id >= first_hidden and (count := state.max_offset - state.min_offset) > 0
+    ]
+
+
+def find_losses(
+    base: TopicSettings | None, wanted: TopicSettings, present: Mapping[str, TopicConfig]
+) -> dict[str, dict[str, int]]:
+    """Return which queues of which brokers a change takes from consumers; pure.
+
+    Returns:
+        JSON pointer of the setting → broker → the first queue that is taken.
+    """
+    losses: dict[str, dict[str, int]] = {}
+    for broker, there in present.items():
+        if not wanted.is_for(broker):
+            # One that was not named before either keeps what it has.
+            if base is not None and base.is_for(broker):
+                losses.setdefault("/brokers", {})[broker] = 0
+        elif not wanted.is_readable:
+            if there.perm & Perm.READ:
+                losses.setdefault("/perm", {})[broker] = 0
+        elif wanted.read_queues < there.read_queue_nums:
+            losses.setdefault("/read_queues", {})[broker] = wanted.read_queues
+    return losses
+
+
+def may_lose(base: TopicSettings | None, wanted: TopicSettings, broker: str) -> bool:
+    """Say whether a change may take queues of a broker from consumers that can't be asked what it has; pure."""
+    if base is None or not base.is_for(broker):
+        return False
+    is_taken = not wanted.is_for(broker) or (base.is_readable and not wanted.is_readable)
+    return is_taken or wanted.read_queues < base.read_queues
+
+
+class Hiding:
+    """Looks at queues before they are taken from consumers."""
+
+    def __init__(self, engine: ClientEngine) -> None:
+        self._engine = engine
+        self._backlog = Backlog(engine)
+
+    async def refuse(
+        self,
+        topic: str,
+        change: TopicChange,
+        base: TopicSettings | None,
+        asked: Asked[TopicConfig],
+        *,
+        held: Collection[str],
+    ) -> None:
+        """Refuse a change that hides messages.
+
+        Args:
+            topic: Its name.
+            change: The change.
+            base: The settings that it goes over; None where there are none.
+            asked: The configurations that brokers have now.
+            held: Brokers that had the topic when they were last seen.
+
+        Raises:
+            ProblemError: 409: it does; 503: a broker that may hold messages can't be asked.
+        """
+        wanted = change.over(base)
+        _refuse_unread(change, base, wanted)
+        for broker in sorted({*asked.failures, *held} - set(asked.heard)):
+            if may_lose(base, wanted, broker):
+                reason = asked.failures.get(broker, f"broker {broker}: it is not registered just now")
+                detail = f"{reason}; whether this change hides messages there is not known; {_PERMITTED}"
+                raise ProblemError(BROKER_UNAVAILABLE, detail)
+        for field, firsts in find_losses(base, wanted, asked.answers).items():
+            hidden: list[str] = []
+            for broker, first in firsts.items():
+                try:
+                    hidden += find_hidden({broker: await self._states(broker, topic)}, first)
+                except ClientError as error:
+                    raise ProblemError(BROKER_UNAVAILABLE, f"broker {broker}: {error}") from None
+            if hidden:
+                named = ", ".join(hidden[:_QUEUES_NAMED_MAX])
+                more = f" and {len(hidden) - _QUEUES_NAMED_MAX} more" if len(hidden) > _QUEUES_NAMED_MAX else ""
+                raise ProblemError(
+                    HIDES_MESSAGES,
+                    f"{field}: {_shown(field, wanted)} would hide messages in {named}{more}; {_PERMITTED}",
+                    field=field,
+                )
+
+    async def _states(self, broker: str, topic: str) -> list[QueueState]:
+        registered = (await self._engine.cluster_info()).broker_addr_table.get(broker)
+        address = None if registered is None else registered.master_address
+        if address is None:
+            raise ProblemError(BROKER_UNAVAILABLE, f"broker {broker}: no master of it is registered just now")
+        return await self._backlog.queue_states_at(address, topic)
+
+
+def _refuse_unread(change: TopicChange, base: TopicSettings | None, wanted: TopicSettings) -> None:
+    """Raise ProblemError (409) for a change after which messages are written that nobody reads."""
+    if change.makes_write_only(base):
+        raise ProblemError(HIDES_MESSAGES, f'/perm: "w": what is sent is read by nobody; {_PERMITTED}', field="/perm")
+    if change.hides(base):
+        raise ProblemError(
+            HIDES_MESSAGES,
+            f"/read_queues: {wanted.read_queues} is below write_queues, {wanted.write_queues}: what goes to queues"
+            f" {wanted.read_queues} to {wanted.write_queues - 1} is read by nobody; {_PERMITTED}",
+            field="/read_queues",
+        )
+
+
+def _shown(field: str, wanted: TopicSettings) -> str:
+    if field == "/brokers":
+        return "taking the topic from a broker"
+    return f'"{wanted.perm}"' if field == "/perm" else str(wanted.read_queues)

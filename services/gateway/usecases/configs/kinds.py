@@ -1,0 +1,378 @@
+"""The two kinds of configuration that brokers hold, topics and groups, behind one face.
+
+What a use case or the reconciler does with a topic it does with a group, too. What differs is here: the requests, the
+words, which names belong to the system, and what name servers and routes must be told.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError, ClientError
+from gantry.model import names
+from gantry.model.group import SubscriptionGroup
+from gantry.model.route import BrokerData
+from gantry.model.topic import TopicConfig
+from gantry.remoting.bodies.config import (
+    SubscriptionGroupWrapper,
+    TopicConfigSerializeWrapper,
+    decode_subscription_group,
+    decode_topic_config,
+    encode_subscription_group,
+)
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.headers.group import DeleteSubscriptionGroupHeader, GetSubscriptionGroupConfigHeader
+from gantry.remoting.headers.kv import DeleteKvConfigHeader, PutKvConfigHeader
+from gantry.remoting.headers.namesrv import DeleteTopicInNamesrvHeader
+from gantry.remoting.headers.topic import CreateTopicHeader, DeleteTopicHeader, GetTopicConfigHeader
+from gantry.runtime.telemetry import logger
+from services.gateway.db.models import Group, Topic
+from services.gateway.db.objectives import ObjectiveRepository
+from services.gateway.db.repositories import Actor, ConfigRepository, GroupRepository, TopicRepository
+from services.gateway.errors import UNKNOWN_GROUP, UNKNOWN_TOPIC, ProblemError, topic_hint
+from services.gateway.schemas import configs
+from services.gateway.usecases.cluster.brokers import Asked
+from services.gateway.usecases.configs.hiding import Hiding
+from services.gateway.usecases.configs.reconciling import Settings
+
+log = logger("gateway.kinds")
+
+ObservedState = TypeVar("ObservedState")
+ConfigRow = Topic | Group
+
+ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
+
+
+class DesiredSettings(Settings[ObservedState], Protocol[ObservedState]):
+    """Settings that can be written to a broker, too."""
+
+    def applied_to(self, name: str, present: ObservedState | None) -> ObservedState:
+        """Return the broker's configuration with these settings."""
+        ...
+
+    def kept_as(self, present: ObservedState) -> ObservedState:
+        """Return the configuration for a broker that has it and should not."""
+        ...
+
+    def check(self) -> None:
+        """Raise InvalidValueError for what the types can't tell."""
+        ...
+
+
+class Change(Protocol[ObservedState]):
+    """Settings that somebody changes; those that are not named stay."""
+
+    def over(self, base: Any) -> DesiredSettings[ObservedState]:
+        """Return the settings after the change; `base` None where there are none yet."""
+        ...
+
+
+class Kind(Protocol[ObservedState]):
+    """Topics or groups."""
+
+    name: str
+
+    def repository(self, session: AsyncSession) -> ConfigRepository[Any]:
+        """Return the rows."""
+        ...
+
+    def read_settings(self, config: Mapping[str, Any]) -> DesiredSettings[ObservedState]:
+        """Return a row's settings."""
+        ...
+
+    def observed(self, present: ObservedState) -> dict[str, Any]:
+        """Return what a broker has in the API's words."""
+        ...
+
+    def adopted(self, present: Mapping[str, ObservedState], all_brokers: frozenset[str]) -> dict[str, Any]:
+        """Return the settings under which it is taken over from brokers."""
+        ...
+
+    def check_name(self, name: str) -> None:
+        """Raise InvalidNameError."""
+        ...
+
+    def is_system(self, name: str, sets: Mapping[str, BrokerData]) -> bool:
+        """Say whether the name belongs to the system."""
+        ...
+
+    async def table(self, address: str) -> Mapping[str, ObservedState]:
+        """Return all that a broker has. Raises ClientError, BodyError."""
+        ...
+
+    async def find(self, address: str, name: str) -> ObservedState | None:
+        """Return what a broker has under a name. Raises ClientError, BodyError."""
+        ...
+
+    async def put(self, address: str, config: ObservedState) -> None:
+        """Give it to a broker. Raises ClientError."""
+        ...
+
+    async def drop(self, address: str, name: str) -> None:
+        """Take it from a broker. Raises ClientError."""
+        ...
+
+    async def refuse_hiding(
+        self, name: str, change: Change[ObservedState], base: Any, asked: Asked[ObservedState], *, held: Collection[str]
+    ) -> None:
+        """Raise ProblemError where a change would make messages that are there, or those to come, unreadable.
+
+        Args:
+            name: The name of the topic or group.
+            change: The change.
+            base: The settings that it goes over; None where there are none.
+            asked: The configurations that brokers have under the name now.
+            held: Brokers that had it when they were last seen, whether they are registered now or not.
+        """
+        ...
+
+    def declare(self, name: str, settings: DesiredSettings[ObservedState], homes: Sequence[str]) -> None:
+        """Take note of the brokers that hold it or should, whether they are up or not."""
+        ...
+
+    def known_homes(self, name: str) -> frozenset[str]:
+        """Return the brokers that our routes name for it, of whatever age."""
+        ...
+
+    def unknown_problem(self, name: str) -> ProblemError:
+        """Return the problem (404) of a name that does not exist."""
+        ...
+
+    async def after_put(self, name: str, settings: DesiredSettings[ObservedState], homes: Sequence[str]) -> None:
+        """Tell others that brokers have it now; failures are mended later."""
+        ...
+
+    async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
+        """Delete what we keep of it besides its row, in the transaction that marks the row."""
+        ...
+
+    async def after_drop(self, name: str) -> None:
+        """Tell others that brokers no longer have it; failures are mended later."""
+        ...
+
+
+class TopicKind:
+    """Topics."""
+
+    name = "topic"
+
+    def __init__(self, engine: ClientEngine) -> None:
+        self._engine = engine
+        self._hiding = Hiding(engine)
+
+    def repository(self, session: AsyncSession) -> ConfigRepository[Any]:
+        """Return the rows."""
+        return TopicRepository(session)
+
+    def read_settings(self, config: Mapping[str, Any]) -> configs.TopicSettings:
+        """Return a row's settings."""
+        return configs.read_topic_settings(config)
+
+    def observed(self, present: TopicConfig) -> dict[str, Any]:
+        """Return what a broker has in the API's words."""
+        return configs.observed_topic(present)
+
+    def adopted(self, present: Mapping[str, TopicConfig], all_brokers: frozenset[str]) -> dict[str, Any]:
+        """Return the settings under which it is taken over from brokers."""
+        return configs.adopted_topic(present, all_brokers)
+
+    def check_name(self, name: str) -> None:
+        """Raise InvalidNameError; `%RETRY%` topics may be longer than others."""
+        names.check_topic(name, length_max=names.RETRY_TOPIC_LENGTH_MAX if name.startswith("%") else 127)
+
+    def is_system(self, name: str, sets: Mapping[str, BrokerData]) -> bool:
+        """Say whether the name belongs to the system; brokers and clusters have topics of their names."""
+        if names.is_system_topic(name) or names.is_retry_topic(name) or names.is_dlq_topic(name):
+            return True
+        return any(names.is_system_topic(name, broker.cluster, broker.broker_name) for broker in sets.values())
+
+    async def table(self, address: str) -> Mapping[str, TopicConfig]:
+        """Return all topics of a broker."""
+        response = await self._engine.call(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+        return TopicConfigSerializeWrapper.decode(response.body_bytes).topic_config_table
+
+    async def find(self, address: str, name: str) -> TopicConfig | None:
+        """Return a broker's topic."""
+        header = GetTopicConfigHeader(topic=name)
+        body = await _found(self._engine, address, RequestCode.GET_TOPIC_CONFIG, header, ResponseCode.TOPIC_NOT_EXIST)
+        return None if body is None else decode_topic_config(body)
+
+    async def put(self, address: str, config: TopicConfig) -> None:
+        """Create or change a topic on a broker."""
+        header = CreateTopicHeader(
+            topic=config.topic_name,
+            default_topic=names.AUTO_CREATE_TOPIC,
+            read_queue_nums=config.read_queue_nums,
+            write_queue_nums=config.write_queue_nums,
+            perm=config.perm,
+            topic_filter_type=config.topic_filter_type,
+            topic_sys_flag=config.topic_sys_flag,
+            order=config.order,
+        )
+        await self._engine.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+
+    async def drop(self, address: str, name: str) -> None:
+        """Delete a topic on a broker."""
+        await self._engine.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicHeader(topic=name))
+
+    async def refuse_hiding(
+        self, name: str, change: Change[TopicConfig], base: Any, asked: Asked[TopicConfig], *, held: Collection[str]
+    ) -> None:
+        """Raise ProblemError: 409: a queue is written and not read, or has messages and is no longer read; 503: can't tell."""
+        assert isinstance(change, configs.TopicChange)
+        if not change.allow_hiding:
+            await self._hiding.refuse(name, change, base, asked, held=held)
+
+    def known_homes(self, name: str) -> frozenset[str]:
+        """Return the brokers that routes and declarations name for a topic."""
+        return self._engine.known_homes(name)
+
+    def unknown_problem(self, name: str) -> ProblemError:
+        """Return the problem (404) of a topic that does not exist."""
+        return ProblemError(UNKNOWN_TOPIC, topic_hint(name), field="topic")
+
+    def declare(self, name: str, settings: DesiredSettings[TopicConfig], homes: Sequence[str]) -> None:
+        """Tell our routes where ordering keys belong."""
+        self._engine.declare_queues(name, _write_queues(name, settings, homes))
+
+    async def after_put(self, name: str, settings: DesiredSettings[TopicConfig], homes: Sequence[str]) -> None:
+        """Tell our routes where ordering keys belong, and name servers which topics are ordered."""
+        self.declare(name, settings, homes)
+        if settings.applied_to(name, None).order:
+            # Brokers take the flag from here with each registration; without it they would lose it again.
+            queues = _write_queues(name, settings, homes)
+            order = ";".join(f"{broker}:{count}" for broker, count in queues.items())
+            header = PutKvConfigHeader(namespace=ORDER_NAMESPACE, key=name, value=order)
+            await self._tell_name_servers(RequestCode.PUT_KV_CONFIG, header)
+        else:
+            await self._forget_order(name)
+
+    async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
+        """Do nothing: objectives on a topic are their groups'."""
+
+    async def after_drop(self, name: str) -> None:
+        """Make name servers and our routes forget the topic."""
+        self._engine.forget_topic(name)
+        await self._tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvHeader(topic=name))
+        await self._forget_order(name)
+
+    async def _forget_order(self, name: str) -> None:
+        header = DeleteKvConfigHeader(namespace=ORDER_NAMESPACE, key=name)
+        await self._tell_name_servers(RequestCode.DELETE_KV_CONFIG, header)
+
+    async def _tell_name_servers(self, code: RequestCode, header: Any) -> None:
+        async def tell(address: str) -> None:
+            try:
+                await self._engine.call(address, code, header)
+            except ClientError as error:
+                # It is away, and learns from the brokers' registrations when it is back.
+                log.warning("a name server was not told", address=address, code=code.name, error=str(error))
+
+        await asyncio.gather(*(tell(address) for address in self._engine.settings.namesrv))
+
+
+class GroupKind:
+    """Consumer groups."""
+
+    name = "group"
+
+    def __init__(self, engine: ClientEngine) -> None:
+        self._engine = engine
+
+    def repository(self, session: AsyncSession) -> ConfigRepository[Any]:
+        """Return the rows."""
+        return GroupRepository(session)
+
+    def read_settings(self, config: Mapping[str, Any]) -> configs.GroupSettings:
+        """Return a row's settings."""
+        return configs.read_group_settings(config)
+
+    def observed(self, present: SubscriptionGroup) -> dict[str, Any]:
+        """Return what a broker has in the API's words."""
+        return configs.observed_group(present)
+
+    def adopted(self, present: Mapping[str, SubscriptionGroup], all_brokers: frozenset[str]) -> dict[str, Any]:
+        """Return the settings under which it is taken over from brokers."""
+        return configs.adopted_group(present, all_brokers)
+
+    def check_name(self, name: str) -> None:
+        """Raise InvalidNameError."""
+        names.check_group(name)
+
+    def is_system(self, name: str, sets: Mapping[str, BrokerData]) -> bool:
+        """Say whether the name belongs to the system."""
+        return names.is_system_group(name)
+
+    async def table(self, address: str) -> Mapping[str, SubscriptionGroup]:
+        """Return all groups of a broker."""
+        response = await self._engine.call(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        return SubscriptionGroupWrapper.decode(response.body_bytes).subscription_group_table
+
+    async def find(self, address: str, name: str) -> SubscriptionGroup | None:
+        """Return a broker's group."""
+        header = GetSubscriptionGroupConfigHeader(group=name)
+        code, missing = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        body = await _found(self._engine, address, code, header, missing)
+        return None if body is None else decode_subscription_group(body)
+
+    async def put(self, address: str, config: SubscriptionGroup) -> None:
+        """Create or change a group on a broker."""
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
+        await self._engine.call(address, code, body=encode_subscription_group(config))
+
+    async def drop(self, address: str, name: str) -> None:
+        """Delete a group and its offsets on a broker."""
+        header = DeleteSubscriptionGroupHeader(group_name=name, clean_offset=True)
+        await self._engine.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+
+    async def refuse_hiding(
+        self,
+        name: str,
+        change: Change[SubscriptionGroup],
+        base: Any,
+        asked: Asked[SubscriptionGroup],
+        *,
+        held: Collection[str],
+    ) -> None:
+        """Do nothing: a group holds no messages."""
+
+    def known_homes(self, name: str) -> frozenset[str]:
+        """Return nothing: no route names a group."""
+        return frozenset()
+
+    def unknown_problem(self, name: str) -> ProblemError:
+        """Return the problem (404) of a group that does not exist."""
+        path = f"/v1/groups/{name.replace('%', '%25')}"
+        detail = f"group: {name!r} does not exist; PUT {path} or its first consumer creates it"
+        return ProblemError(UNKNOWN_GROUP, detail, field="group")
+
+    def declare(self, name: str, settings: DesiredSettings[SubscriptionGroup], homes: Sequence[str]) -> None:
+        """Do nothing: a group has no queues."""
+
+    async def after_put(self, name: str, settings: DesiredSettings[SubscriptionGroup], homes: Sequence[str]) -> None:
+        """Do nothing: nobody else needs to know."""
+
+    async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
+        """Delete the group's objectives: kept, they would judge, or ignore, another group that gets the name."""
+        await ObjectiveRepository(session).delete_all(name, actor=actor)
+
+    async def after_drop(self, name: str) -> None:
+        """Do nothing: nobody else needs to know."""
+
+
+def _write_queues(name: str, settings: DesiredSettings[TopicConfig], homes: Sequence[str]) -> dict[str, int]:
+    return dict.fromkeys(homes, settings.applied_to(name, None).write_queue_nums)
+
+
+async def _found(engine: ClientEngine, address: str, code: int, header: Any, missing: ResponseCode) -> bytes | None:
+    """Return an answer's body, or None where the broker says that there is no such thing."""
+    try:
+        response = await engine.call(address, code, header)
+    except BrokerError as error:
+        if error.code == missing:
+            return None
+        raise
+    return bytes(response.body_bytes)

@@ -1,0 +1,214 @@
+"""Whether something does not exist, or is only out of sight.
+
+Name servers forget a topic as soon as none of its brokers is registered, so that they know no route does not mean that
+there is no topic. A sender that is told 404 gives up; so the gateway says 404 only on evidence:
+
+| Postgres | brokers | answer |
+|---|---|---|
+| is deleting it | any | 404 |
+| wants it | any | 503 |
+| has no row, or is away | nobody answers | 503 |
+| has no row, or is away | one has it | 503 |
+| has no row | one that our routes name for it does not answer | 503 |
+| has no row | some answer, nobody has it | 404: the reconciler has taken over everything that it saw on brokers |
+| is away | one that is known, or that our routes name for it, does not answer | 503 |
+| is away | all answer, nobody has it | 404 |
+"""
+
+import asyncio
+import enum
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final, Generic
+
+from gantry.client.engine import ClientEngine
+from services.gateway.db.models import ConfigState
+from services.gateway.errors import BROKER_UNAVAILABLE, STOPPING, ProblemError
+from services.gateway.usecases.cluster.brokers import Asked, Brokers, no_broker
+from services.gateway.usecases.configs.kinds import ConfigRow, Kind, ObservedState
+from services.gateway.usecases.metadata import Metadata, is_away
+
+# A send waits for this; with a Postgres that hangs the brokers decide alone.
+POSTGRES_TIMEOUT_MS: Final = 2_000
+
+
+class Row(enum.Enum):
+    """The answer of Postgres about a name."""
+
+    WANTED = "wanted"
+    DELETING = "deleting"
+    NONE = "none"
+    AWAY = "away"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The knowledge about a name that no route leads to; all brokers by name.
+
+    Attributes:
+        row: The answer of Postgres.
+        has: Brokers that have it.
+        heard: Brokers that answered, whether they have it or not.
+        silent: Brokers that are known and did not answer.
+        homes: Brokers that our own routes name for it, of whatever age.
+    """
+
+    row: Row
+    has: Collection[str] = ()
+    heard: Collection[str] = ()
+    silent: Collection[str] = ()
+    homes: Collection[str] = ()
+
+
+class Absence(enum.Enum):
+    """The meaning of a missing route."""
+
+    UNKNOWN = "there is no such thing"
+    WANTED = "is wanted, and none of its brokers is registered just now"
+    HELD = "a broker has it, and name servers do not know of that yet"
+    UNHEARD = "nobody can say: a broker that may have it does not answer"
+
+
+def judge(evidence: Evidence) -> Absence:
+    """Say what the absence of a route means; the table above, pure."""
+    if evidence.row is Row.DELETING:
+        return Absence.UNKNOWN
+    if evidence.row is Row.WANTED:
+        return Absence.WANTED
+    if evidence.has:
+        return Absence.HELD
+    if not evidence.heard:
+        return Absence.UNHEARD
+    silent, homes = set(evidence.silent), set(evidence.homes)
+    unheard = silent & homes if evidence.row is Row.NONE else silent | (homes - set(evidence.heard))
+    return Absence.UNHEARD if unheard else Absence.UNKNOWN
+
+
+class Presence(Generic[ObservedState]):
+    """Finds out why something that was asked for is not there: topics, or groups.
+
+    Concurrency: the event loop's thread; all that miss the same name share one look.
+    """
+
+    def __init__(self, kind: Kind[ObservedState], metadata: Metadata, brokers: Brokers, engine: ClientEngine) -> None:
+        self._kind = kind
+        self._metadata = metadata
+        self._brokers = brokers
+        self._engine = engine
+        self._looks: dict[str, asyncio.Task[ProblemError]] = {}
+
+    async def absence(self, name: str) -> ProblemError:
+        """Return the problem of a name that no route leads to: 404, or 503 where it exists or nobody can say."""
+        look = self._looks.get(name)
+        if look is None:
+            look = self._looks[name] = self._engine.tasks.spawn(self._look(name))
+            look.add_done_callback(lambda _: self._looks.pop(name))
+        await asyncio.wait({look})
+        if look.cancelled():
+            return ProblemError(STOPPING, "the gateway is stopping")
+        found = look.result()
+        # Each caller adds the outcome of its own call.
+        return ProblemError(found.kind, found.detail, field=found.field)
+
+    def problem_of(self, name: str, row: Row, asked: Asked[ObservedState]) -> ProblemError:
+        """Return the problem of a name for which the caller has asked Postgres and the brokers."""
+        homes = self._kind.known_homes(name)
+        evidence = Evidence(row, has=list(asked.answers), heard=asked.heard, silent=list(asked.failures), homes=homes)
+        return self._problem(name, evidence, asked)
+
+    async def find_row(self, name: str) -> tuple[Row, ConfigRow | None]:
+        """Return what Postgres says of a name, and its row where it is wanted."""
+        try:
+            async with self._metadata.transaction(within_ms=POSTGRES_TIMEOUT_MS) as session:
+                row: ConfigRow | None = await self._kind.repository(session).find(name)
+        except ProblemError as error:
+            if not is_away(error):
+                raise
+            return Row.AWAY, None
+        if row is None:
+            return Row.NONE, None
+        return (Row.DELETING, None) if row.state == ConfigState.DELETING else (Row.WANTED, row)
+
+    async def require_not_away(self, name: str, broker: str) -> None:
+        """Raise ProblemError (503) where a broker that the route does not name may hold the name all the same."""
+        if await self.find_away(name, (broker,)):
+            raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} is not registered just now", field="broker")
+
+    async def find_away(self, name: str, brokers: Collection[str]) -> Collection[str]:
+        """Return those of the brokers, none of which the route names, that may hold the name all the same.
+
+        The brokers are asked themselves: a route and a look at the cluster are of different moments.
+
+        Raises:
+            ProblemError: 503: no name server answers.
+        """
+        named = set(brokers)
+        registered = named & (await self._brokers.sets(fresh=True)).keys()
+        asked = await self._brokers.ask(lambda address: self._kind.find(address, name), registered)
+        away = {each for each in registered if each in asked.failures or asked.answers[each] is not None}
+        others = named - registered
+        row = (await self.find_row(name))[1] if others else None
+        if row is not None:
+            wanted = self._kind.read_settings(row.config)
+            away |= {each for each in others if each in row.observed and wanted.is_for(each)}
+        return away
+
+    async def observed_homes(self, name: str) -> dict[str, dict[str, Any]]:
+        """Return what each broker that should hold the name was last seen to hold; nothing while Postgres is away."""
+        _, row = await self.find_row(name)
+        if row is None:
+            return {}
+        wanted = self._kind.read_settings(row.config)
+        return {broker: held for broker, held in row.observed.items() if wanted.is_for(broker)}
+
+    async def require_all_homes(self) -> None:
+        """Raise ProblemError (503) where a broker that holds something is one that nobody names now.
+
+        Raises:
+            ProblemError: 503, with the brokers' names. While Postgres is away nobody knows more than the name servers name.
+        """
+        known = await self._brokers.sets()
+        try:
+            async with self._metadata.transaction(within_ms=POSTGRES_TIMEOUT_MS) as session:
+                away = sorted(await self._kind.repository(session).homes() - known.keys())
+        except ProblemError as error:
+            if not is_away(error):
+                raise
+            return
+        if away:
+            raise ProblemError(BROKER_UNAVAILABLE, f"broker: {', '.join(away)} is not registered just now")
+
+    async def _look(self, name: str) -> ProblemError:
+        asked: Asked[ObservedState] = Asked({}, {}, ())
+        try:
+            row, _ = await self.find_row(name)
+            # The brokers' word changes nothing where Postgres has the last one.
+            if row is Row.WANTED and await self._brokers.sets(fresh=True):
+                return self._wanted(name)
+            if row is not Row.DELETING:
+                asked = await self._brokers.find(lambda address: self._kind.find(address, name), fresh=True)
+        except ProblemError as error:
+            return error
+        return self.problem_of(name, row, asked)
+
+    def _problem(self, name: str, evidence: Evidence, asked: Asked[ObservedState]) -> ProblemError:
+        absence = judge(evidence)
+        if absence is Absence.UNKNOWN:
+            return self._kind.unknown_problem(name)
+        kind = self._kind.name
+        if not asked.heard and not asked.failures:
+            return no_broker()
+        if absence is Absence.WANTED:
+            return self._wanted(name)
+        if absence is Absence.HELD:
+            detail = f"{kind}: {name!r} is on {', '.join(sorted(evidence.has))}, and name servers do not know of it yet"
+        elif asked.failures:
+            detail = asked.problem().detail
+        else:
+            unheard = ", ".join(sorted(set(evidence.homes) - set(evidence.heard)))
+            detail = f"{kind}: {name!r} was on {unheard}, which is not registered just now"
+        return ProblemError(BROKER_UNAVAILABLE, detail, field=kind)
+
+    def _wanted(self, name: str) -> ProblemError:
+        detail = f"{self._kind.name}: {name!r} exists, and no broker that has it is registered just now"
+        return ProblemError(BROKER_UNAVAILABLE, detail, field=self._kind.name)

@@ -1,0 +1,243 @@
+"""The reconciler: keeps brokers as people want them, and takes over what was made on brokers directly.
+
+One gateway at a time does it (Postgres advisory lock). A round looks at all brokers and all rows, decides (reconciling.py) and
+carries the decisions out, one name after the other. Each name is done under its row's lock and only if the row is still at the
+version that was decided on, so that it never undoes a change that somebody is making meanwhile.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic
+
+from gantry.client.errors import ClientError
+from gantry.remoting.errors import BodyError, HeaderError
+from gantry.runtime.telemetry import logger
+from services.gateway.db.leadership import Leadership
+from services.gateway.db.models import ConfigState
+from services.gateway.db.repositories import LIST_LIMIT_MAX
+from services.gateway.errors import ProblemError
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.usecases.cluster.brokers import Brokers
+from services.gateway.usecases.configs.kinds import ConfigRow, Kind, ObservedState
+from services.gateway.usecases.configs.reconciling import DesiredState, Plan, decide_all, homes_of, still_observed
+from services.gateway.usecases.metadata import Metadata, is_away
+
+log = logger("gateway.reconcile")
+
+DUTY = "reconcile"
+
+
+@dataclass(slots=True)
+class Round:
+    """What a round did, by kind."""
+
+    put: int = 0
+    dropped: int = 0
+    adopted: int = 0
+    forgotten: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Case(Generic[ObservedState]):
+    """One name about which something is to be done."""
+
+    name: str
+    plan: Plan
+    row: ConfigRow | None
+    present: Mapping[str, ObservedState]
+    waiting: list[str]
+    """Why brokers that should have it (or lose it) could not be asked."""
+
+
+class KindReconciler(Generic[ObservedState]):
+    """One round for topics, or for groups."""
+
+    def __init__(self, kind: Kind[ObservedState], metadata: Metadata, brokers: Brokers) -> None:
+        self._kind = kind
+        self._metadata = metadata
+        self._brokers = brokers
+
+    async def round(self) -> Round:
+        """Look at everything once and mend what is not as it should be. Raises ProblemError."""
+        asked = await self._brokers.ask(self._kind.table, fresh=True)
+        asked.require_any()
+        sets = await self._brokers.sets()
+        present: dict[str, dict[str, ObservedState]] = {}
+        for broker, table in asked.answers.items():
+            for name, config in table.items():
+                if not self._kind.is_system(name, sets):
+                    present.setdefault(name, {})[broker] = config
+        rows = await self._all_rows()
+        wanted = {name: self._wanted(row) for name, row in rows.items()}
+        plans = decide_all(wanted, present, answered=list(asked.answers), silent=sorted(asked.failures))
+        done = Round()
+        for name, plan in plans.items():
+            waiting = [asked.failures[broker] for broker in plan.waiting]
+            await self._carry_out(_Case(name, plan, rows.get(name), present.get(name, {}), waiting), done)
+        await self._observe(rows, present, asked.answers)
+        return done
+
+    async def declare(self) -> None:
+        """Tell our routes where the ordering keys of all topics belong. Raises ProblemError."""
+        sets = await self._brokers.sets()
+        for name, row in (await self._all_rows()).items():
+            if row.state != ConfigState.DELETING:
+                settings = self._kind.read_settings(row.config)
+                self._kind.declare(name, settings, homes_of(settings, sets, row.observed))
+
+    def _wanted(self, row: ConfigRow) -> DesiredState[ObservedState]:
+        return DesiredState(
+            row.version,
+            self._kind.read_settings(row.config),
+            is_deleting=row.state == ConfigState.DELETING,
+            is_applied=row.state == ConfigState.APPLIED,
+        )
+
+    async def _all_rows(self) -> dict[str, ConfigRow]:
+        rows: dict[str, ConfigRow] = {}
+        async with self._metadata.transaction() as session:
+            repository = self._kind.repository(session)
+            after = ""
+            while True:
+                page = await repository.page(after=after, limit=LIST_LIMIT_MAX)
+                rows.update({row.name: row for row in page})
+                if len(page) < LIST_LIMIT_MAX:
+                    break
+                after = page[-1].name
+            rows.update({row.name: row for row in await repository.unsettled()})
+        return rows
+
+    async def _carry_out(self, case: "_Case[ObservedState]", done: Round) -> None:
+        row = case.row
+        if row is None:
+            await self._adopt(case, done)
+            return
+        async with self._metadata.transaction() as session:
+            repository = self._kind.repository(session)
+            # Locks the row, and says whether it is still the one that was decided on.
+            if not await repository.settle(row.name, row.version, detail=row.state_detail):
+                return
+            failures = [*case.waiting, *await self._mend(case, row, done)]
+            if row.state != ConfigState.DELETING:
+                await repository.settle(row.name, row.version, detail="; ".join(failures) or None)
+            elif not failures:
+                done.forgotten += await repository.forget(row.name, row.version)
+        # Outside the transaction, which has no time to wait for name servers as well.
+        if row.state == ConfigState.DELETING and case.plan.drop:
+            await self._kind.after_drop(case.name)
+        elif case.plan.put:
+            settings = self._kind.read_settings(row.config)
+            homes = homes_of(settings, await self._brokers.sets(), row.observed)
+            await self._kind.after_put(case.name, settings, homes)
+
+    async def _adopt(self, case: "_Case[ObservedState]", done: Round) -> None:
+        observed = {broker: self._kind.observed(config) for broker, config in case.present.items()}
+        config = self._kind.adopted(case.present, frozenset(await self._brokers.sets()))
+        async with self._metadata.transaction() as session:
+            row = await self._kind.repository(session).adopt(case.name, config, observed=observed)
+        if row is not None:
+            done.adopted += 1
+            log.info("taken over from brokers", kind=self._kind.name, name=case.name, brokers=sorted(observed))
+
+    async def _mend(self, case: "_Case[ObservedState]", row: ConfigRow, done: Round) -> list[str]:
+        """Give to brokers and take from them, all at once, for the row is locked meanwhile; return what failed."""
+        settings = self._kind.read_settings(row.config)
+        failures: list[str] = []
+
+        async def mend(broker: str) -> None:
+            try:
+                address = await self._brokers.master(broker)
+                if broker in case.plan.put:
+                    present = case.present.get(broker)
+                    if present is None or settings.is_for(broker):
+                        await self._kind.put(address, settings.applied_to(case.name, present))
+                    else:
+                        await self._kind.put(address, settings.kept_as(present))
+                    done.put += 1
+                else:
+                    await self._kind.drop(address, case.name)
+                    done.dropped += 1
+            except (ClientError, BodyError, HeaderError, ProblemError) as error:
+                failures.append(f"broker {broker}: {error}")
+                done.failed += 1
+
+        await asyncio.gather(*(mend(broker) for broker in (*case.plan.put, *case.plan.drop)))
+        if case.plan.put or case.plan.drop:
+            log.info("mended", kind=self._kind.name, name=case.name, put=case.plan.put, drop=case.plan.drop)
+        return failures
+
+    async def _observe(
+        self,
+        rows: Mapping[str, ConfigRow],
+        present: Mapping[str, Mapping[str, ObservedState]],
+        answered: Collection[str],
+    ) -> None:
+        changed: dict[str, dict[str, Any]] = {}
+        for name, row in rows.items():
+            seen = {broker: self._kind.observed(config) for broker, config in present.get(name, {}).items()}
+            observed = still_observed(row.observed, seen, answered)
+            if observed != row.observed:
+                changed[name] = observed
+        if changed:
+            async with self._metadata.transaction() as session:
+                await self._kind.repository(session).observe(changed)
+
+
+class Reconciler:
+    """Does the rounds for as long as this gateway has the duty.
+
+    Concurrency: one task runs it.
+    """
+
+    def __init__(
+        self,
+        kinds: list[KindReconciler[Any]],
+        metadata: Metadata,
+        metrics: GatewayMetrics,
+        *,
+        interval_ms: int,
+    ) -> None:
+        self._kinds = kinds
+        self._metrics = metrics
+        self._interval_ms = interval_ms
+        self._leadership = None if metadata.database is None else Leadership(metadata.database, DUTY)
+
+    async def declare(self) -> None:
+        """Tell our routes where the ordering keys of all topics belong; before the first message is taken, and then again.
+
+        Without Postgres they follow the brokers that were seen up since the start.
+        """
+        try:
+            for kind in self._kinds:
+                await kind.declare()
+        except ProblemError as error:
+            log.warning("homes of ordering keys are not known", reason=error.detail)
+
+    async def run(self) -> None:
+        """Reconcile for ever."""
+        if self._leadership is None:
+            return
+        try:
+            while True:
+                await self._turn()
+                await self.declare()
+                await asyncio.sleep(self._interval_ms / 1_000)
+        finally:
+            await self._leadership.release()
+
+    async def _turn(self) -> None:
+        assert self._leadership is not None
+        try:
+            if await self._leadership.hold():
+                for kind in self._kinds:
+                    self._count(await kind.round())
+        except ProblemError as error:
+            # Postgres or all brokers are away; the next round finds out whether they are back.
+            log.warning("not reconciled", reason=error.detail, metadata_away=is_away(error))
+        self._metrics.gauges["is_reconciler"] = float(self._leadership.is_leader)
+
+    def _count(self, done: Round) -> None:
+        for name in ("put", "dropped", "adopted", "forgotten", "failed"):
+            self._metrics.count(f"reconcile_{name}", getattr(done, name))

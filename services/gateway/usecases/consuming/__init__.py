@@ -1,0 +1,1 @@
+"""Consumer groups at work: connected clients and committed offsets."""

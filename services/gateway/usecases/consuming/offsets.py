@@ -1,0 +1,235 @@
+"""Committed offsets of consumer groups, and setting them while nobody of the group is connected."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from gantry.client.consumer.offsets import Offsets
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import ClientError
+from gantry.model.errors import InvalidValueError
+from gantry.model.message import MessageQueue
+from gantry.model.names import is_system_group
+from gantry.remoting.bodies.offsets import ConsumerOffsetWrapper
+from gantry.remoting.bodies.queuestates import QueueState
+from gantry.remoting.codes import RequestCode
+from services.gateway.auth.principal import Principal
+from services.gateway.db.repositories import Actor, AuditRepository
+from services.gateway.errors import MEMBERS_CONNECTED, ProblemError, problem_of, reserved_name
+from services.gateway.schemas.configs import BrokerName
+from services.gateway.schemas.outgoing import QueueNumber
+from services.gateway.schemas.reading import DuplicateError
+from services.gateway.usecases.cluster.brokers import Brokers
+from services.gateway.usecases.consuming.consumers import Consumers, client_views
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.reading.read import QueueReader
+
+COMMITTED: Final = "committed"
+REFUSED: Final = "refused"
+COMMITS_MAX: Final = 1_000
+_COMMITS_AT_ONCE_MAX: Final = 32
+# An error names so many connected members; GET …/clients names all.
+_MEMBERS_NAMED_MAX: Final = 10
+
+
+class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One queue's offset: that of the next message to consume."""
+
+    topic: Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[%|a-zA-Z0-9_-]+\Z")]
+    broker: BrokerName
+    queue_id: QueueNumber
+    offset: Annotated[str, Meta(pattern=r"^(0|[1-9][0-9]{0,18})\Z")]
+
+    @property
+    def queue(self) -> MessageQueue:
+        """Return the queue."""
+        return MessageQueue(self.topic, self.broker, self.queue_id)
+
+
+class Commits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a request commits."""
+
+    offsets: Annotated[list[Commit], Meta(min_length=1, max_length=COMMITS_MAX)]
+
+
+def refuse_twice(commits: Sequence[Commit]) -> None:
+    """Raise DuplicateError where two of the commits are for one queue."""
+    first: dict[MessageQueue, int] = {}
+    for index, commit in enumerate(commits):
+        if first.setdefault(commit.queue, index) != index:
+            shown = f"{commit.topic}/{commit.broker}/{commit.queue_id}"
+            raise DuplicateError(f"/offsets/{index}", shown, f"is the queue of /offsets/{first[commit.queue]}, too")
+
+
+class GroupOffsets:
+    """Reads and writes offsets of groups; the right to the group is checked by the caller."""
+
+    def __init__(
+        self, engine: ClientEngine, brokers: Brokers, reader: QueueReader, consumers: Consumers, metadata: Metadata
+    ) -> None:
+        self._engine = engine
+        self._brokers = brokers
+        self._reader = reader
+        self._consumers = consumers
+        self._metadata = metadata
+        self._offsets = Offsets(engine)
+
+    async def of_topic(self, group: str, topic: str) -> list[dict[str, Any]]:
+        """Return the group's offsets in all queues of a topic, committed or not. Raises ProblemError."""
+        route = await self._reader.route(topic)
+        sets = sorted({data.broker_name for data in route.queue_datas})
+        asked, away = await asyncio.gather(
+            self._reader.queue_states(topic, sets, group), self._reader.away(topic, sets)
+        )
+        items: list[dict[str, Any]] = []
+        for data in sorted(route.queue_datas, key=lambda data: data.broker_name):
+            states = asked.answers.get(data.broker_name)
+            if states is None:
+                unknown = range(data.read_queue_nums)
+                items += [_view(topic, data.broker_name, queue_id, None) for queue_id in unknown]
+            else:
+                items += [
+                    _view(topic, data.broker_name, state.queue_id, state)
+                    for state in states
+                    if state.readable or state.committed_offset is not None
+                ]
+        for broker in sorted(away):
+            items += [_view(topic, broker, queue_id, None) for queue_id in range(away[broker].count)]
+        return items
+
+    async def of_group(self, group: str) -> list[dict[str, Any]]:
+        """Return the group's offsets in all queues that it has committed something for.
+
+        Raises:
+            ProblemError: 404: no broker knows the group, or it has committed nothing; 503: nobody can say.
+        """
+        asked = await self._brokers.ask(self._table)
+        asked.require_any()
+        suffix = "@" + group
+        topics: dict[str, set[tuple[str, int]]] = {}
+        for broker, table in asked.answers.items():
+            for key, queues in table.items():
+                if key.endswith(suffix):
+                    topics.setdefault(key.removesuffix(suffix), set()).update((broker, number) for number in queues)
+        items: list[dict[str, Any]] = []
+        for topic in sorted(topics):
+            try:
+                found = await self.of_topic(group, topic)
+            except ProblemError as error:
+                if error.status != 404:
+                    raise
+                continue  # The topic was deleted; its offsets mean nothing any more.
+            items += [
+                item
+                for item in found
+                # What one that could not be asked has is not known, and shown as that.
+                if item["broker"] not in asked.heard or (item["broker"], item["queue_id"]) in topics[topic]
+            ]
+        return items
+
+    async def commit(self, group: str, commits: Sequence[Commit], principal: Principal, actor: Actor) -> dict[str, Any]:
+        """Set offsets and return a result for each, in their order; one that is refused does not cost the others.
+
+        A member of the group that is connected would commit over them from where it is, so nothing is changed then. One that
+        connects between the look and the change may still do so.
+
+        Raises:
+            DuplicateError: A queue is named twice.
+            ProblemError: 403: the group belongs to the system; 409: members are connected; 503: a broker can't say whether any is, or Postgres is away, without
+                which nobody would learn who changed what. Nothing was changed.
+        """
+        if is_system_group(group):
+            raise reserved_name("group", group)
+        refuse_twice(commits)
+        results: list[dict[str, Any]] = [{**msgspec.to_builtins(commit)} for commit in commits]
+        room = asyncio.Semaphore(_COMMITS_AT_ONCE_MAX)
+
+        async def each(work: Callable[[int], Awaitable[None]], indexes: Iterable[int]) -> None:
+            async def one(index: int) -> None:
+                try:
+                    async with room:
+                        await work(index)
+                except (ProblemError, ClientError, InvalidValueError) as error:
+                    results[index] |= {"outcome": REFUSED, "problem": problem_of(error).to_dict(actor.request_id or "")}
+
+            await asyncio.gather(*(one(index) for index in indexes))
+
+        before: dict[int, int | None] = {}
+
+        async def look(index: int) -> None:
+            before[index] = await self._check(group, commits[index], principal, f"/offsets/{index}")
+
+        async def write(index: int) -> None:
+            async with self._reader.explained(commits[index].topic):
+                await self._offsets.commit_offset(group, commits[index].queue, int(commits[index].offset))
+            results[index]["outcome"] = COMMITTED
+
+        await each(look, range(len(commits)))
+        await self._require_nobody(group)
+        await self._record(group, {index: (commits[index], before[index]) for index in sorted(before)}, actor)
+        await each(write, sorted(before))
+        committed = sum(result["outcome"] == COMMITTED for result in results)
+        return {"results": results, "committed": committed, "refused": len(results) - committed}
+
+    async def _check(self, group: str, commit: Commit, principal: Principal, at: str) -> int | None:
+        """Return what the group has committed on a queue so far, once it is clear that it may commit this."""
+        if not principal.is_admin:
+            principal.require_consume(commit.topic, group)
+        queue = commit.queue
+        await self._reader.check_queue(queue)
+        async with self._reader.explained(commit.topic):
+            end = await self._offsets.max_offset(queue)
+            if int(commit.offset) > end:
+                # Messages that come later would never be consumed.
+                raise InvalidValueError(f"{at}/offset", commit.offset, f"is beyond the end of the queue, {end}")
+            return await self._offsets.committed_offset(group, queue)
+
+    async def _require_nobody(self, group: str) -> None:
+        asked = await self._consumers.connections(group)
+        if not asked.is_complete:
+            raise asked.problem()
+        members = [view["client_id"] for view in client_views(asked.answers)]
+        if members:
+            named = ", ".join(members[:_MEMBERS_NAMED_MAX])
+            more = f" and {len(members) - _MEMBERS_NAMED_MAX} more" if len(members) > _MEMBERS_NAMED_MAX else ""
+            raise ProblemError(
+                MEMBERS_CONNECTED,
+                f"group: {group} is consumed by members that are connected and would commit over these offsets: {named}{more}",
+                field="group",
+            )
+
+    async def _record(self, group: str, changes: Mapping[int, tuple[Commit, int | None]], actor: Actor) -> None:
+        """Write to the audit trail which offsets are about to change, and from what."""
+        changed = [(commit, old) for commit, old in changes.values() if old != int(commit.offset)]
+        if not changed:
+            return
+        after = {"offsets": [msgspec.to_builtins(commit) for commit, _ in changed]}
+        before = {
+            "offsets": [
+                {**msgspec.to_builtins(commit), "offset": None if old is None else str(old)} for commit, old in changed
+            ]
+        }
+        async with self._metadata.transaction() as session:
+            AuditRepository(session).record(actor, "group.offsets", "group", group, before=before, after=after)
+
+    async def _table(self, address: str) -> dict[str, dict[int, int]]:
+        response = await self._engine.call(address, RequestCode.GET_ALL_CONSUMER_OFFSET)
+        table = ConsumerOffsetWrapper.decode(response.body_bytes).offset_table
+        return {key: dict(queues) for key, queues in table.items()}
+
+
+def _view(topic: str, broker: str, queue_id: int, state: QueueState | None) -> dict[str, Any]:
+    committed = None if state is None else state.committed_offset
+    return {
+        "topic": topic,
+        "broker": broker,
+        "queue_id": queue_id,
+        "committed_offset": None if committed is None else str(committed),
+        "min_offset": None if state is None else str(state.min_offset),
+        "max_offset": None if state is None else str(state.max_offset),
+        # Nobody knows what a group lags behind that has not said where it is.
+        "lag": None if state is None or committed is None else str(max(0, state.max_offset - committed)),
+    }

@@ -1,0 +1,1 @@
+"""Reading messages without consuming them: by offset, by key and by id."""

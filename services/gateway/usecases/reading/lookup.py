@@ -1,0 +1,236 @@
+"""Finding messages: by where they are stored, by the id their producer gave them, and by key."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError
+from gantry.model.errors import CorruptRecordError, InvalidIdError, RecordError
+from gantry.model.message import StoredMessage
+from gantry.model.messageid import decode_stored_id
+from gantry.model.names import BODY_BYTES_MAX
+from gantry.model.record import decode_record
+from gantry.model.topic import TopicConfig
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import FRAME_BYTES_MAX
+from gantry.remoting.headers.query import QueryMessageHeader, ViewMessageHeader
+from services.gateway.errors import CORRUPT_RECORD, UNKNOWN_MESSAGE, ProblemError
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.schemas.messages import message_view
+from services.gateway.usecases.cluster.brokers import Asked, Brokers, no_broker
+from services.gateway.usecases.configs.presence import Presence
+from services.gateway.usecases.reading.fairgate import FairGate
+from services.gateway.usecases.reading.read import Caller, QueueReader
+
+# Answers of brokers to look-ups that may be on their way or in memory at once. A broker drops a connection that leaves
+# 64 MiB of its answers unread, and readers of queues and streams read from the same one.
+_FETCHED_BYTES_MAX: Final = 16 * 1024 * 1024
+
+# About 1 ms of checksums and copies.
+_DECODED_BYTES_AT_ONCE: Final = 1024 * 1024
+
+# All of time: an index has no order that a narrower one would make use of.
+_BEGIN_MS: Final = 0
+_END_MS: Final = 2**62
+# A message that was retried has the same id several times; the first one stored is the one that was sent.
+_SAME_ID_MAX: Final = 64
+
+
+class Lookup:
+    """Finds messages; the right to a topic is checked by the caller, before or on what was found."""
+
+    def __init__(
+        self,
+        engine: ClientEngine,
+        brokers: Brokers,
+        reader: QueueReader,
+        metrics: GatewayMetrics,
+        *,
+        topics: Presence[TopicConfig],
+    ) -> None:
+        self._engine = engine
+        self._topics = topics
+        self._brokers = brokers
+        self._reader = reader
+        self._metrics = metrics
+        self._gate = FairGate(_FETCHED_BYTES_MAX)
+
+    @asynccontextmanager
+    async def turn(self, caller: Caller, messages_max: int) -> AsyncIterator[None]:
+        """Wait for one's turn to look for so many messages, and have it until the answer is written.
+
+        Raises:
+            ProblemError: 429, 503: the caller takes too little of its answers.
+        """
+        size = min(messages_max * BODY_BYTES_MAX, FRAME_BYTES_MAX)
+        async with self._gate.enter(caller.key_id, size):
+            caller.require_presence()
+            caller.require_room()
+            yield
+
+    async def by_id(self, message_id: str, topic: str | None) -> tuple[StoredMessage, str]:
+        """Return a message and its broker's name.
+
+        Args:
+            message_id: A stored id; with a topic first taken as a message id.
+            topic: Where to look for a message id.
+
+        Raises:
+            ProblemError: 404: there is no such message; 500: it is damaged; 503: nobody can say.
+        """
+        unasked: ProblemError | None = None
+        if topic is not None:
+            sets = await self._homes(topic)
+            asked = await self._query(topic, message_id, _SAME_ID_MAX, sets, unique=True)
+            found = [
+                (message, broker)
+                for message, broker in _messages(asked)
+                if message.topic == topic and message.message_id == message_id
+            ]
+            if found:
+                return min(found, key=lambda pair: (pair[0].stored_at_ms, pair[0].reconsume_times))
+            asked.require_any()
+            unasked = None if asked.is_complete else asked.problem()
+        try:
+            return await self._by_stored_id(message_id)
+        except InvalidIdError as error:
+            raise unasked or _unknown(message_id, f"; as a stored id it {error.reason}") from None
+        except ProblemError as error:
+            if unasked is not None and error.kind is UNKNOWN_MESSAGE:
+                raise unasked from None
+            raise
+
+    async def by_key(self, topic: str, key: str, *, limit: int, binary: bool, system: bool) -> dict[str, Any]:
+        """Return the messages of a topic that have a key, the newest first. Raises ProblemError.
+
+        The items are made one by one, as large bodies may be.
+        """
+        sets = await self._homes(topic)
+        asked = await self._query(topic, key, limit, sets, unique=False)
+        asked.require_any()
+        candidates = list(_messages(asked))
+        matching = [
+            (message, broker)
+            for message, broker in candidates
+            if message.topic == topic and (key in message.keys or message.message_id == key)
+        ]
+        matching.sort(key=lambda pair: (-pair[0].stored_at_ms, pair[1], -pair[0].physical_offset))
+        scanned = len(candidates)
+        full = any(len(records) >= limit for records in asked.answers.values())
+        return {
+            "items": self._views(matching[:limit], binary=binary, system=system),
+            "next_cursor": None,
+            "scanned": scanned if binary else str(scanned),
+            "truncated": full or len(matching) > limit or bool(asked.failures),
+        }
+
+    def _views(
+        self, found: Iterable[tuple[StoredMessage, str]], *, binary: bool, system: bool
+    ) -> Iterator[dict[str, Any]]:
+        for message, broker in found:
+            try:
+                yield message_view(message, broker=broker, binary=binary, system=system, leaves_large=True)
+            except CorruptRecordError:
+                self._metrics.damaged_records += 1
+
+    def view(self, message: StoredMessage, broker: str, *, binary: bool, system: bool) -> dict[str, Any]:
+        """Return a message as answers show it. Raises ProblemError (500) where it is damaged."""
+        try:
+            if message.crc.is_good:
+                return message_view(message, broker=broker, binary=binary, system=system, leaves_large=True)
+            reason = f"checksum: {message.crc.value}"
+        except CorruptRecordError as error:
+            reason = error.reason
+        self._metrics.damaged_records += 1
+        raise ProblemError(CORRUPT_RECORD, f"id: {message.stored_id} on {broker} is damaged: {reason}", field="id")
+
+    async def _homes(self, topic: str) -> Iterable[str]:
+        """Return the brokers that may hold messages of a topic: those of the route, and those that are away."""
+        route = await self._reader.route(topic)
+        return {data.broker_name for data in route.queue_datas} | self._engine.known_homes(topic)
+
+    async def _by_stored_id(self, stored_id: str) -> tuple[StoredMessage, str]:
+        address, physical_offset = decode_stored_id(stored_id)
+        # Only compared, never connected to: the address comes from whoever asks.
+        wanted = str(address)
+        sets = await self._brokers.sets()
+        if not sets:
+            raise no_broker()
+        for broker in sets.values():
+            if wanted in broker.broker_addrs.values():
+                break
+        else:
+            await self._topics.require_all_homes()
+            raise _unknown(stored_id)
+        try:
+            response = await self._engine.call(
+                wanted, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset=physical_offset)
+            )
+        except BrokerError as error:
+            # Code 1 is how brokers say that nothing starts there.
+            if error.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND):
+                raise _unknown(stored_id) from None
+            raise
+        try:
+            message = decode_record(memoryview(response.body_bytes))
+        except RecordError as error:
+            detail = f"id: {stored_id} on {broker.broker_name} is damaged: {error.reason}"
+            raise ProblemError(CORRUPT_RECORD, detail, field="id") from None
+        if message.physical_offset != physical_offset:
+            raise _unknown(stored_id)
+        return message, broker.broker_name
+
+    async def _query(
+        self, topic: str, key: str, count: int, sets: Iterable[str], *, unique: bool
+    ) -> Asked[list[StoredMessage]]:
+        header = QueryMessageHeader(
+            topic=topic,
+            key=key,
+            max_num=count,
+            begin_timestamp=_BEGIN_MS,
+            end_timestamp=_END_MS,
+            unique_key_query=True if unique else None,
+        )
+
+        async def ask(address: str) -> list[StoredMessage]:
+            try:
+                response = await self._engine.call(address, RequestCode.QUERY_MESSAGE, header)
+            except BrokerError as error:
+                if error.code == ResponseCode.QUERY_NOT_FOUND:
+                    return []
+                raise
+            return await self._sound(response.body_bytes)
+
+        return await self._brokers.ask(ask, sets)
+
+    async def _sound(self, body: bytes) -> list[StoredMessage]:
+        messages: list[StoredMessage] = []
+        at, decoded_bytes = 0, 0
+        records = memoryview(body)
+        try:
+            while at < len(body):
+                message = decode_record(records, at)
+                at += message.size_bytes
+                decoded_bytes += message.size_bytes
+                if decoded_bytes >= _DECODED_BYTES_AT_ONCE:
+                    decoded_bytes = 0
+                    await asyncio.sleep(0)
+                if message.crc.is_good:
+                    messages.append(message)
+                else:
+                    self._metrics.damaged_records += 1
+        except RecordError:
+            self._metrics.damaged_records += 1
+        return messages
+
+
+def _messages(asked: Asked[list[StoredMessage]]) -> Iterable[tuple[StoredMessage, str]]:
+    for broker, messages in asked.answers.items():
+        for message in messages:
+            yield message, broker
+
+
+def _unknown(message_id: str, why: str = "") -> ProblemError:
+    return ProblemError(UNKNOWN_MESSAGE, f"id: there is no message {message_id!r}{why}", field="id")

@@ -1,0 +1,374 @@
+"""Reading queues without consuming: messages from an offset, the queues of a topic, the offset of a moment."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from gantry.client.backlog import Backlog
+from gantry.client.consumer.offsets import Offsets
+from gantry.client.consumer.pull import PullConsumer, PullResult, PullStatus
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError, ClientError, NoRouteError
+from gantry.model.errors import CorruptRecordError, RecordError
+from gantry.model.group import SubscriptionData, parse_tag_expression
+from gantry.model.message import MessageQueue, StoredMessage
+from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, TOPIC_LENGTH_MAX, check_topic
+from gantry.model.record import decode_record
+from gantry.model.route import TopicRoute
+from gantry.model.topic import Perm, TopicConfig
+from gantry.remoting.bodies.queuestates import QueueState
+from gantry.remoting.codes import ResponseCode
+from gantry.runtime.clock import Clock
+from services.gateway.errors import UNKNOWN_QUEUE, ProblemError
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.schemas.messages import message_view
+from services.gateway.schemas.times import format_time
+from services.gateway.usecases.cluster.brokers import Asked, Brokers
+from services.gateway.usecases.configs.presence import Presence
+from services.gateway.usecases.reading.arrivals import WAIT_SLICE_MS, Arrivals
+from services.gateway.usecases.reading.fairgate import FairGate
+from services.gateway.usecases.sending.send import no_name_server
+
+T = TypeVar("T")
+
+# Brokers have it from their start and let it pull everything; nothing is ever committed for it.
+READER_GROUP: Final = "TOOLS_CONSUMER"
+# Each may find a message of 4 MiB, which takes several times as much until its answer is written. A broker drops a
+# connection that leaves 64 MiB of its answers unread, and look-ups and streams read from the same one.
+FETCHES_AT_ONCE: Final = 8
+
+
+class Caller(Protocol):
+    """Who reads."""
+
+    @property
+    def key_id(self) -> str:
+        """Return the id of the key."""
+        ...
+
+    def require_presence(self) -> None:
+        """Raise where the caller has gone, so that nothing is fetched for nobody."""
+        ...
+
+    def require_room(self) -> None:
+        """Raise ProblemError (429, 503) where the caller takes too little of its answers for another one."""
+        ...
+
+    def waiting(self) -> AbstractContextManager[None]:
+        """Return a block in which the request waits. Entering raises ProblemError (429, 503): too many wait already."""
+        ...
+
+    async def take_turn(self) -> None:
+        """Wait until the answer may be written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class AwayQueues:
+    """The queues of a broker that is away, as they were last seen; None for what nobody remembers."""
+
+    read_queues: int | None
+    write_queues: int
+    perm: str | None = None
+
+    @property
+    def count(self) -> int:
+        """Return how many queues there are at least."""
+        return max(self.read_queues or 0, self.write_queues)
+
+
+@dataclass(slots=True)
+class Records:
+    """What a pull's records are worth."""
+
+    messages: list[StoredMessage]
+    damaged: list[dict[str, Any]]
+    next_offset: int
+
+
+class QueueReader:
+    """Reads queues for anybody; rights are checked by the caller."""
+
+    def __init__(
+        self,
+        engine: ClientEngine,
+        brokers: Brokers,
+        metrics: GatewayMetrics,
+        *,
+        clock: Clock,
+        topics: Presence[TopicConfig],
+        is_stopping: Callable[[], bool],
+    ) -> None:
+        self._engine = engine
+        self._topics = topics
+        self._brokers = brokers
+        self._metrics = metrics
+        self._clock = clock
+        self._is_stopping = is_stopping
+        self._puller = PullConsumer(engine, READER_GROUP)
+        self._arrivals = Arrivals(self._puller)
+        # A gate for each broker: readers of one that hangs don't hold up those of another.
+        self._gates: dict[str, FairGate] = {}
+        self._offsets = Offsets(engine)
+        self._backlog = Backlog(engine)
+
+    async def read(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        limit: int,
+        wait_ms: int,
+        expression: str,
+        binary: bool,
+        system: bool,
+        caller: Caller,
+        write: Callable[[dict[str, Any]], Awaitable[T]],
+    ) -> T:
+        """Read messages, waiting up to `wait_ms` where there is none yet, and return what `write` makes of them.
+
+        Only so many answers are fetched and written at once.
+
+        Raises:
+            InvalidValueError: The name or the expression can't be used.
+            ProblemError: 404: there is no such topic, broker or queue. 429: the caller waits too often already. 503,
+                504: it can't be read just now.
+            ClientError: The broker refuses.
+        """
+        await self.check_queue(queue)
+        subscription = parse_tag_expression(queue.topic, expression, self._clock.now_ms())
+        deadline_ms = self._clock.monotonic_ms() + wait_ms
+        gate = self._gates.setdefault(queue.broker_name, FairGate(FETCHES_AT_ONCE))
+        async with self.explained(queue.topic):
+            while True:
+                async with gate.enter(caller.key_id):
+                    caller.require_presence()
+                    caller.require_room()
+                    result = await self._puller.pull(queue, offset, max_messages=limit, expression=subscription)
+                    left_ms = deadline_ms - self._clock.monotonic_ms()
+                    is_empty = result.status is PullStatus.NO_NEW_MSG and result.next_offset <= offset
+                    if not is_empty or left_ms <= 0 or self._is_stopping():
+                        return await write(self._view(queue, offset, result, binary=binary, system=system))
+                with caller.waiting():
+                    has_news = await self._wait(queue, offset, subscription, deadline_ms)
+                if not has_news:
+                    await caller.take_turn()  # Thousands that began together end together.
+                    return await write(self._view(queue, offset, result, binary=binary, system=system))
+
+    async def _wait(self, queue: MessageQueue, offset: int, subscription: SubscriptionData, deadline_ms: int) -> bool:
+        """Return whether something came before the deadline."""
+        while (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0 and not self._is_stopping():
+            if await self._arrivals.wait(queue, offset, subscription, min(left_ms, WAIT_SLICE_MS)):
+                return True
+        return False
+
+    async def close(self) -> None:
+        """End what waits at brokers."""
+        await self._arrivals.close()
+
+    async def queues(self, topic: str) -> dict[str, Any]:
+        """List a topic's queues with their offsets. Raises ProblemError."""
+        route = await self.route(topic)
+        counts = {data.broker_name: data for data in route.queue_datas}
+        asked, away = await asyncio.gather(self.queue_states(topic, list(counts)), self.away(topic, counts))
+        items: list[dict[str, Any]] = []
+        for broker in sorted({*counts, *away}):
+            data = counts.get(broker)
+            if data is None:
+                items += [_unknown_view(broker, queue_id, away[broker]) for queue_id in range(away[broker].count)]
+                continue
+            states = asked.answers.get(broker)
+            known = {state.queue_id: state for state in states} if states is not None else {}
+            queue_ids = sorted(known) or range(max(data.read_queue_nums, data.write_queue_nums))
+            for queue_id in queue_ids:
+                state = known.get(queue_id)
+                items.append(
+                    {
+                        "broker": broker,
+                        "queue_id": queue_id,
+                        "min_offset": None if state is None else str(state.min_offset),
+                        "max_offset": None if state is None else str(state.max_offset),
+                        "read": bool(data.perm & Perm.READ) and queue_id < data.read_queue_nums,
+                        "write": bool(data.perm & Perm.WRITE) and queue_id < data.write_queue_nums,
+                        "last_stored_at": _moment(None if state is None else state.last_stored_at),
+                    }
+                )
+        return {"items": items, "next_cursor": None}
+
+    async def away(self, topic: str, named: Collection[str]) -> dict[str, AwayQueues]:
+        """Return the queues of a topic on the brokers that hold it and that its route, with `named`, does not name.
+
+        Name servers forget a broker that is away, and what it holds is still there.
+        """
+        write_queues = self._engine.known_write_queues(topic)
+        away = {broker: AwayQueues(None, count) for broker, count in write_queues.items() if broker not in named}
+        for broker, held in (await self._topics.observed_homes(topic)).items():
+            if broker not in named:
+                away[broker] = AwayQueues(held["read_queues"], held["write_queues"], held["perm"])
+        return away
+
+    async def find_offset(self, queue: MessageQueue, at_ms: int, boundary: str) -> str:
+        """Return the offset of a moment. Raises ProblemError, ClientError."""
+        await self.check_queue(queue)
+        async with self.explained(queue.topic):
+            return str(max(0, await self._offsets.search_offset(queue, at_ms, boundary.upper())))
+
+    async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
+        """Return where a topic is.
+
+        Raises:
+            InvalidNameError: That is no topic's name.
+            ProblemError: 404: there is no such topic; 503: nobody can say.
+        """
+        check_topic(topic, length_max=RETRY_TOPIC_LENGTH_MAX if topic.startswith("%") else TOPIC_LENGTH_MAX)
+        try:
+            try:
+                return await self._engine.route(topic, refresh=refresh)
+            except NoRouteError:
+                problem = await self._topics.absence(topic)
+            try:
+                # Those that were missing a moment ago may have told name servers meanwhile.
+                return await self._engine.route(topic, refresh=True)
+            except NoRouteError:
+                raise problem from None
+        except ClientError as error:
+            raise no_name_server(error) from None
+
+    @asynccontextmanager
+    async def explained(self, topic: str) -> AsyncIterator[None]:
+        """Turn a topic's disappearance within the block into what it means.
+
+        Raises:
+            ProblemError: 404: there is no such topic any more; 503: its broker is away.
+        """
+        try:
+            yield
+        except NoRouteError:
+            raise await self._topics.absence(topic) from None
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            raise await self._topics.absence(topic) from None
+
+    async def check_queue(self, queue: MessageQueue) -> None:
+        """Raise ProblemError (404) unless the topic has the queue for reading."""
+        for refresh in (False, True):
+            route = await self.route(queue.topic, refresh=refresh)
+            for data in route.queue_datas:
+                if data.broker_name == queue.broker_name and queue.queue_id < data.read_queue_nums:
+                    return
+        if all(data.broker_name != queue.broker_name for data in route.queue_datas):
+            # Tells a broker that is away from one that never was.
+            await self._topics.require_not_away(queue.topic, queue.broker_name)
+            await self._brokers.require_registered(queue.broker_name)
+        raise ProblemError(
+            UNKNOWN_QUEUE,
+            f"queue_id: {queue.broker_name!r} has no queue {queue.queue_id} of topic {queue.topic} to read",
+            field="queue_id",
+        )
+
+    async def queue_states(self, topic: str, among: list[str], group: str | None = None) -> Asked[list[QueueState]]:
+        """Return the state of a topic's queues by broker; with a group, also what it has committed."""
+
+        async def ask(address: str) -> list[QueueState]:
+            try:
+                return await self._backlog.queue_states_at(address, topic, group)
+            except BrokerError as error:
+                if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                    return []
+                raise
+
+        return await self._brokers.ask(ask, among)
+
+    def _view(
+        self, queue: MessageQueue, offset: int, result: PullResult, *, binary: bool, system: bool
+    ) -> dict[str, Any]:
+        records = read_records(result.body, queue, offset, result.next_offset)
+        wanted = [message for message in records.messages if _matches(result.subscription, message)]
+        views = []
+        for message in wanted:
+            try:
+                views.append(
+                    message_view(message, broker=queue.broker_name, binary=binary, system=system, leaves_large=True)
+                )
+            except CorruptRecordError as error:
+                records.damaged.append(damaged_view(message, error.reason))
+        self._metrics.read_messages += len(views)
+        self._metrics.damaged_records += len(records.damaged)
+        status = result.status
+        if status is PullStatus.FOUND and not wanted and not records.damaged:
+            # The broker compares hashes of tags; none of these has the tag itself.
+            status = PullStatus.NO_MATCHED_MSG
+        for damaged in records.damaged:
+            damaged["queue_offset"] = _offset(damaged["queue_offset"], binary=binary)
+        answer: dict[str, Any] = {
+            "status": str(status),
+            "messages": views,
+            "next_offset": _offset(records.next_offset, binary=binary),
+            "min_offset": _offset(result.min_offset, binary=binary),
+            "max_offset": _offset(result.max_offset, binary=binary),
+        }
+        if records.damaged:
+            answer["damaged"] = records.damaged
+        return answer
+
+
+def read_records(body: memoryview, queue: MessageQueue, offset: int, next_offset: int) -> Records:
+    """Return what a pull's body holds: sound messages, and what is damaged.
+
+    After a record whose length can't be trusted nobody knows where the next one starts, so reading goes on behind it
+    with the next pull.
+    """
+    records = Records([], [], next_offset)
+    expected = offset
+    try:
+        for message in _each_record(body):
+            expected = message.queue_offset + 1
+            if message.crc.is_good and message.topic == queue.topic and message.queue_id == queue.queue_id:
+                records.messages.append(message)
+            else:
+                records.damaged.append(damaged_view(message, f"checksum: {message.crc.value}"))
+    except RecordError as error:
+        records.damaged.append({"queue_offset": expected, "stored_id": None, "reason": error.reason})
+        records.next_offset = expected + 1
+    return records
+
+
+def damaged_view(message: StoredMessage, reason: str) -> dict[str, Any]:
+    """Return what can be said of a record that is not shown."""
+    return {"queue_offset": message.queue_offset, "stored_id": message.stored_id, "reason": reason}
+
+
+def _unknown_view(broker: str, queue_id: int, away: AwayQueues) -> dict[str, Any]:
+    perm, read_queues = away.perm, away.read_queues
+    return {
+        "broker": broker,
+        "queue_id": queue_id,
+        "min_offset": None,
+        "max_offset": None,
+        "read": None if perm is None or read_queues is None else "r" in perm and queue_id < read_queues,
+        "write": None if perm is None else "w" in perm and queue_id < away.write_queues,
+        "last_stored_at": None,
+    }
+
+
+def _each_record(body: memoryview) -> Iterator[StoredMessage]:
+    at, end = 0, len(body)
+    while at < end:
+        message = decode_record(body, at)
+        yield message
+        at += message.size_bytes
+
+
+def _matches(subscription: SubscriptionData, message: StoredMessage) -> bool:
+    return subscription.is_all or subscription.matches_tag(message.tag)
+
+
+def _offset(offset: int, *, binary: bool) -> int | str:
+    return offset if binary else str(offset)
+
+
+def _moment(at_ms: int | None) -> str | None:
+    return None if at_ms is None else format_time(at_ms)

@@ -1,0 +1,1 @@
+"""Reports: runs, rows, lag history, and the objectives of groups."""

@@ -1,0 +1,95 @@
+"""Objectives: how far behind a group may be. Lag reports judge by them (docs/alerts.md)."""
+
+import re
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from gantry.model.errors import InvalidValueError
+from gantry.model.group import SubscriptionGroup
+from gantry.runtime.clock import Clock
+from services.gateway.db.objectives import ObjectiveRepository
+from services.gateway.db.repositories import Actor, Expectation
+from services.gateway.errors import CONFLICT, UNKNOWN_OBJECTIVE, ProblemError
+from services.gateway.schemas.cursors import decode_cursor, encode_cursor
+from services.gateway.schemas.objectives import ALL_TOPICS, ObjectiveChange, objective_view
+from services.gateway.usecases.configs.configs import Configs, Shown
+from services.gateway.usecases.metadata import Metadata
+
+LISTING: Final = "objectives"
+OBJECTIVES_MAX: Final = 10_000
+"""Reports read them all; more would take a report longer than its own work."""
+
+_PLACE = re.compile(r"([^/]+)/([^/]*)")
+
+
+class Objectives:
+    """Use cases of objectives; the caller has checked the rights and the names."""
+
+    def __init__(self, metadata: Metadata, groups: Configs[SubscriptionGroup], *, clock: Clock) -> None:
+        self._metadata = metadata
+        self._groups = groups
+        self._clock = clock
+
+    async def page(self, *, group: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
+        """List objectives by group and topic; that of a group stands before those of its topics."""
+        after = None if cursor is None else _place_of(cursor)
+        async with self._metadata.transaction() as session:
+            rows = await ObjectiveRepository(session).page(group=group, after=after, limit=limit)
+        # A page that is exactly full may be the last one; the next is then empty, which costs less than one row more.
+        last = rows[-1] if len(rows) == limit else None
+        return {
+            "items": [objective_view(row) for row in rows],
+            "next_cursor": None if last is None else encode_cursor(LISTING, f"{last.group_name}/{last.topic}"),
+        }
+
+    async def get(self, group: str, topic: str | None) -> Shown:
+        """Show one; `topic` None is that of all topics. Raises ProblemError (404)."""
+        async with self._metadata.transaction() as session:
+            row = await ObjectiveRepository(session).get(group, topic or ALL_TOPICS)
+        if row is None:
+            raise _unknown(group, topic)
+        return Shown(objective_view(row), row.version)
+
+    async def put(
+        self, group: str, topic: str | None, change: ObjectiveChange, expect: Expectation, actor: Actor
+    ) -> Shown:
+        """Make or change one: what is not said stays, null takes away.
+
+        Raises:
+            InvalidValueError: A value can't be meant.
+            ProblemError: 404: there is no such group; 409: there are OBJECTIVES_MAX; 412: it is not as expected.
+        """
+        await self._groups.require(group)
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC)
+        async with self._metadata.transaction() as session:
+            done = await ObjectiveRepository(session).put(
+                group,
+                topic or ALL_TOPICS,
+                lambda present: change.applied_to(present, now=now),
+                actor=actor,
+                expect=expect,
+                count_max=OBJECTIVES_MAX,
+            )
+        if done is None:
+            raise ProblemError(CONFLICT, f"group: there are {OBJECTIVES_MAX:,} objectives already, and no more may be")
+        row, is_new = done
+        return Shown(objective_view(row), row.version, created=is_new)
+
+    async def delete(self, group: str, topic: str | None, expect: Expectation, actor: Actor) -> None:
+        """Take one away. Raises ProblemError (404, 412)."""
+        async with self._metadata.transaction() as session:
+            repository = ObjectiveRepository(session)
+            if not await repository.delete(group, topic or ALL_TOPICS, actor=actor, expect=expect):
+                raise _unknown(group, topic)
+
+
+def _place_of(cursor: str) -> tuple[str, str]:
+    place = _PLACE.fullmatch(decode_cursor(cursor, LISTING))
+    if place is None:
+        raise InvalidValueError("cursor", cursor, "is not a cursor of this list")
+    return place[1], place[2]
+
+
+def _unknown(group: str, topic: str | None) -> ProblemError:
+    of = f"group {group}" if topic is None else f"group {group} on topic {topic}"
+    return ProblemError(UNKNOWN_OBJECTIVE, f"group: there is no objective of {of}", field="group")

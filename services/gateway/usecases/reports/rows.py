@@ -1,0 +1,225 @@
+"""What reports found, row by row and page by page.
+
+Rows of lag reports and backlog profiles are of one run. Buckets of the throughput are of no run: each one replaces the buckets
+of its window, and they are kept longer than runs.
+"""
+
+import re
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+from sqlalchemy import Row
+
+from gantry.model.errors import InvalidValueError
+from gantry.runtime.clock import Clock
+from services.gateway.db.reportrows import BacklogPlace, Buckets, FlowPlace, LagPlace, ReportRowRepository
+from services.gateway.db.reports import SUCCEEDED, ReportRepository
+from services.gateway.db.repositories import LIST_LIMIT_MAX
+from services.gateway.errors import CONFLICT, ProblemError
+from services.gateway.schemas.cursors import decode_cursor, encode_cursor
+from services.gateway.schemas.reports import backlog_row_view, bucket_view, lag_row_view, moment_of, read_run_id
+from services.gateway.schemas.times import format_moment
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.reports.runs import BACKLOG_PROFILE, LAG_REPORT, require_run
+
+SECTIONS: Final = ("age", "key", "queue", "size", "tag")
+SPANS: Final = {"minute": timedelta(hours=6), "hour": timedelta(days=7), "day": timedelta(days=90)}
+"""How far back the buckets of a unit are shown where nobody says from when."""
+
+_LAG_LISTING: Final = "lag-rows"
+_BACKLOG_LISTING: Final = "backlog-rows"
+_FLOW_LISTING: Final = "throughput"
+# No name of a group, topic or broker has a slash in it.
+_LAG_PLACE: Final = re.compile(r"([^/]+)/([^/]+)/(?:topic|queue/([^/]*)/(-1|[0-9]{1,10}))", re.ASCII)
+_QUEUE_ID_MAX: Final = 2**31 - 1
+_ZONE_CHARACTERS_MAX: Final = 64
+_HOUR_S: Final = 3_600
+_DAY: Final = timedelta(days=1)
+_ZONE_DAYS_MAX: Final = 3_660
+"""The zone's offset is looked up for each day, on the event loop."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+_backlog_place = msgspec.json.Decoder(BacklogPlace)
+_flow_place = msgspec.json.Decoder(tuple[int, str, str])
+
+
+class ReportRows:
+    """What reports found; the caller has checked the rights."""
+
+    def __init__(self, metadata: Metadata, *, clock: Clock) -> None:
+        self._metadata = metadata
+        self._clock = clock
+
+    async def lag(
+        self, *, run: str, group: str | None, topic: str | None, level: str | None, cursor: str | None, limit: int
+    ) -> dict[str, Any]:
+        """Return rows of a lag report.
+
+        Raises:
+            InvalidValueError: The run's id or the cursor is none.
+            ProblemError: 404: there is no such run; 409: it has not succeeded; 503: Postgres is away.
+        """
+        run_id = read_run_id(run, "run")
+        after = None if cursor is None else _read_lag_place(cursor)
+        async with self._metadata.transaction() as session:
+            found = await _require_success(ReportRepository(session), LAG_REPORT, run_id)
+            repository = ReportRowRepository(session)
+            as_of = await repository.lag_as_of(found.id)
+            rows = await repository.lag_rows(
+                found.id, group=group, topic=topic, level=level, after=after, limit=min(limit + 1, LIST_LIMIT_MAX)
+            )
+        return {
+            "run": str(found.id),
+            "as_of": format_moment(as_of or found.window_end),
+            **_page(rows, limit, lag_row_view, _lag_cursor),
+        }
+
+    async def backlog(
+        self, *, run: str, group: str | None, topic: str | None, section: str | None, cursor: str | None, limit: int
+    ) -> dict[str, Any]:
+        """Return rows of a backlog profile. Raises as `lag`."""
+        run_id = read_run_id(run, "run")
+        after = None if cursor is None else _read_backlog_place(cursor)
+        async with self._metadata.transaction() as session:
+            found = await _require_success(ReportRepository(session), BACKLOG_PROFILE, run_id)
+            rows = await ReportRowRepository(session).backlog_rows(
+                found.id, group=group, topic=topic, section=section, after=after, limit=min(limit + 1, LIST_LIMIT_MAX)
+            )
+        return {
+            "run": str(found.id),
+            "as_of": format_moment(found.window_end),
+            **_page(rows, limit, backlog_row_view, _backlog_cursor),
+        }
+
+    async def throughput(
+        self,
+        *,
+        unit: str,
+        start_ms: int | None,
+        end_ms: int | None,
+        zone: str | None,
+        group: str | None,
+        topic: str | None,
+        cursor: str | None,
+        limit: int,
+    ) -> dict[str, Any]:
+        """Return buckets of the throughput that begin in [start, end).
+
+        Args:
+            unit: `minute`, `hour` or `day`.
+            start_ms: None: some time before the end (SPANS).
+            end_ms: None: now.
+            zone: Name of the time zone whose days are meant; None: UTC.
+            group: Only what this group consumed.
+            topic: Only of this topic.
+            cursor: Of the page before.
+            limit: The most to return.
+
+        Raises:
+            InvalidValueError: There is no such zone, the times can't be, or the cursor is none.
+            ProblemError: 503: Postgres is away.
+        """
+        after = None if cursor is None else _read_flow_place(cursor)
+        end = moment_of(self._clock.now_ms() if end_ms is None else end_ms)
+        start = end - SPANS[unit] if start_ms is None else moment_of(start_ms)
+        if start >= end:
+            raise InvalidValueError("from", format_moment(start), f"is not before `to`, {format_moment(end)}")
+        known_zone = None if zone is None else _zone(zone)
+        # All other buckets are the same everywhere.
+        wanted = Buckets(unit, start, end) if known_zone is None or unit != "day" else _days_of(known_zone, start, end)
+        async with self._metadata.transaction() as session:
+            rows = await ReportRowRepository(session).throughput(
+                wanted, group=group, topic=topic, after=after, limit=min(limit + 1, LIST_LIMIT_MAX)
+            )
+        return {
+            "unit": unit,
+            "from": format_moment(wanted.start),
+            "to": format_moment(wanted.end),
+            "time_zone": zone or "UTC",
+            **_page(rows, limit, bucket_view, _flow_cursor),
+        }
+
+
+async def _require_success(repository: ReportRepository, job: str, run_id: uuid.UUID | None) -> Row[Any]:
+    found = await require_run(repository, job, run_id)
+    if found.status != SUCCEEDED:
+        detail = f"run: {found.id} is {found.status}; only one that succeeded has rows"
+        raise ProblemError(CONFLICT, detail, field="run")
+    return found
+
+
+def _page(rows: Any, limit: int, view: Any, cursor_of: Any) -> dict[str, Any]:
+    more = len(rows) > limit or limit == LIST_LIMIT_MAX == len(rows)
+    rows = rows[:limit]
+    return {"items": [view(row) for row in rows], "next_cursor": cursor_of(rows[-1]) if more else None}
+
+
+def _zone(name: str) -> ZoneInfo:
+    try:
+        zone = ZoneInfo(name) if 0 < len(name) <= _ZONE_CHARACTERS_MAX else None
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        zone = None
+    if zone is None:
+        raise InvalidValueError("time_zone", name, "is not the name of a time zone, such as Europe/Berlin")
+    return zone
+
+
+def _days_of(zone: ZoneInfo, start: datetime, end: datetime) -> Buckets:
+    """Return the smaller buckets of which whole days of a zone are made. Raises InvalidValueError."""
+    start = start.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    days = (end - start) // _DAY + 1
+    if days > _ZONE_DAYS_MAX:
+        reason = f"is more than {_ZONE_DAYS_MAX:,} days before `to`, and these are days of a time zone"
+        raise InvalidValueError("from", format_moment(start), reason)
+    offsets = [(start.astimezone(UTC) + number * _DAY).astimezone(zone).utcoffset() for number in range(days + 1)]
+    is_of_hours = all(offset is not None and offset.total_seconds() % _HOUR_S == 0 for offset in offsets)
+    return Buckets("hour" if is_of_hours else "minute", start.astimezone(UTC), end, zone=zone.key)
+
+
+def _lag_cursor(row: Row[Any]) -> str:
+    queue_id = -1 if row.queue_id is None else row.queue_id
+    end = "topic" if row.level == "topic" else f"queue/{row.broker or ''}/{queue_id}"
+    return encode_cursor(_LAG_LISTING, f"{row.group_name}/{row.topic}/{end}")
+
+
+def _read_lag_place(cursor: str) -> LagPlace:
+    place = _LAG_PLACE.fullmatch(decode_cursor(cursor, _LAG_LISTING))
+    if place is None or int(place[4] or 0) > _QUEUE_ID_MAX:
+        raise _no_cursor(cursor)
+    if place[4] is None:
+        return LagPlace(place[1], place[2], is_queue=False)
+    return LagPlace(place[1], place[2], is_queue=True, broker=place[3], queue_id=int(place[4]))
+
+
+def _backlog_cursor(row: Row[Any]) -> str:
+    lower_bound = -1.0 if row.lower_bound is None else row.lower_bound
+    place = (row.group_name, row.topic, row.section, lower_bound, row.bucket)
+    return encode_cursor(_BACKLOG_LISTING, msgspec.json.encode(place).decode())
+
+
+def _read_backlog_place(cursor: str) -> BacklogPlace:
+    try:
+        return _backlog_place.decode(decode_cursor(cursor, _BACKLOG_LISTING))
+    except msgspec.DecodeError:
+        raise _no_cursor(cursor) from None
+
+
+def _flow_cursor(row: Row[Any]) -> str:
+    place = ((row.bucket_at - _EPOCH) // _MICROSECOND, row.topic, row.group_name or "")
+    return encode_cursor(_FLOW_LISTING, msgspec.json.encode(place).decode())
+
+
+def _read_flow_place(cursor: str) -> FlowPlace:
+    try:
+        micros, topic, group = _flow_place.decode(decode_cursor(cursor, _FLOW_LISTING))
+        return FlowPlace(_EPOCH + micros * _MICROSECOND, topic, group)
+    except (msgspec.DecodeError, OverflowError):
+        raise _no_cursor(cursor) from None
+
+
+def _no_cursor(cursor: str) -> InvalidValueError:
+    return InvalidValueError("cursor", cursor, "is not a cursor of this list")

@@ -1,0 +1,136 @@
+"""Reports: which jobs there are, and their runs; reports/rows.py shows what they found.
+
+The gateway only wants runs and shows them. The scheduler takes what is queued, and the jobs write their results into
+Postgres in one transaction at their end, so that there is either a whole report or the one before it.
+"""
+
+import re
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import Row
+
+from gantry.model.errors import InvalidValueError
+from gantry.runtime.clock import Clock
+from services.gateway.db.reports import ReportRepository, Window
+from services.gateway.db.repositories import Actor
+from services.gateway.errors import UNKNOWN_REPORT, UNKNOWN_RUN, ProblemError
+from services.gateway.schemas.cursors import decode_cursor, encode_cursor
+from services.gateway.schemas.reports import LATEST, NewRun, read_run_id, read_window, run_view
+from services.gateway.schemas.times import format_moment
+from services.gateway.usecases.metadata import Metadata
+
+LAG_REPORT: Final = "lag_report"
+BACKLOG_PROFILE: Final = "backlog_profile"
+THROUGHPUT_ROLLUP: Final = "throughput_rollup"
+JOBS: Final = (BACKLOG_PROFILE, LAG_REPORT, THROUGHPUT_ROLLUP)
+
+RUNS_LISTING: Final = "report-runs"
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_RUN_PLACE: Final = re.compile(r"([0-9]{1,17})/([0-9a-f-]{36})", re.ASCII)
+
+
+class Reports:
+    """What can be done with reports; the caller has checked the rights."""
+
+    def __init__(self, metadata: Metadata, *, clock: Clock) -> None:
+        self._metadata = metadata
+        self._clock = clock
+
+    async def list(self) -> dict[str, Any]:
+        """Return all jobs with their schedules and last runs. Raises ProblemError (503)."""
+        async with self._metadata.transaction() as session:
+            repository = ReportRepository(session)
+            schedules, last_runs = await repository.schedules(), await repository.last_runs()
+        items = []
+        for job in JOBS:
+            schedule, last = schedules.get(job), last_runs.get(job)
+            next_run_at = None if schedule is None else schedule.next_run_at
+            items.append(
+                {
+                    "job": job,
+                    "schedule": None if schedule is None else schedule.cron,
+                    "next_run_at": None if next_run_at is None else format_moment(next_run_at),
+                    "last_run": None if last is None else run_view(last),
+                }
+            )
+        return {"items": items}
+
+    async def start(self, job: str, wanted: NewRun, actor: Actor) -> tuple[dict[str, Any], bool]:
+        """Want a run; return it, and whether it is queued by that.
+
+        Raises:
+            InvalidValueError: The window can't be one.
+            ProblemError: 404: there is no such job; 503: Postgres is away.
+        """
+        check_job(job)
+        window = None if wanted.window is None else Window(*read_window(wanted.window, now_ms=self._clock.now_ms()))
+        async with self._metadata.transaction() as session:
+            started = await ReportRepository(session).start(job, window, actor=actor)
+        return run_view(started.run), started.is_queued
+
+    async def page(self, job: str, *, cursor: str | None, limit: int) -> dict[str, Any]:
+        """List a job's runs, the newest first. Raises InvalidValueError for a cursor that is none, ProblemError."""
+        check_job(job)
+        before = None if cursor is None else _run_place(cursor)
+        async with self._metadata.transaction() as session:
+            rows = await ReportRepository(session).page(job, before=before, limit=limit)
+        # A page that is exactly full may be the last one; the next is then empty, which costs less than one row more.
+        is_full = len(rows) == limit
+        return {
+            "items": [run_view(row) for row in rows],
+            "next_cursor": _run_cursor(rows[-1]) if is_full else None,
+        }
+
+    async def get(self, job: str, run: str) -> dict[str, Any]:
+        """Show a run. Raises InvalidValueError, ProblemError (404)."""
+        return run_view((await self._find(job, run, html=False))[0])
+
+    async def html(self, job: str, run: str) -> str:
+        """Return a run's page. Raises InvalidValueError, ProblemError (404)."""
+        row, page = await self._find(job, run, html=True)
+        if page is None:
+            raise ProblemError(UNKNOWN_RUN, f"run: {row.id} is {row.status} and has no page", field="run")
+        return page
+
+    async def _find(self, job: str, run: str, *, html: bool) -> tuple[Row[Any], str | None]:
+        check_job(job)
+        run_id = read_run_id(run, "run")
+        async with self._metadata.transaction() as session:
+            repository = ReportRepository(session)
+            found = await require_run(repository, job, run_id)
+            return found, await repository.html(found.id) if html else None
+
+
+def check_job(job: str) -> None:
+    """Raise ProblemError (404) unless there is such a job."""
+    if job not in JOBS:
+        raise ProblemError(UNKNOWN_REPORT, f"job: {job!r} is not one of {', '.join(JOBS)}", field="job")
+
+
+async def require_run(repository: ReportRepository, job: str, run_id: uuid.UUID | None) -> Row[Any]:
+    """Return a run, the latest that succeeded where no id is given. Raises ProblemError (404)."""
+    found = await (repository.latest(job) if run_id is None else repository.get(job, run_id))
+    if found is None:
+        there = (
+            f"{LATEST}: no run of {job} has succeeded yet" if run_id is None else f"there is no run {run_id} of {job}"
+        )
+        raise ProblemError(UNKNOWN_RUN, f"run: {there}", field="run")
+    return found
+
+
+def _run_cursor(row: Row[Any]) -> str:
+    return encode_cursor(RUNS_LISTING, f"{(row.created_at - _EPOCH) // _MICROSECOND}/{row.id}")
+
+
+def _run_place(cursor: str) -> tuple[datetime, uuid.UUID]:
+    place = _RUN_PLACE.fullmatch(decode_cursor(cursor, RUNS_LISTING))
+    try:
+        if place is not None:
+            return _EPOCH + int(place[1]) * _MICROSECOND, uuid.UUID(place[2])
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidValueError("cursor", cursor, "is not a cursor of this list")

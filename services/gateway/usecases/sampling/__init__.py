@@ -1,0 +1,1 @@
+"""Samples of offsets and queue ends, from which reports compute rates and trends."""

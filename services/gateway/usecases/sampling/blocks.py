@@ -1,0 +1,209 @@
+"""From looks at a broker to the blocks that are written of it (gantry/model/sampleblock.py): the decisions, pure.
+
+| a look, since the last | is written as |
+|---|---|
+| full block: FULL_EVERY_MS, or there is none | full: all pairs, with names |
+| block of all pairs: STATE_EVERY_MS | state: all pairs, as differences to the full one |
+| block: something moved | changes: the pairs that moved |
+| block: nothing moved | nothing |
+
+So each pair is in a block every five minutes, which is how far readers look back for what stands still, and a broker at rest costs
+a few bytes. A pair that appears between two full blocks, or whose queues are others, is written with its name and its numbers as
+they are until the next one.
+"""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import sub
+from typing import Final, TypeAlias
+
+from gantry.model.sampleblock import (
+    SERVED,
+    Block,
+    Kind,
+    Pair,
+    Section,
+    Words,
+    age_code,
+    behind_code,
+    empty_section,
+    encode_block,
+    words,
+    zigzag,
+)
+from services.gateway.usecases.sampling.rounds import Sample
+
+FULL_EVERY_MS: Final = 3_600_000
+STATE_EVERY_MS: Final = 240_000
+"""With the longest interval, and a round that takes its time, that is within the five minutes that readers look back."""
+
+_NO_MESSAGE: Final = -1
+
+Figures: TypeAlias = "array[int]"
+"""Of a pair: queue ids, max offsets, min offsets and behind codes, all of one length; then when its oldest message was stored, and
+the place of its `is_served` in SERVED."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A block that is to be written.
+
+    Attributes:
+        kind: CHANGES, STATE or FULL.
+        at_ms: Its moment, by the wall clock.
+        based_at_ms: That of its base; None: it is full.
+        queues: How many rows of queues readers make of it.
+        data: Its bytes.
+        figures: What is known of all pairs then.
+    """
+
+    kind: Kind
+    at_ms: int
+    based_at_ms: int | None
+    queues: int
+    data: bytes
+    figures: Mapping[Pair, Figures]
+
+
+class BlockWriter:
+    """Decides what is written of one broker.
+
+    `plan` says what to write of a look and changes nothing; `keep` says that it was written. Without `keep` the next plan is made as if
+    there had been no look.
+
+    Concurrency: one call at a time, on any thread.
+    """
+
+    def __init__(self) -> None:
+        self._base_at_ms = 0
+        self._base: dict[Pair, tuple[int, Figures]] = {}
+        self._last: Mapping[Pair, Figures] = {}
+        self._full_ms: int | None = None
+        self._state_ms = 0
+
+    def is_whole_due(self, now_ms: int) -> bool:
+        """Say whether the next block is one of all pairs."""
+        return (
+            self._full_ms is None
+            or max(now_ms - self._full_ms - FULL_EVERY_MS, now_ms - self._state_ms - STATE_EVERY_MS) >= 0
+        )
+
+    def plan(self, samples: Sequence[Sample], *, at_ms: int, now_ms: int) -> Plan | None:
+        """Return the block to write of a look, None where nothing moved.
+
+        Args:
+            samples: All of the broker.
+            at_ms: When it gave the numbers, by the wall clock; later than before.
+            now_ms: Monotonic.
+
+        Raises:
+            OverflowError: A number is not within 64 bits.
+            SampleBlockError: There are too many pairs.
+        """
+        seen = {(sample.group, sample.topic): figures_of(sample) for sample in samples}
+        # Equal figures are kept once: of tens of thousands of pairs few move.
+        figures = {pair: last if (last := self._last.get(pair)) == new else new for pair, new in seen.items()}
+        if self._full_ms is None or now_ms - self._full_ms >= FULL_EVERY_MS:
+            return self._made(Kind.FULL, at_ms, figures, _full(figures, at_ms))
+        if now_ms - self._state_ms >= STATE_EVERY_MS:
+            listed = {
+                pair: new for pair, new in figures.items() if pair not in self._base or self._base[pair][1] != new
+            }
+            return self._made(Kind.STATE, at_ms, figures, self._differing(listed, at_ms, self._gone(figures)))
+        moved = {pair: new for pair, new in figures.items() if self._last.get(pair) is not new}
+        if not moved:
+            return None
+        return self._made(Kind.CHANGES, at_ms, figures, self._differing(moved, at_ms, []), moved)
+
+    def keep(self, plan: Plan, *, now_ms: int) -> None:
+        """Note that a plan's block was written."""
+        self._last = plan.figures
+        if plan.kind is Kind.CHANGES:
+            return
+        self._state_ms = now_ms
+        if plan.kind is Kind.FULL:
+            self._full_ms = now_ms
+            self._base_at_ms = plan.at_ms
+            self._base = {pair: (index, figures) for index, (pair, figures) in enumerate(plan.figures.items())}
+
+    def _made(
+        self,
+        kind: Kind,
+        at_ms: int,
+        figures: Mapping[Pair, Figures],
+        block: Block,
+        counted: Mapping[Pair, Figures] | None = None,
+    ) -> Plan:
+        queues = sum(len(one) // 4 for one in (figures if counted is None else counted).values())
+        based_at_ms = None if kind is Kind.FULL else self._base_at_ms
+        return Plan(kind, at_ms, based_at_ms, queues, encode_block(block), figures)
+
+    def _differing(self, listed: Mapping[Pair, Figures], at_ms: int, gone: Sequence[int]) -> Block:
+        """Return a block of some pairs, as differences to the base where it has them with the same queues."""
+        known = {pair: new for pair, new in listed.items() if self._is_alike(pair, new)}
+        others = {pair: new for pair, new in listed.items() if pair not in known}
+        pairs, whole = _whole(others, at_ms)
+        bases, counts, ages, served = words(), words(), words(), words()
+        columns: tuple[list[int], list[int], list[int]] = ([], [], [])
+        for pair, new in known.items():
+            index, base = self._base[pair]
+            count = len(new) // 4
+            bases.append(index)
+            counts.append(count)
+            ages.extend(_age(new, at_ms))
+            served.append(new[-1])
+            for number, column in enumerate(columns, start=1):
+                part = slice(number * count, (number + 1) * count)
+                column.extend(map(sub, new[part], base[part]))
+        return Block(pairs, whole, bases, Section(counts, ages, tuple(map(zigzag, columns)), served), words(gone))
+
+    def _is_alike(self, pair: Pair, new: Figures) -> bool:
+        if pair not in self._base:
+            return False
+        base, count = self._base[pair][1], len(new) // 4
+        return len(base) == len(new) and base[:count] == new[:count]
+
+    def _gone(self, figures: Mapping[Pair, Figures]) -> list[int]:
+        return [
+            index
+            for pair, (index, _) in self._base.items()
+            if pair not in figures or not self._is_alike(pair, figures[pair])
+        ]
+
+
+def _full(figures: Mapping[Pair, Figures], at_ms: int) -> Block:
+    pairs, whole = _whole(figures, at_ms)
+    return Block(pairs, whole, words(), empty_section(is_whole=False), words())
+
+
+def figures_of(sample: Sample) -> Figures:
+    """Return a sample's figures. Raises OverflowError."""
+    figures = array("q", sample.queue_ids)
+    figures.extend(sample.max_offsets)
+    figures.extend(sample.min_offsets)
+    figures.extend(map(behind_code, sample.max_offsets, sample.committed_offsets))
+    stored = [at_ms for at_ms in sample.first_stored_at_ms if at_ms is not None]
+    figures.append(min(stored, default=_NO_MESSAGE))
+    figures.append(SERVED.index(sample.is_served))
+    return figures
+
+
+def _whole(figures: Mapping[Pair, Figures], at_ms: int) -> tuple[list[Pair], Section]:
+    counts, ages, served, ids = words(), words(), words(), words()
+    columns: tuple[list[int], list[int], list[int]] = ([], [], [])
+    for one in figures.values():
+        count = len(one) // 4
+        counts.append(count)
+        ages.extend(_age(one, at_ms))
+        served.append(one[-1])
+        ids.extend(words(one[:count]))
+        ends, begins = one[count : 2 * count], one[2 * count : 3 * count]
+        for column, values in zip(columns, (ends, map(sub, ends, begins), one[3 * count : 4 * count]), strict=True):
+            column.extend(values)
+    return list(figures), Section(counts, ages, (ids, *map(zigzag, columns)), served)
+
+
+def _age(figures: Figures, at_ms: int) -> Words:
+    stored_at_ms = figures[-2]
+    return zigzag([age_code(at_ms, None if stored_at_ms == _NO_MESSAGE else stored_at_ms)])

@@ -1,0 +1,185 @@
+"""The sampler: the offsets of all groups and topics, kept in Postgres, so that growth and drain have a history.
+
+One gateway at a time does it (Postgres advisory lock). A round looks at all brokers (survey.py) and writes for each one what
+differs from the look before (blocks.py). A broker that does not answer is named with the round; nothing is written of it,
+since silence is no number.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+from gantry.model.sampleblock import SampleBlockError
+from gantry.runtime.clock import Clock
+from gantry.runtime.telemetry import logger
+from gantry.runtime.workers import Worker
+from services.gateway.db.leadership import Leadership
+from services.gateway.db.samples import SampleRepository, StoredBlock
+from services.gateway.db.subscriptions import SubscriptionRepository
+from services.gateway.errors import ProblemError
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.usecases.cluster.brokers import Brokers, no_broker
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.sampling.blocks import BlockWriter, Plan
+from services.gateway.usecases.sampling.lagseries import LagSeries
+from services.gateway.usecases.sampling.retention import SampleTidy
+from services.gateway.usecases.sampling.rounds import EVERYTHING, Filter, Sample, filter_of
+from services.gateway.usecases.sampling.survey import SampleLook, Subscribed
+
+log = logger("gateway.samples")
+
+DUTY: Final = "samples"
+R = TypeVar("R")
+
+
+class Sampler:
+    """Does the rounds for as long as this gateway has the duty.
+
+    Concurrency: one task runs it. Blocks are made on the worker's thread: of tens of thousands of queues that takes long.
+    """
+
+    def __init__(
+        self,
+        look: SampleLook,
+        brokers: Brokers,
+        metadata: Metadata,
+        metrics: GatewayMetrics,
+        *,
+        tidy: SampleTidy,
+        worker: Worker,
+        series: LagSeries,
+        clock: Clock,
+        interval_ms: int,
+    ) -> None:
+        self._look = look
+        self._brokers = brokers
+        self._metadata = metadata
+        self._metrics = metrics
+        self._tidy = tidy
+        self._worker = worker
+        self._series = series
+        self._clock = clock
+        self._interval_ms = interval_ms
+        database = metadata.database
+        self._leadership = None if database is None or interval_ms == 0 else Leadership(database, DUTY)
+        self._writers: dict[str, BlockWriter] = {}
+
+    async def run(self) -> None:
+        """Sample for ever."""
+        if self._leadership is None:
+            return
+        try:
+            while True:
+                began_ms = self._clock.monotonic_ms()
+                await self._turn(self._leadership)
+                took_ms = self._clock.monotonic_ms() - began_ms
+                # One that takes longer than the interval still leaves brokers a while to themselves.
+                await asyncio.sleep(max(self._interval_ms - took_ms, took_ms // 4) / 1_000)
+        finally:
+            self._worker.close()
+            await self._leadership.release()
+
+    async def _turn(self, leadership: Leadership) -> None:
+        try:
+            if await leadership.hold():
+                await self.round()
+            else:
+                # Whoever leads now has written other blocks; what we have seen is worth nothing when we lead again.
+                self._forget()
+        except ProblemError as error:
+            # Postgres or all brokers are away; the next round finds out whether they are back.
+            self._failed(error.detail)
+        except Exception as error:  # noqa: BLE001 # boundary: samples are never worth a gateway that ends.
+            self._forget()
+            self._failed("a fault of the gateway's own", error)
+        self._metrics.gauges["is_sampler"] = float(leadership.is_leader)
+
+    async def round(self) -> None:
+        """Sample everything once. Raises ProblemError (503)."""
+        now_ms, began_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        subscribed = await self._subscribed()
+        sets = await self._brokers.sets()
+        if not sets:
+            raise no_broker()
+        self._writers = {broker: self._writers.get(broker) or BlockWriter() for broker in sets}
+        thorough = {broker for broker, writer in self._writers.items() if writer.is_whole_due(began_ms)}
+        samples, missing = await self._look.look(sets, subscribed, thorough=thorough)
+        clusters = {broker: data.cluster for broker, data in sets.items()}
+        away = list(missing)
+        self._metrics.lag = await self._in_thread(lambda: self._series.add_up(samples, away, clusters, now_ms).render())
+        seen: dict[str, list[Sample]] = {broker: [] for broker in sets if broker not in missing}
+        for sample in samples:
+            seen[sample.broker].append(sample)
+        for broker, found in seen.items():
+            if not await self._write(broker, found, began_ms):
+                missing.append(broker)
+        took_ms = self._clock.monotonic_ms() - began_ms
+        async with self._metadata.transaction() as session:
+            # Last: where a round is, its blocks are all there.
+            await SampleRepository(session).end_round(moment_of(now_ms), took_ms=took_ms, missing=sorted(missing))
+        self._metrics.count("sample_rounds")
+        self._metrics.gauges["sample_round_seconds"] = took_ms / 1_000
+        self._metrics.gauges["sample_brokers_missing"] = float(len(missing))
+        await self._tidy.round()
+
+    async def _subscribed(self) -> Subscribed:
+        async with self._metadata.transaction() as session:
+            rows = await SubscriptionRepository(session).filters()
+        filters: dict[tuple[str, str], Filter] = {}
+        for group, topic, kind, expression, _, _ in rows:
+            known = filter_of(kind, expression)
+            if known is not EVERYTHING:
+                filters[group, topic] = known
+        active = frozenset((row[0], row[1]) for row in rows if row[4])
+        return Subscribed(filters, active, active.union((row[0], row[1]) for row in rows if row[5]))
+
+    async def _write(self, broker: str, samples: Sequence[Sample], began_ms: int) -> bool:
+        """Write a broker's block, if there is something to write; say whether its numbers could be written.
+
+        A block has the moment at which its broker gave the numbers, between the round's beginning and its end.
+        """
+        writer = self._writers[broker]
+        at_ms = self._look.read_at_ms[broker]
+        try:
+            plan = await self._in_thread(lambda: writer.plan(samples, at_ms=at_ms, now_ms=began_ms))
+        except (OverflowError, SampleBlockError) as error:
+            self._metrics.count("sample_broker_failures")
+            log.warning("a broker was not sampled", broker=broker, reason=str(error))
+            return False
+        if plan is None:
+            return True
+        # Whether it was written nobody knows when the answer is lost; then the next block is a full one again.
+        del self._writers[broker]
+        async with self._metadata.transaction() as session:
+            await SampleRepository(session).add(stored_block(broker, plan))
+        writer.keep(plan, now_ms=began_ms)
+        self._writers[broker] = writer
+        self._metrics.count("sample_rows")
+        self._metrics.count("sample_block_bytes", len(plan.data))
+        return True
+
+    async def _in_thread(self, work: Callable[[], R]) -> R:
+        return await asyncio.wrap_future(self._worker.submit(work))
+
+    def _forget(self) -> None:
+        self._look.forget()
+        self._series.forget()
+        self._writers.clear()
+        self._metrics.lag = b""
+
+    def _failed(self, reason: str, error: Exception | None = None) -> None:
+        self._metrics.lag = b""  # Nobody knows it now.
+        self._metrics.count("sample_failures")
+        log.warning("not sampled", reason=reason, exc_info=error)
+
+
+def stored_block(broker: str, plan: Plan) -> StoredBlock:
+    """Return a plan as it is stored."""
+    based_at = None if plan.based_at_ms is None else moment_of(plan.based_at_ms)
+    return StoredBlock(moment_of(plan.at_ms), broker, plan.kind, based_at, plan.queues, plan.data)
+
+
+def moment_of(wall_ms: int) -> datetime:
+    """Return wall milliseconds as a moment in UTC."""
+    return datetime.fromtimestamp(wall_ms // 1_000, UTC).replace(microsecond=wall_ms % 1_000 * 1_000)

@@ -1,0 +1,1 @@
+"""Requests to running brokers: the survey of groups, positions, and records of queues."""

@@ -1,0 +1,1 @@
+"""Columns of Arrow batches, made from records and rows."""

@@ -1,0 +1,284 @@
+"""Kind `heads`: the first unconsumed message in each queue that the group's filter accepts, called the head.
+
+Planning finds the places, as kind `offsets` does. A task asks for the heads of some places, hundreds in a request, and
+counts the tags of each place's first unconsumed units. A message that arrived after planning is not a head, so a task
+that runs again finds the same heads.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from gantry.client.answers import read_body
+from gantry.client.backlog import UNIT_ROW, Backlog, Head, HeadQuery
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerError, ClientError, NoAnswerError, NotServedError
+from gantry.model.errors import RecordError
+from gantry.model.javahash import tags_code
+from gantry.model.message import MessageQueue
+from gantry.model.record import decode_record
+from gantry.remoting.bodies.backlog import HEAD_QUERIES_MAX, TAGS_CODES_MAX
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.headers.query import ViewMessageHeader
+from spark.datasource.brokers import live
+from spark.datasource.brokers.places import Place, PlacesFound, find_places
+from spark.datasource.brokers.survey import REQUESTS_MAX
+from spark.datasource.columns.batches import plan_rows, record_batch, rows_to_columns, unpack_rows
+from spark.datasource.filters import ALL, TagFilter
+from spark.datasource.partitions import Region, RowsPartition, chunks
+from spark.datasource.pushdown import NarrowedReader
+
+EXACT = ("group", "topic", "broker", "queue_id")
+
+HEADS_PER_TASK: Final = 1_024
+HEADS_TIMEOUT_MS: Final = 120_000
+"""The time limit for all heads of a task."""
+assert HEADS_TIMEOUT_MS < live.PLAN_TIMEOUT_MS
+UNITS_EXAMINED_MAX: Final = 256
+"""The limit for the units of a queue whose tags are counted. One request returns this many rows, 7 kB."""
+NAMES_LOOKED_UP_MAX: Final = 256
+"""The limit for the messages that a task reads to find the tags of hashes. Further tags are shown as their hashes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A place with unconsumed messages, and the filter of its group."""
+
+    place: Place
+    wanted: TagFilter
+    is_filter_known: bool
+
+    @property
+    def error(self) -> str | None:
+        """The reason why the broker can't be asked for the head; None if it can."""
+        count = len(self.wanted.codes or ())
+        if count > TAGS_CODES_MAX:
+            return f"the group's filter has {count} tags, at most {TAGS_CODES_MAX} can be asked for"
+        return self.wanted.error
+
+    def query(self) -> HeadQuery:
+        """Return the query for the broker."""
+        assert self.place.start is not None, self.place
+        return HeadQuery(self.place.topic, self.place.queue_id, self.place.start, self.wanted.codes)
+
+
+@dataclass(frozen=True, repr=False)
+class HeadsPartition(InputPartition):
+    """The questions of one task to one broker."""
+
+    broker: str
+    questions: tuple[Question, ...]
+
+
+@dataclass(slots=True)
+class Tags:
+    """The counts of the tags of a place's first unconsumed units. A null name stands for messages without a tag."""
+
+    counts: list[tuple[str | None, int]] = field(default_factory=list)
+    examined: int = 0
+
+
+NOTHING: Final = Tags()
+
+
+class HeadsReader(NarrowedReader):
+    """Reads kind `heads`."""
+
+    exact = EXACT
+
+    def partitions(self) -> list[InputPartition]:
+        """Find the positions of the groups and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
+        found = live.run(self._options, lambda engine: find_places(engine, self._options, self._pushed))
+        rows, questions = sort_places(found)
+        partitions = plan_rows(self._schema, rows, self._options.max_rows_per_partition)
+        size = min(HEADS_PER_TASK, self._options.max_rows_per_partition)
+        for broker, asked in questions.items():
+            # Sorting brings groups that wait at the same message together. A task asks once for all of its groups.
+            asked.sort(key=lambda question: question.place.region)
+            partitions += [HeadsPartition(broker, tuple(part)) for part in chunks(asked, size)]
+        return partitions
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Ask the broker and yield the answers. Raises TimeoutError."""
+        if isinstance(partition, RowsPartition):
+            yield from unpack_rows(partition.data)
+        elif isinstance(partition, HeadsPartition):
+            broker, questions = partition.broker, partition.questions
+            rows = live.run(self._options, lambda engine: ask(engine, broker, questions))
+            yield record_batch(self._schema, rows_to_columns(self._schema, rows))
+
+
+def sort_places(found: PlacesFound) -> tuple[list[tuple[Any, ...]], dict[str, list[Question]]]:
+    """Return the rows of places that need no question, and broker → the questions about the other places."""
+    rows: list[tuple[Any, ...]] = []
+    questions: dict[str, list[Question]] = {}
+    for place in found.places:
+        known = found.survey.filter(place.group, place.topic)
+        question = Question(place, known or ALL, known is not None)
+        error, is_done = _without_asking(place)
+        if error is not None:
+            rows.append(head_row(question, error=error))
+        elif is_done:
+            rows.append(head_row(question, tags=NOTHING))
+        else:
+            questions.setdefault(place.broker, []).append(question)
+    return rows, questions
+
+
+def _without_asking(place: Place) -> tuple[str | None, bool]:
+    """Return why a place can't have a head, and whether it certainly has none."""
+    if place.min_offset is None or place.max_offset is None:
+        return place.error or "the queue's ends are not known", False
+    if place.committed is None:
+        if place.min_offset == place.max_offset:
+            return None, True
+        return "the group has never committed an offset of this queue", False
+    if place.start is None:
+        return place.remark, False
+    return None, place.start >= place.max_offset
+
+
+async def ask(engine: ClientEngine, broker: str, questions: Sequence[Question]) -> list[tuple[Any, ...]]:
+    """Return the rows of questions to one broker, in their order. If a question has no answer, `error` says why."""
+    backlog = Backlog(engine)
+    queries = list(dict.fromkeys(question.query() for question in questions if question.error is None))
+    heads, failure = await _ask_heads(backlog, broker, queries)
+    tags = {} if failure is not None else await _count_tags(engine, backlog, questions)
+    return [_answered_row(question, heads, failure, tags) for question in questions]
+
+
+def _answered_row(
+    question: Question, heads: Mapping[HeadQuery, Head], failure: str | None, tags: Mapping[Region, Tags]
+) -> tuple[Any, ...]:
+    head = None if question.error is not None else heads.get(question.query())
+    error = question.error or (failure if head is None else None)
+    return head_row(question, head, error=error, tags=tags.get(question.place.region))
+
+
+async def _ask_heads(
+    backlog: Backlog, broker: str, queries: Sequence[HeadQuery]
+) -> tuple[dict[HeadQuery, Head], str | None]:
+    """Return the answers, and the reason why other answers are missing."""
+    heads: dict[HeadQuery, Head] = {}
+    try:
+        async with asyncio.timeout(HEADS_TIMEOUT_MS / 1_000):
+            for part in chunks(queries, HEAD_QUERIES_MAX):
+                heads.update(zip(part, await backlog.heads(broker, part), strict=True))
+    except NotServedError:
+        return heads, f"broker {broker} does not know request {int(RequestCode.GANTRY_HEADS)}, so it can't say"
+    except ClientError as error:
+        return heads, f"broker {broker}: {error}"
+    except TimeoutError:
+        # If a filter accepts no message, the broker examines millions of units.
+        return heads, f"broker {broker}: no answer within {HEADS_TIMEOUT_MS} ms"
+    return heads, None
+
+
+def head_row(
+    question: Question, head: Head | None = None, *, error: str | None = None, tags: Tags | None = None
+) -> tuple[Any, ...]:
+    """Return a row in the order of the schema."""
+    place = question.place
+    error = error or (None if head is None else head.error)
+    offset = None if head is None or error is not None else head.queue_offset
+    if offset is not None and place.max_offset is not None and offset >= place.max_offset:
+        offset = None  # The message arrived after planning.
+    is_found = head is not None and offset is not None
+    return (
+        place.group,
+        place.topic,
+        place.broker,
+        place.queue_id,
+        question.wanted.expression or None if question.is_filter_known else None,
+        offset,
+        head.physical_offset if is_found and head is not None else None,
+        head.stored_at_ms if is_found and head is not None else None,
+        head.expires_at_ms if is_found and head is not None else None,
+        head.expires_at_is_earliest if is_found and head is not None else None,
+        None if head is None else head.now_ms,
+        None if tags is None else [{"tag": name, "messages": count} for name, count in tags.counts],
+        None if tags is None else tags.examined,
+        error,
+    )
+
+
+async def _count_tags(engine: ClientEngine, backlog: Backlog, questions: Sequence[Question]) -> Mapping[Region, Tags]:
+    """Return the counts of the tags of regions' first units. Regions whose units can't be read are left out."""
+    codes: dict[Region, Counter[int]] = {}
+    samples: dict[tuple[str, int], tuple[MessageQueue, int]] = {}
+    regions = dict.fromkeys(question.place.region for question in questions)
+    waiting = iter(regions)
+
+    async def work() -> None:
+        for region in waiting:
+            queue = MessageQueue(region.topic, region.broker, region.queue_id)
+            try:
+                units = await backlog.units(queue, region.start, count=min(UNITS_EXAMINED_MAX, region.rows))
+            except (NotServedError, NoAnswerError):
+                for _ in waiting:  # Skip the other regions: each of them would fail the same way.
+                    pass
+                return
+            except ClientError:
+                continue
+            counter = codes[region] = Counter()
+            room = max(0, region.end - units.first_offset)
+            for physical_offset, size, code, _ in list(UNIT_ROW.iter_unpack(units.rows))[:room]:
+                if size >= 0:
+                    counter[code] += 1
+                    samples.setdefault((region.topic, code), (queue, physical_offset))
+
+    await asyncio.gather(*(work() for _ in range(min(REQUESTS_MAX, len(regions)))))
+    names = await _name_tags(engine, samples, {tag for question in questions for tag in question.wanted.tags})
+    return {
+        region: Tags(
+            [(names.get((region.topic, code), f"#{code}"), count) for code, count in counter.most_common()],
+            counter.total(),
+        )
+        for region, counter in codes.items()
+    }
+
+
+async def _name_tags(
+    engine: ClientEngine, samples: Mapping[tuple[str, int], tuple[MessageQueue, int]], known: Iterable[str]
+) -> dict[tuple[str, int], str | None]:
+    """Return (topic, hash) → tag, from the filters or by viewing one message. Tags that are not found are missing."""
+    by_code = {tags_code(tag): tag for tag in known}
+    names: dict[tuple[str, int], str | None] = {}
+    unknown: list[tuple[str, int]] = []
+    for topic, code in samples:
+        if code == 0:
+            names[topic, code] = None
+        elif code in by_code:
+            names[topic, code] = by_code[code]
+        else:
+            unknown.append((topic, code))
+    waiting = iter(unknown[:NAMES_LOOKED_UP_MAX])
+
+    async def work() -> None:
+        for key in waiting:
+            queue, physical_offset = samples[key]
+            try:
+                tag = await _view_tag(engine, queue, physical_offset)
+            except NoAnswerError:
+                return
+            except (ClientError, RecordError):
+                continue
+            if tags_code(tag) == key[1]:
+                names[key] = tag
+
+    await asyncio.gather(*(work() for _ in range(min(REQUESTS_MAX, len(unknown)))))
+    return names
+
+
+async def _view_tag(engine: ClientEngine, queue: MessageQueue, physical_offset: int) -> str | None:
+    address = await engine.queue_address(queue)
+    response = await engine.call(address, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset=physical_offset))
+    message = read_body(decode_record, response, address)
+    if (message.topic, message.queue_id) != (queue.topic, queue.queue_id):
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"it gave a message of {message.topic}", address)
+    return message.tag

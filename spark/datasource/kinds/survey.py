@@ -1,0 +1,105 @@
+"""Kind `survey`: offsets, first unconsumed messages and groups from one survey, one row for each group and queue.
+
+A query that reads the three kinds one after the other asks the brokers three times and gets numbers of three moments.
+Kind `survey` reads offsets, ends of queues and groups once, while planning (brokers/survey.py). Its tasks only look up the
+first messages after the offsets that planning found, as kind `heads` does.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from spark.datasource.brokers import live
+from spark.datasource.brokers.places import Place, PlacesFound, find_places
+from spark.datasource.columns.batches import plan_rows, record_batch, rows_to_columns, unpack_rows
+from spark.datasource.kinds.groups import groups_row
+from spark.datasource.kinds.heads import EXACT, HEADS_PER_TASK, Question, ask, sort_places
+from spark.datasource.partitions import RowsPartition, chunks
+from spark.datasource.pushdown import NarrowedReader
+from spark.datasource.schema import GROUPS, HEADS, SURVEY
+
+_HEAD_NAMES: Final = tuple("head_error" if name == "error" else name for name in HEADS.fieldNames())
+_GROUP_NAMES: Final = tuple("group_error" if name == "error" else name for name in GROUPS.fieldNames())
+
+Key = tuple[str, str, str, int]
+"""Group, topic, broker and queue id."""
+Facts = dict[str, Any]
+"""The known columns of a row, by name."""
+
+
+@dataclass(frozen=True, repr=False)
+class SurveyPartition(InputPartition):
+    """The questions of one task to one broker, and the known columns of each question's place."""
+
+    broker: str
+    questions: tuple[Question, ...]
+    known: tuple[Facts, ...]
+
+
+class SurveyReader(NarrowedReader):
+    """Reads kind `survey`."""
+
+    exact = EXACT
+
+    def partitions(self) -> list[InputPartition]:
+        """Survey the brokers and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
+        found = live.run(self._options, lambda engine: find_places(engine, self._options, self._pushed))
+        known = facts_of(found)
+        rows, questions = sort_places(found)
+        partitions = plan_rows(
+            self._schema, [survey_row(known[row[:4]], row) for row in rows], self._options.max_rows_per_partition
+        )
+        size = min(HEADS_PER_TASK, self._options.max_rows_per_partition)
+        for broker, asked in questions.items():
+            # Sorting brings groups that wait at the same message together. A task asks once for all of its groups.
+            asked.sort(key=lambda question: question.place.region)
+            partitions += [
+                SurveyPartition(broker, tuple(part), tuple(known[key_of(question.place)] for question in part))
+                for part in chunks(asked, size)
+            ]
+        return partitions
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Look up the first messages and yield the rows. Raises TimeoutError."""
+        if isinstance(partition, RowsPartition):
+            yield from unpack_rows(partition.data)
+        elif isinstance(partition, SurveyPartition):
+            broker, questions = partition.broker, partition.questions
+            heads = live.run(self._options, lambda engine: ask(engine, broker, questions))
+            rows = [survey_row(facts, head) for facts, head in zip(partition.known, heads, strict=True)]
+            yield record_batch(self._schema, rows_to_columns(self._schema, rows))
+
+
+def key_of(place: Place) -> Key:
+    """Return the key of a place."""
+    return place.group, place.topic, place.broker, place.queue_id
+
+
+def facts_of(found: PlacesFound) -> Mapping[Key, Facts]:
+    """Return the columns of each place that the survey found: all but those of the first message."""
+    groups: dict[tuple[str, str], Facts] = {}
+    known: dict[Key, Facts] = {}
+    for place in found.places:
+        view = found.survey.views[place.broker]
+        if (of_group := groups.get((place.group, place.broker))) is None:
+            row = groups_row(found.survey, view, place.group)
+            of_group = groups[place.group, place.broker] = dict(zip(_GROUP_NAMES, row, strict=True))
+        known[key_of(place)] = {
+            **of_group,
+            "min_offset": place.min_offset,
+            "max_offset": place.max_offset,
+            "committed_offset": place.committed,
+            "offsets_error": place.remark,
+            "read_at": view.read_at_ms if place.error is None else None,
+            "clock_skew_ms": view.clock_skew_ms,
+        }
+    return known
+
+
+def survey_row(facts: Facts, head: Sequence[Any]) -> tuple[Any, ...]:
+    """Return a row in the order of the schema. `head` is a row of kind `heads`."""
+    whole = {**facts, **dict(zip(_HEAD_NAMES, head, strict=True))}
+    return tuple(whole[name] for name in SURVEY.fieldNames())

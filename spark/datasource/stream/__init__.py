@@ -1,0 +1,1 @@
+"""`spark.readStream.format("gantry")`: offsets, batches and lost messages of a stream."""

@@ -1,0 +1,158 @@
+"""Asks masters which messages are at given queue offsets: hundreds of offsets in a request (900002).
+
+Brokers other than Gantry's do not know the request, so their queues have no marks. A broker that does not answer is
+reported separately, because no conclusion follows from a missing answer.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from gantry.client.backlog import Backlog, Head, HeadQuery
+from gantry.client.consumer.offsets import Offsets
+from gantry.client.engine import ClientEngine
+from gantry.client.errors import BrokerUnavailableError, ClientError, NotServedError
+from gantry.model.message import MessageQueue
+from spark.datasource.brokers.topicqueues import Ends, TopicQueues, place_of
+from spark.datasource.stream.offsets import Mark, QueueAt
+from spark.datasource.stream.plan import Restart, explain
+
+Question = tuple[MessageQueue, int]
+"""A queue, and the queue offset to ask about."""
+Checked = dict[MessageQueue, tuple[QueueAt, Ends]]
+"""The position whose last message was found in place, and the ends of the queue at that time, by queue."""
+
+
+@dataclass(slots=True)
+class Answers:
+    """The answers of brokers. Questions to brokers that do not know the request are missing."""
+
+    heads: dict[Question, Head] = field(default_factory=dict)
+    away: dict[str, str] = field(default_factory=dict)
+    """The brokers that did not answer, with the error."""
+
+    def mark(self, queue: MessageQueue, offset: int) -> Mark | None:
+        """Return the message at an offset; None if there is none or it is unknown."""
+        head = self.heads.get((queue, offset))
+        return None if head is None or head.queue_offset != offset else _mark(head)
+
+    def held(self, queue: MessageQueue, offset: int) -> Ends | None:
+        """Return the ends of a question's queue; None if the broker does not report them."""
+        head = self.heads.get((queue, offset))
+        if head is None or head.min_offset is None or head.max_offset is None:
+            return None
+        return Ends(head.min_offset, head.max_offset)
+
+
+async def ask_messages(engine: ClientEngine, asked: Iterable[Question]) -> Answers:
+    """Ask which messages are at queue offsets. Each broker answers in the order of its questions."""
+    answers = Answers()
+    by_broker: dict[str, dict[Question, None]] = {}
+    for question in asked:
+        by_broker.setdefault(question[0].broker_name, {})[question] = None
+
+    async def ask(broker: str, asked: list[Question]) -> None:
+        queries = [HeadQuery(queue.topic, queue.queue_id, offset) for queue, offset in asked]
+        try:
+            answers.heads.update(zip(asked, await Backlog(engine).heads(broker, queries), strict=True))
+        except NotServedError:
+            pass
+        except ClientError as error:
+            answers.away[broker] = str(error)
+
+    await asyncio.gather(*(ask(broker, list(questions)) for broker, questions in by_broker.items()))
+    return answers
+
+
+def questions(
+    starts: Mapping[MessageQueue, QueueAt],
+    found: TopicQueues,
+    ends: Mapping[MessageQueue, QueueAt],
+    checked: Checked,
+) -> Iterator[Question]:
+    """Yield the questions for a batch, first the ones about its ends.
+
+    If a queue is made again in the meantime, the later question about its start shows that.
+    """
+    masters = {queue: held for queue, held in found.ends.items() if place_of(queue) not in found.stand_ins}
+    for queue in masters:
+        if queue in ends and ends[queue].first is not None:
+            yield queue, ends[queue].next - 1
+    for queue, held in masters.items():
+        at = starts.get(queue)
+        if at is None or at.last is None or not held.first < at.next <= held.end:
+            continue
+        if ends[queue].first is not None or checked.get(queue) != (at, held):
+            yield queue, at.next - 1
+    for queue, at in starts.items():
+        if _is_left_out(queue, at, found):
+            yield queue, at.next
+
+
+def find_suspects(starts: Mapping[MessageQueue, QueueAt], found: TopicQueues, answers: Answers) -> set[MessageQueue]:
+    """Return the queues that end before their position, or have another message in place of the last message read."""
+    suspects = set()
+    for queue, held in found.ends.items():
+        at = starts.get(queue)
+        if at is None or place_of(queue) in found.stand_ins:
+            continue
+        by_now, mark = answers.held(queue, at.next - 1), answers.mark(queue, at.next - 1)
+        is_other = mark is not None and at.last is not None and not mark.is_same(at.last)
+        if is_other or at.next > held.end or (by_now is not None and at.next > by_now.end):
+            suspects.add(queue)
+    return suspects
+
+
+def find_hidden(
+    starts: Mapping[MessageQueue, QueueAt], found: TopicQueues, answers: Answers
+) -> dict[MessageQueue, Ends]:
+    """Return the queues that their topic no longer has, with their ends."""
+    return {
+        queue: answers.held(queue, at.next) or Ends(0, 0)
+        for queue, at in starts.items()
+        if _is_left_out(queue, at, found) and (queue, at.next) in answers.heads
+    }
+
+
+async def explain_all(
+    engine: ClientEngine,
+    suspects: Iterable[MessageQueue],
+    starts: Mapping[MessageQueue, QueueAt],
+    found: TopicQueues,
+    answers: Answers,
+) -> dict[MessageQueue, Restart]:
+    """Return where reading continues in queues that no longer have the messages that were read from them.
+
+    Args:
+        engine: A running engine.
+        suspects: The queues from `find_suspects`.
+        starts: The position of the stream in each queue.
+        found: The ends of each queue.
+        answers: The messages that are now in place of the last messages read.
+
+    Raises:
+        ClientError: A broker does not answer.
+    """
+    queues = sorted(suspects)
+    firsts = await ask_messages(engine, [(queue, found.ends[queue].first) for queue in queues])
+    if firsts.away:
+        raise BrokerUnavailableError(min(firsts.away))
+    restarts = {}
+    for queue in queues:
+        at, later = starts[queue], None
+        head = firsts.heads.get((queue, found.ends[queue].first))
+        if at.last is not None and at.last.stored_at_ms is not None:
+            later = await Offsets(engine).search_offset(queue, at.last.stored_at_ms + 1)
+        mark = answers.mark(queue, at.next - 1)
+        restarts[queue] = explain(at, found.ends[queue], None if head is None else _mark(head), mark, later)
+    return restarts
+
+
+def _is_left_out(queue: MessageQueue, at: QueueAt, found: TopicQueues) -> bool:
+    """Return whether a master has the topic but no longer this queue, and the stream has not noted it yet."""
+    readable = found.readable.get(place_of(queue))
+    return readable is not None and queue.queue_id not in readable and not at.is_gone
+
+
+def _mark(head: Head) -> Mark | None:
+    return None if head.physical_offset is None else Mark(head.physical_offset, head.stored_at_ms)

@@ -1,0 +1,31 @@
+"""The supervisor's decisions: how long it waits, what it says, what it stops first."""
+
+import signal
+from pathlib import Path
+from typing import Any
+
+from gantry.cli.stack.supervisor import Child, ProcessSpec, how_it_ended, restart_pause_s, stop_groups
+
+
+def child(name: str, rank: int) -> Child:
+    log: Any = Path(name)
+    return Child(
+        ProcessSpec(name=name, command=(name,), environment={}, is_ready=lambda pid: True, log=log, stop_rank=rank)
+    )
+
+
+def test_pauses_double_up_to_half_a_minute() -> None:
+    assert [restart_pause_s(count) for count in range(1, 9)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert restart_pause_s(10_000) == 30
+
+
+def test_an_end_is_said_in_words() -> None:
+    assert how_it_ended(0) == "ended with code 0"
+    assert how_it_ended(-signal.SIGKILL) == "was ended by SIGKILL"
+    assert how_it_ended(-63) == "was ended by signal 63"
+
+
+def test_the_stop_goes_by_rank_whatever_the_start_was() -> None:
+    started = [child("namesrv-0", 2), child("broker-a", 1), child("postgres", 3), child("broker-b", 1), child("gw", 0)]
+    names = [[member.spec.name for member in group] for group in stop_groups(started)]
+    assert names == [["gw"], ["broker-a", "broker-b"], ["namesrv-0"], ["postgres"]]

@@ -1,0 +1,40 @@
+"""What `gantry up` decides before it starts anything."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gantry.cli.stack import up
+from gantry.cli.stack.layout import Layout, StackOptions
+
+
+def started(*, scheduler: bool) -> tuple[list[str], list[str]]:
+    """Return what is started for reports, and what is said."""
+    said: list[str] = []
+    options = StackOptions(data=Path("/nowhere"), scheduler=scheduler)
+    stack = up._Stack(options, Layout(options, exists=lambda path: False), {}, said.append)
+    return [service.name for service in stack._scheduler()], said
+
+
+def test_reports_have_a_scheduler_unless_told_otherwise() -> None:
+    assert started(scheduler=True) == (["scheduler"], [])
+    assert started(scheduler=False) == ([], [])
+
+
+@pytest.mark.parametrize("missing", ["spark", "apscheduler", "pyspark", "psycopg"])
+def test_where_reports_are_not_installed_the_rest_starts(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = up.find_spec
+    monkeypatch.setattr(up, "find_spec", lambda name: None if name == missing else real(name))
+    services, said = started(scheduler=True)
+    assert services == []
+    assert "pip install 'gantry-mq[server,spark]'" in said[0]
+
+
+def test_the_scheduler_is_given_the_database_where_ps_does_not_show_it() -> None:
+    options = StackOptions(data=Path("/nowhere"), database_url="postgresql://u:secret@db/g")
+    layout = Layout(options, exists=lambda path: False)
+    stack: Any = up._Stack(options, layout, {"PATH": "/bin"}, print)
+    spec = stack._spec(layout.scheduler())
+    assert spec.environment == {"PATH": "/bin", "GANTRY_DATABASE_URL": "postgresql://u:secret@db/g"}
+    assert "secret" not in " ".join(spec.command)

@@ -1,0 +1,278 @@
+"""Ownership: which lock files and folders at the path leave the store ours, and what jobs under way do once it is lost."""
+
+import errno
+
+import pytest
+from structlog.testing import capture_logs
+
+from gantry.storeformat.layout import LOCK_CONTENT
+from services.broker.store import retention
+from services.broker.store.errors import StoreLockedError
+from services.broker.store.folder.ownership import OwnedFiles, Ownership
+from services.broker.store.settings import FlushDiskType
+from tests.support.faultfilesystem import FaultFileSystem, FaultRule
+from tests.support.memfilesystem import MemFileSystem
+from tests.support.storeworkload import HOST, ROOT, make_store, small_settings
+from tests.support.virtualtime import FakeClock
+from tests.support.waitingworker import SwitchedWorker, WaitingWorker
+
+LOCK = f"{ROOT}/lock"
+
+
+@pytest.fixture
+def files():
+    memory = MemFileSystem(FakeClock())
+    memory.make_dirs(ROOT)
+    return memory
+
+
+def owned(files):
+    told = []
+    owner = Ownership(files, ROOT)
+    owner.on_lost = told.append
+    owner.take()
+    return owner, told
+
+
+def test_a_lock_file_that_is_gone_is_made_again_by_the_next_change(files):
+    owner, told = owned(files)
+    files.remove(LOCK)
+    OwnedFiles(files, owner).write(f"{ROOT}/a", b"a")
+    assert files.read(LOCK) == LOCK_CONTENT
+    with pytest.raises(StoreLockedError):
+        Ownership(files, ROOT).take()
+    assert not told
+    owner.release()
+    Ownership(files, ROOT).take()
+
+
+def test_a_lock_file_that_nobody_holds_is_taken(files):
+    owner, told = owned(files)
+    files.remove(LOCK)
+    files.write(LOCK, b"")
+    assert owner.still_ours()
+    assert not told
+    assert files.find(LOCK) in files.locked
+
+
+def test_a_lock_file_that_can_not_be_made_leaves_the_store_ours_and_is_told_once(files):
+    faulty = FaultFileSystem(files)
+    owner, told = owned(faulty)
+    files.remove(LOCK)
+    rule = FaultRule("lock", error=errno.ENOSPC)
+    faulty.rules.append(rule)
+    with capture_logs() as logs:
+        assert all(owner.still_ours() for _ in range(3))
+    assert [entry["event"] for entry in logs] == ["the store's lock file can't be made"]
+    faulty.rules.clear()
+    assert owner.still_ours()
+    assert files.read(LOCK) == LOCK_CONTENT
+    assert not told
+
+
+def test_a_lock_file_without_room_for_its_content_is_locked_all_the_same(files):
+    faulty = FaultFileSystem(files)
+    owner, told = owned(faulty)
+    files.remove(LOCK)
+    faulty.rules.append(FaultRule("write", error=errno.ENOSPC))
+    assert all(owner.still_ours() for _ in range(3))
+    assert files.find(LOCK) in files.locked
+    assert not told
+
+
+@pytest.mark.parametrize("how", ["taken", "moved", "replaced"])
+def test_a_lost_store_is_told_once_and_stays_lost(files, how):
+    owner, told = owned(files)
+    if how == "taken":
+        files.remove(LOCK)
+        files.lock(LOCK)
+        reason = f"another broker has the store's lock: {LOCK}"
+    else:
+        files.move(ROOT, "/elsewhere")
+        reason = f"the store's folder was moved or removed: {ROOT}"
+        if how == "replaced":
+            files.make_dirs(ROOT)
+            Ownership(files, ROOT).take()
+    assert owner.lost is None
+    assert owner.lost_reason() == reason
+    assert not owner.still_ours()
+    if how == "moved":
+        files.move("/elsewhere", ROOT)
+        assert not owner.still_ours(), "somebody may have written to it meanwhile"
+    assert told == [reason]
+
+
+@pytest.mark.parametrize("operation", ["create", "open", "write", "replace", "remove", "remove_dir", "make_dirs"])
+def test_a_lost_store_is_changed_by_no_operation(files, operation):
+    owner, _ = owned(files)
+    files.move(ROOT, "/elsewhere")
+    files.make_dirs(f"{ROOT}/d")
+    for name in ("a", "b"):
+        files.write(f"{ROOT}/{name}", b"a")
+    before, guarded = files.content(ROOT), OwnedFiles(files, owner)
+    operations = {
+        "create": lambda: guarded.create(f"{ROOT}/c", 10),
+        "open": lambda: guarded.open(f"{ROOT}/a"),
+        "write": lambda: guarded.write(f"{ROOT}/a", b"c"),
+        "replace": lambda: guarded.replace(f"{ROOT}/a", f"{ROOT}/b"),
+        "remove": lambda: guarded.remove(f"{ROOT}/a"),
+        "remove_dir": lambda: guarded.remove_dir(f"{ROOT}/d"),
+        "make_dirs": lambda: guarded.make_dirs(f"{ROOT}/e"),
+    }
+    with pytest.raises(OSError, match="moved or removed") as raised:
+        operations[operation]()
+    assert raised.value.errno == errno.ESTALE
+    assert files.content(ROOT) == before
+    assert guarded.open(f"{ROOT}/a", writable=False).read(0, 1) == b"a"
+
+
+class Busy:
+    """A store whose workers have jobs that were handed in while the store was ours."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.files = MemFileSystem(self.clock)
+        workers = {name: SwitchedWorker() for name in ("flush_worker", "making_worker", "chores_worker")}
+        self.store = make_store(self.files, self.clock, small_settings(), **workers)
+        self.store.start()
+        for topic in "ABAB" * 10:
+            self.put(topic)
+        self.clock.advance(10_000)
+        self.store.maintain()
+        self.put("A")
+        self.late = {name: WaitingWorker() for name in workers}
+        for name, worker in workers.items():
+            worker.late = self.late[name]
+
+    def put(self, topic: str) -> None:
+        self.store.put(topic, 0, bytes(800), b"", born_at_ms=1, born_host=HOST)
+        self.store.request_flush()
+        self.store.dispatch()
+
+    def lose(self) -> dict[str, bytes]:
+        self.files.remove(LOCK)
+        self.files.lock(LOCK)
+        return self.files.content(ROOT)
+
+
+def begin_flush(busy: Busy) -> None:
+    busy.put("A")
+
+
+def begin_checkpoint(busy: Busy) -> None:
+    busy.clock.advance(10_000)
+    busy.store.maintain()
+
+
+def begin_next_file(busy: Busy) -> None:
+    for _ in range(10):
+        busy.put("A")
+
+
+def begin_removal(busy: Busy) -> None:
+    busy.clock.advance(3 * 3_600_000)
+    assert busy.store.clean_expired() > 0
+
+
+def begin_note_of_failure(busy: Busy) -> None:
+    def refuse(operation: str, path: str) -> None:
+        if operation == "sync":
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    busy.put("A")
+    busy.files.on_operation = refuse
+    busy.late["flush_worker"].run()
+    busy.files.on_operation = None
+
+
+def begin_deletion(busy: Busy) -> None:
+    busy.store.delete_topic("A")
+
+
+def begin_note(busy: Busy) -> None:
+    busy.store.delete_topic("A")
+    busy.late["chores_worker"].run()
+    assert "A" in busy.store.unsaved_deletions()
+    busy.late["chores_worker"].run_all()
+    busy.store.mark_deletion_saved("A")
+
+
+JOBS = {
+    begin_flush: "flush_worker",
+    begin_checkpoint: "chores_worker",
+    begin_next_file: "making_worker",
+    begin_removal: "chores_worker",
+    begin_deletion: "chores_worker",
+    begin_note: "chores_worker",
+    begin_note_of_failure: "chores_worker",
+}
+
+
+@pytest.mark.parametrize("begin", JOBS)
+def test_a_job_that_was_handed_in_before_changes_nothing_afterwards(begin):
+    busy = Busy()
+    begin(busy)
+    assert busy.late[JOBS[begin]].waiting
+    before = busy.lose()
+    flushed = busy.store.flushed_offset
+    for worker in busy.late.values():
+        worker.run_all()
+    assert busy.files.content(ROOT) == before
+    assert busy.store.lost_reason() is not None
+    assert not busy.store.stop()
+    assert busy.files.content(ROOT) == before
+    assert busy.store.flushed_offset == flushed
+
+
+def test_the_loss_of_a_store_is_not_noted_in_it():
+    busy = Busy()
+    busy.put("A")
+    busy.lose()
+    busy.late["flush_worker"].run()
+    assert busy.store.lost_reason() is not None
+    assert not busy.late["chores_worker"].waiting
+
+
+@pytest.mark.parametrize("stands_still", [True, False])
+def test_nothing_is_dispatched_in_a_lost_store(stands_still):
+    clock = FakeClock()
+    files = MemFileSystem(clock)
+    store = make_store(files, clock, small_settings(flush_disk_type=FlushDiskType.ASYNC_FLUSH))
+    store.start()
+    for _ in range(12 if stands_still else 1):
+        store.put("T", 0, b"x", b"", born_at_ms=1, born_host=HOST)
+    store.write_out()
+    if stands_still:
+        files.capacity_bytes = files.used_bytes()
+        store.dispatch()
+        assert "can't be made readable" in store.state().reason
+        files.capacity_bytes *= 2
+    files.remove(LOCK)
+    files.lock(LOCK)
+    before = files.content(ROOT)
+    clock.advance(1_000)
+    for act in (store.maintain, store.dispatch, store.maintain):
+        act()
+        assert store.dispatched_offset < store.confirm_offset
+    assert files.content(ROOT) == before
+
+
+def test_retention_that_is_under_way_ends_when_the_store_is_lost(monkeypatch):
+    monkeypatch.setattr(retention, "QUEUES_PER_TICK_MAX", 1)
+    clock = FakeClock()
+    files = MemFileSystem(clock)
+    store = make_store(files, clock, small_settings(), open_files_max=1)
+    store.start()
+    for queue_id in [*range(5)] * 12:
+        store.put("T", queue_id, b"x", b"", born_at_ms=1, born_host=HOST)
+        store.request_flush()
+        store.dispatch()
+    clock.advance(10_000)
+    store.maintain()
+    clock.advance(3 * 3_600_000)
+    store.maintain()
+    assert store.clean_expired() > 0
+    files.move(ROOT, "/elsewhere")
+    clock.advance(100)
+    store.maintain()
+    assert store.lost_reason() is not None

@@ -1,0 +1,47 @@
+"""Which changes of a topic take messages from consumers."""
+
+from gantry.model.topic import TopicConfig
+from gantry.remoting.bodies.queuestates import QueueState
+from services.gateway.schemas.configs import TopicSettings
+from services.gateway.usecases.configs.hiding import find_hidden, find_losses, may_lose
+
+RW = TopicSettings()
+ON_A = TopicSettings(brokers=["a"])
+CLOSED = TopicSettings(perm="none")
+NARROW = TopicSettings(read_queues=2)
+BOTH = {"a": TopicConfig("T", 4, 4, 6), "b": TopicConfig("T", 4, 4, 6)}
+
+
+def test_each_setting_names_what_it_takes():
+    assert find_losses(RW, RW, BOTH) == {}
+    assert find_losses(RW, ON_A, BOTH) == {"/brokers": {"b": 0}}
+    assert find_losses(RW, CLOSED, BOTH) == {"/perm": {"a": 0, "b": 0}}
+    assert find_losses(RW, NARROW, BOTH) == {"/read_queues": {"a": 2, "b": 2}}
+    all_of_them = TopicSettings(perm="w", read_queues=2, brokers=["a"])
+    assert find_losses(RW, all_of_them, BOTH) == {"/perm": {"a": 0}, "/brokers": {"b": 0}}
+
+
+def test_what_is_hidden_already_is_not_taken_again():
+    assert find_losses(ON_A, ON_A, BOTH) == {}
+    assert find_losses(CLOSED, CLOSED, {"a": TopicConfig("T", 4, 4, 0)}) == {}
+    assert find_losses(ON_A, TopicSettings(perm="none", brokers=["a"]), {"b": BOTH["b"]}) == {}
+
+
+def test_what_a_broker_has_counts_and_not_what_it_should_have():
+    assert find_losses(CLOSED, CLOSED, BOTH) == {"/perm": {"a": 0, "b": 0}}
+
+
+def test_a_broker_that_can_not_be_asked_may_lose_only_what_it_should_have():
+    assert may_lose(RW, ON_A, "b")
+    assert may_lose(RW, CLOSED, "b")
+    assert may_lose(RW, NARROW, "b")
+    assert not may_lose(RW, TopicSettings(write_queues=1, order=True), "b")
+    assert not may_lose(ON_A, CLOSED, "b")
+    assert not may_lose(CLOSED, CLOSED, "b")
+    assert not may_lose(None, CLOSED, "b")
+
+
+def test_queues_without_messages_hide_none():
+    queues = [QueueState(queue_id=0, min_offset=0, max_offset=9), QueueState(queue_id=1, min_offset=5, max_offset=5)]
+    queues += [QueueState(queue_id=2, min_offset=5, max_offset=6), QueueState(queue_id=3, min_offset=0, max_offset=7)]
+    assert find_hidden({"a": queues}, 1) == ["a/2 (1 message)", "a/3 (7 messages)"]

@@ -1,0 +1,79 @@
+"""Lag as Prometheus' series: what is added up, what is not known, and what is left out."""
+
+from services.gateway.usecases.sampling.lagseries import LagFigure, LagFigures, LagSeries
+from services.gateway.usecases.sampling.rounds import Sample
+
+NOW_MS = 1_000_000
+CLUSTERS = {"a": "One", "b": "Two"}
+
+
+def sample(group="G", topic="T", broker="a", *, low=(0,), high=(10,), committed=(4,), stored_at_ms=(NOW_MS - 5_000,)):
+    return Sample(group, topic, broker, tuple(range(len(high))), low, high, committed, stored_at_ms)
+
+
+def figures(*samples, missing=(), series=None):
+    return (series or LagSeries(series_max=100)).add_up(samples, missing, CLUSTERS, NOW_MS)
+
+
+def test_lag_is_the_sum_of_all_queues_and_as_old_as_the_oldest():
+    found = figures(
+        sample(low=(0, 8), high=(10, 20), committed=(4, 2), stored_at_ms=(NOW_MS - 5_000, NOW_MS - 9_000)),
+        sample(broker="b", committed=(10,), stored_at_ms=(None,)),
+    )
+    assert found == LagFigures([LagFigure("One", "G", "T", 6 + 12, 9_000)])
+
+
+def test_who_is_at_the_end_is_not_behind():
+    assert figures(sample(committed=(10,), stored_at_ms=(None,))).shown == [LagFigure("One", "G", "T", 0, 0)]
+    assert figures(sample(low=(7,), high=(7,), committed=(None,), stored_at_ms=(None,))).shown[0].messages == 0
+
+
+def test_a_message_from_ahead_of_the_clock_is_not_of_the_future():
+    assert figures(sample(stored_at_ms=(NOW_MS + 50,))).shown[0].age_ms == 0
+
+
+def test_an_age_is_not_known_where_one_queues_is_not():
+    found = figures(sample(low=(0, 0), high=(10, 10), committed=(4, 4), stored_at_ms=(NOW_MS - 5_000, None)))
+    assert found.shown == [LagFigure("One", "G", "T", 12, None)]
+    assert b"lag_latency{" not in found.render()
+
+
+def test_a_lag_is_not_known_where_nothing_was_committed_or_a_commit_lies_beyond_the_end():
+    for committed in (None, 11):
+        assert figures(sample(committed=(committed,), stored_at_ms=(None,))) == LagFigures([], unknown=1)
+
+
+def test_a_lag_is_not_known_while_one_of_its_brokers_is_away():
+    series = LagSeries(series_max=100)
+    both = [sample(), sample(broker="b"), sample(group="OTHER")]
+    assert figures(*both, series=series).unknown == 0
+    for _ in range(2):
+        found = figures(sample(), sample(group="OTHER"), missing=["b"], series=series)
+        assert ([figure.group for figure in found.shown], found.unknown) == (["OTHER"], 1)
+    assert figures(missing=["a", "b"], series=series) == LagFigures([], unknown=2)
+    assert figures(*both, series=series).unknown == 0
+    # A broker that is no longer there at all holds nothing.
+    assert figures(sample(), series=series).shown == [LagFigure("One", "G", "T", 6, 5_000)]
+
+
+def test_a_topic_of_no_group_has_no_lag():
+    assert figures(sample(group=None, committed=(None,), stored_at_ms=(None,))) == LagFigures([])
+
+
+def test_those_furthest_behind_have_series_where_there_are_too_many():
+    groups = {"g1": 1, "g2": 9, "g3": 5, "g4": 9}
+    found = figures(
+        *(sample(group=group, committed=(10 - behind,)) for group, behind in groups.items()),
+        series=LagSeries(series_max=3),
+    )
+    assert ([figure.group for figure in found.shown], found.left_out) == (["g2", "g4", "g3"], 1)
+
+
+def test_names_and_units_are_those_of_rocketmq():
+    text = figures(sample(), sample(topic="%RETRY%G", committed=(None,), low=(0,), high=(0,))).render().decode()
+    labels = 'cluster="One",consumer_group="G",is_retry="{}",is_system="false",topic="{}"'
+    assert f"rocketmq_consumer_lag_messages{{{labels.format('false', 'T')}}} 6.0\n" in text
+    assert f"rocketmq_consumer_lag_messages{{{labels.format('true', '%RETRY%G')}}} 0.0\n" in text
+    assert f"rocketmq_consumer_lag_latency{{{labels.format('false', 'T')}}} 5000.0\n" in text
+    assert "gantry_gateway_lag_unknown 0.0\n" in text
+    assert "gantry_gateway_lag_left_out 0.0\n" in text

@@ -1,0 +1,101 @@
+"""What a round of samples asks for, and what is put together of the answers."""
+
+import pytest
+
+from gantry.client.backlog import Head
+from gantry.model.javahash import java_hash
+from services.gateway.usecases.sampling.rounds import (
+    EVERYTHING,
+    HEAD_KEPT_MS,
+    UNSEARCHABLE,
+    Extent,
+    KnownHead,
+    Sample,
+    filter_of,
+    find_search,
+    first_stored_at,
+    learned,
+    sample_of,
+)
+
+PAIR = ("G", "T", "broker-a")
+QUEUE = Extent(10, 100)
+
+
+def head(**changed):
+    facts = dict.fromkeys(
+        ("queue_offset", "physical_offset", "size", "tags_code", "stored_at_ms", "expires_at_ms", "error")
+    )
+    facts |= {"min_offset": 10, "max_offset": 100, "expires_at_is_earliest": False, "now_ms": 0}
+    return Head(**{**facts, **changed})
+
+
+def found(begun_at, at, codes=None, at_ms=0):
+    return learned(head(queue_offset=at, stored_at_ms=at * 1_000), begun_at, codes, at_ms)
+
+
+def nothing(begun_at, up_to):
+    return learned(head(max_offset=up_to), begun_at, None, 0)
+
+
+@pytest.mark.parametrize(
+    ("known", "committed", "start"),
+    [
+        (None, 100, None),  # Caught up.
+        (None, 120, None),  # Beyond the end.
+        (None, 50, 50),
+        (None, 3, 10),  # What it stood at was removed.
+        (found(50, 60), 50, None),
+        (found(50, 60), 60, None),
+        (found(50, 60), 61, 61),
+        (found(50, 60), 40, 40),  # Rewound: there may be others before.
+        (found(50, 160), 50, 50),  # The topic was made anew.
+        (nothing(50, 80), 50, 80),
+        (nothing(50, 80), 90, 90),
+        (nothing(50, 80), 20, 20),
+        (nothing(50, 100), 50, None),
+        (nothing(50, 130), 50, 50),
+        (learned(head(error="damaged"), 50, None, 0), 50, None),
+        (learned(head(error="damaged"), 50, None, 0), 51, 51),
+        (learned(None, 50, None, 0), 51, None),  # It took too long, and would again.
+    ],
+)
+def test_only_what_moved_is_asked_for(known: KnownHead | None, committed: int, start: int | None):
+    assert find_search(known, committed, QUEUE, None, now_ms=1) == start
+
+
+def test_what_was_found_is_asked_for_again_with_another_filter_and_after_a_while():
+    known = found(50, 60)
+    assert find_search(known, 50, QUEUE, (7,), now_ms=1) == 50
+    assert find_search(known, 50, QUEUE, None, now_ms=HEAD_KEPT_MS - 1) is None
+    assert find_search(known, 50, QUEUE, None, now_ms=HEAD_KEPT_MS) == 50
+    assert find_search(learned(None, 50, None, 0), 50, QUEUE, None, now_ms=HEAD_KEPT_MS) == 50
+
+
+def test_the_first_message_is_known_only_as_long_as_it_is_the_first():
+    assert first_stored_at(found(50, 60), 55, QUEUE) == 60_000
+    assert first_stored_at(found(50, 60), None, QUEUE) is None
+    assert first_stored_at(found(50, 60), 61, QUEUE) is None
+    assert first_stored_at(found(5, 8), 5, QUEUE) is None
+    assert first_stored_at(nothing(50, 100), 50, QUEUE) is None
+    assert first_stored_at(learned(head(error="damaged", queue_offset=60), 50, None, 0), 50, QUEUE) is None
+    assert first_stored_at(None, 50, QUEUE) is None
+
+
+def test_filters():
+    assert filter_of("TAG", "*") is filter_of("TAG", "") is EVERYTHING
+    assert filter_of("TAG", "AA || UA").codes == tuple(sorted((java_hash("AA"), java_hash("UA"))))
+    for kind, expression in (("SQL92", "a > 1"), ("TAG", " || "), ("TAG", "||".join(f"t{n}" for n in range(2_000)))):
+        assert filter_of(kind, expression) is UNSEARCHABLE
+
+
+def test_a_sample_stands_in_the_order_of_its_queues():
+    sample = sample_of(PAIR, {3: QUEUE, 1: Extent(0, 5)}, {3: 50, 9: 1}, {3: found(50, 60)})
+    assert sample == Sample(
+        *PAIR,
+        queue_ids=(1, 3),
+        min_offsets=(0, 10),
+        max_offsets=(5, 100),
+        committed_offsets=(None, 50),
+        first_stored_at_ms=(None, 60_000),
+    )

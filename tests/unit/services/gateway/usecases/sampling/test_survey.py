@@ -1,0 +1,404 @@
+"""Looking at brokers for samples: whom it asks, what it asks again, and what it makes of those who can't answer."""
+
+import asyncio
+from collections import defaultdict
+
+import pytest
+
+from gantry.client.backlog import Backlog
+from gantry.model.message import MessageQueue
+from gantry.model.sampleblock import Kind
+from gantry.model.topic import TopicConfig
+from gantry.remoting.bodies import ConsumerOffsetWrapper, TopicConfigSerializeWrapper
+from gantry.remoting.bodies.backlog import HeadQueries, QueueHead, QueueHeads
+from gantry.remoting.bodies.stats import TopicOffset, TopicStatsTable
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.runtime.workers import InlineWorker
+from services.gateway.errors import BROKER_UNAVAILABLE, ProblemError
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.usecases.configs.kinds import TopicKind
+from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.sampling import survey as samplelook
+from services.gateway.usecases.sampling.blocks import STATE_EVERY_MS, BlockWriter
+from services.gateway.usecases.sampling.lagseries import LagSeries
+from services.gateway.usecases.sampling.retention import SampleTidy
+from services.gateway.usecases.sampling.rounds import HEAD_KEPT_MS, UNSEARCHABLE, Filter
+from services.gateway.usecases.sampling.sampler import Sampler
+from services.gateway.usecases.sampling.survey import SampleLook, Subscribed
+from tests.support.scriptedpeer import ok, refuse
+
+NOBODY = Subscribed({}, frozenset())
+
+
+class Broker:
+    """A broker whose queues hold messages with tags codes, stored at 1,000 times their offset."""
+
+    def __init__(self, name, transport):
+        self.name = name
+        self.codes = defaultdict(list)
+        self.committed = {}
+        self.searched = []
+        self.topics = {}
+        transport.at(
+            f"{name}:10911",
+            {
+                RequestCode.GET_ALL_CONSUMER_OFFSET: self.offsets,
+                RequestCode.GET_ALL_TOPIC_CONFIG: self.configs,
+                RequestCode.GANTRY_HEADS: self.heads,
+            },
+        )
+
+    def topic(self, name, queues, codes):
+        self.topics[name] = TopicConfig(name, queues, queues)
+        self.codes[name, 0] = list(codes)
+
+    def offsets(self, request):
+        return ok(request, body=ConsumerOffsetWrapper(offset_table=self.committed).encode())
+
+    def configs(self, request):
+        return ok(request, body=TopicConfigSerializeWrapper(topic_config_table=self.topics).encode())
+
+    def heads(self, request):
+        heads = [self.head(query) for query in HeadQueries.decode(request.body_bytes).queries]
+        return ok(request, body=QueueHeads(broker_name=self.name, heads=heads, now_ms=1).encode())
+
+    def head(self, query):
+        codes = self.codes[query.topic, query.queue_id]
+        if query.offset < 2**60:
+            self.searched.append((query.topic, query.queue_id, query.offset))
+        end = len(codes)
+        for at in range(query.offset, end):
+            if query.tags_codes is None or codes[at] in query.tags_codes:
+                return QueueHead(min_offset=0, max_offset=end, scanned_to=at, queue_offset=at, stored_at=at * 1_000)
+        return QueueHead(min_offset=0, max_offset=end, scanned_to=max(end, query.offset))
+
+
+@pytest.fixture
+def broker(cluster, transport):
+    cluster.topic("T", "a")
+    made = Broker("a", transport)
+    made.topic("T", 2, [7, 7, 8])
+    made.committed["T@G"] = {0: 1}
+    return made
+
+
+class Connected:
+    """Says for which topics somebody is connected in a group; None for one that brokers do not say."""
+
+    def __init__(self):
+        self.topics = {}
+        self.asked = []
+
+    async def __call__(self, group):
+        self.asked.append(group)
+        found = self.topics.get(group, ())
+        if isinstance(found, Exception):
+            raise found
+        if found == "hangs":
+            await asyncio.sleep(60)
+        return found
+
+
+@pytest.fixture
+def connected():
+    return Connected()
+
+
+@pytest.fixture
+def look(engine, brokers, metrics, connected, clock):
+    return SampleLook(Backlog(engine), TopicKind(engine), brokers, metrics, connected=connected, clock=clock)
+
+
+@pytest.fixture
+def see(look, brokers):
+    async def see(subscribed=NOBODY, thorough=None):
+        samples, missing = await look.look(await brokers.sets(fresh=True), subscribed, thorough=thorough)
+        figures = {
+            (sample.group, sample.topic, sample.broker): (
+                sample.max_offsets,
+                sample.committed_offsets,
+                sample.first_stored_at_ms,
+            )
+            for sample in samples
+        }
+        return figures, missing
+
+    return see
+
+
+async def test_what_is_known_is_not_searched_for_again(broker, see):
+    seen = ({("G", "T", "a"): ((3, 0), (1, None), (1_000, None))}, [])
+    assert await see() == seen
+    assert await see() == seen
+    broker.codes["T", 0].append(9)
+    assert (await see())[0]["G", "T", "a"] == ((4, 0), (1, None), (1_000, None))
+    assert broker.searched == [("T", 0, 1)]
+    broker.committed["T@G"] = {0: 2}
+    assert (await see())[0]["G", "T", "a"][2] == (2_000, None)
+    broker.committed["T@G"] = {0: 4}
+    assert (await see())[0]["G", "T", "a"][2] == (None, None)
+    assert broker.searched == [("T", 0, 1), ("T", 0, 2)]
+
+
+async def test_the_filter_decides_and_an_unknown_one_says_nothing(broker, see):
+    pair = ("G", "T")
+    assert (await see(Subscribed({pair: Filter((8,))}, frozenset())))[0]["G", "T", "a"][2] == (2_000, None)
+    assert (await see(Subscribed({pair: Filter((5,))}, frozenset())))[0]["G", "T", "a"][2] == (None, None)
+    broker.codes["T", 0] += [5]
+    assert (await see(Subscribed({pair: Filter((5,))}, frozenset())))[0]["G", "T", "a"][2] == (3_000, None)
+    assert broker.searched == [("T", 0, 1), ("T", 0, 1), ("T", 0, 3)]
+    assert (await see(Subscribed({pair: UNSEARCHABLE}, frozenset())))[0]["G", "T", "a"][2] == (None, None)
+
+
+@pytest.fixture
+def served(look, brokers):
+    async def served(subscribed=NOBODY):
+        samples, _ = await look.look(await brokers.sets(fresh=True), subscribed)
+        return {sample.topic: sample.is_served for sample in samples if sample.group == "G"}
+
+    return served
+
+
+async def test_who_is_connected_is_asked_where_commits_went_far_at_once(broker, connected, served):
+    assert await served() == {"T": None}, "nobody knows who committed what is there at the first look"
+    broker.committed["T@G"] = {0: 1_000}
+    assert await served() == {"T": None}
+    assert connected.asked == []
+    broker.committed["T@G"] = {0: 2_000, 1: 5_000}
+    assert await served() == {"T": False}
+    # What does not move stays as it was seen, whoever comes.
+    connected.topics["G"] = {"OTHER", "T"}
+    assert await served() == {"T": False}
+    broker.committed["T@G"] = {0: 3_000, 1: 5_000}
+    assert await served() == {"T": True}
+    broker.committed["T@G"] = {0: 4_000, 1: 5_000}
+    connected.topics["G"] = {"OTHER"}
+    assert await served() == {"T": False}
+    assert connected.asked == ["G"] * 3
+    # A small step is nothing that has to be explained.
+    broker.committed["T@G"] = {0: 4_999, 1: 5_000}
+    assert await served() == {"T": None}
+    # A group that is rewound consumes nothing.
+    broker.committed["T@G"] = {0: 0, 1: 5_000}
+    assert await served() == {"T": None}
+    assert connected.asked == ["G"] * 3
+
+
+@pytest.mark.parametrize("answer", [None, ProblemError(BROKER_UNAVAILABLE, "nobody is known"), "hangs"])
+async def test_who_is_connected_is_unknown_where_nobody_says_it(broker, connected, served, answer):
+    await served()
+    broker.committed["T@G"] = {0: 1_001}
+    connected.topics["G"] = answer
+    assert await served() == {"T": None}
+    assert connected.asked == ["G"]
+
+
+async def test_who_was_there_a_short_time_ago_may_have_consumed(broker, connected, served):
+    pairs = frozenset({("G", "T")})
+    # Postgres may not know yet that they have gone.
+    for number, subscribed in enumerate((Subscribed({}, frozenset(), pairs), Subscribed({}, pairs, pairs))):
+        await served(subscribed)
+        broker.committed["T@G"] = {0: 1_001 + number * 1_000}
+        assert await served(subscribed) == {"T": None}
+    assert connected.asked == ["G"] * 2
+    connected.topics["G"] = {"T"}
+    broker.committed["T@G"] = {0: 9_000}
+    assert await served(subscribed) == {"T": True}
+
+
+async def test_of_so_many_groups_is_asked_who_is_connected_and_of_each_once(broker, connected, served, monkeypatch):
+    monkeypatch.setattr(samplelook, "GROUPS_ASKED_MAX", 2)
+    broker.topic("U", 1, [])
+    keys = [f"{topic}@{group}" for topic in "TU" for group in ("G", "H", "I")]
+    broker.committed |= {key: {0: 1} for key in keys}
+    await served()
+    broker.committed |= {key: {0: 5_001} for key in keys}
+    assert await served() == {"T": False, "U": False}
+    assert sorted(connected.asked) == ["G", "H"]
+    # First of all those for which nobody seems to be connected.
+    broker.committed |= {key: {0: 9_001} for key in keys}
+    assert await served(Subscribed({}, frozenset({("G", "T")}))) == {"T": None, "U": None}
+    assert sorted(connected.asked) == ["G", "H", "H", "I"]
+
+
+async def test_the_systems_own_and_the_deleted_are_left_out(broker, see):
+    broker.topic("TBW102", 1, [])
+    broker.topic("a", 1, [])
+    broker.topic("%RETRY%G", 1, [7])
+    offsets = ("T@TOOLS_CONSUMER", "TBW102@G", "a@G", "%RETRY%G@G", "DELETED@G")
+    broker.committed |= {key: {0: 0} for key in offsets}
+    active = frozenset({("H", "T"), ("H", "ELSEWHERE")})
+    figures, _ = await see(Subscribed({}, active))
+    assert sorted(figures) == [("G", "%RETRY%G", "a"), ("G", "T", "a"), ("H", "T", "a")]
+    assert figures["H", "T", "a"] == ((3, 0), (None, None), (None, None))
+
+
+async def test_a_topic_without_a_group_is_sampled_by_itself(broker, look, brokers, see):
+    broker.topic("ALONE", 2, [7, 7])
+    figures, _ = await see()
+    assert figures == {
+        ("G", "T", "a"): ((3, 0), (1, None), (1_000, None)),
+        (None, "ALONE", "a"): ((2, 0), (None, None), (None, None)),
+    }
+    assert broker.searched == [("T", 0, 1)]
+    # Once somebody reads it, that one's samples say how far it reaches.
+    broker.committed["ALONE@G"] = {0: 2}
+    assert sorted((await see())[0]) == [("G", "ALONE", "a"), ("G", "T", "a")]
+    assert (None, "ALONE", "a") not in look.states
+
+
+async def test_a_topic_of_its_own_is_written_when_it_changed_and_every_few_minutes(broker, look, brokers):
+    broker.topic("ALONE", 1, [7])
+    del broker.committed["T@G"]
+    writer = BlockWriter()
+
+    async def due(now_ms):
+        samples, _ = await look.look(await brokers.sets(fresh=True), NOBODY)
+        plan = writer.plan(samples, at_ms=now_ms, now_ms=now_ms)
+        if plan is None:
+            return []
+        writer.keep(plan, now_ms=now_ms)
+        return [plan.kind, plan.queues]
+
+    assert await due(0) == [Kind.FULL, 3]
+    assert await due(15_000) == []
+    broker.codes["ALONE", 0].append(8)
+    assert await due(30_000) == [Kind.CHANGES, 1]
+    assert await due(STATE_EVERY_MS) == [Kind.STATE, 3]
+
+
+async def test_a_pair_is_sampled_on_all_brokers_of_its_topic(broker, cluster, transport, see):
+    cluster.topic("T", "a", "b")
+    other = Broker("b", transport)
+    other.topic("T", 1, [])
+    seen = {("G", "T", "a"): ((3, 0), (1, None), (1_000, None)), ("G", "T", "b"): ((0,), (None,), (None,))}
+    await see()
+    assert await see() == (seen, []), "from the second look on, whichever broker answers first"
+    # Somebody else, who commits on the other broker only.
+    other.committed["T@H"] = {0: 0}
+    await see()
+    assert sorted((await see())[0]) == [("G", "T", "a"), ("G", "T", "b"), ("H", "T", "a"), ("H", "T", "b")]
+
+
+async def test_commits_of_a_broker_that_is_away_are_remembered(broker, cluster, transport, look, see):
+    cluster.topic("T", "a", "b")
+    other = Broker("b", transport)
+    other.topic("T", 1, [])
+    await see()
+    transport.down("a:10911")
+    assert await see() == ({("G", "T", "b"): ((0,), (None,), (None,))}, ["a"])
+    # Who takes the duty over knows nothing of it.
+    look.forget()
+    assert await see() == ({(None, "T", "b"): ((0,), (None,), (None,))}, ["a"])
+
+
+async def test_a_broker_that_is_away_is_asked_once_a_look(broker, cluster, transport, see, metrics):
+    cluster.topic("T", "a", "b")
+    other = Broker("b", transport)
+    other.topic("T", 1, [])
+    transport.down("b:10911")
+    assert (await see())[1] == ["b"]
+    assert metrics.counters["sample_broker_failures"] == 1
+
+
+async def test_one_that_is_silent_is_missing_and_the_other_is_not(broker, cluster, transport, see, metrics):
+    cluster.topic("T", "a", "b")
+    transport.at("b:10911", {RequestCode.GET_ALL_CONSUMER_OFFSET: lambda request: None})
+    figures, missing = await see()
+    assert (list(figures), missing) == ([("G", "T", "a")], ["b"])
+    assert metrics.counters["sample_broker_failures"] == 1
+    transport.down("a:10911")
+    assert await see() == ({}, ["a", "b"])
+
+
+async def test_a_broker_that_is_not_ours_is_sampled_without_times(broker, transport, see):
+    table = TopicStatsTable({MessageQueue("T", "a", 1): TopicOffset(min_offset=2, max_offset=9)})
+    transport.at(
+        "a:10911",
+        {
+            RequestCode.GANTRY_HEADS: refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+            RequestCode.GET_TOPIC_STATS_INFO: lambda request: ok(request, body=table.encode()),
+        },
+    )
+    broker.committed["T@G"] = {1: 4}
+    assert await see() == ({("G", "T", "a"): ((9,), (4,), (None,))}, [])
+
+
+async def test_a_search_that_takes_too_long_is_given_up_for_a_while(broker, transport, see, metrics, monkeypatch):
+    monkeypatch.setattr(samplelook, "SEARCH_TIMEOUT_S", 0.5)
+
+    def slow(request):
+        queries = HeadQueries.decode(request.body_bytes).queries
+        return None if any(query.offset < 2**60 for query in queries) else broker.heads(request)
+
+    transport.at("a:10911", {RequestCode.GANTRY_HEADS: slow})
+    for _ in range(2):
+        assert await see() == ({("G", "T", "a"): ((3, 0), (1, None), (None, None))}, [])
+    assert metrics.counters["sample_searches_given_up"] == 1
+
+
+async def test_of_many_that_moved_the_first_messages_are_searched_for_now_and_then(broker, see, metrics, monkeypatch):
+    broker.topic("T", 2, [7] * 9)
+    broker.codes["T", 1] = [7] * 9
+    broker.committed |= {"T@G": {0: 1, 1: 2}, "T@H": {0: 3, 1: 3}}
+    first, other = ("G", "T", "a"), ("H", "T", "a")
+    await see()
+    monkeypatch.setattr(samplelook, "SEARCHES_MAX", 1)
+    broker.searched.clear()
+    # One queue is within the limit.
+    broker.committed["T@G"] = {0: 1, 1: 3}
+    assert (await see(thorough=()))[0][first][2] == (1_000, 3_000)
+    broker.committed["T@G"] = {0: 1, 1: 4}
+    broker.committed["T@H"] = {0: 3, 1: 5}
+    figures, _ = await see(thorough=())
+    # Which one is the oldest nobody knows, where one of them is not known.
+    assert (figures[first][2], figures[other][2]) == ((None, None), (None, None))
+    assert broker.searched == [("T", 1, 3)]
+    assert metrics.counters["sample_searches_put_off"] == 2
+    figures, _ = await see(thorough={"a"})
+    assert (figures[first][2], figures[other][2]) == ((1_000, 4_000), (3_000, 5_000))
+
+
+async def test_what_stands_still_keeps_its_first_message_however_many_there_are(broker, see, monkeypatch, clock):
+    monkeypatch.setattr(samplelook, "SEARCHES_MAX", 0)
+    await see()
+    await asyncio.sleep(HEAD_KEPT_MS / 1_000)
+    assert (await see(thorough=()))[0]["G", "T", "a"][2] == (1_000, None)
+    assert broker.searched == [("T", 0, 1)], "it would be asked for again by now"
+
+
+async def test_too_many_are_bounded(broker, see, metrics, monkeypatch):
+    monkeypatch.setattr(samplelook, "PAIRS_MAX", 2)
+    broker.committed |= {f"T@G{number}": {0: 0} for number in range(3)}
+    assert len((await see())[0]) == 2
+    assert metrics.counters["sample_pairs_left_out"] == 2
+
+
+async def test_topics_by_themselves_are_left_out_first(broker, see, metrics, monkeypatch):
+    monkeypatch.setattr(samplelook, "PAIRS_MAX", 1)
+    broker.topic("ALONE", 1, [7])
+    assert list((await see())[0]) == [("G", "T", "a")]
+    assert metrics.counters["sample_pairs_left_out"] == 1
+
+
+async def test_without_a_database_nothing_is_sampled(look, brokers, clock):
+    metadata, metrics, worker = Metadata(None), GatewayMetrics(), InlineWorker()
+    tidy = SampleTidy(metadata, metrics, worker=worker, clock=clock, raw_hours=24, keep_days=90)
+    series = LagSeries(series_max=9)
+    sampler = Sampler(
+        look, brokers, metadata, metrics, tidy=tidy, worker=worker, series=series, clock=clock, interval_ms=15_000
+    )
+    await sampler.run()
+
+
+async def test_numbers_have_the_moment_at_which_their_broker_gave_them(broker, look, see, cluster, transport, clock):
+    cluster.topic("T", "a", "slow")
+    other = Broker("slow", transport)
+    other.topic("T", 1, [7])
+    transport.latency_s.update({"a:10911": 0.1, "slow:10911": 2.0})
+    began_ms = clock.now_ms()
+    _, missing = await see()
+    assert missing == []
+    # Topics, then committed offsets, then how far queues reach; what is searched for behind that is no number.
+    assert look.read_at_ms["a"] - began_ms < 1_000
+    assert 6_000 <= look.read_at_ms["slow"] - began_ms < 7_000

@@ -1,0 +1,322 @@
+"""Sending: one outcome a message, whatever happens to the others."""
+
+import asyncio
+import functools
+import json
+
+import pytest
+
+from gantry.model.batch import decode_batch
+from gantry.model.errors import InvalidNameError
+from gantry.model.message import decode_properties
+from gantry.model.route import BrokerData
+from gantry.remoting import errors as wire
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import RemotingCommand
+from services.gateway.errors import ProblemError
+from services.gateway.schemas.outgoing import read_items, read_message
+from services.gateway.turns import Turns
+from services.gateway.usecases.configs.presence import Row
+from services.gateway.usecases.sending.sendframes import FREE_MESSAGES_MAX
+from tests.support.scriptedpeer import Deed, Script, ok, refuse
+
+SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
+
+
+def store(request: RemotingCommand) -> Deed:
+    count = len(decode_batch(request.body_bytes)) if request.code == BATCH else 1
+    ids = ",".join(f"{number:032X}" for number in range(count))
+    return ok(request, ext={"msgId": ids, "queueId": request.ext_fields["e"], "queueOffset": "7"})
+
+
+@pytest.fixture
+def two_brokers(cluster, transport):
+    def set_up(a: Script = store, b: Script = store) -> None:
+        cluster.topic("T", "a", "b")
+        for name, script in (("a", a), ("b", b)):
+            transport.at(f"{name}:10911", {SEND: script, BATCH: script})
+
+    return set_up
+
+
+def items(*texts: str):
+    return read_items([text.encode() for text in texts], packed=False)
+
+
+def outcomes(results):
+    return [result["outcome"] for result in results]
+
+
+async def send_many(sending, *call, **options):
+    """Send a batch whose caller has the loop for itself."""
+    turns = Turns()
+    return await sending.send_many(*call, turn=functools.partial(turns.take, "key-1"), **options)
+
+
+async def test_a_stored_message_says_where_it_is(sending, two_brokers, metrics):
+    two_brokers()
+    result = await sending.send_one("T", read_message(b'{"body": "b", "queue": {"broker": "b", "id": 1}}'))
+    assert result == {
+        "outcome": "stored",
+        "status": "SEND_OK",
+        "message_id": result["message_id"],
+        "stored_id": "0" * 32,
+        "broker": "b",
+        "queue_id": 1,
+        "queue_offset": "7",
+    }
+    assert metrics.sent == {"stored": 1, "not_stored": 0, "unknown": 0}
+
+
+async def test_an_unknown_topic_names_the_call_that_makes_it(sending, cluster, transport):
+    cluster.registered = {"a": BrokerData("C", "a", {0: "a:10911"})}
+    transport.at("a:10911", {RequestCode.GET_TOPIC_CONFIG: refuse(ResponseCode.TOPIC_NOT_EXIST)})
+    for sends in (
+        sending.send_one("NOPE", read_message(b'{"body": "b"}')),
+        send_many(sending, "NOPE", items("{}"), "r"),
+    ):
+        with pytest.raises(ProblemError) as caught:
+            await sends
+        problem = caught.value
+        assert (problem.status, problem.outcome) == (404, "not_stored")
+        assert "PUT /v1/topics/NOPE" in problem.detail
+
+
+async def test_a_topic_is_not_unknown_while_no_broker_is_registered(sending, cluster):
+    cluster.registered = {}
+    with pytest.raises(ProblemError) as caught:
+        await sending.send_one("T", read_message(b'{"body": "b"}'))
+    assert (caught.value.kind.name, caught.value.outcome) == ("broker-unavailable", "not_stored")
+
+
+async def test_without_a_name_server_nothing_is_stored(sending):
+    with pytest.raises(ProblemError) as caught:
+        await sending.send_one("T", read_message(b'{"body": "b"}'))
+    assert (caught.value.kind.name, caught.value.outcome) == ("namesrv-unavailable", "not_stored")
+
+
+@pytest.mark.parametrize(
+    "topic", ["SCHEDULE_TOPIC_XXXX", "%RETRY%g", "%DLQ%g", "TBW102", "rmq_sys_x", "SELF_TEST_TOPIC"]
+)
+def test_system_topics_take_nothing(sending, topic):
+    with pytest.raises(ProblemError) as caught:
+        sending.check_topic(topic)
+    assert (caught.value.status, caught.value.outcome) == (403, "not_stored")
+    sending.check_topic("RMQ_SYS_TRACE_TOPIC")
+    for bad in ("", "a b", "x" * 128):
+        with pytest.raises(InvalidNameError):
+            sending.check_topic(bad)
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "outcome", "retryable"),
+    [
+        (refuse(ResponseCode.SYSTEM_BUSY), 503, "not_stored", True),
+        (refuse(ResponseCode.MESSAGE_ILLEGAL), 400, "not_stored", False),
+        (refuse(ResponseCode.NO_PERMISSION), 403, "not_stored", False),
+        (refuse(ResponseCode.SERVICE_NOT_AVAILABLE), 503, "not_stored", True),
+        (refuse(ResponseCode.SYSTEM_ERROR), 504, "unknown", True),
+        (lambda request: None, 504, "unknown", True),
+        (lambda request: wire.ConnectionLostError("a", "gone", sent=True), 504, "unknown", True),
+        (lambda request: wire.ConnectionLostError("a", "gone", sent=False), 503, "not_stored", True),
+    ],
+)
+async def test_what_brokers_answer_is_an_outcome(sending, two_brokers, metrics, script, status, outcome, retryable):
+    two_brokers(script, script)
+    with pytest.raises(ProblemError) as caught:
+        await sending.send_one("T", read_message(b'{"body": "b"}'))
+    problem = caught.value
+    assert (problem.status, problem.outcome, problem.retryable) == (status, outcome, retryable)
+    assert (problem.message_id is not None) == (outcome == "unknown")
+    assert metrics.sent[outcome] == 1
+
+
+async def test_less_safe_than_asked_is_unknown_and_has_a_place(sending, two_brokers):
+    def late(request: RemotingCommand) -> Deed:
+        answer = store(request)
+        answer.code = ResponseCode.FLUSH_DISK_TIMEOUT
+        return answer
+
+    two_brokers(late, late)
+    result = await sending.send_one("T", read_message(b'{"body": "b"}'))
+    assert (result["outcome"], result["status"], result["queue_offset"]) == ("unknown", "FLUSH_DISK_TIMEOUT", "7")
+
+
+async def test_one_way_is_handed_over_and_unknown(sending, two_brokers, transport):
+    two_brokers()
+    result = await sending.send_one("T", read_message(b'{"body": "b", "one_way": true}'))
+    assert set(result) == {"outcome", "message_id"}
+    assert result["outcome"] == "unknown"
+    [request] = transport.sent(SEND)
+    assert request.is_one_way
+
+
+async def test_a_batch_is_one_request_and_bad_items_cost_it_nothing(sending, two_brokers, transport):
+    two_brokers()
+    batch = items(
+        '{"body": "one"}', '{"bdy": 1}', '{"body": ""}', '{"body": "two", "delay": "1s"}', '{"body": "three"}'
+    )
+    results = await send_many(sending, "T", batch, "req-1")
+    assert outcomes(results) == ["stored", "not_stored", "not_stored", "not_stored", "stored"]
+    problems = [result["problem"] for result in results if "problem" in result]
+    assert [problem["field"] for problem in problems] == ["/messages/1/bdy", "/messages/2/body", "/messages/3/delay"]
+    assert [problem["status"] for problem in problems] == [400, 400, 501]
+    assert {problem["request_id"] for problem in problems} == {"req-1"}
+    [request] = transport.sent(BATCH)
+    assert [item.body for item in decode_batch(request.body_bytes)] == [b"one", b"three"]
+
+
+async def test_one_ordering_key_is_one_queue_in_order(sending, two_brokers, transport, engine):
+    two_brokers()
+    batch = items(*(f'{{"body": "{number}", "ordering_key": "k{number % 3}"}}' for number in range(12)))
+    results = await send_many(sending, "T", batch, "r", binary=True)
+    info = engine.cached_publish_info("T")
+    for number, result in enumerate(results):
+        queue = info.queue_for_key(f"k{number % 3}")
+        assert (result["broker"], result["queue_id"]) == (queue.broker_name, queue.queue_id)
+        assert isinstance(result["queue_offset"], int)
+    for request in transport.sent(BATCH):
+        bodies = [int(item.body) for item in decode_batch(request.body_bytes)]
+        assert bodies == sorted(bodies)
+
+
+async def test_a_key_whose_broker_is_down_goes_nowhere_else(sending, two_brokers, transport, engine):
+    two_brokers()
+    await engine.publish_info("T")
+    transport.down("a:10911")
+    batch = items(*(f'{{"body": "x", "ordering_key": "k{number}"}}' for number in range(12)))
+    results = await send_many(sending, "T", batch, "r")
+    info = engine.cached_publish_info("T")
+    for number, result in enumerate(results):
+        is_up = info.queue_for_key(f"k{number}").broker_name == "b"
+        assert result["outcome"] == ("stored" if is_up else "not_stored")
+        if not is_up:
+            assert result["problem"]["retryable"]
+    assert len(set(outcomes(results))) == 2
+
+
+async def test_what_follows_an_unsure_frame_of_a_queue_is_held_back(sending, two_brokers):
+    two_brokers(refuse(ResponseCode.SYSTEM_BUSY))
+    large = '{"body": "%s", "queue": {"broker": "a", "id": 0}}' % ("x" * 1_500_000)
+    results = await send_many(sending, "T", items(large, large, large), "r")
+    assert outcomes(results) == ["not_stored"] * 3
+    assert "earlier message" in results[2]["problem"]["detail"]
+
+
+async def test_a_frame_refused_for_one_message_is_sent_one_by_one(sending, two_brokers, transport):
+    def picky(request: RemotingCommand) -> Deed:
+        if b"bad" in request.body_bytes:
+            return refuse(ResponseCode.MESSAGE_ILLEGAL)(request)
+        return store(request)
+
+    two_brokers(picky, picky)
+    results = await send_many(sending, "T", items('{"body": "a"}', '{"body": "bad"}', '{"body": "c"}'), "r")
+    assert outcomes(results) == ["stored", "not_stored", "stored"]
+    assert len(transport.sent(SEND)) == 3
+
+
+async def test_a_large_batch_goes_in_several_requests(sending, two_brokers, transport):
+    two_brokers()
+    results = await send_many(sending, "T", items(*['{"body": "%s"}' % ("x" * 900_000)] * 5), "r")
+    assert outcomes(results) == ["stored"] * 5
+    assert [len(decode_batch(request.body_bytes)) for request in transport.sent(BATCH)] == [2, 2]
+    assert len(transport.sent(SEND)) == 1
+
+
+async def test_messages_that_may_go_anywhere_go_in_requests_of_a_few_and_ordered_ones_in_one(
+    sending, two_brokers, transport
+):
+    """A broker stores a request in one go: a thousand messages held it for 10 ms and more."""
+    two_brokers()
+    free = ['{"body": "x"}'] * (2 * FREE_MESSAGES_MAX + 1)
+    ordered = ['{"body": "x", "ordering_key": "k"}'] * (FREE_MESSAGES_MAX + 1)
+    results = await send_many(sending, "T", items(*free, *ordered), "r")
+    assert outcomes(results) == ["stored"] * len([*free, *ordered])
+    sizes = sorted(len(decode_batch(request.body_bytes)) for request in transport.sent(BATCH))
+    assert sizes == [FREE_MESSAGES_MAX, FREE_MESSAGES_MAX, FREE_MESSAGES_MAX + 1]
+    assert len(transport.sent(SEND)) == 1
+
+
+def naming(broker: str, queue_id: int) -> str:
+    return json.dumps({"body": "x", "queue": {"broker": broker, "id": queue_id}})
+
+
+@pytest.mark.parametrize("named", ["a", "gone-{}"])
+async def test_there_is_one_look_for_all_queues_of_a_batch_that_nobody_knows(
+    sending, two_brokers, transport, topics, monkeypatch, named
+):
+    two_brokers()
+    await sending.send_one("T", read_message(b'{"body": "b"}'))
+    rows = 0
+
+    async def find_row(name: str) -> tuple[Row, None]:
+        nonlocal rows
+        rows += 1
+        return Row.NONE, None
+
+    monkeypatch.setattr(topics, "find_row", find_row)
+    asked = len(transport.requests)
+    unknown = [naming(named.format(each), 9 + each) for each in range(50)]
+    results = await send_many(sending, "T", items(*unknown, '{"body": "x"}'), "r")
+    assert outcomes(results) == ["not_stored"] * 50 + ["stored"]
+    assert [each["problem"]["field"] for each in results[:50]] == [f"/messages/{each}/queue" for each in range(50)]
+    assert rows <= 1
+    assert len(transport.requests) - asked <= 4
+
+
+async def test_a_look_for_queues_that_fails_is_made_once(sending, two_brokers, transport):
+    two_brokers()
+    await sending.send_one("T", read_message(b'{"body": "b"}'))
+    transport.latency_s["ns:1"] = 1_000.0
+    unknown = [naming("a", 9 + each) for each in range(50)]
+    began = asyncio.get_running_loop().time()
+    results = await send_many(sending, "T", items(*unknown, '{"body": "x"}'), "r")
+    assert outcomes(results) == ["not_stored"] * 50 + ["stored"]
+    assert {each["problem"]["status"] for each in results[:50]} == {503}
+    assert asyncio.get_running_loop().time() - began < 10
+
+
+async def test_an_unknown_queue_is_refused_after_a_second_look(sending, two_brokers, cluster):
+    two_brokers()
+    message = read_message(b'{"body": "b", "queue": {"broker": "b", "id": 5}}')
+    with pytest.raises(ProblemError) as caught:
+        await sending.send_one("T", message)
+    assert (caught.value.kind.name, caught.value.outcome) == ("unknown-queue", "not_stored")
+    cluster.topic("T", "a", "b", queues=8)
+    assert (await sending.send_one("T", message))["queue_id"] == 5
+
+
+async def test_idempotency_keys_are_message_ids_on_the_wire(sending, two_brokers, transport):
+    two_brokers()
+    key = "0123456789ABCDEF0123456789ABCDEF"
+    [result] = await send_many(sending, "T", items(f'{{"body": "b", "idempotency_key": "{key}"}}'), "r")
+    [request] = transport.sent(SEND)
+    assert result["message_id"] == key
+    assert decode_properties(request.ext_fields["i"].encode())["UNIQ_KEY"] == key
+
+
+async def test_large_frames_are_not_all_made_in_one_turn_of_the_loop(sending, two_brokers, transport):
+    """A batch of 8 MB was put into frames and written to the socket at once."""
+    two_brokers()
+    await sending.send_one("T", read_message(b'{"body": "b"}'))
+    turns, turn_of_request, invoke, all_made = 0, [], transport.invoke, asyncio.Event()
+
+    async def noted(address, command, *, timeout_ms):
+        turn_of_request.append(turns)
+        if len(turn_of_request) == 4:
+            all_made.set()
+        return await invoke(address, command, timeout_ms=timeout_ms)
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    transport.invoke = noted
+    counting = asyncio.create_task(count_turns())
+    sent = asyncio.create_task(send_many(sending, "T", items(*[json.dumps({"body": "x" * 8_000})] * 1_000), "id"))
+    await all_made.wait()
+    counting.cancel()
+    assert outcomes(await sent) == ["stored"] * 1_000
+    assert len(set(turn_of_request)) == len(turn_of_request) >= 4

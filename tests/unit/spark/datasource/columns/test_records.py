@@ -1,0 +1,234 @@
+"""Records to Arrow columns: the fast way gives what the library's own decoder gives, record by record."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gantry.model import sysflag
+from gantry.model.address import Address, pack_host
+from gantry.model.compression import Compression, compress
+from gantry.model.message import StoredMessage
+from gantry.model.propertyname import is_reserved_property
+from gantry.model.record import decode_record, encode_record
+from gantry.storeformat.mark import StoreManifest
+from spark.datasource.columns.batches import arrow_schema
+from spark.datasource.columns.recordbounds import Bounds, Damage, RowFilter, bounds_of
+from spark.datasource.columns.records import RecordDecoder
+from spark.datasource.schema import MESSAGES
+
+SCHEMA = arrow_schema(MESSAGES)
+V4 = pack_host(Address("10.0.0.5", 10911))
+V6 = pack_host(Address("fd00::2", 4711))
+PLAIN = {"UNIQ_KEY": "7F00000100002A9F0000000000000001", "TAGS": "AA", "KEYS": "k1 k2", "origin": "EWR", "WAIT": "true"}
+
+
+def properties_text(properties: dict[str, str] | Sequence[tuple[str, str]]) -> bytes:
+    items = properties.items() if isinstance(properties, dict) else properties
+    return "".join(f"{name}\x01{value}\x02" for name, value in items).encode()
+
+
+def record(queue_offset: int = 0, body: bytes = b"body", **changes: Any) -> bytes:
+    values: dict[str, Any] = {
+        "queue_id": 3,
+        "flag": 0,
+        "queue_offset": queue_offset,
+        "physical_offset": 1000 * queue_offset,
+        "sys_flag": 0,
+        "born_at_ms": 1_700_000_000_000 + queue_offset,
+        "born_host": V4,
+        "stored_at_ms": 1_700_000_000_005 + queue_offset,
+        "store_host": V4,
+        "reconsume_times": 0,
+        "prepared_transaction_offset": 0,
+        "body": body,
+        "topic": b"T",
+        "properties": properties_text(PLAIN),
+        **changes,
+    }
+    return encode_record(**values)
+
+
+def decoder(topic: str = "T", mark: StoreManifest | None = None) -> RecordDecoder:
+    return RecordDecoder(topic, "broker-a", 3, SCHEMA, mark=mark)
+
+
+def decode(data: bytes, wanted: RowFilter | None = None) -> tuple[list[dict[str, Any]], list[Damage]]:
+    bounds, problem = bounds_of(data)
+    assert problem is None
+    batch, damages = decoder().decode(data, bounds, wanted or RowFilter())
+    if batch is None:
+        return [], damages
+    assert batch.schema == SCHEMA
+    batch.validate(full=True)
+    return batch.to_pylist(), damages
+
+
+def row(message: StoredMessage) -> dict[str, Any]:
+    """What the gateway says of a message, as a row."""
+    return {
+        "message_id": message.message_id,
+        "stored_id": message.stored_id,
+        "topic": message.topic,
+        "broker": "broker-a",
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "body": message.inflated_body(),
+        "tag": message.tag,
+        "keys": list(message.keys),
+        "properties": [item for item in message.properties.items() if not is_reserved_property(item[0])],
+        "born_at": message.born_at_ms * 1000,
+        "stored_at": message.stored_at_ms * 1000,
+        "born_host": str(message.born_host),
+        "reconsume_times": message.reconsume_times,
+        "size": message.size_bytes,
+    }
+
+
+def plainly(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Times as µs, since Python's datetime is not what is compared here."""
+    return [{**found, **{name: us(found[name]) for name in ("born_at", "stored_at")}} for found in rows]
+
+
+def us(moment: Any) -> int:
+    value: int = pa.scalar(moment, pa.timestamp("us", "UTC")).value
+    return value
+
+
+def test_a_plain_record() -> None:
+    data = record(7)
+    rows, damages = decode(data)
+    assert (plainly(rows), damages) == ([row(decode_record(data))], [])
+    assert rows[0]["properties"] == [("origin", "EWR")]
+    assert rows[0]["keys"] == ["k1", "k2"]
+
+
+NAMES = st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "a", "b", "naïve", "WAIT", "__RMQ.TRANSIENT.x", ""])
+VALUES = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), max_size=12) | st.sampled_from(
+    ["x  y ", ""]
+)
+RECORDS = st.builds(
+    lambda body, items, version, crc, hosts, kind, raw: {
+        "body": compress(body, kind) if kind else body,
+        "sys_flag": hosts | (kind.sys_flag if kind else 0),
+        "born_host": V6 if hosts & sysflag.BORN_HOST_V6 else V4,
+        "store_host": V6 if hosts & sysflag.STORE_HOST_V6 else V4,
+        "properties": properties_text(items) + raw,
+        "version": version,
+        "whole_record_crc": crc,
+    },
+    body=st.binary(max_size=40),
+    items=st.lists(st.tuples(NAMES, VALUES), max_size=6),
+    version=st.sampled_from([1, 1, 1, 2]),
+    crc=st.booleans(),
+    hosts=st.sampled_from([0, 0, 0, sysflag.BORN_HOST_V6, sysflag.HOSTS_V6_MASK]),
+    kind=st.sampled_from([None, None, None, *Compression]),
+    raw=st.sampled_from([b"", b"", b"", b"\xff\xfe\x01\xff\x02", b"\x02\x01\x02", b"a\x01b\x01c"]),
+)
+
+
+@given(st.lists(RECORDS, max_size=8))
+@settings(max_examples=150)
+def test_the_fast_way_gives_what_the_decoder_gives(changes: list[dict[str, Any]]) -> None:
+    records = [record(queue_offset=number, **each) for number, each in enumerate(changes)]
+    rows, damages = decode(b"".join(records))
+    assert damages == []
+    assert plainly(rows) == [row(decode_record(each)) for each in records]
+
+
+@given(st.integers(0, 10**6), st.booleans(), st.sampled_from([0, sysflag.BORN_HOST_V6]))
+@settings(max_examples=200)
+def test_a_flipped_bit_is_never_given_as_good(bit: int, crc: bool, hosts: int) -> None:
+    born = V6 if hosts else V4
+    records = [bytearray(record(n, whole_record_crc=crc, sys_flag=hosts, born_host=born)) for n in range(3)]
+    starts, sizes = [0, len(records[0]), 2 * len(records[0])], [len(each) for each in records]
+    place = bit % (8 * len(records[1]))
+    records[1][place // 8] ^= 1 << place % 8
+    data = b"".join(records)
+    # The mark of a store says that the checksum has to be there; without it, its own damage hides that there was one.
+    mark = StoreManifest(record_checksum_from=0) if crc else None
+    batch, damages = decoder(mark=mark).decode(data, bounds(starts, sizes, [0, 1, 2], [0, 1000, 2000]))
+    assert batch is not None
+    assert batch["queue_offset"].to_pylist()[0] == 0
+    assert batch["queue_offset"].to_pylist()[-1] == 2
+    if batch.num_rows == 3:
+        # Without the checksum over the whole record, only the body is vouched for.
+        assert not crc
+        assert batch["body"].to_pylist()[1] == b"body"
+    else:
+        assert [damage.queue_offset for damage in damages] == [1]
+
+
+def bounds(
+    starts: list[int], sizes: list[int], queue: list[int] | None = None, physical: list[int] | None = None
+) -> Bounds:
+    arrays = [None if column is None else np.array(column, np.int64) for column in (starts, sizes, queue, physical)]
+    return Bounds(*arrays)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"topic": b"U"}, "queue 3 of U"),
+        ({"topic": b"TT"}, "queue 3 of TT"),
+        ({"queue_id": 4}, "queue 4 of T"),
+        ({"sys_flag": sysflag.COMPRESSED | 0x300}, "can't be unpacked"),
+        ({"sys_flag": sysflag.COMPRESSED | 0x400}, "unknown compression type"),
+    ],
+)
+def test_what_is_of_another_queue_or_cant_be_unpacked_is_damage(changes: dict[str, Any], words: str) -> None:
+    rows, damages = decode(record(0) + record(1, **changes) + record(2))
+    assert [found["queue_offset"] for found in rows] == [0, 2]
+    assert [damage.queue_offset for damage in damages] == [1]
+    assert words in damages[0].reason
+
+
+def test_where_the_mark_demands_the_whole_checksum_the_bodys_is_not_enough() -> None:
+    data = record(0, whole_record_crc=False) + record(1, whole_record_crc=False)
+    size = len(data) // 2
+    mark = StoreManifest(record_checksum_from=1000)
+    batch, damages = decoder(mark=mark).decode(data, bounds([0, size], [size, size]))
+    assert batch is not None
+    assert batch["queue_offset"].to_pylist() == [0]
+    assert [damage.reason for damage in damages] == ["the checksum over the whole record is missing"]
+
+
+def test_only_what_is_wanted_is_given_in_its_order() -> None:
+    data = b"".join(
+        record(n, born_host=V6 if n % 2 else V4, sys_flag=sysflag.BORN_HOST_V6 if n % 2 else 0) for n in range(10)
+    )
+    rows, _ = decode(data, RowFilter(first=2, end=9, stored_to_ms=1_700_000_000_005 + 7))
+    assert [found["queue_offset"] for found in rows] == [2, 3, 4, 5, 6]
+    assert decode(data, RowFilter(first=20))[0] == []
+
+
+def test_nothing_gives_nothing() -> None:
+    assert decode(b"") == ([], [])
+
+
+def test_store_times_of_what_can_be_read() -> None:
+    records = [record(0), record(1, sys_flag=sysflag.BORN_HOST_V6, born_host=V6), record(2, body=b"bodx")]
+    records[2] = records[2].replace(b"bodx", b"body")
+    starts = [0, len(records[0]), len(records[0]) + len(records[1])]
+    found = decoder().stored_at(b"".join(records), bounds(starts, [len(each) for each in records]))
+    assert found.tolist() == [1_700_000_000_005, 1_700_000_000_006, -1]
+
+
+@pytest.mark.parametrize("tail", [b"\0", b"\0\0\0\x5b", b"\0\0\0\x5b\xda\xa3\x20\xa7", b"\0" * 100])
+def test_bounds_end_where_no_record_starts(tail: bytes) -> None:
+    data = record(0) + record(1)
+    found, problem = bounds_of(data + tail)
+    assert (len(found.starts), int(found.sizes.sum())) == (2, len(data))
+    assert problem is not None
+    assert f"{len(tail)} bytes are left" in problem.reason
+
+
+def test_times_that_nobody_can_show_are_bounded() -> None:
+    rows, _ = decode(
+        record(0, born_at_ms=2**62) + record(1, born_at_ms=-(2**62), sys_flag=sysflag.BORN_HOST_V6, born_host=V6)
+    )
+    assert [found["born_at"].year for found in rows] == [9999, 1]
