@@ -76,6 +76,20 @@ class TaskScope:
             self._failed.set_exception(error)
 
 
+async def wait_for_event(event: asyncio.Event, timeout_s: float) -> bool:
+    """Wait until an event is set; return whether it was set within the time.
+
+    A task that is cancelled while it waits always ends. `asyncio.wait_for` of Python 3.11 ignores a cancellation that comes
+    in the same turn of the loop as the event.
+    """
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
+
+
 class TaskBag:
     """The owner of short tasks that are independent of each other, such as the requests of a server.
 

@@ -159,7 +159,8 @@ class Children:
         reason = "it took too long"
         try:
             worker = await start_worker(self._command, self._environment)
-            code = await asyncio.wait_for(ask(worker), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                code = await ask(worker)
             reason = last_said(path)
         except TimeoutError:
             pass

@@ -4,12 +4,12 @@ What can go wrong with a job, with Java or with Postgres goes wrong in a process
 """
 
 import asyncio
-from contextlib import suppress
 from uuid import UUID
 
 import psycopg
 
 from gantry.runtime.lifecycle import Lifecycle
+from gantry.runtime.tasks import wait_for_event
 from gantry.runtime.telemetry import logger
 from spark.postgres import reason
 from spark.reportfiles import is_uri, remove_run
@@ -87,9 +87,8 @@ class Scheduler:
                     self._children.remove_later(result.pruned)
                 await self._lifecycle.scope.in_thread("files", self._remove, result)
             pause_s = AWAY_PAUSE_S if self._is_away else self._settings.poll_interval_ms / 1_000
-            # Whoever ends wakes us: the next run of that job need not wait for the clock.
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s)
+            # The end of a run wakes this loop, so that the next run of that job does not wait for the clock.
+            await wait_for_event(self._wake, pause_s)
             self._wake.clear()
 
     async def _turn(self, timeout_s: float) -> TurnResult:

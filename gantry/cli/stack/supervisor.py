@@ -204,7 +204,8 @@ class Supervisor:
     async def _ended(self, child: Child, timeout_s: float) -> None:
         assert child.process is not None
         try:
-            await asyncio.wait_for(child.process.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await child.process.wait()
         except TimeoutError:
             self._say(f"{child.spec.name} did not stop within {timeout_s:.0f} s and is killed")
             self._kill(child)

@@ -206,7 +206,8 @@ class _Stack:
             start_new_session=True,
         )
         try:
-            _, said = await asyncio.wait_for(process.communicate(), MIGRATE_TIMEOUT_S)
+            async with asyncio.timeout(MIGRATE_TIMEOUT_S):
+                _, said = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()

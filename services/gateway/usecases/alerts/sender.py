@@ -17,7 +17,7 @@ import msgspec
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
-from gantry.runtime.tasks import TaskBag
+from gantry.runtime.tasks import TaskBag, wait_for_event
 from gantry.runtime.telemetry import logger
 from services.gateway.auth.principal import NamePatterns
 from services.gateway.db.webhooks import EVENTS_AT_ONCE, Claimed, DeliveryRepository, WebhookRepository
@@ -89,9 +89,8 @@ class WebhookSender:
         try:
             while True:
                 pause_s = await self._turn(client, sending)
-                # The end of an attempt wakes it: there may be more for that webhook.
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), pause_s)
+                # The end of an attempt wakes the sender: that webhook may have more deliveries.
+                await wait_for_event(self._wake, pause_s)
                 self._wake.clear()
         finally:
             await sending.cancel()

@@ -59,7 +59,8 @@ class Arrivals:
             self._tasks.spawn(self._hold(place, wait, subscription))
         wait.readers += 1
         try:
-            await asyncio.wait_for(asyncio.shield(wait.arrived), wait_ms / 1_000)
+            async with asyncio.timeout(wait_ms / 1_000):
+                await asyncio.shield(wait.arrived)
         except TimeoutError:
             return False
         finally:

@@ -1,6 +1,6 @@
 import asyncio
 
-from gantry.runtime.tasks import TaskBag
+from gantry.runtime.tasks import TaskBag, wait_for_event
 
 
 async def test_tasks_come_and_go():
@@ -50,3 +50,28 @@ async def test_cancelling_waits_until_all_have_ended():
     assert ended == ["tidied"]
     assert len(bag) == 0
     assert failures == []
+
+
+async def test_a_task_that_is_cancelled_as_its_event_is_set_ends():
+    event = asyncio.Event()
+
+    async def waits_again_and_again() -> None:
+        while True:
+            await wait_for_event(event, 0.05)
+            event.clear()
+
+    task = asyncio.ensure_future(waits_again_and_again())
+    await asyncio.sleep(0)
+    event.set()
+    await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=5)
+    assert done == {task}
+    assert task.cancelled()
+
+
+async def test_waiting_for_an_event_tells_whether_it_was_set():
+    event = asyncio.Event()
+    assert not await wait_for_event(event, 0.001)
+    asyncio.get_running_loop().call_soon(event.set)
+    assert await wait_for_event(event, 60)
