@@ -1,18 +1,18 @@
 """The house lint: rules that people would otherwise repeat in review.
 
-Run it as `python tools/tidy.py [PATH …]`. It prints `path:line: rule: what to do` for each finding, and exits with 1 if
-there is any. Each rule is a function from a parsed file to findings and has its test in tests/unit/tools/test_tidy.py.
+Run it as `python -m tools.tidy [PATH …]`. It prints `path:line: rule: what to do` for each finding, and exits with 1 if
+there is any. Each rule is a function from a parsed file to findings and has a test in tests/unit/tools. The rules of
+plain English are in tools/prose.py. The rules that look at all files together are in tools/deadcode.py.
 """
 
 import ast
 import re
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from tools import deadcode, prose
+from tools.sources import Finding, Source, list_files, parse, read
 
 MODULE_LINES_MAX = 400
 CODEC_MODULE_LINES_MAX = 600  # A table of codes or layouts is easier to read in one piece.
@@ -21,7 +21,6 @@ TEST_FUNCTION_LINES_MAX = 40
 
 CODEC_MODULES = ("gantry/remoting/", "gantry/storeformat/", "gantry/model/record.py", "services/gateway/schemas/")
 NAMELESS = frozenset({"utils", "util", "common", "helpers", "helper", "misc", "base", "manager"})
-SHIPPED = ("gantry/", "services/", "spark/")
 RUNTIME = "gantry/runtime/"
 # The command line and the first module of a service use the operating system directly.
 DOORS = (RUNTIME, "gantry/cli/")
@@ -46,49 +45,8 @@ BANNED_MODULES = {"random": "take an Rng", "os": "take a FileSystem", "shutil": 
 REGISTRY_ADDRESS = re.compile(
     r"(files\.pythonhosted\.org|registry\.npmjs\.org|repo1?\.maven\.|pypi\.org/simple|index-url)"
 )
+BANNER = re.compile(r"^\s*#+\s*[-=~*_#─━]{3,}")
 WORKPLACE = re.compile(r"(/root/|/home/[a-z]|/work/)")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A violation of a rule."""
-
-    path: str
-    line: int
-    rule: str
-    advice: str
-
-    def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.rule}: {self.advice}"
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A Python file, read and parsed; `path` is relative to the repository."""
-
-    path: str
-    text: str
-    tree: ast.Module
-
-    @property
-    def lines(self) -> list[str]:
-        """The file's lines."""
-        return self.text.splitlines()
-
-    @property
-    def is_test(self) -> bool:
-        """Whether the file is part of the tests."""
-        return self.path.startswith("tests/")
-
-    @property
-    def is_shipped(self) -> bool:
-        """Whether the file is part of the product."""
-        return self.path.startswith(SHIPPED)
-
-
-def parse(path: str, text: str) -> Source:
-    """Return the parsed source of a file."""
-    return Source(path, text, ast.parse(text, filename=path))
 
 
 def sizes(source: Source) -> Iterator[Finding]:
@@ -175,6 +133,8 @@ def text_rules(source: Source) -> Iterator[Finding]:
             yield Finding(source.path, number, "todo", "write TODO(#issue) or do it")
         if REGISTRY_ADDRESS.search(line):
             yield Finding(source.path, number, "registry-address", "no registry's address in the repository")
+        if BANNER.match(line):
+            yield Finding(source.path, number, "banner", "no banner comments: split the module if it needs chapters")
         if WORKPLACE.search(line):
             yield Finding(source.path, number, "machine-path", "no path of one machine in the repository")
 
@@ -211,22 +171,35 @@ def _imported(node: ast.AST) -> str:
     return ""
 
 
-def python_files() -> list[str]:
-    """Return the Python files that git tracks, and new ones that it does not ignore."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.py"],
-        cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    return sorted(path for path in listed.stdout.split() if (ROOT / path).exists())
+def check_repository() -> list[Finding]:
+    """Apply the rules that need all files at once, and the rules of plain English."""
+    sources = [parse(path, read(path)) for path in list_files("*.py")]
+    other_texts = [read(path) for path in list_files("pyproject.toml", "Makefile", "docker/*")]
+    return [
+        *(finding for source in sources for finding in check(source)),
+        *deadcode.dead_modules(sources, texts=other_texts),
+        *deadcode.dead_functions(sources),
+        *prose.check_files({path: read(path) for path in prose.checked_files()}),
+    ]
+
+
+def check_files(paths: Iterable[str]) -> list[Finding]:
+    """Apply the rules that look at one file to the given files."""
+    findings: list[Finding] = []
+    for path in paths:
+        if path.endswith(".py"):
+            findings += check(parse(path, read(path)))
+        findings += prose.check_files({path: read(path)})
+    return findings
 
 
 def main(arguments: list[str]) -> int:
-    """Check the given files, or all files of the repository."""
-    paths = arguments or python_files()
-    findings = [finding for path in paths for finding in check(parse(path, (ROOT / path).read_text(encoding="utf-8")))]
+    """Check the given files, or the whole repository."""
+    findings = check_files(arguments) if arguments else check_repository()
     for finding in findings:
         print(finding)
-    print(f"tidy: {len(paths)} files, {len(findings)} findings")
+    waiting = prose.pending()
+    print(f"tidy: {len(findings)} findings" + (f"; {len(waiting)} folders wait for plain English" if waiting else ""))
     return 1 if findings else 0
 
 

@@ -64,9 +64,11 @@ def build(folder: Path) -> Path:
     (wheel,) = (folder / "dist").glob("gantry_mq-*.whl")
     with zipfile.ZipFile(wheel) as content:
         names = content.namelist()
-    strangers = {name.partition("/")[0] for name in names if ".dist-info/" not in name} - SHIPPED
-    if strangers:
-        raise Failure(f"{wheel.name} ships {', '.join(sorted(strangers))}, and is to ship {', '.join(sorted(SHIPPED))}")
+    others = {name.partition("/")[0] for name in names if ".dist-info/" not in name} - SHIPPED
+    if others:
+        raise Failure(
+            f"{wheel.name} contains {', '.join(sorted(others))}; only {', '.join(sorted(SHIPPED))} belong in it"
+        )
     return wheel
 
 
@@ -119,7 +121,7 @@ def send_and_read(gantry: Path, data: Path) -> None:
     sent = json.loads(run(str(gantry), "message", "send", "WHEEL", BODY, "--json", *where, cwd=data))
     body = run(str(gantry), "message", "get", sent["stored_id"], "--body", *where, cwd=data)
     if sent["outcome"] != "stored" or body.strip() != BODY:
-        raise Failure(f"sent {BODY!r}, was told {sent}, read {body!r}")
+        raise Failure(f"sent {BODY!r}, got the reply {sent}, read {body!r}")
 
 
 def run(*command: str, cwd: Path = ROOT) -> str:

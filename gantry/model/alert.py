@@ -106,20 +106,20 @@ def decide_alert(
     if verdict == UNKNOWN:
         return AlertDecision(state)
     state = state or AlertState()
-    wanted = None if verdict in GOOD else verdict
-    if wanted == state.verdict:
-        calm = replace(state, pending=None, pending_since=None)
-        return AlertDecision(None if calm.verdict is None else calm)
-    goes_on = state.pending is not None and (state.verdict is None or state.pending == (wanted or OK))
+    new_verdict = None if verdict in GOOD else verdict
+    if new_verdict == state.verdict:
+        settled = replace(state, pending=None, pending_since=None)
+        return AlertDecision(None if settled.verdict is None else settled)
+    goes_on = state.pending is not None and (state.verdict is None or state.pending == (new_verdict or OK))
     since = state.pending_since if goes_on and state.pending_since is not None else at
-    after = settings.raise_after if wanted is not None else settings.clear_after
+    after = settings.raise_after if new_verdict is not None else settings.clear_after
     if at - since < after and verdict not in (IGNORED, GONE):
-        return AlertDecision(replace(state, pending=wanted or OK, pending_since=since))
-    if wanted is None:
+        return AlertDecision(replace(state, pending=new_verdict or OK, pending_since=since))
+    if new_verdict is None:
         assert state.alert_id is not None
         return AlertDecision(None, AlertEvent(RESOLVED, state.alert_id, state.verdict, verdict, since))
     if state.verdict is None or state.alert_id is None:
-        opened = AlertState(alert_id, wanted, opened_at=at, since=since)
-        return AlertDecision(opened, AlertEvent(OPENED, alert_id, None, wanted, since))
-    changed = AlertState(state.alert_id, wanted, opened_at=state.opened_at, since=since)
-    return AlertDecision(changed, AlertEvent(CHANGED, state.alert_id, state.verdict, wanted, since))
+        opened = AlertState(alert_id, new_verdict, opened_at=at, since=since)
+        return AlertDecision(opened, AlertEvent(OPENED, alert_id, None, new_verdict, since))
+    changed = AlertState(state.alert_id, new_verdict, opened_at=state.opened_at, since=since)
+    return AlertDecision(changed, AlertEvent(CHANGED, state.alert_id, state.verdict, new_verdict, since))

@@ -1,18 +1,19 @@
-"""Sample blocks: what one look at one broker found of all its groups and topics, as one value of bytes.
+"""Sample blocks: one sample of all groups and topics of one broker, encoded as bytes.
 
-A *pair* is a group and a topic, or a topic by itself. A block says what each of its pairs had: the queues, their offsets, and when
-the oldest unconsumed message was stored. There are three kinds of content, all of one format:
+A *pair* is a group and a topic, or a topic without a group. For each pair, a block has the queues, their offsets, and the
+age of the oldest unconsumed message. There are three kinds of content, all in one format:
 
-| content | holds |
+| content | contains |
 |---|---|
-| full | all pairs, with names and numbers as they are |
-| state | all pairs, as differences to a full block, its *base*; a pair that is not listed is as it is there |
-| changes | only the pairs that differ from the block before, as differences to the base |
+| full | all pairs, with names and absolute numbers |
+| state | all pairs, as differences from a full block, its *base*; an unlisted pair is the same as in the base |
+| changes | only the pairs that differ from the previous block, as differences from the base |
 
-Each block needs its base and no other block, so that damage to one costs its own moment only.
+A reader of a block needs its base and no other block. So damage to one block that is no base loses only one sample.
 
-Numbers are columns of 64-bit words, as bytes in planes: the lowest byte of all words first. Most words are small, so that high
-planes are left out, and what stays compresses well. Nothing here makes an object for each number but `zigzag`.
+Numbers are columns of 64-bit words, stored in planes of bytes: first the lowest byte of all words, then the next. Most
+words are small. Their high planes are left out, and the other planes compress well. Only `zigzag` creates a Python
+object for each number.
 
 Format: docs/formats/samples.md. ADR 0022.
 """
@@ -32,38 +33,38 @@ from gantry.model.errors import ModelError
 
 VERSION: Final = 2
 _WITHOUT_SERVED: Final = 1
-"""The version before, whose blocks don't say who was connected."""
+"""The previous version. Its blocks do not say whether consumers were connected."""
 WORDS_MAX: Final = 32 * 1024 * 1024
-"""Of a block: 50,000 pairs of 64 queues have less than half of it."""
+"""Largest number of words in a block. 50,000 pairs with 64 queues each have less than half of it."""
 BODY_BYTES_MAX: Final = 8 * WORDS_MAX + 64 * 1024 * 1024
-"""Of a block that is not compressed: all words, and the names of 50,000 pairs with room to spare."""
+"""Largest size of an uncompressed block: WORDS_MAX words, and room for the names of 50,000 pairs."""
 LEVEL: Final = 3
 
 Pair: TypeAlias = tuple[str | None, str]
-"""Group and topic; without a group the topic by itself."""
+"""Group and topic. The group is None for a topic without a group."""
 Words: TypeAlias = "array[int]"
-"""Of type code Q: unsigned, 64 bits."""
+"""A column of unsigned 64-bit words (type code Q)."""
 
 _COUNTS: Final = struct.Struct("<6I")
 _WHOLE_COLUMNS: Final = 4
 _CHANGED_COLUMNS: Final = 3
 SERVED: Final = (None, False, True)
-"""What the words of `Section.served` stand for."""
+"""Meanings of the words in `Section.served`: unknown, not connected, connected."""
 
 
 class Kind(enum.IntEnum):
-    """What a block is kept for; from STATE on it says how all pairs stood."""
+    """Purpose of a block. Blocks from STATE on describe all pairs."""
 
-    CHANGES = 0  # What changed since the block before.
-    MINUTE = 1  # What changed in a minute: several of CHANGES, merged.
+    CHANGES = 0  # Changes since the previous block.
+    MINUTE = 1  # Changes in one minute: several blocks of CHANGES, merged.
     STATE = 2  # All pairs, every few minutes.
-    QUARTER = 3  # All pairs: the last STATE of a quarter of an hour.
-    FULL = 4  # All pairs, every hour: the base of those that follow.
-    HOUR = 5  # All pairs: the last FULL of an hour, and no base any more.
+    QUARTER = 3  # All pairs: the last STATE of 15 minutes.
+    FULL = 4  # All pairs, every hour: the base of the blocks after it.
+    HOUR = 5  # All pairs: the last FULL of an hour. No block uses it as its base any longer.
 
 
 class SampleBlockError(ModelError):
-    """Bytes are no sound sample block, or one would be too large. Readers leave the block out and say so."""
+    """The bytes are not a valid sample block, or a block would be too large. Readers skip the block and report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,13 @@ class Section:
     """Columns of some pairs and of their queues.
 
     Attributes:
-        counts: Of each pair: how many queues it has.
-        ages: Of each pair, zigzag: `age_code` of its oldest unconsumed message.
-        columns: Words of all queues, one pair's after the other. In a full block: queue ids; max offsets, messages held
-            (max - min) and `behind_code`, zigzag. In others by how much the max offset, the min offset and `behind_code` differ
-            from the base, zigzag.
-        served: Of each pair: whether somebody was connected for it when its commits were last seen to move, as a place in SERVED.
+        counts: Number of queues, one word for each pair.
+        ages: `age_code` of the oldest unconsumed message, zigzag, one word for each pair.
+        columns: Words of all queues, pair after pair. A full block has queue ids, and as zigzag: max offsets, messages held
+            (max - min) and `behind_code`. Other blocks have, as zigzag, the differences from the base: of the max offset,
+            the min offset and `behind_code`.
+        served: Index into SERVED, one word for each pair: whether a consumer was connected when the last movement of
+            the pair's commits was seen.
     """
 
     counts: Words
@@ -85,7 +87,7 @@ class Section:
     served: Words
 
     def slices(self) -> Iterable[slice]:
-        """Yield where the queues of each pair lie."""
+        """Yield the slice of each pair's queues in the columns."""
         at = 0
         for count in self.counts:
             yield slice(at, at + count)
@@ -94,14 +96,15 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block's content.
+    """Content of a block.
 
     Attributes:
-        pairs: Of the section `whole`.
-        whole: Pairs with numbers as they are: all of a full block, else those that the base does not have with the same queues.
-        bases: Of the section `changed`: the pair's place in the base.
-        changed: Pairs as differences to the base.
-        gone: Places of pairs of the base that are not there any more, or are in `whole`; said by state blocks only.
+        pairs: Pairs of the section `whole`.
+        whole: Pairs with absolute numbers: all pairs of a full block. In other blocks, the pairs that are not in the base
+            with the same queues.
+        bases: Indexes in the base of the pairs in the section `changed`.
+        changed: Pairs as differences from the base.
+        gone: Indexes in the base of pairs that no longer exist, or that are in `whole`. Only state blocks have them.
     """
 
     pairs: Sequence[Pair]
@@ -117,10 +120,10 @@ def words(values: Iterable[int] = ()) -> Words:
 
 
 def zigzag(values: Iterable[int]) -> Words:
-    """Return signed numbers as a column: 0, -1, 1, -2 … as 0, 1, 2, 3 …, so that small ones have empty high planes.
+    """Return signed numbers as a column: 0, -1, 1, -2 … as 0, 1, 2, 3 …, so that the high planes of small numbers are empty.
 
     Raises:
-        OverflowError: A number is not within 64 bits.
+        OverflowError: A number needs more than 64 bits.
     """
     return array("Q", [value + value if value >= 0 else -1 - value - value for value in values])
 
@@ -132,21 +135,21 @@ def empty_section(*, is_whole: bool) -> Section:
 
 
 def behind_code(max_offset: int, committed: int | None) -> int:
-    """Return how far a commit lies behind the end: 0 where there is none, n + 1 for n messages, -n for n beyond the end."""
+    """Return the lag of a commit: 0 without a commit, n + 1 for n messages, -n for a commit n messages beyond the end."""
     if committed is None:
         return 0
     return max_offset - committed + 1 if committed <= max_offset else max_offset - committed
 
 
 def age_code(at_ms: int, stored_at_ms: int | None) -> int:
-    """Return how old a message is at the block's moment: 0 where there is none, n + 1 for n ms, -n for n ms ahead."""
+    """Return the age of a message at the time of the block: 0 without a message, n + 1 for n ms, -n for n ms ahead."""
     if stored_at_ms is None:
         return 0
     return at_ms - stored_at_ms + 1 if stored_at_ms <= at_ms else at_ms - stored_at_ms
 
 
 def encode_block(block: Block) -> bytes:
-    """Return a block's bytes. Raises SampleBlockError: it would be too large."""
+    """Return a block as bytes. Raises SampleBlockError if it would be too large."""
     names: dict[str, int] = {}
     groups = words(0 if group is None else names.setdefault(group, len(names)) + 1 for group, _ in block.pairs)
     topics = words(names.setdefault(topic, len(names)) for _, topic in block.pairs)
@@ -173,11 +176,11 @@ def encode_block(block: Block) -> bytes:
 
 
 def decode_block(data: bytes | memoryview) -> Block:
-    """Return what `encode_block` was given. Raises SampleBlockError."""
+    """Return the block that `encode_block` encoded. Raises SampleBlockError."""
     version, body = _body(bytes(data))
     reader, has_served = _Reader(body), version >= VERSION
     counts = reader.counts()
-    # Before there is room made for words of which there is no byte.
+    # The counts are checked before memory is reserved, because the body may be too short for that many words.
     _check_words(counts)
     text_bytes, whole_pairs, whole_queues, changed_pairs, changed_queues, gone = counts
     names = _names(reader.take(text_bytes))
@@ -188,16 +191,16 @@ def decode_block(data: bytes | memoryview) -> Block:
     block_gone = reader.column(gone)
     reader.end()
     if max(groups, default=0) > len(names) or max(topics, default=-1) >= len(names):
-        raise SampleBlockError(f"a pair names one of more than {len(names)} names")
+        raise SampleBlockError(f"a pair refers to a name beyond the last of {len(names)} names")
     pairs = [(names[group - 1] if group else None, names[topic]) for group, topic in zip(groups, topics, strict=True)]
     return Block(pairs, whole, bases, changed, block_gone)
 
 
 def merge_changes(blocks: Sequence[tuple[int, Block]]) -> Block:
-    """Return one block of changes instead of several that follow each other: of each pair what the last one says.
+    """Return consecutive blocks of changes merged into one. For each pair, the last block with this pair counts.
 
     Args:
-        blocks: Moments in ms and changes to the same base, by time. The block returned is of the last moment.
+        blocks: Times in ms, and changes from the same base, sorted by time. The merged block has the last time.
     """
     whole: dict[Pair, _Part] = {}
     changed: dict[int, _Part] = {}
@@ -218,7 +221,7 @@ def merge_changes(blocks: Sequence[tuple[int, Block]]) -> Block:
 
 
 class _Part(NamedTuple):
-    """A pair of a section, and by how many ms its moment is before the merged block's."""
+    """A pair of a section. `earlier_ms` is the time between its block and the merged block."""
 
     section: Section
     place: int
@@ -227,7 +230,7 @@ class _Part(NamedTuple):
 
 
 def _older(word: int, by_ms: int) -> int:
-    """Return the zigzag age of a message `by_ms` later."""
+    """Return the zigzag age of the same message at a time `by_ms` later."""
     if word == 0 or by_ms == 0:
         return word
     code = -(word >> 1) - 1 if word & 1 else word >> 1
@@ -268,14 +271,14 @@ def _little(column: Words) -> Words:
 
 
 def _body(data: bytes) -> tuple[int, bytes]:
-    """Return a block's version, and what was compressed."""
+    """Return the version of a block and its uncompressed body."""
     if not data or data[0] not in (_WITHOUT_SERVED, VERSION):
         raise SampleBlockError(f"version {data[0]} is above {VERSION}" if data else "it is empty")
     frame = data[1:]
     try:
         size = zstandard.frame_content_size(frame)
         if not 0 <= size <= BODY_BYTES_MAX:
-            raise SampleBlockError(f"it says it holds {size} bytes, of {BODY_BYTES_MAX} at most")
+            raise SampleBlockError(f"its uncompressed size is {size} bytes; at most {BODY_BYTES_MAX} are allowed")
         decompressor = zstandard.ZstdDecompressor(max_window_size=BODY_BYTES_MAX)
         return data[0], decompressor.decompress(frame, allow_extra_data=False)
     except zstandard.ZstdError as error:
@@ -293,7 +296,7 @@ def _names(text: bytes) -> list[str]:
 
 
 class _Reader:
-    """Takes a body apart, and finds it too short or too long."""
+    """Reads a body from begin to end. Raises SampleBlockError if the body is too short or too long."""
 
     def __init__(self, body: bytes) -> None:
         self._body = memoryview(body)
@@ -305,7 +308,7 @@ class _Reader:
     def take(self, size: int) -> bytes:
         end = self._at + size
         if end > len(self._body):
-            raise SampleBlockError(f"it ends after {len(self._body)} bytes, within something that ends at {end}")
+            raise SampleBlockError(f"it has {len(self._body)} bytes and needs {end} or more")
         found = bytes(self._body[self._at : end])
         self._at = end
         return found
@@ -325,9 +328,9 @@ class _Reader:
         counts, ages = self.column(pairs), self.column(pairs)
         served = self.column(pairs) if has_served else words([0]) * pairs
         if sum(counts) != queues:
-            raise SampleBlockError(f"pairs have {sum(counts)} queues, and there are {queues}")
+            raise SampleBlockError(f"the pairs have {sum(counts)} queues, but the block has {queues}")
         if max(served, default=0) >= len(SERVED):
-            raise SampleBlockError(f"a pair is served in the manner {max(served)}, which is none")
+            raise SampleBlockError(f"the value {max(served)} of `served` is unknown")
         return Section(counts, ages, tuple(self.column(queues) for _ in range(columns)), served)
 
     def end(self) -> None:

@@ -1,6 +1,6 @@
-"""One pair's lag out of sample blocks, without the numbers of all others being put together.
+"""Reads the lag of one pair from sample blocks, without decoding the numbers of the other pairs.
 
-Pure. Readers of many pairs at once (spark/lagblocks.py) say the same.
+Pure functions. spark/lagblocks.py reads many pairs at once and returns the same numbers.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from gantry.model.sampleblock import Block, Kind, Pair, SampleBlockError, Sectio
 
 @dataclass(frozen=True, slots=True)
 class PairQueues:
-    """What a block says of the queues of a pair: words of the full block, signed, and when its oldest message was stored.
+    """The queues of a pair in a block, as signed numbers, and the store time of its oldest message.
 
     Attributes:
-        held: Messages in each queue.
-        behind: `behind_code` of each: 0 where nothing was committed.
-        first_ms: Store time of the oldest unconsumed message in ms; None where there is none, or it is not known.
+        held: Number of messages in each queue.
+        behind: `behind_code` of each queue; 0 without a commit.
+        first_ms: Store time of the oldest unconsumed message in ms; None if there is none, or if it is unknown.
     """
 
     held: Sequence[int]
@@ -26,14 +26,14 @@ class PairQueues:
 
     @property
     def lag(self) -> int | None:
-        """Unconsumed messages of all queues; None where nothing was committed in a queue that holds some."""
+        """Number of unconsumed messages in all queues; None if a queue with messages has no commit."""
         if any(code == 0 and held for code, held in zip(self.behind, self.held, strict=True)):
             return None
         return sum(min(max(0, code - 1), held) for code, held in zip(self.behind, self.held, strict=True))
 
 
 def read_full(block: Block, pair: Pair, *, at_ms: int) -> PairQueues | None:
-    """Return what a block says of a pair that it has with numbers as they are; None where it has not."""
+    """Return the queues of a pair that a block has with absolute numbers; None if it does not have it so."""
     if pair not in block.pairs:
         return None
     index = block.pairs.index(pair)
@@ -45,10 +45,10 @@ def read_full(block: Block, pair: Pair, *, at_ms: int) -> PairQueues | None:
 
 
 def read_pair(block: Block, kind: Kind, pair: Pair, *, at_ms: int, base: Block, base_ms: int) -> PairQueues | None:
-    """Return what a block of differences says of a pair; None where it says nothing, or that the pair is gone.
+    """Return the queues of a pair from a block of differences; None if the block does not describe it, or says it is gone.
 
     Raises:
-        SampleBlockError: It does not fit to its base.
+        SampleBlockError: The block does not match its base.
     """
     whole = read_full(block, pair, at_ms=at_ms)
     if whole is not None:
@@ -63,7 +63,7 @@ def read_pair(block: Block, kind: Kind, pair: Pair, *, at_ms: int, base: Block, 
     queues = _queues_of(block.changed, index)
     ends, begins, behind = ([_signed(word) for word in column[queues]] for column in block.changed.columns)
     if len(ends) != len(before.held):
-        raise SampleBlockError("a pair has other queues than in its base")
+        raise SampleBlockError("a pair has other queues than in the base of its block")
     return PairQueues(
         [held + end - begin for held, end, begin in zip(before.held, ends, begins, strict=True)],
         [code + more for code, more in zip(before.behind, behind, strict=True)],
@@ -81,7 +81,7 @@ def _signed(word: int) -> int:
 
 
 def _stored(word: int, at_ms: int) -> int | None:
-    """Return the store time that an age says."""
+    """Return the store time of a message with this zigzag age; None without a message."""
     code = _signed(word)
     if code == 0:
         return None

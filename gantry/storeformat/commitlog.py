@@ -133,7 +133,7 @@ class LogScan:
         while True:
             head, crc, problem = examine(memory, at, end=end, base=base, mark=self._mark)
             if problem is None:
-                assert head is not None, "what proves itself has a head"
+                assert head is not None, "a valid record has a head"
                 self._stored_at_ms = head.stored_at_ms
                 self.records_count += 1
                 yield LogRecord(base + at, head, crc, memory, at)

@@ -63,7 +63,7 @@ async def _run(settings: NamesrvSettings, lifecycle: Lifecycle, files: FileSyste
     try:
         settings = apply_changes(settings, changes)
     except RefusedError as error:
-        raise StartupError(f"{settings.changes_file}: {error}; mend or remove the file") from None
+        raise StartupError(f"{settings.changes_file}: {error}; correct or remove the file") from None
 
     client = RemotingClient(clock=clock, name="namesrv")
     bag = TaskBag("namesrv.tell", lambda error: log.error("telling a broker failed", exc_info=error))
@@ -157,10 +157,10 @@ def _load_changes(files: FileSystem, path: str) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.DecodeError) as error:
-        raise StartupError(f"{path}: can't be read ({error}); mend or remove it") from None
+        raise StartupError(f"{path}: can't be read ({error}); repair or remove it") from None
     unknown = changes.keys() - CHANGEABLE
     if unknown:
-        raise StartupError(f"{path}: {', '.join(sorted(unknown))}: no such setting; mend or remove the file")
+        raise StartupError(f"{path}: {', '.join(sorted(unknown))}: no such setting; correct or remove the file")
     return changes
 
 
@@ -168,7 +168,7 @@ def _make_folder(files: FileSystem, path: str) -> None:
     try:
         files.make_dirs(path)
     except OSError as error:
-        raise StartupError(f"{path}: can't be made ({error.strerror}); choose another folder with --data") from None
+        raise StartupError(f"{path}: can't be created ({error.strerror}); choose another folder with --data") from None
 
 
 def _lock_folder(files: FileSystem, path: str) -> FileLock:
@@ -188,5 +188,6 @@ def _warn_if_open(settings: NamesrvSettings, host: str) -> None:
         is_loopback = host == "localhost"
     if not is_loopback and settings.tls is None:
         log.warning(
-            "listening beyond this machine without TLS: whoever reaches the port may register brokers", host=host
+            "listening beyond this machine without TLS: every host that reaches the port can register brokers",
+            host=host,
         )

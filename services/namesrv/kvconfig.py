@@ -130,4 +130,4 @@ def load_table(files: FileSystem, path: str) -> Table:
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.DecodeError) as error:
-        raise StartupError(f"{path}: can't be read ({error}); mend it, or move it away to start without it") from None
+        raise StartupError(f"{path}: can't be read ({error}); repair it, or move it away to start without it") from None

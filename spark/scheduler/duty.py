@@ -25,11 +25,6 @@ class Leadership:
         self._connection: Connection | None = None
         self._is_held = False
 
-    @property
-    def is_held(self) -> bool:
-        """Whether this process holds the lock, as far as it knows."""
-        return self._is_held
-
     def connection(self) -> Connection:
         """Return the connection; open a new one if the last one broke. Raises psycopg.Error."""
         if self._connection is None or self._connection.closed:

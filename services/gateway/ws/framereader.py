@@ -96,11 +96,6 @@ class FrameReader:
         """Return how many bytes are kept here."""
         return len(self._message) + len(self._chunk) - self._at
 
-    @property
-    def is_between_messages(self) -> bool:
-        """Say whether nothing of a message or a frame is here that is not whole."""
-        return self._kind is None and self._at == len(self._chunk)
-
     def feed(self, data: bytes) -> None:
         """Take bytes that came from the peer."""
         self._chunk = data if self._at == len(self._chunk) else self._chunk[self._at :] + data

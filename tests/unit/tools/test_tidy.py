@@ -3,6 +3,7 @@
 import pytest
 
 from tools import tidy
+from tools.sources import ROOT
 
 LONG_FUNCTION = "def f() -> None:\n" + "    x = 1\n" * 80
 
@@ -25,7 +26,7 @@ def rules_of(path: str, text: str) -> set[str]:
         ("gantry/x.py", "try:\n    pass\nexcept Exception:\n    pass\n", "broad-except"),
         ("gantry/x.py", "try:\n    pass\nexcept:\n    pass\n", "broad-except"),
         ("tests/unit/x.py", "from unittest import mock\n", "mock"),
-        ("gantry/x.py", "# TODO mend this\n", "todo"),
+        ("gantry/x.py", "# TODO repair this\n", "todo"),
         ("gantry/x.py", "A = 'https://files.pythonhosted.org/x'\n", "registry-address"),
         ("gantry/x.py", "A = '/root/x'\n", "machine-path"),
     ],
@@ -58,4 +59,4 @@ def test_our_packages_are_the_repositorys_own() -> None:
 
     for package in (gantry, services):
         assert package.__file__ is not None
-        assert package.__file__.startswith(str(tidy.ROOT))
+        assert package.__file__.startswith(str(ROOT))

@@ -1,4 +1,4 @@
-"""What verdicts do to an alert, report by report, by virtual time."""
+"""Verdicts of reports open, change and resolve an alert, in virtual time."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -88,7 +88,7 @@ def events(
             [(5, OPENED, None, "LAGGING", 0), (20, RESOLVED, "LAGGING", OK, 10)],
         ),
         ([(0, "LAGGING"), (5, "LAGGING"), (10, OK), (15, "LAGGING"), (20, OK)], [(5, OPENED, None, "LAGGING", 0)]),
-        # Somebody said so: at once.
+        # A person ignored the group: the alert is resolved at once.
         (
             [(0, "LAGGING"), (5, "LAGGING"), (6, IGNORED)],
             [(5, OPENED, None, "LAGGING", 0), (6, RESOLVED, "LAGGING", IGNORED, 6)],

@@ -69,7 +69,7 @@ def since(*looks: tuple[float, float | None]) -> tuple[float | None, float | Non
 
 def test_behind_since_the_first_message_that_waited() -> None:
     assert since((0, 0.0), (300, 120.0), (600, 420.0)) == (180, 180)
-    # Of messages that flow some are always on their way.
+    # Some messages are always in transit.
     assert since((0, 9.0), (60, 2.0), (120, 40.0)) == (80, 80)
     assert since((0, 0.0), (15, 5.0), (30, 20.0)) == (10, 10)
     # The message is older than the last look at which the group kept up: it was set back.

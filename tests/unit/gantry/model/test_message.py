@@ -19,7 +19,7 @@ from gantry.model.message import (
 )
 from gantry.model.propertyname import is_reserved_property
 
-# Whatever a property may hold: anything but the two separators and lone surrogates.
+# The legal characters of a property: all but the two separators and lone surrogates.
 legal = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=8)
 
 

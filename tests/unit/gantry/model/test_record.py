@@ -134,7 +134,7 @@ def test_every_flipped_bit_is_seen() -> None:
             message = decode_record(bytes(broken))
         except RecordError:
             continue
-        # Where the flip hides the checksum itself, its absence is what a scan takes for damage.
+        # If the flip hides the checksum itself, a scan treats its absence as damage.
         assert message.crc is not CrcState.OK, f"bit {bit}"
 
 

@@ -1,4 +1,4 @@
-"""Who may have how many descriptors."""
+"""The descriptors of a process are shared among its users."""
 
 import pytest
 from hypothesis import given

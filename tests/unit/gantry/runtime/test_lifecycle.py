@@ -1,4 +1,4 @@
-"""What every service's process is given before its main coroutine runs."""
+"""Preparation of a process before the main coroutine of its service runs."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Who is alive."""
+"""The table of live brokers."""
 
 from gantry.model.topic import DataVersion
 from services.namesrv.liveness import BrokerKey, LiveBroker, LiveTable

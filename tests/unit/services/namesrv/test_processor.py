@@ -29,7 +29,7 @@ SLAVE = {**MASTER, "brokerAddr": "10.0.0.2:10911", "brokerId": "1", "haServerAdd
 
 
 class FakeConnection:
-    """What a registration came over."""
+    """The connection of a registration."""
 
     def __init__(self) -> None:
         self.close_reason = ""

@@ -1,4 +1,4 @@
-"""What registrations do to the tables."""
+"""Registrations change the tables."""
 
 from collections.abc import Mapping
 from typing import Any

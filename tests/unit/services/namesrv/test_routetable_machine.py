@@ -92,7 +92,7 @@ class Tables(RuleBasedStateMachine):
         for broker in table.brokers.values():
             addresses = list(broker.broker_addrs.values())
             assert len(addresses) == len(set(addresses))
-            for address in addresses:  # Who is in a set can expire.
+            for address in addresses:  # Every member of a set has an entry that can expire.
                 live = table.live.find(BrokerKey(broker.cluster, address))
                 assert live is not None
                 assert live.broker_name == broker.broker_name

@@ -1,4 +1,4 @@
-"""What is answered from the tables."""
+"""Replies that are made from the tables."""
 
 from dataclasses import replace
 
