@@ -92,12 +92,12 @@ class RouteTable:
         self._topics_max = topics_max
 
     def register(
-        self, asked: Registration, *, connection: Connection, now_ms: int, delete_missing_topics: bool = False
+        self, registration: Registration, *, connection: Connection, now_ms: int, delete_missing_topics: bool = False
     ) -> Registered:
         """Apply a registration to the tables.
 
         Args:
-            asked: The registration.
+            registration: The registration.
             connection: Connection of the registration. When it closes, the broker is removed.
             now_ms: Monotonic time.
             delete_missing_topics: Whether to remove the broker's topics that the registration does not name
@@ -109,51 +109,53 @@ class RouteTable:
                 this one.
             TableFullError: The registration would make a table larger than its limit.
         """
-        before = self.brokers.get(asked.broker_name)
+        before = self.brokers.get(registration.broker_name)
         # If a set moves to another cluster, it does not keep its members of the old cluster.
-        is_moving = before is not None and before.cluster != asked.key.cluster
+        is_moving = before is not None and before.cluster != registration.key.cluster
         addresses = dict(before.broker_addrs) if before is not None and not is_moving else {}
         lowest_before = min(addresses) if addresses else MASTER_ID
         # A slave that became master keeps its address, so its old id must go.
-        for broker_id in [one for one, address in addresses.items() if address == asked.key.address]:
-            if broker_id != asked.broker_id:
+        for broker_id in [one for one, address in addresses.items() if address == registration.key.address]:
+            if broker_id != registration.broker_id:
                 del addresses[broker_id]
-        if self._has_newer_holder(asked, addresses.get(asked.broker_id)):
-            self.unregister(asked.key, asked.broker_name)
+        if self._has_newer_holder(registration, addresses.get(registration.broker_id)):
+            self.unregister(registration.key, registration.broker_name)
             return Registered(is_stale=True)
-        if asked.broker_id not in addresses and len(asked.topics) == 1:
+        if registration.broker_id not in addresses and len(registration.topics) == 1:
             raise RefusedError(
-                f"register broker failed: {asked.broker_name} at {asked.key.address} is not registered yet, "
+                f"register broker failed: {registration.broker_name} at {registration.key.address} is not registered yet, "
                 "and its first registration may not name exactly one topic"
             )
-        self._check_room(asked, is_new=before is None)
-        known = self.live.find(asked.key)
-        if known is not None and known.broker_name != asked.broker_name:
-            self.unregister(asked.key, known.broker_name)  # The member got another broker name.
-        is_first = asked.broker_id not in addresses
-        addresses[asked.broker_id] = asked.key.address
-        self._put_broker(asked, before, addresses)
-        self._put_topics(asked, addresses, is_first=is_first, delete_missing=delete_missing_topics)
+        self._check_room(registration, is_new=before is None)
+        known = self.live.find(registration.key)
+        if known is not None and known.broker_name != registration.broker_name:
+            self.unregister(registration.key, known.broker_name)  # The member got another broker name.
+        is_first = registration.broker_id not in addresses
+        addresses[registration.broker_id] = registration.key.address
+        self._put_broker(registration, before, addresses)
+        self._put_topics(registration, addresses, is_first=is_first, delete_missing=delete_missing_topics)
         self.live.put(
             LiveBroker(
-                key=asked.key,
-                broker_name=asked.broker_name,
-                broker_id=asked.broker_id,
-                data_version=asked.data_version,
-                ha_server_address=asked.ha_server_address,
-                timeout_ms=asked.heartbeat_timeout_ms,
+                key=registration.key,
+                broker_name=registration.broker_name,
+                broker_id=registration.broker_id,
+                data_version=registration.data_version,
+                ha_server_address=registration.ha_server_address,
+                timeout_ms=registration.heartbeat_timeout_ms,
                 connection=connection,
                 seen_at_ms=now_ms,
             )
         )
-        if asked.filter_servers:
-            self.filter_servers[asked.key] = asked.filter_servers
+        if registration.filter_servers:
+            self.filter_servers[registration.key] = registration.filter_servers
         else:
-            self.filter_servers.pop(asked.key, None)
+            self.filter_servers.pop(registration.key, None)
         change = None
-        if asked.broker_id < lowest_before:
-            change = self._lowest_id_change(asked.broker_name, offline=None, ha_address=asked.ha_server_address)
-        return self._answer(asked, addresses, change)
+        if registration.broker_id < lowest_before:
+            change = self._lowest_id_change(
+                registration.broker_name, offline=None, ha_address=registration.ha_server_address
+            )
+        return self._answer(registration, addresses, change)
 
     def unregister(self, key: BrokerKey, broker_name: str) -> Removal:
         """Remove a member if it is known. If it was the last member of its set, remove the set and its queues too."""
@@ -220,69 +222,73 @@ class RouteTable:
         for broker_name in self.clusters.get(cluster, set()) & self.topics.get(topic, {}).keys():
             self._drop_queue(topic, broker_name)
 
-    def _has_newer_holder(self, asked: Registration, holder_address: str | None) -> bool:
-        if holder_address is None or holder_address == asked.key.address:
+    def _has_newer_holder(self, registration: Registration, holder_address: str | None) -> bool:
+        if holder_address is None or holder_address == registration.key.address:
             return False
-        holder = self.live.find(BrokerKey(asked.key.cluster, holder_address))
-        return holder is not None and holder.data_version.state_version > asked.data_version.state_version
+        holder = self.live.find(BrokerKey(registration.key.cluster, holder_address))
+        return holder is not None and holder.data_version.state_version > registration.data_version.state_version
 
-    def _check_room(self, asked: Registration, *, is_new: bool) -> None:
+    def _check_room(self, registration: Registration, *, is_new: bool) -> None:
         if is_new and len(self.brokers) >= self._brokers_max:
             raise TableFullError(
-                f"register broker failed: brokerName {asked.broker_name}: there are {len(self.brokers)} broker sets, "
+                f"register broker failed: brokerName {registration.broker_name}: there are {len(self.brokers)} broker sets, "
                 "the most that are kept"
             )
-        added = sum(topic not in self.topics for topic in asked.topics)
+        added = sum(topic not in self.topics for topic in registration.topics)
         if added and len(self.topics) + added > self._topics_max:
             raise TableFullError(
-                f"register broker failed: {asked.broker_name} brings {added} new topics to the {len(self.topics)} that "
+                f"register broker failed: {registration.broker_name} brings {added} new topics to the {len(self.topics)} that "
                 f"are known, at most {self._topics_max} are kept"
             )
 
-    def _put_broker(self, asked: Registration, before: BrokerData | None, addresses: dict[int, str]) -> None:
-        cluster = asked.key.cluster
+    def _put_broker(self, registration: Registration, before: BrokerData | None, addresses: dict[int, str]) -> None:
+        cluster = registration.key.cluster
         if before is not None and before.cluster != cluster:
-            self._leave_cluster(before.cluster, asked.broker_name)
-        self.clusters.setdefault(cluster, set()).add(asked.broker_name)
-        self.brokers[asked.broker_name] = BrokerData(
+            self._leave_cluster(before.cluster, registration.broker_name)
+        self.clusters.setdefault(cluster, set()).add(registration.broker_name)
+        self.brokers[registration.broker_name] = BrokerData(
             cluster=cluster,
-            broker_name=asked.broker_name,
+            broker_name=registration.broker_name,
             broker_addrs=addresses,
-            zone_name=asked.zone_name,
-            enable_acting_master=bool(asked.enable_acting_master),
+            zone_name=registration.zone_name,
+            enable_acting_master=bool(registration.enable_acting_master),
         )
 
     def _put_topics(
-        self, asked: Registration, addresses: Mapping[int, str], *, is_first: bool, delete_missing: bool
+        self, registration: Registration, addresses: Mapping[int, str], *, is_first: bool, delete_missing: bool
     ) -> None:
-        is_master = asked.broker_id == MASTER_ID
-        is_prime_slave = not is_master and asked.enable_acting_master is not None and asked.broker_id == min(addresses)
+        is_master = registration.broker_id == MASTER_ID
+        is_prime_slave = (
+            not is_master and registration.enable_acting_master is not None and registration.broker_id == min(addresses)
+        )
         if not is_master and not is_prime_slave:
             return
         # A single topic is an increment and not the whole table, so the topics it does not name stay.
-        if delete_missing and len(asked.topics) != 1:
-            for topic in [topic for topic, queues in self.topics.items() if asked.broker_name in queues]:
-                if topic not in asked.topics:
-                    self._drop_queue(topic, asked.broker_name)
-        is_current = not is_first and self.live.is_version_current(asked.key, asked.data_version)
-        wipes_write = is_prime_slave and bool(asked.enable_acting_master)
-        for topic, config in asked.topics.items():
+        if delete_missing and len(registration.topics) != 1:
+            for topic in [topic for topic, queues in self.topics.items() if registration.broker_name in queues]:
+                if topic not in registration.topics:
+                    self._drop_queue(topic, registration.broker_name)
+        is_current = not is_first and self.live.is_version_current(registration.key, registration.data_version)
+        wipes_write = is_prime_slave and bool(registration.enable_acting_master)
+        for topic, config in registration.topics.items():
             queues = self.topics.setdefault(topic, {})
-            if is_current and asked.broker_name in queues:
+            if is_current and registration.broker_name in queues:
                 continue
-            queues[asked.broker_name] = QueueData(
-                broker_name=asked.broker_name,
+            queues[registration.broker_name] = QueueData(
+                broker_name=registration.broker_name,
                 read_queue_nums=config.read_queue_nums,
                 write_queue_nums=config.write_queue_nums,
                 perm=config.perm & ~Perm.WRITE if wipes_write else config.perm,
                 topic_sys_flag=config.topic_sys_flag,
             )
 
-    def _answer(self, asked: Registration, addresses: Mapping[int, str], change: LowestIdChange | None) -> Registered:
+    def _answer(
+        self, registration: Registration, addresses: Mapping[int, str], change: LowestIdChange | None
+    ) -> Registered:
         master_address = addresses.get(MASTER_ID)
-        if asked.broker_id == MASTER_ID or master_address is None:
+        if registration.broker_id == MASTER_ID or master_address is None:
             return Registered(change=change)
-        master = self.live.find(BrokerKey(asked.key.cluster, master_address))
+        master = self.live.find(BrokerKey(registration.key.cluster, master_address))
         if master is None:
             return Registered(change=change)
         return Registered(master_address, master.ha_server_address, change)

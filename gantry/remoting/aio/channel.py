@@ -6,7 +6,7 @@ the channel sends the list with one write. Later replies (`reply`, from a flush 
 the same list. The channel writes these in the next turn of the event loop, or at once if they are large. So a request
 needs no task, and only a large request needs a system call of its own.
 
-Fairness. Large requests, or requests with large replies, may take tens of milliseconds per read. After `TURN_MS` a
+Fairness. Large requests, or requests with large replies, may take tens of milliseconds per read. After `DISPATCH_SLICE_MS` a
 server's channel yields to the other channels. It reads nothing until it has dispatched the remaining requests.
 
 Back-pressure. Bytes that the peer does not read stay in the transport's buffer. Above `write_buffer_high_bytes` a
@@ -49,7 +49,7 @@ Handler = Callable[["Channel", RemotingCommand], Reply | Awaitable[Reply]]
 REMARK_CHARS_MAX = 512
 LARGE_BYTES = 64 * 1024
 """Queued requests of this size are written at once. After a read of this size the channel lets other channels read."""
-TURN_MS = 3
+DISPATCH_SLICE_MS = 3
 """The time after which a channel with more requests yields to the others. A request is never interrupted."""
 _CLOCK_CHECK_BYTES = 8 * 1024
 """The size of requests and replies between two checks of the clock. A check for each small request costs too much."""
@@ -119,9 +119,9 @@ class Channel(asyncio.Protocol):
         "_buffered_bytes",
         "_closing_since_ms",
         "_connection",
+        "_deferred",
         "_endpoint",
         "_flush_scheduled",
-        "_held",
         "_is_counted",
         "_loop",
         "_opened_ms",
@@ -152,7 +152,7 @@ class Channel(asyncio.Protocol):
         self._buffered_bytes = 0
         self._flush_scheduled = False
         self._write_paused = False
-        self._held: list[RemotingCommand] = []
+        self._deferred: list[RemotingCommand] = []
         self._pipe: TlsPipe | None = None
         self._sniffs_tls = owner.tls is not None and owner.tls_mode is not TlsMode.DISABLED
         self._is_counted = False
@@ -264,7 +264,7 @@ class Channel(asyncio.Protocol):
             return
         self.closed = True
         self.close_reason = reason
-        self._held.clear()
+        self._deferred.clear()
         self._closing_since_ms = self._endpoint.monotonic_ms()
         if self._pipe is not None:
             self._transport.write(self._pipe.close())
@@ -274,7 +274,7 @@ class Channel(asyncio.Protocol):
         """Close at once. Queued frames are lost."""
         self.closed = True
         self.close_reason = self.close_reason or reason
-        self._held.clear()
+        self._deferred.clear()
         self._transport.abort()
 
     def flush(self) -> None:
@@ -335,14 +335,14 @@ class Channel(asyncio.Protocol):
         counters.frames_received += len(commands)
         if self._connection.buffered_bytes != self._buffered_bytes and not self._may_buffer():
             return
-        if self._held:
-            self._held += commands
+        if self._deferred:
+            self._deferred += commands
         elif commands:
             self._dispatch_and_flush(commands)
         if self._connection.error is not None and not self.closed:
             self._peer_failed(self._connection.error)
-        if received_bytes >= LARGE_BYTES and not self._held:
-            self._pause_for_others()
+        if received_bytes >= LARGE_BYTES and not self._deferred:
+            self._yield_to_others()
 
     def eof_received(self) -> bool:
         """Record that the peer will send no more bytes. The transport then closes itself."""
@@ -360,16 +360,16 @@ class Channel(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Dispatch the requests that were held back, then read again."""
+        """Dispatch the deferred requests, then read again."""
         self._write_paused = False
-        self._dispatch_held()
+        self._dispatch_deferred()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Fail the pending requests and unregister the connection. Called once."""
         self.closed = True
         if not self.close_reason:
             self.close_reason = f"connection lost: {error}" if error else "closed by the peer"
-        self._held.clear()
+        self._deferred.clear()
         self._out.clear()
         self._pending.fail_all(self.address, self.close_reason)
         self._endpoint.buffered_bytes -= self._buffered_bytes
@@ -390,7 +390,7 @@ class Channel(asyncio.Protocol):
         counters, limits = self._endpoint.counters, self._endpoint.limits
         if self.closed:
             if 0 <= self._closing_since_ms <= now_ms - limits.linger_ms:
-                self.abort("did not go")
+                self.abort("the peer did not close the connection in time")
         elif now_ms - self._active_ms >= limits.idle_timeout_ms:
             counters.closed_idle += 1
             self.close(f"idle for {limits.idle_timeout_ms} ms")
@@ -409,21 +409,21 @@ class Channel(asyncio.Protocol):
         finally:
             self.flush()
 
-    def _dispatch_held(self) -> None:
-        """Dispatch the requests that were held back, then read again."""
+    def _dispatch_deferred(self) -> None:
+        """Dispatch the deferred requests, then read again."""
         if not self._may_read():
             return
-        held, self._held = self._held, []
-        self._dispatch_and_flush(held)
-        if not self._held and self._may_read():
+        deferred, self._deferred = self._deferred, []
+        self._dispatch_and_flush(deferred)
+        if not self._deferred and self._may_read():
             self._transport.resume_reading()
 
-    def _pause_for_others(self) -> None:
+    def _yield_to_others(self) -> None:
         """Continue in the next turn of the event loop. Without this, libuv reads up to 8 MiB more in this turn."""
         # Clients use the TLS of the event loop. It drops buffered data if reading is paused after the peer's EOF.
         if not self.closed and self._transport.get_extra_info("sslcontext") is None:
             self._transport.pause_reading()
-            self._loop.call_soon(self._dispatch_held)
+            self._loop.call_soon(self._dispatch_deferred)
 
     def _may_read(self) -> bool:
         # A client reads even while it can't write: its peer may neither read nor write until we read its responses.
@@ -435,15 +435,15 @@ class Channel(asyncio.Protocol):
         in_flight_max = endpoint.limits.in_flight_max
         high_bytes = endpoint.limits.write_buffer_high_bytes
         began_ms = endpoint.monotonic_ms()
-        unlooked_bytes = 0
+        bytes_since_check = 0
         for index, command in enumerate(commands):
-            if unlooked_bytes > _CLOCK_CHECK_BYTES and owner.is_server:
-                unlooked_bytes = 0
-                if endpoint.monotonic_ms() - began_ms >= TURN_MS:
-                    self._held = commands[index:]
-                    self._pause_for_others()
+            if bytes_since_check > _CLOCK_CHECK_BYTES and owner.is_server:
+                bytes_since_check = 0
+                if endpoint.monotonic_ms() - began_ms >= DISPATCH_SLICE_MS:
+                    self._deferred = commands[index:]
+                    self._yield_to_others()
                     return
-            unlooked_bytes += _REQUEST_BYTES if command.body is None else _REQUEST_BYTES + len(command.body)
+            bytes_since_check += _REQUEST_BYTES if command.body is None else _REQUEST_BYTES + len(command.body)
             if command.flag & _RESPONSE:
                 if not self._pending.resolve(command):
                     endpoint.counters.unknown_responses += 1
@@ -458,13 +458,13 @@ class Channel(asyncio.Protocol):
             except Exception as error:  # noqa: BLE001 # boundary: a failed request must not stop the others.
                 reply = self._answer_error(command, error)
             if isinstance(reply, bytes):
-                unlooked_bytes += len(reply)
+                bytes_since_check += len(reply)
                 if not command.flag & _ONE_WAY:
                     self.in_flight_count -= 1
                     self._out.append(reply)
                     self._out_bytes += len(reply)
             elif isinstance(reply, RemotingCommand):
-                unlooked_bytes += len(reply.body or b"")
+                bytes_since_check += len(reply.body or b"")
                 if not command.flag & _ONE_WAY:
                     self.in_flight_count -= 1
                     self._add(reply)
@@ -474,7 +474,7 @@ class Channel(asyncio.Protocol):
                 self.flush()
                 self._flush_scheduled = True
                 if self._write_paused and owner.is_server:
-                    self._held = commands[index + 1 :]
+                    self._deferred = commands[index + 1 :]
                     return
             if self.closed:
                 return

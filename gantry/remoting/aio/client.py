@@ -116,7 +116,7 @@ class RemotingClient:
             channel.close("the client is closed")
         await self._endpoint.wait_empty(self._limits.linger_ms)
         for channel in self._open_channels():
-            channel.abort("did not go")
+            channel.abort("the peer did not close the connection in time")
         await self._endpoint.wait_empty(self._limits.linger_ms)
 
     def _open_channels(self) -> list[Channel]:

@@ -162,7 +162,7 @@ class RemotingServer:
             channel.close(f"{self._endpoint.name} is stopping")
         await self._endpoint.wait_empty(self._limits.linger_ms)
         for channel in self.channels:
-            channel.abort("did not go")
+            channel.abort("the peer did not close the connection in time")
         await self._endpoint.wait_empty(self._limits.linger_ms)
         self._listeners.clear()
 

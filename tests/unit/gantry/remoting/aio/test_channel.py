@@ -249,7 +249,7 @@ async def test_a_peer_that_does_not_read_is_not_read_from():
     await asyncio.sleep(1)
 
     assert pair.server_transport.get_write_buffer_size() < 75_000
-    assert pair.server._held
+    assert pair.server._deferred
     more = asyncio.ensure_future(pair.client.request(request(body=b"last"), 50 * SECOND_MS))
     await asyncio.sleep(1)
     pair.client_transport.resume_reading()
@@ -315,7 +315,7 @@ async def test_a_channel_that_closes_between_its_turns_does_no_more():
     fixture.server._owner.handlers = {LATER: work}
     pair = fixture.pair()
     pair.server.data_received(b"".join(encode_frame(request(LATER, bytes(9_000))) for _ in range(9)))
-    assert (len(done), len(pair.server._held)) == (1, 8)
+    assert (len(done), len(pair.server._deferred)) == (1, 8)
     pair.server.abort("test")
     await asyncio.sleep(0.01)
 
@@ -506,11 +506,11 @@ async def test_what_comes_while_requests_are_held_waits_behind_them():
     pair.client_transport.pause_reading()
     first = [asyncio.ensure_future(pair.client.request(request(body=bytes(2000)), SECOND_MS)) for _ in range(3)]
     await asyncio.sleep(0.01)
-    assert len(pair.server._held) == 2
+    assert len(pair.server._deferred) == 2
 
     # A socket may hand over what it has read already after reading was paused.
     pair.server.data_received(encode_frame(RemotingCommand(code=LATER, opaque=99)))
-    assert len(pair.server._held) == 3
+    assert len(pair.server._deferred) == 3
     pair.client_transport.resume_reading()
     await asyncio.gather(*first)
 
