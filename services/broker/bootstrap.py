@@ -9,7 +9,6 @@ nothing, and ends with exit code 3.
 
 import asyncio
 import dataclasses
-import ipaddress
 import os
 from collections.abc import Collection
 from typing import Any, Final
@@ -26,6 +25,7 @@ from gantry.runtime.descriptors import PROCESS_DESCRIPTORS, DescriptorBudget, sh
 from gantry.runtime.environment import raise_descriptor_limit
 from gantry.runtime.errors import LostError, StartupError, describe_os_error
 from gantry.runtime.files import FileSystem
+from gantry.runtime.hostport import is_loopback
 from gantry.runtime.lifecycle import Lifecycle
 from gantry.runtime.metrics import MetricsServer, choose_metrics_port, start_metrics_server
 from gantry.runtime.osfilesystem import OsFileSystem
@@ -310,9 +310,7 @@ def _refuse_hopeless(settings: BrokerSettings, state: StoreState, files: FileSys
 
 def _warn_if_open(settings: BrokerSettings) -> None:
     host = settings.bind_address
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    if not is_loopback and settings.tls() is None:
-        log.warning("listening beyond this machine without TLS: whoever reaches the port may send and read", host=host)
+    if not is_loopback(host) and settings.tls() is None:
+        log.warning(
+            "listening beyond this machine without TLS: every host that reaches the port can send and read", host=host
+        )

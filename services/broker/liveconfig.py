@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from gantry.model.topic import DataVersion
+from gantry.remoting.settingnames import camel_case, snake_case
 from gantry.runtime.clock import Clock
 from gantry.runtime.errors import SettingsError, StartupError
 from gantry.runtime.settings import parse_value
@@ -20,7 +21,7 @@ from services.broker.processors.brokeradmin import BlackListedError
 from services.broker.registry.configtext import ConfigText
 from services.broker.registry.documents import SETTINGS_FILE, KeptSettings, settings_text
 from services.broker.registry.persistence import Persistence
-from services.broker.settings import BrokerSettings, camel_case, snake_case
+from services.broker.settings import BrokerSettings
 
 log = logger("broker.settings")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from gantry.model.errors import InvalidNameError
 from gantry.model.names import check_topic
-from gantry.remoting.aio.tls import ClientAuth, TlsMode, TlsSettings
+from gantry.remoting.aio.tls import ClientAuth, TlsMode, TlsSettings, tls_settings
 from gantry.runtime.metrics import choose_metrics_port
 from gantry.storeformat import layout
 from services.broker.store.settings import FlushDiskType, StoreSettings
@@ -164,10 +164,7 @@ class BrokerSettings:
             check_address(address)
         choose_metrics_port(self.metrics_port, listen_port=self.listen_port)
         self.fast_port()
-        if (self.tls_server_cert_path is None) != (self.tls_server_key_path is None):
-            raise ValueError("tls_server_cert_path: a certificate and tls_server_key_path go together")
-        if self.tls_server_mode is TlsMode.ENFORCING and self.tls_server_cert_path is None:
-            raise ValueError("tls_server_mode: enforcing needs tls_server_cert_path and tls_server_key_path")
+        self.tls()
         if not self.store_path_root_dir:
             raise ValueError("store_path_root_dir: is empty")
         self.store().check()
@@ -194,16 +191,13 @@ class BrokerSettings:
         raise ValueError(f"fast_listen_port: {text!r} is neither a port nor {FAST_PORT_OFF}")
 
     def tls(self) -> TlsSettings | None:
-        """Return the TLS settings, or None if TLS is disabled or there is no certificate."""
-        cert, key = self.tls_server_cert_path, self.tls_server_key_path
-        if cert is None or key is None or self.tls_server_mode is TlsMode.DISABLED:
-            return None
-        return TlsSettings(
-            cert_file=cert,
-            key_file=key,
+        """Return the TLS settings, or None if TLS is disabled or there is no certificate. Raises ValueError."""
+        return tls_settings(
             mode=self.tls_server_mode,
+            cert_path=self.tls_server_cert_path,
+            key_path=self.tls_server_key_path,
+            trust_cert_path=self.tls_server_trust_cert_path,
             client_auth=self.tls_server_need_client_auth,
-            ca_file=self.tls_server_trust_cert_path,
         )
 
     def name_servers(self) -> tuple[str, ...]:
@@ -249,30 +243,9 @@ _POSITIVE = (
     "max_message_size",
 )
 
-_SPECIAL_CAMEL = {
-    "broker_ip1": "brokerIP1",
-    "enabled_append_prop_crc": "enabledAppendPropCRC",
-}
-_SPECIAL_SNAKE = {camel: snake for snake, camel in _SPECIAL_CAMEL.items()}
-
 
 def _shown(value: int) -> str:
     return str(value) if abs(value) <= INT64_MAX else f"a number of {value.bit_length()} bits"
-
-
-def camel_case(name: str) -> str:
-    """Return the RocketMQ name of a setting."""
-    if name in _SPECIAL_CAMEL:
-        return _SPECIAL_CAMEL[name]
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
-
-
-def snake_case(name: str) -> str:
-    """Return the snake_case name of a setting."""
-    if name in _SPECIAL_SNAKE:
-        return _SPECIAL_SNAKE[name]
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 assert all(hasattr(BrokerSettings, name) for name in _BROKER_NAMES.values()), "slots classes keep their members"

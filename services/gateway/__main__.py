@@ -9,6 +9,7 @@ import sys
 from gantry.model.address import Address
 from gantry.runtime.errors import SettingsError
 from gantry.runtime.heap import configure_heap, trim_after_floods
+from gantry.runtime.hostport import is_loopback
 from gantry.runtime.lifecycle import Lifecycle, run_service
 from gantry.runtime.settings import load_settings
 from gantry.runtime.telemetry import configure_logging, logger
@@ -18,8 +19,6 @@ from services.gateway.server import Sweeper, allowed_connections, bind, make_ser
 from services.gateway.settings import GatewaySettings
 
 log = logger("gateway")
-
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def read_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -74,7 +73,7 @@ async def serve(settings: GatewaySettings, lifecycle: Lifecycle) -> None:
         lifecycle.scope.spawn("heap", trim_after_floods())
         await server.is_up.wait()
         address = str(Address(*listener.getsockname()[:2]))
-        if host not in _LOOPBACK:
+        if not is_loopback(host):
             log.warning("listening beyond this machine without TLS", address=address)
         lifecycle.ready({"address": address, "url": f"http://{address}", "instance": settings.name})
         await lifecycle.wait_for_stop()

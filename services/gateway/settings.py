@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from gantry.runtime.hostport import split_host_port
+
 REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
 """On the wire; the contract fixes it, so it is no setting."""
 METADATA_BYTES_MAX: Final = 512 * 1024
@@ -137,9 +139,7 @@ class GatewaySettings:
 
     def check(self) -> None:
         """Raise ValueError("name: reason") for the first setting that is out of range."""
-        host, _, port = self.listen.rpartition(":")
-        if not host or not (port.isascii() and port.isdigit() and int(port) <= 65_535):
-            raise ValueError(f"listen: {self.listen!r} is not HOST:PORT")
+        _ = self.address
         if not self.namesrv:
             raise ValueError("namesrv: names no name server")
         large_bytes_max = self.body_bytes_total_max - self.body_bytes_total_max // BODY_RESERVE_PART
@@ -194,9 +194,8 @@ class GatewaySettings:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Return host and port of `listen`."""
-        host, _, port = self.listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        """Return host and port of `listen`. Raises ValueError if it is not HOST:PORT."""
+        return split_host_port(self.listen, field="listen")
 
 
 # Scheme, host and port, as browsers write them: no path, no capital letters.

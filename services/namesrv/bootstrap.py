@@ -1,7 +1,6 @@
 """Creates the parts of a name server from its settings, connects them, and runs the name server."""
 
 import asyncio
-import ipaddress
 from typing import Final
 
 import msgspec
@@ -15,6 +14,7 @@ from gantry.runtime.descriptors import PROCESS_DESCRIPTORS, share_descriptors
 from gantry.runtime.environment import raise_descriptor_limit
 from gantry.runtime.errors import AlreadyLockedError, StartupError, describe_os_error
 from gantry.runtime.files import FileLock, FileSystem, write_atomically
+from gantry.runtime.hostport import is_loopback
 from gantry.runtime.lifecycle import Lifecycle
 from gantry.runtime.metrics import MetricsServer, choose_metrics_port, start_metrics_server
 from gantry.runtime.osfilesystem import OsFileSystem
@@ -182,11 +182,7 @@ def _lock_folder(files: FileSystem, path: str) -> FileLock:
 
 
 def _warn_if_open(settings: NamesrvSettings, host: str) -> None:
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    if not is_loopback and settings.tls is None:
+    if not is_loopback(host) and settings.tls is None:
         log.warning(
             "listening beyond this machine without TLS: every host that reaches the port can register brokers",
             host=host,

@@ -6,14 +6,14 @@ the data folder. At the next start they override the file and the environment.
 
 from dataclasses import dataclass, fields, replace
 
-from gantry.remoting.aio.tls import ClientAuth, TlsMode, TlsSettings
+from gantry.remoting.aio.tls import ClientAuth, TlsMode, TlsSettings, tls_settings
+from gantry.remoting.settingnames import camel_case, snake_case
 from gantry.runtime.errors import SettingsError
+from gantry.runtime.hostport import split_host_port
 from gantry.runtime.metrics import choose_metrics_port
 from gantry.runtime.settings import parse_value
 from services.namesrv.errors import ForbiddenError, RefusedError
 from services.namesrv.routetable import BROKERS_MAX, TOPICS_MAX
-
-_PORT_MAX = 65_535
 
 CHANGEABLE = frozenset(
     {
@@ -82,18 +82,12 @@ class NamesrvSettings:
         for name in ("wait_seconds_for_service", "drain_timeout_ms"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 0")
-        if (self.tls_server_cert_path is None) != (self.tls_server_key_path is None):
-            raise ValueError("tls_server_cert_path: a certificate and tls_server_key_path go together")
-        if self.tls_server_mode is TlsMode.ENFORCING and self.tls_server_cert_path is None:
-            raise ValueError("tls_server_mode: enforcing needs tls_server_cert_path and tls_server_key_path")
+        _ = self.tls
 
     @property
     def listen_address(self) -> tuple[str, int]:
         """Host and port of `listen`. Raises ValueError if it is not HOST:PORT."""
-        host, separator, port = self.listen.rpartition(":")
-        if not separator or not host or not port.isascii() or not port.isdigit() or int(port) > _PORT_MAX:
-            raise ValueError(f"listen: {self.listen!r} is not HOST:PORT")
-        return host.removeprefix("[").removesuffix("]"), int(port)
+        return split_host_port(self.listen, field="listen")
 
     @property
     def kv_config_file(self) -> str:
@@ -107,19 +101,13 @@ class NamesrvSettings:
 
     @property
     def tls(self) -> TlsSettings | None:
-        """TLS settings, or None if TLS is disabled or there is no certificate."""
-        if (
-            self.tls_server_cert_path is None
-            or self.tls_server_key_path is None
-            or self.tls_server_mode is TlsMode.DISABLED
-        ):
-            return None
-        return TlsSettings(
-            cert_file=self.tls_server_cert_path,
-            key_file=self.tls_server_key_path,
+        """TLS settings, or None if TLS is disabled or there is no certificate. Raises ValueError."""
+        return tls_settings(
             mode=self.tls_server_mode,
+            cert_path=self.tls_server_cert_path,
+            key_path=self.tls_server_key_path,
+            trust_cert_path=self.tls_server_trust_cert_path,
             client_auth=self.tls_server_need_client_auth,
-            ca_file=self.tls_server_trust_cert_path,
         )
 
     def changed(self, properties: dict[str, str]) -> tuple["NamesrvSettings", dict[str, str]]:
@@ -139,7 +127,7 @@ class NamesrvSettings:
         shown = dict(to_properties(self))
         taken: dict[str, str] = {}
         for wire_name, text in properties.items():
-            name = from_wire_name(wire_name)
+            name = snake_case(wire_name)
             if name in CHANGEABLE:
                 taken[name] = text
             elif wire_name in shown and shown[wire_name] != text:
@@ -167,7 +155,7 @@ def to_properties(settings: NamesrvSettings) -> list[tuple[str, str]]:
     """Return the reply to GET_NAMESRV_CONFIG: the settings that RocketMQ has too, under its names, sorted."""
     host, port = settings.listen_address
     shown = {
-        to_wire_name(field.name): _to_text(getattr(settings, field.name))
+        camel_case(field.name): _to_text(getattr(settings, field.name))
         for field in fields(settings)
         if field.name in CHANGEABLE or field.name in ("config_black_list", "server_channel_max_idle_time_seconds")
     }
@@ -176,17 +164,6 @@ def to_properties(settings: NamesrvSettings) -> list[tuple[str, str]]:
     shown["kvConfigPath"] = settings.kv_config_file
     shown["configStorePath"] = settings.changes_file
     return sorted(shown.items())
-
-
-def to_wire_name(name: str) -> str:
-    """Return the RocketMQ name of a setting."""
-    first, *rest = name.split("_")
-    return first + "".join(part.capitalize() for part in rest)
-
-
-def from_wire_name(name: str) -> str:
-    """Return the snake_case name of one of RocketMQ's settings."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 def _to_text(value: object) -> str:

@@ -47,6 +47,26 @@ class TlsSettings:
     ca_file: str | None = None
 
 
+def tls_settings(
+    *, mode: TlsMode, cert_path: str | None, key_path: str | None, trust_cert_path: str | None, client_auth: ClientAuth
+) -> TlsSettings | None:
+    """Return the TLS settings of a server from its settings `tls_server_…`, which have RocketMQ's names.
+
+    Returns:
+        None if TLS is disabled or there is no certificate.
+
+    Raises:
+        ValueError: Only one of certificate and key is given, or both are missing though TLS is enforced.
+    """
+    if (cert_path is None) != (key_path is None):
+        raise ValueError("tls_server_cert_path: tls_server_cert_path and tls_server_key_path need each other")
+    if mode is TlsMode.ENFORCING and cert_path is None:
+        raise ValueError("tls_server_mode: enforcing needs tls_server_cert_path and tls_server_key_path")
+    if cert_path is None or key_path is None or mode is TlsMode.DISABLED:
+        return None
+    return TlsSettings(cert_path, key_path, mode, client_auth, trust_cert_path)
+
+
 @dataclass(frozen=True, slots=True)
 class ClientTlsSettings:
     """The TLS settings of a client. Without `ca_file` the client trusts the authorities of the system."""

@@ -2,11 +2,12 @@ import dataclasses
 
 import pytest
 
+from gantry.remoting.settingnames import camel_case, snake_case
 from gantry.runtime.errors import SettingsError, StartupError
 from gantry.runtime.settings import load_settings
 from services.broker.liveconfig import apply_kept
 from services.broker.policy import Policy
-from services.broker.settings import BrokerSettings, camel_case, snake_case
+from services.broker.settings import BrokerSettings
 from services.broker.store.settings import StoreSettings
 
 

@@ -3,10 +3,11 @@
 import pytest
 
 from gantry.remoting.aio.tls import TlsMode
+from gantry.remoting.settingnames import camel_case, snake_case
 from gantry.runtime.errors import SettingsError
 from gantry.runtime.settings import load_settings
 from services.namesrv.errors import ForbiddenError, RefusedError
-from services.namesrv.settings import CHANGEABLE, NamesrvSettings, from_wire_name, to_properties, to_wire_name
+from services.namesrv.settings import CHANGEABLE, NamesrvSettings, to_properties
 
 
 def load(**environment: str) -> NamesrvSettings:
@@ -59,7 +60,7 @@ def test_tls_needs_a_certificate_and_can_be_switched_off():
 
 @pytest.mark.parametrize("name", sorted(CHANGEABLE))
 def test_names_go_to_the_wire_and_back(name: str):
-    assert from_wire_name(to_wire_name(name)) == name
+    assert snake_case(camel_case(name)) == name
 
 
 def test_properties_are_shown_under_rocketmqs_names():
