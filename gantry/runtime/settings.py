@@ -139,7 +139,8 @@ def _convert(value: Any, hint: Any, origin: str) -> Any:
         raise SettingsError(f"{origin}: {value!r} is neither true nor false")
     if hint in (int, float):
         try:
-            if isinstance(value, bool):
+            # `int` would cut a fraction off.
+            if isinstance(value, bool) or (hint is int and isinstance(value, float)):
                 raise ValueError
             return hint(value)
         except (ValueError, TypeError):
