@@ -1,4 +1,4 @@
-# What a newcomer needs: make run, make test. The rest: make help.
+# Newcomers need make run and make test. make help lists all targets.
 
 PYTHON ?= python3
 VENV := .venv
@@ -28,7 +28,7 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY) ## Install, then start everything on this machine (UP="--brokers 1" for options of gantry up).
 	$(BIN)/gantry up $(UP)
 
-test: lint ## Everything the project tests (JOBS=n processes); the last lines say what was left out and why.
+test: lint ## Run all tests (JOBS=n processes); the last lines list the tests left out, with reasons.
 	$(PYTEST) -q --durations=15 -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 lint: $(READY) ## Formatting, ruff, mypy, import contracts, house lint.
@@ -42,7 +42,7 @@ fmt: $(READY) ## Format the sources.
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix --quiet .
 
-test-unit: $(READY) ## Promises of single parts: no socket, no disk, virtual time.
+test-unit: $(READY) ## Tests of single parts: no socket, no disk, virtual time.
 	$(PYTEST) -q tests/unit
 
 test-integration: $(READY) ## Real processes on this machine.
@@ -60,10 +60,10 @@ test-fault: $(READY) ## Crashes, kill -9, full disks (SEED=n repeats a run).
 test-powercut: $(READY) ## Cut the power of the disk at random moments (root, loop devices, xfsprogs).
 	GANTRY_POWERCUT_COPIES=100 $(PYTEST) -q -rP -m powercut tests/fault
 
-test-abuse: $(READY) ## Attack a gateway for 20 minutes, and see whether its neighbours notice.
+test-abuse: $(READY) ## Attack a gateway for 20 minutes and measure the other clients.
 	GANTRY_ABUSE_SECONDS=1200 $(PYTEST) -q -rP tests/fault/test_abuse.py
 
-fuzz: $(READY) ## Bytes nobody should send, for longer than in make test (SEED=n).
+fuzz: $(READY) ## Send random and damaged bytes, for longer than in make test (SEED=n).
 	$(BIN)/python -m tests.fuzz.fuzz_remoting
 
 # The goals behind `bench` are names of benchmarks, which make must neither look for nor build.

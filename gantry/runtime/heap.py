@@ -27,7 +27,7 @@ _STATM: Final = Path("/proc/self/statm")
 
 def configure_heap() -> None:
     """Set the heap to return freed memory to the system. This has no effect if the C library has no `mallopt`."""
-    mallopt = _of_c_library("mallopt")
+    mallopt = _find_c_function("mallopt")
     if mallopt is None:
         return
     for option, value in (
@@ -46,7 +46,7 @@ async def trim_after_floods(interval_s: float = _TRIM_INTERVAL_S) -> None:
     `malloc_trim`, which blocks other users of the heap for less than 10 ms. The function needs glibc and Linux;
     elsewhere it has no effect.
     """
-    trim = _of_c_library("malloc_trim")
+    trim = _find_c_function("malloc_trim")
     least_bytes = 0
     while trim is not None and _STATM.exists():
         await asyncio.sleep(interval_s)
@@ -60,6 +60,6 @@ def _resident_bytes() -> int:
     return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def _of_c_library(name: str) -> Callable[..., Any] | None:
+def _find_c_function(name: str) -> Callable[..., Any] | None:
     function: Callable[..., Any] | None = getattr(ctypes.CDLL(None), name, None)
     return function

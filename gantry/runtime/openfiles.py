@@ -103,7 +103,7 @@ class OpenFiles:
                 break
             oldest = next(iter(self._open))
             file = oldest.file
-            assert file is not None, "what is listed is open"
+            assert file is not None, "listed files are open"
             if oldest.was_used or oldest is but or oldest in self._held:
                 oldest.was_used = False
                 self._open.move_to_end(oldest)

@@ -115,7 +115,7 @@ def _read_toml(file: str) -> dict[str, Any]:
 def _convert(value: Any, hint: Any, origin: str) -> Any:
     if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
         inner = [member for member in typing.get_args(hint) if member is not type(None)]
-        assert len(inner) == 1, f"{origin}: a setting is of one type, or that or None"
+        assert len(inner) == 1, f"{origin}: a setting has one type, or one type and None"
         return None if value in (None, "") else _convert(value, inner[0], origin)
     if typing.get_origin(hint) is tuple:
         if isinstance(value, str):

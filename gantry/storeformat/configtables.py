@@ -83,7 +83,7 @@ class _Entry:
             if member in value and not kind.takes(value[member]):
                 return f": {member} is {_shown(value[member])}, not {kind.wanted}"
         if value.get(self.name) not in (None, "", key):
-            return f": {self.name} is {_shown(value[self.name])}, not the name it stands under"
+            return f": {self.name} is {_shown(value[self.name])}, not the name in its key"
         return None
 
 

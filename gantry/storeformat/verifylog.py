@@ -121,7 +121,7 @@ def verify_tail(reader: StoreReader, facts: LogFacts, report: Report, *, units_e
         if reader.has_abort and not tail.is_older:
             text = "a torn append follows the last record; recovery drops it"
         else:
-            text = "what follows the last record is left over from records that were cut once"
+            text = "the bytes after the last record are left over from records that were cut earlier"
         report.note(KIND, path, text, offset=facts.end, size_bytes=tail.size_bytes)
 
 

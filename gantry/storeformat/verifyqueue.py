@@ -188,7 +188,7 @@ class _QueueCheck:
         name = f"{self._queue.topic}/{self._queue.queue_id}"
         place = {"offset": self._first_beyond, "size_bytes": self._beyond * UNIT_SIZE_BYTES}
         if tail is not None and tail.is_older:
-            text = f"{self._beyond} units of {name} are left over from records that were cut once"
+            text = f"{self._beyond} units of {name} are left over from records that were cut earlier"
             self._report.note(KIND, self._queue.path, text, **place)
         else:
             text = f"{self._beyond} units of {name} point behind the end of the log"

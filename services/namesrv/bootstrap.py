@@ -66,7 +66,7 @@ async def _run(settings: NamesrvSettings, lifecycle: Lifecycle, files: FileSyste
         raise StartupError(f"{settings.changes_file}: {error}; correct or remove the file") from None
 
     client = RemotingClient(clock=clock, name="namesrv")
-    bag = TaskBag("namesrv.tell", lambda error: log.error("telling a broker failed", exc_info=error))
+    bag = TaskBag("namesrv.tell", lambda error: log.error("a notification task failed", exc_info=error))
     processor = Processor(
         settings,
         RouteTable(brokers_max=settings.brokers_max, topics_max=settings.topics_max),
@@ -139,7 +139,7 @@ def _tell(bag: TaskBag, client: RemotingClient, address: str, command: RemotingC
         try:
             await client.invoke_one_way(address, command, timeout_ms=_TELL_TIMEOUT_MS)
         except RemotingError as error:
-            log.warning("broker not told", address=address, code=command.code, error=str(error))
+            log.warning("a broker could not be notified", address=address, code=command.code, error=str(error))
 
     bag.spawn(send())
 

@@ -23,18 +23,20 @@ class NamesrvCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the current metrics."""
         table = self._processor.table
-        yield GaugeMetricFamily("gantry_namesrv_broker_sets", "Broker sets registered.", value=len(table.brokers))
-        yield GaugeMetricFamily("gantry_namesrv_brokers", "Members of broker sets alive.", value=len(table.live))
+        yield GaugeMetricFamily("gantry_namesrv_broker_sets", "Registered broker sets.", value=len(table.brokers))
+        yield GaugeMetricFamily("gantry_namesrv_brokers", "Live members of broker sets.", value=len(table.live))
         yield GaugeMetricFamily("gantry_namesrv_topics", "Topics with a route.", value=len(table.topics))
         yield CounterMetricFamily(
-            "gantry_namesrv_brokers_expired", "Brokers removed for silence.", value=self._processor.expired_count
+            "gantry_namesrv_brokers_expired",
+            "Brokers removed because they sent no heartbeat in time.",
+            value=self._processor.expired_count,
         )
         requests = CounterMetricFamily("gantry_namesrv_requests", "Requests answered.", labels=["code", "response"])
         for (code, response), count in list(self._processor.counts.items()):
             requests.add_metric([str(code), str(response)], count)
         yield requests
         events = CounterMetricFamily(
-            "gantry_namesrv_remoting_events", "What happened on connections.", labels=["event"]
+            "gantry_namesrv_remoting_events", "Events on connections, by kind.", labels=["event"]
         )
         for name, count in self._server.counters.snapshot().items():
             events.add_metric([name], count)

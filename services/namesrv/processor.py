@@ -137,7 +137,9 @@ class Processor:
         )
         if answer.is_stale:
             log.warning(
-                "older incarnation of a broker not registered", broker=asked.broker_name, address=asked.key.address
+                "registration of an older incarnation of a broker ignored",
+                broker=asked.broker_name,
+                address=asked.key.address,
             )
         elif is_new:
             log.info(
@@ -164,7 +166,8 @@ class Processor:
         """104: unregister a broker that stops."""
         header = headers.UnregisterBrokerHeader.from_ext(request.ext_fields)
         self._removed(
-            self.table.unregister(BrokerKey(header.cluster_name, header.broker_addr), header.broker_name), "it said so"
+            self.table.unregister(BrokerKey(header.cluster_name, header.broker_addr), header.broker_name),
+            "it unregistered",
         )
         return _success(request)
 
@@ -199,14 +202,14 @@ class Processor:
         """205: remove the write permission from all queues of a broker set."""
         header = headers.WipeWritePermHeader.from_ext(request.ext_fields)
         count = self.table.wipe_write_perm(header.broker_name)
-        log.info("write permission taken", broker=header.broker_name, topics=count)
+        log.info("write permission removed", broker=header.broker_name, topics=count)
         return _success(request, headers.WipeWritePermResponseHeader(wipe_topic_count=count))
 
     def add_write_perm(self, channel: Channel, request: Request) -> Response:
         """327: undo 205: give all queues of a broker set read and write permission."""
         header = headers.AddWritePermHeader.from_ext(request.ext_fields)
         count = self.table.add_write_perm(header.broker_name)
-        log.info("write permission given", broker=header.broker_name, topics=count)
+        log.info("write permission restored", broker=header.broker_name, topics=count)
         return _success(request, headers.AddWritePermResponseHeader(add_topic_count=count))
 
     # Routes and lists
@@ -323,7 +326,7 @@ class Processor:
         """Remove the brokers that have been silent for too long, and close their connections."""
         for broker, removal in self.table.expire(self._clock.monotonic_ms()):
             self.expired_count += 1
-            self._removed(removal, f"silent for more than {broker.timeout_ms} ms")
+            self._removed(removal, f"no heartbeat for more than {broker.timeout_ms} ms")
             broker.connection.close("its broker was silent for too long")
 
     def connection_closed(self, channel: Channel) -> None:

@@ -210,7 +210,7 @@ class RouteTable:
         known = [queue for queue in queue_datas if queue.broker_name in self.brokers]
         if known:
             if topic not in self.topics and len(self.topics) >= self._topics_max:
-                raise TableFullError(f"topic {topic}: there are {len(self.topics)} topics, the most that are kept")
+                raise TableFullError(f"topic {topic}: there are {len(self.topics)} topics, which is the limit")
             self.topics.setdefault(topic, {}).update({queue.broker_name: queue for queue in known})
         return len(known)
 
@@ -232,13 +232,13 @@ class RouteTable:
         if is_new and len(self.brokers) >= self._brokers_max:
             raise TableFullError(
                 f"register broker failed: brokerName {registration.broker_name}: there are {len(self.brokers)} broker sets, "
-                "the most that are kept"
+                "which is the limit"
             )
         added = sum(topic not in self.topics for topic in registration.topics)
         if added and len(self.topics) + added > self._topics_max:
             raise TableFullError(
                 f"register broker failed: {registration.broker_name} brings {added} new topics to the {len(self.topics)} that "
-                f"are known, at most {self._topics_max} are kept"
+                f"are registered, at most {self._topics_max} are allowed"
             )
 
     def _put_broker(self, registration: Registration, before: BrokerData | None, addresses: dict[int, str]) -> None:

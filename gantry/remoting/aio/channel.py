@@ -229,7 +229,9 @@ class Channel(asyncio.Protocol):
             raise ConnectionLostError(self.address, self.close_reason or "connection is closed", sent=False)
         limits = self._endpoint.limits
         if len(self._pending) >= limits.pending_max:
-            raise BackpressureError(self.address, f"{limits.pending_max} requests wait for their answers already")
+            raise BackpressureError(
+                self.address, f"{limits.pending_max} requests wait for a response, which is the limit"
+            )
         self._refuse_if_overfull()
         command.opaque = self._connection.next_opaque()
         self._append(command)
@@ -541,8 +543,8 @@ class Channel(asyncio.Protocol):
         endpoint.counters.closed_overfull += 1
         endpoint.buffered_bytes -= buffered  # Subtract now: otherwise the next peer could be closed as well.
         self._buffered_bytes = 0
-        log.warning("too much of unfinished frames", peer=self.address, bytes=buffered)
-        self.abort("too much of unfinished frames is buffered")
+        log.warning("too many bytes of incomplete frames", peer=self.address, bytes=buffered)
+        self.abort("too many bytes of incomplete frames are buffered")
         return False
 
     def _is_overfull(self) -> bool:
@@ -551,7 +553,7 @@ class Channel(asyncio.Protocol):
     def _refuse_if_overfull(self) -> None:
         # Calls to the transport are slow. If writing is not paused, only the frames of this turn can be too large.
         if (self._write_paused or self._out_bytes > MIB) and self._is_overfull():
-            raise BackpressureError(self.address, f"{self._unwritten_bytes()} bytes wait to be sent already")
+            raise BackpressureError(self.address, f"{self._unwritten_bytes()} bytes already wait to be sent")
 
     def _decrypt(self, data: bytes) -> bytes:
         if self._sniffs_tls:

@@ -81,7 +81,7 @@ class RemotingClient:
             channel = await self._connect(lane, address, timeout_ms)
             timeout_ms -= self._endpoint.monotonic_ms() - started_ms
             if timeout_ms <= 0:
-                raise RequestTimeoutError(address, "connecting took all the time there was", sent=False)
+                raise RequestTimeoutError(address, "connecting used up the time-out", sent=False)
         return await channel.start_request(command, timeout_ms)
 
     async def invoke_one_way(self, address: str, command: RemotingCommand, *, timeout_ms: int = 3_000) -> None:

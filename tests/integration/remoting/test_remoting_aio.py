@@ -492,7 +492,7 @@ async def test_dialling_may_take_all_the_time_there_was():
 
     async with serving() as (_, address):
         client = RemotingClient(clock=Jumping())
-        with pytest.raises(RequestTimeoutError, match="connecting took all") as caught:
+        with pytest.raises(RequestTimeoutError, match="connecting used up the time-out") as caught:
             await client.invoke(address, request(), timeout_ms=500)
         assert not caught.value.sent
         assert (await client.connect(address)) is client.connected(address)

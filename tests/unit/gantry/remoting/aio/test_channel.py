@@ -228,10 +228,10 @@ async def test_our_own_bytes_are_limited():
         for _ in range(20):
             pair.client.send_one_way(request(body=bytes(1_000_000)))
 
-    with pytest.raises(BackpressureError, match="bytes wait to be sent already"):
+    with pytest.raises(BackpressureError, match="bytes already wait to be sent"):
         flood()
     await asyncio.sleep(0.01)
-    with pytest.raises(BackpressureError, match="bytes wait to be sent already"):
+    with pytest.raises(BackpressureError, match="bytes already wait to be sent"):
         await pair.client.request(request(), SECOND_MS)
     assert not pair.client.closed
 
