@@ -20,7 +20,7 @@ NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
 KEY_SEPARATOR: Final = " "
 
-_WHAT = ("property name", "property value")
+_PARTS = ("property name", "property value")
 
 CRC_PROPERTY_PREFIX: Final = PropertyName.CRC32.encode() + b"\x01"
 
@@ -162,11 +162,11 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
         or "\x02\x01" in text
         or text.startswith("\x01")
     ):
-        raise _why_refused(properties)
+        raise _property_error(properties)
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise _why_refused(properties) from None
+        raise _property_error(properties) from None
 
 
 def decode_properties(data: bytes | bytearray | memoryview) -> dict[str, str]:
@@ -215,13 +215,13 @@ def join_properties(first: bytes, second: bytes) -> bytes:
     return first + second
 
 
-def _why_refused(properties: Mapping[str, str]) -> InvalidMessageError:
+def _property_error(properties: Mapping[str, str]) -> InvalidMessageError:
     """Return the error for the first invalid name or value. At least one must be invalid."""
-    texts = ((what, text) for item in properties.items() for what, text in zip(_WHAT, item, strict=True))
-    return next(InvalidMessageError(what, text, reason) for what, text in texts if (reason := _why_not(text)))
+    texts = ((part, text) for item in properties.items() for part, text in zip(_PARTS, item, strict=True))
+    return next(InvalidMessageError(part, text, reason) for part, text in texts if (reason := _find_fault(text)))
 
 
-def _why_not(text: str) -> str | None:
+def _find_fault(text: str) -> str | None:
     if not text:
         return "is empty"
     if "\x01" in text or "\x02" in text:

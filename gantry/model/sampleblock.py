@@ -177,7 +177,7 @@ def encode_block(block: Block) -> bytes:
 
 def decode_block(data: bytes | memoryview) -> Block:
     """Return the block that `encode_block` encoded. Raises SampleBlockError."""
-    version, body = _body(bytes(data))
+    version, body = _decompress(bytes(data))
     reader, has_served = _Reader(body), version >= VERSION
     counts = reader.counts()
     # The counts are checked before memory is reserved, because the body may be too short for that many words.
@@ -213,9 +213,9 @@ def merge_changes(blocks: Sequence[tuple[int, Block]]) -> Block:
     order = sorted(changed)
     return Block(
         list(whole),
-        _gathered(whole.values(), is_whole=True),
+        _collect(whole.values(), is_whole=True),
         words(order),
-        _gathered((changed[base] for base in order), is_whole=False),
+        _collect((changed[base] for base in order), is_whole=False),
         words(),
     )
 
@@ -229,7 +229,7 @@ class _Part(NamedTuple):
     earlier_ms: int
 
 
-def _older(word: int, by_ms: int) -> int:
+def _add_age(word: int, by_ms: int) -> int:
     """Return the zigzag age of the same message at a time `by_ms` later."""
     if word == 0 or by_ms == 0:
         return word
@@ -238,11 +238,11 @@ def _older(word: int, by_ms: int) -> int:
     return zigzag([age_code(stored_ago_ms + by_ms, 0)])[0]
 
 
-def _gathered(parts: Iterable[_Part], *, is_whole: bool) -> Section:
+def _collect(parts: Iterable[_Part], *, is_whole: bool) -> Section:
     made = empty_section(is_whole=is_whole)
     for part in parts:
         made.counts.append(part.section.counts[part.place])
-        made.ages.append(_older(part.section.ages[part.place], part.earlier_ms))
+        made.ages.append(_add_age(part.section.ages[part.place], part.earlier_ms))
         made.served.append(part.section.served[part.place])
         for column, source in zip(made.columns, part.section.columns, strict=True):
             column.extend(source[part.queues])
@@ -259,18 +259,18 @@ def _check_words(counts: tuple[int, ...]) -> None:
 
 def _planes(column: Words) -> bytes:
     width = (max(column, default=0).bit_length() + 7) // 8
-    data = _little(column).tobytes()
+    data = _to_little_endian(column).tobytes()
     return bytes([width]) + b"".join(data[plane::8] for plane in range(width))
 
 
-def _little(column: Words) -> Words:
+def _to_little_endian(column: Words) -> Words:
     if sys.byteorder == "big":  # pragma: no cover - no such machine here.
         column = column[:]
         column.byteswap()
     return column
 
 
-def _body(data: bytes) -> tuple[int, bytes]:
+def _decompress(data: bytes) -> tuple[int, bytes]:
     """Return the version of a block and its uncompressed body."""
     if not data or data[0] not in (_WITHOUT_SERVED, VERSION):
         raise SampleBlockError(f"version {data[0]} is above {VERSION}" if data else "it is empty")
@@ -322,7 +322,7 @@ class _Reader:
             data[plane::8] = self.take(count)
         column = words()
         column.frombytes(data)
-        return _little(column)
+        return _to_little_endian(column)
 
     def section(self, pairs: int, queues: int, columns: int, *, has_served: bool) -> Section:
         counts, ages = self.column(pairs), self.column(pairs)

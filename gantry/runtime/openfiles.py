@@ -52,7 +52,7 @@ class OpenFiles:
         self._open: OrderedDict[PooledFile, None] = OrderedDict()
         self.recreated_count = 0
         self._held: set[PooledFile] = set()
-        self._doomed: list[File] = []
+        self._to_close: list[File] = []
         self._was_closed_dirty = False
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class OpenFiles:
         path = pooled.path
         return self._keep(pooled, self.with_room(lambda: self.files.open(path)))
 
-    def make_again(self, pooled: "PooledFile") -> None:
+    def recreate(self, pooled: "PooledFile") -> None:
         """Create a removed file of this pool again, as a sparse file of zeros, and its folder. Raises OSError."""
         self.files.make_dirs(pooled.path.rpartition("/")[0])
         self._keep(pooled, self.with_room(lambda: self.files.create(pooled.path, pooled.size_bytes, sparse=True)))
@@ -126,7 +126,7 @@ class OpenFiles:
             return
         self._drop(pooled)
         if pooled in self._held:
-            self._doomed.append(file)
+            self._to_close.append(file)
         else:
             file.close()
 
@@ -158,9 +158,9 @@ class OpenFiles:
     def release(self) -> None:
         """End the hold, after the other thread has finished with the files from `hold`."""
         self._held.clear()
-        for file in self._doomed:
+        for file in self._to_close:
             file.close()
-        self._doomed.clear()
+        self._to_close.clear()
         if len(self._open) > self.open_max:
             self._close_oldest(len(self._open) - self.open_max)
 
@@ -202,7 +202,7 @@ class PooledFile:
         try:
             self._use()
         except FileNotFoundError:
-            self._pool.make_again(self)
+            self._pool.recreate(self)
             return True
         return False
 

@@ -28,7 +28,7 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 class _Kind(NamedTuple):
     """The values that a member may have."""
 
-    wanted: str
+    expected: str
     takes: Callable[[Any], bool]
 
 
@@ -41,12 +41,12 @@ def _integers(low: int, high: int) -> _Kind:
     return _Kind(f"an integer from {low} to {high}", takes)
 
 
-def _objects_of(kind: _Kind, wanted: str) -> _Kind:
-    return _Kind(wanted, lambda value: isinstance(value, dict) and all(map(kind.takes, value.values())))
+def _objects_of(kind: _Kind, expected: str) -> _Kind:
+    return _Kind(expected, lambda value: isinstance(value, dict) and all(map(kind.takes, value.values())))
 
 
 def _or_null(kind: _Kind) -> _Kind:
-    return _Kind(kind.wanted, lambda value: value is None or kind.takes(value))
+    return _Kind(kind.expected, lambda value: value is None or kind.takes(value))
 
 
 _COUNT: Final = _integers(0, _INT32_MAX)
@@ -75,15 +75,15 @@ class _Entry:
 
     def problem(self, key: str, value: Any) -> str | None:
         if not isinstance(value, dict):
-            return f"is {_shown(value)}, not an object"
+            return f"is {_describe(value)}, not an object"
         for member in self.required:
             if member not in value:
-                return f": {_lacks(member, value)}"
+                return f": {_missing_member(member, value)}"
         for member, kind in self.members.items():
             if member in value and not kind.takes(value[member]):
-                return f": {member} is {_shown(value[member])}, not {kind.wanted}"
+                return f": {member} is {_describe(value[member])}, not {kind.expected}"
         if value.get(self.name) not in (None, "", key):
-            return f": {self.name} is {_shown(value[self.name])}, not the name in its key"
+            return f": {self.name} is {_describe(value[self.name])}, not the name in its key"
         return None
 
 
@@ -93,12 +93,12 @@ class _Queues:
 
     def problem(self, key: str, value: Any) -> str | None:
         if not isinstance(value, dict):
-            return f"is {_shown(value)}, not an object"
+            return f"is {_describe(value)}, not an object"
         for queue_id, offset in value.items():
             if not _INT32.takes(queue_id):
-                return f": {_shown(queue_id)} is no queue id"
+                return f": {_describe(queue_id)} is no queue id"
             if not _INT64.takes(offset):
-                return f": queue {queue_id} is {_shown(offset)}, not {_INT64.wanted}"
+                return f": queue {queue_id} is {_describe(offset)}, not {_INT64.expected}"
         return None
 
 
@@ -111,8 +111,8 @@ class _Value:
 
     def problem(self, key: str, value: Any) -> str | None:
         if self.key_kind is not None and not self.key_kind.takes(key):
-            return f"is no {self.key_kind.wanted}"
-        return None if self.kind.takes(value) else f"is {_shown(value)}, not {self.kind.wanted}"
+            return f"is no {self.key_kind.expected}"
+        return None if self.kind.takes(value) else f"is {_describe(value)}, not {self.kind.expected}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ def parse_table(name: str, data: bytes) -> dict[str, Any]:
     """
     content: Any = parse_config(data)
     if not isinstance(content, dict):
-        raise ValueError(f"holds {_shown(content)} and not an object")  # noqa: TRY004 - about the file's content.
+        raise ValueError(f"holds {_describe(content)} and not an object")  # noqa: TRY004 - about the file's content.
     table = _TABLES.get(name)
     if table is not None:
         _check(table, content)
@@ -195,24 +195,24 @@ def parse_table(name: str, data: bytes) -> dict[str, Any]:
 def _check(table: _Table, content: dict[str, Any]) -> None:
     member, entry = table.member, table.entry
     if member not in content:
-        raise ValueError(_lacks(member, content))
+        raise ValueError(_missing_member(member, content))
     entries = content[member]
     if not isinstance(entries, dict):
-        raise ValueError(f"{member} is {_shown(entries)}, not an object")  # noqa: TRY004 - about the file's content.
+        raise ValueError(f"{member} is {_describe(entries)}, not an object")  # noqa: TRY004 - about the file's content.
     for key, value in entries.items():
         problem = entry.problem(key, value)
         if problem is not None:
-            raise ValueError(f"{member}: {_shown(key)}{problem if problem[0] == ':' else f' {problem}'}")
+            raise ValueError(f"{member}: {_describe(key)}{problem if problem[0] == ':' else f' {problem}'}")
     for other, kind in table.others.items():
         if other in content and not kind.takes(content[other]):
-            raise ValueError(f"{other} is {_shown(content[other])}, not {kind.wanted}")
+            raise ValueError(f"{other} is {_describe(content[other])}, not {kind.expected}")
 
 
-def _lacks(member: str, found: Mapping[str, Any]) -> str:
+def _missing_member(member: str, found: Mapping[str, Any]) -> str:
     similar = get_close_matches(member, found, n=1)
-    return f'has no "{member}"' + (f", but it has {_shown(similar[0])}" if similar else "")
+    return f'has no "{member}"' + (f", but it has {_describe(similar[0])}" if similar else "")
 
 
-def _shown(value: Any) -> str:
+def _describe(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[:_SHOWN_CHARS_MAX]}…"

@@ -29,9 +29,9 @@ from services.namesrv.settings import CHANGEABLE, NamesrvSettings, apply_changes
 
 log = logger("namesrv")
 
-_TELL_TIMEOUT_MS = 3_000
+_NOTIFY_TIMEOUT_MS = 3_000
 _CONNECTIONS_MAX: Final = 10_000
-_TOLD_DESCRIPTORS: Final = 64
+_NOTIFY_DESCRIPTORS: Final = 64
 """Number of descriptors for connections to brokers that are notified of a change."""
 
 
@@ -54,7 +54,7 @@ async def run(settings: NamesrvSettings, lifecycle: Lifecycle) -> None:
 async def _run(settings: NamesrvSettings, lifecycle: Lifecycle, files: FileSystem) -> None:
     shares = share_descriptors(
         raise_descriptor_limit(),
-        process=PROCESS_DESCRIPTORS + _TOLD_DESCRIPTORS,
+        process=PROCESS_DESCRIPTORS + _NOTIFY_DESCRIPTORS,
         connections_max=_CONNECTIONS_MAX,
     )
     log.info("file descriptors", **shares._asdict())
@@ -66,13 +66,13 @@ async def _run(settings: NamesrvSettings, lifecycle: Lifecycle, files: FileSyste
         raise StartupError(f"{settings.changes_file}: {error}; correct or remove the file") from None
 
     client = RemotingClient(clock=clock, name="namesrv")
-    bag = TaskBag("namesrv.tell", lambda error: log.error("a notification task failed", exc_info=error))
+    bag = TaskBag("namesrv.notify", lambda error: log.error("a notification task failed", exc_info=error))
     processor = Processor(
         settings,
         RouteTable(brokers_max=settings.brokers_max, topics_max=settings.topics_max),
         KvConfig(load_table(files, settings.kv_config_file), _saver(lifecycle, files, settings.kv_config_file)),
         clock=clock,
-        tell=lambda address, command: _tell(bag, client, address, command),
+        notify=lambda address, command: _notify(bag, client, address, command),
         save_changes=_saver(lifecycle, files, settings.changes_file),
         changes=changes,
     )
@@ -134,10 +134,10 @@ async def _scan(processor: Processor) -> None:
         processor.expire()
 
 
-def _tell(bag: TaskBag, client: RemotingClient, address: str, command: RemotingCommand) -> None:
+def _notify(bag: TaskBag, client: RemotingClient, address: str, command: RemotingCommand) -> None:
     async def send() -> None:
         try:
-            await client.invoke_one_way(address, command, timeout_ms=_TELL_TIMEOUT_MS)
+            await client.invoke_one_way(address, command, timeout_ms=_NOTIFY_TIMEOUT_MS)
         except RemotingError as error:
             log.warning("a broker could not be notified", address=address, code=command.code, error=str(error))
 

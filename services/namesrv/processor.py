@@ -70,7 +70,7 @@ class Processor:
         kv: KvConfig,
         *,
         clock: Clock,
-        tell: Notify,
+        notify: Notify,
         save_changes: Save,
         changes: dict[str, str] | None = None,
     ) -> None:
@@ -82,7 +82,7 @@ class Processor:
         self.expired_count = 0
         self._kv = kv
         self._clock = clock
-        self._tell = tell
+        self._notify = notify
         self._save_changes = save_changes
         self._changes = dict(changes or {})
         self._changing = asyncio.Lock()
@@ -127,37 +127,37 @@ class Processor:
     def register_broker(self, channel: Channel, request: Request) -> Response:
         """103: register a broker and its topics."""
         header = headers.RegisterBrokerHeader.from_ext(request.ext_fields)
-        asked = read_registration(header, request.body_bytes, version=request.version)
-        is_new = self.table.live.find(asked.key) is None
-        answer = self.table.register(
-            asked,
+        registration = read_registration(header, request.body_bytes, version=request.version)
+        is_new = self.table.live.find(registration.key) is None
+        result = self.table.register(
+            registration,
             connection=channel,
             now_ms=self._clock.monotonic_ms(),
             delete_missing_topics=self.settings.delete_topic_with_broker_registration,
         )
-        if answer.is_stale:
+        if result.is_stale:
             log.warning(
                 "registration of an older incarnation of a broker ignored",
-                broker=asked.broker_name,
-                address=asked.key.address,
+                broker=registration.broker_name,
+                address=registration.key.address,
             )
         elif is_new:
             log.info(
                 "broker registered",
-                broker=asked.broker_name,
-                id=asked.broker_id,
-                cluster=asked.key.cluster,
-                address=asked.key.address,
-                topics=len(asked.topics),
+                broker=registration.broker_name,
+                id=registration.broker_id,
+                cluster=registration.key.cluster,
+                address=registration.key.address,
+                topics=len(registration.topics),
             )
-        self._tell_change(answer.change)
+        self._notify_members(result.change)
         body = None
         if self.settings.return_order_topic_config_to_broker and (table := self._kv.find_namespace(ORDER_TOPIC_CONFIG)):
             body = KVTable(table=dict(table)).encode()
         return _success(
             request,
             headers.RegisterBrokerResponseHeader(
-                ha_server_addr=answer.master_ha_address, master_addr=answer.master_address
+                ha_server_addr=result.master_ha_address, master_addr=result.master_address
             ),
             body=body,
         )
@@ -181,9 +181,9 @@ class Processor:
         """322: return whether a broker's registration has changed. If not, the request is also a sign of life."""
         header = headers.QueryDataVersionHeader.from_ext(request.ext_fields)
         key = BrokerKey(header.cluster_name, header.broker_addr)
-        asked = decode_data_version(request.body_bytes)
+        version = decode_data_version(request.body_bytes)
         known = self.table.live.find(key)
-        is_current = self.table.live.is_version_current(key, asked)
+        is_current = self.table.live.is_version_current(key, version)
         if is_current:
             self.table.live.touch(key, self._clock.monotonic_ms())
         return _success(
@@ -369,9 +369,9 @@ class Processor:
     def _removed(self, removal: Removal, reason: str) -> None:
         if removal.was_known:
             log.info("broker gone", broker=removal.broker_name, address=removal.key.address, reason=reason)
-        self._tell_change(removal.change)
+        self._notify_members(removal.change)
 
-    def _tell_change(self, change: LowestIdChange | None) -> None:
+    def _notify_members(self, change: LowestIdChange | None) -> None:
         if change is None or not self.settings.notify_min_broker_id_changed:
             return
         ext = {
@@ -383,9 +383,9 @@ class Processor:
             ext["offlineBrokerAddr"] = change.offline_address
         if change.ha_address is not None:
             ext["haBrokerAddr"] = change.ha_address
-        for address in change.tell:
+        for address in change.notify:
             command = RemotingCommand.request(RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, ext=dict(ext), one_way=True)
-            self._tell(address, command)
+            self._notify(address, command)
 
 
 def _success(request: Request, header: EncodableHeader | None = None, *, body: bytes | None = None) -> Response:

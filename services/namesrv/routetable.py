@@ -54,10 +54,10 @@ class LowestIdChange(NamedTuple):
     lowest_address: str
     offline_address: str | None
     ha_address: str | None
-    tell: tuple[str, ...]
+    notify: tuple[str, ...]
 
 
-class Registered(NamedTuple):
+class RegistrationResult(NamedTuple):
     """The result of a registration: the content of the reply, and the notification of other members."""
 
     master_address: str | None = None
@@ -93,7 +93,7 @@ class RouteTable:
 
     def register(
         self, registration: Registration, *, connection: Connection, now_ms: int, delete_missing_topics: bool = False
-    ) -> Registered:
+    ) -> RegistrationResult:
         """Apply a registration to the tables.
 
         Args:
@@ -120,7 +120,7 @@ class RouteTable:
                 del addresses[broker_id]
         if self._has_newer_holder(registration, addresses.get(registration.broker_id)):
             self.unregister(registration.key, registration.broker_name)
-            return Registered(is_stale=True)
+            return RegistrationResult(is_stale=True)
         if registration.broker_id not in addresses and len(registration.topics) == 1:
             raise RefusedError(
                 f"register broker failed: {registration.broker_name} at {registration.key.address} is not registered yet, "
@@ -155,7 +155,7 @@ class RouteTable:
             change = self._lowest_id_change(
                 registration.broker_name, offline=None, ha_address=registration.ha_server_address
             )
-        return self._answer(registration, addresses, change)
+        return self._result(registration, addresses, change)
 
     def unregister(self, key: BrokerKey, broker_name: str) -> Removal:
         """Remove a member if it is known. If it was the last member of its set, remove the set and its queues too."""
@@ -282,27 +282,27 @@ class RouteTable:
                 topic_sys_flag=config.topic_sys_flag,
             )
 
-    def _answer(
+    def _result(
         self, registration: Registration, addresses: Mapping[int, str], change: LowestIdChange | None
-    ) -> Registered:
+    ) -> RegistrationResult:
         master_address = addresses.get(MASTER_ID)
         if registration.broker_id == MASTER_ID or master_address is None:
-            return Registered(change=change)
+            return RegistrationResult(change=change)
         master = self.live.find(BrokerKey(registration.key.cluster, master_address))
         if master is None:
-            return Registered(change=change)
-        return Registered(master_address, master.ha_server_address, change)
+            return RegistrationResult(change=change)
+        return RegistrationResult(master_address, master.ha_server_address, change)
 
     def _lowest_id_change(self, broker_name: str, *, offline: str | None, ha_address: str | None) -> LowestIdChange:
         addresses = self.brokers[broker_name].broker_addrs
         lowest_id = min(addresses)
         # A member that joins knows about it, so only the others are notified. If a member has left, all are notified.
-        tell = tuple(
+        notify = tuple(
             address
             for broker_id, address in sorted(addresses.items())
             if offline is not None or len(addresses) == 1 or broker_id != lowest_id
         )
-        return LowestIdChange(broker_name, lowest_id, addresses[lowest_id], offline, ha_address, tell)
+        return LowestIdChange(broker_name, lowest_id, addresses[lowest_id], offline, ha_address, notify)
 
     def _change_perms(self, broker_name: str, change: Callable[[int], int]) -> int:
         count = 0

@@ -18,7 +18,7 @@ from gantry.runtime.telemetry import logger
 
 log = logger("remoting")
 
-_TOLD_EVERY_MS = 60_000
+_LOG_INTERVAL_MS = 60_000
 
 
 class RemotingServer:
@@ -74,7 +74,7 @@ class RemotingServer:
             typed=request_decoders(headers or {}),
         )
         self._listeners: list[Listener] = []
-        self._told_at_ms: int | None = None
+        self._logged_at_ms: int | None = None
 
     @property
     def counters(self) -> Counters:
@@ -110,7 +110,7 @@ class RemotingServer:
         if not self._owner.admit():
             accepted.close()
             self.counters.connections_refused += 1
-            self._tell_refused()
+            self._log_refused()
             return
         channel = self.channel()
         self._endpoint.arriving.add(channel)
@@ -123,10 +123,10 @@ class RemotingServer:
 
         task.add_done_callback(ended)
 
-    def _tell_refused(self) -> None:
+    def _log_refused(self) -> None:
         now_ms = self._endpoint.monotonic_ms()
-        if self._told_at_ms is None or now_ms - self._told_at_ms >= _TOLD_EVERY_MS:
-            self._told_at_ms = now_ms
+        if self._logged_at_ms is None or now_ms - self._logged_at_ms >= _LOG_INTERVAL_MS:
+            self._logged_at_ms = now_ms
             log.warning(
                 "too many connections: new ones are closed",
                 endpoint=self._endpoint.name,

@@ -168,7 +168,7 @@ def test_the_bytes_stay_what_they_are():
 def test_small_words_take_few_bytes():
     def size(word):
         section = Section(words([1]), words([0]), (words([word]),) * 4, words([0]))
-        return len(sampleblock._body(encode_block(Block([("G", "T")], section, *nothing())))[1])
+        return len(sampleblock._decompress(encode_block(Block([("G", "T")], section, *nothing())))[1])
 
     assert [size(word) - size(0) for word in (1, 255, 256, 2**63)] == [4, 4, 8, 32]
 

@@ -44,7 +44,7 @@ class Server:
     def __init__(self, **settings: Any) -> None:
         self.clock = FakeClock()
         self.saved: list[bytes] = []
-        self.told: list[tuple[str, RemotingCommand]] = []
+        self.notified: list[tuple[str, RemotingCommand]] = []
         self.connection = FakeConnection()
         self.error: OSError | None = None
         self.processor = Processor(
@@ -52,7 +52,7 @@ class Server:
             RouteTable(),
             KvConfig({}, self.save),
             clock=self.clock,
-            tell=lambda address, command: self.told.append((address, command)),
+            notify=lambda address, command: self.notified.append((address, command)),
             save_changes=self.save,
         )
         self.handlers = self.processor.handlers()
@@ -343,19 +343,19 @@ async def test_a_change_of_the_lowest_id_is_told_where_it_is_switched_on():
     server = Server(notify_min_broker_id_changed=True)
     await server.register(broker=SLAVE)
     await server.register()
-    assert [address for address, _ in server.told] == ["10.0.0.2:10911"]
-    assert server.told[0][1].ext_fields == {
+    assert [address for address, _ in server.notified] == ["10.0.0.2:10911"]
+    assert server.notified[0][1].ext_fields == {
         "minBrokerId": "0",
         "brokerName": "broker-a",
         "minBrokerAddr": "10.0.0.1:10911",
         "haBrokerAddr": "10.0.0.1:10912",
     }
     await server.ask(RequestCode.UNREGISTER_BROKER, **MASTER)
-    assert server.told[-1][1].ext_fields["offlineBrokerAddr"] == "10.0.0.1:10911"
+    assert server.notified[-1][1].ext_fields["offlineBrokerAddr"] == "10.0.0.1:10911"
     quiet = Server()
     await quiet.register(broker=SLAVE)
     await quiet.register()
-    assert quiet.told == []
+    assert quiet.notified == []
 
 
 async def test_answers_are_counted(server):

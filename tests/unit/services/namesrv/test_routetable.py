@@ -9,7 +9,7 @@ from gantry.model.route import BrokerData, QueueData
 from gantry.model.topic import DataVersion, TopicConfig
 from services.namesrv.errors import RefusedError, TableFullError
 from services.namesrv.liveness import BrokerKey
-from services.namesrv.routetable import Registered, Registration, RouteTable
+from services.namesrv.routetable import Registration, RegistrationResult, RouteTable
 
 MASTER = "10.0.0.1:10911"
 SLAVE = "10.0.0.2:10911"
@@ -29,14 +29,14 @@ def registration(
 
 
 def register(
-    table: RouteTable, asked: Registration, *, now_ms: int = 0, connection: object = None, **flags: bool
-) -> Registered:
-    return table.register(asked, connection=connection or asked.key.address, now_ms=now_ms, **flags)
+    table: RouteTable, registration: Registration, *, now_ms: int = 0, connection: object = None, **flags: bool
+) -> RegistrationResult:
+    return table.register(registration, connection=connection or registration.key.address, now_ms=now_ms, **flags)
 
 
-def registered(*asked: Registration) -> RouteTable:
+def registered(*registrations: Registration) -> RouteTable:
     table = RouteTable()
-    for one in asked:
+    for one in registrations:
         register(table, one)
     return table
 
@@ -63,13 +63,13 @@ def test_a_slave_learns_where_its_master_is_and_brings_no_topics():
 
 
 def test_a_slave_without_a_master_is_told_of_none():
-    assert register(RouteTable(), registration(SLAVE, 1)) == Registered()
+    assert register(RouteTable(), registration(SLAVE, 1)) == RegistrationResult()
 
 
 def test_a_slave_whose_master_fell_silent_without_leaving_is_told_of_none():
     table = registered(registration(heartbeat_timeout_ms=1))
     table.live.remove(BrokerKey("C", MASTER))
-    assert register(table, registration(SLAVE, 1)) == Registered()
+    assert register(table, registration(SLAVE, 1)) == RegistrationResult()
 
 
 def test_a_slave_that_became_master_keeps_its_address_only_once():
@@ -262,9 +262,9 @@ def test_a_change_of_the_lowest_id_is_told_to_the_others():
     change = register(table, registration(MASTER, 0)).change
     assert change is not None
     assert (change.lowest_id, change.lowest_address, change.offline_address) == (0, MASTER, None)
-    assert change.tell == (SLAVE, "10.0.0.3:1")
+    assert change.notify == (SLAVE, "10.0.0.3:1")
     gone = table.unregister(BrokerKey("C", MASTER), "a").change
     assert gone is not None
     assert (gone.lowest_id, gone.lowest_address, gone.offline_address) == (2, SLAVE, MASTER)
-    assert gone.tell == (SLAVE, "10.0.0.3:1")
+    assert gone.notify == (SLAVE, "10.0.0.3:1")
     assert table.unregister(BrokerKey("C", "10.0.0.3:1"), "a").change is None

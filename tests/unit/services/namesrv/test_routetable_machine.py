@@ -37,7 +37,7 @@ class Tables(RuleBasedStateMachine):
         deletes=st.booleans(),
     )
     def register(self, name, cluster, address, broker_id, topics, state, counter, acting, deletes) -> None:
-        asked = Registration(
+        registration = Registration(
             BrokerKey(cluster, address),
             name,
             broker_id,
@@ -47,7 +47,9 @@ class Tables(RuleBasedStateMachine):
             enable_acting_master=acting,
         )
         try:
-            answer = self.table.register(asked, connection=address, now_ms=self.now_ms, delete_missing_topics=deletes)
+            answer = self.table.register(
+                registration, connection=address, now_ms=self.now_ms, delete_missing_topics=deletes
+            )
         except RefusedError:
             return
         if not answer.is_stale:

@@ -21,9 +21,9 @@ from services.namesrv.routeviews import (
 )
 
 
-def table_of(*asked: Registration) -> RouteTable:
+def table_of(*registrations: Registration) -> RouteTable:
     table = RouteTable()
-    for one in asked:
+    for one in registrations:
         table.register(one, connection=one.key, now_ms=0)
     return table
 
