@@ -1,4 +1,4 @@
-"""The `gantry` command: everything on one machine, one service, and people's calls over HTTP.
+"""The `gantry` command: run a whole stack, run one service, or administer a running stack.
 
-Starts services by module name and imports none of them; reaches a running stack through its HTTP API.
+The command starts services by module name and imports none of them. It reaches a running stack through its HTTP API.
 """

@@ -1,4 +1,4 @@
-"""`python -m gantry.cli`: the `gantry` command where the script is not on the path."""
+"""`python -m gantry.cli`: the `gantry` command without its script on the PATH."""
 
 from gantry.cli.main import main
 

@@ -1,28 +1,27 @@
-"""`gantry alert`: what is wrong with groups, and what has become of it."""
+"""`gantry alert`: open alerts on consumer groups, and the history of alerts."""
 
 from typing import Annotated
 
 import typer
 
 from gantry.cli.formatting import Item, print_items
-from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect
+from gantry.cli.options import DATA_DEFAULT, DataOption, GroupFilter, JsonOption, KeyOption, TopicFilter, UrlOption
+from gantry.cli.remote import connect
 from gantry.model.lag import brief_duration
 
-app = typer.Typer(name="alert", help="What is wrong with groups, and what has become of it.", no_args_is_help=True)
-
-GroupOption = Annotated[str | None, typer.Option("--group", metavar="GROUP", help="Only of this group.")]
+app = typer.Typer(name="alert", help="List alerts on consumer groups.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_alerts(
     *,
-    group: GroupOption = None,
+    group: GroupFilter = None,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what is wrong now."""
+    """List open alerts."""
     items = list(connect(data, url, key).items("/v1/alerts", query={"group": group}))
     columns = ["verdict", "group", "topic", "since", "opened_at", "last_said", "seen_at", "messages", "behind"]
     names = ("verdict", "group", "topic", "since", "opened_at", "seen_verdict", "seen_at")
@@ -38,15 +37,15 @@ def list_alerts(
 @app.command()
 def events(
     *,
-    group: GroupOption = None,
-    topic: Annotated[str | None, typer.Option("--topic", metavar="TOPIC", help="Only on this topic.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many, the newest.")] = 50,
+    group: GroupFilter = None,
+    topic: TopicFilter = None,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of events.")] = 50,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what has become of alerts, the newest first."""
+    """List alert events (opened, changed, resolved), newest first."""
     query = {"group": group, "topic": topic, "limit": limit}
     items = connect(data, url, key).call("GET", "/v1/alerts/events", query=query)["items"]
     columns = ["at", "kind", "group", "topic", "old", "new", "messages", "behind", "cause"]
@@ -55,7 +54,7 @@ def events(
         items,
         columns,
         row=lambda item: [*(item[name] for name in names), *_lag(item), item["cause"]],
-        empty="nothing has happened",
+        empty="there are no alert events",
         as_json=as_json,
     )
 

@@ -1,4 +1,4 @@
-"""What commands print: tables for people, JSON for programs."""
+"""Output of commands: tables for people, JSON for programs."""
 
 import json
 import sys
@@ -11,8 +11,8 @@ from rich.text import Text
 
 Item: TypeAlias = Mapping[str, Any]
 
-# Where no terminal says how wide it is, a line is a row and nothing is cut off.
-WIDTH_UNSEEN = 1_000
+# The width of output that goes to no terminal. Each row stays on one line, and nothing is cut off.
+WIDTH_WITHOUT_TERMINAL = 1_000
 CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
 
 
@@ -22,7 +22,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
-    """Print rows under headings, or what it means that there are none."""
+    """Print rows under column headings, or the text `empty` if there are no rows."""
     if not rows:
         print(empty)
         return
@@ -42,7 +42,10 @@ def print_items(
     as_json: bool,
     row: Callable[[Item], Sequence[object]] | None = None,
 ) -> None:
-    """Print the items of a list as JSON, or as a table: their fields named in `columns`, or the cells that `row` makes of each."""
+    """Print the items of a list as JSON or as a table.
+
+    The table shows the fields named in `columns`, or the cells that `row` returns for each item.
+    """
     if as_json:
         print_json(items)
         return
@@ -51,7 +54,7 @@ def print_items(
 
 
 def print_facts(facts: Mapping[str, object]) -> None:
-    """Print names and values under each other."""
+    """Print each name and its value on a line of their own."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
@@ -61,7 +64,10 @@ def print_facts(facts: Mapping[str, object]) -> None:
 
 
 def cell(value: object) -> str:
-    """Return a value as people read it; what a message brought must not steer the terminal."""
+    """Return a value as text for people.
+
+    Control characters are escaped, so that the content of a message cannot control the terminal.
+    """
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -74,4 +80,4 @@ def cell(value: object) -> str:
 
 
 def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else WIDTH_UNSEEN, highlight=False, soft_wrap=False)
+    return Console(width=None if sys.stdout.isatty() else WIDTH_WITHOUT_TERMINAL, highlight=False, soft_wrap=False)

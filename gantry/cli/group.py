@@ -1,4 +1,4 @@
-"""`gantry group`: create, list, show, delete; `objective` is a module of its own."""
+"""`gantry group`: create, list, show and delete consumer groups. The module `objective` adds `gantry group objective`."""
 
 from typing import Annotated, Any
 
@@ -6,12 +6,12 @@ import typer
 
 from gantry.cli import objective
 from gantry.cli.formatting import print_facts, print_items, print_json, print_table
-from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
+from gantry.cli.options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption, KeyOption, UrlOption, YesOption
+from gantry.cli.remote import connect, segment
 
-app = typer.Typer(name="group", help="Consumer groups.", no_args_is_help=True)
+app = typer.Typer(name="group", help="Manage consumer groups.", no_args_is_help=True)
 app.add_typer(objective.app)
 
-GroupArgument = Annotated[str, typer.Argument(metavar="GROUP")]
 
 _FACTS = (
     "group",
@@ -33,21 +33,27 @@ _FACTS = (
 def create(
     group: GroupArgument,
     *,
-    retry_max_times: Annotated[int | None, typer.Option(help="Then a message goes to the dead letters.")] = None,
-    retry_queues: Annotated[int | None, typer.Option(help="Queues of the retry topic on each broker.")] = None,
-    consume: Annotated[bool | None, typer.Option(help="Whether anybody in it gets anything.")] = None,
-    from_min: Annotated[bool | None, typer.Option(help="Whether it may start at the oldest message.")] = None,
-    broadcast: Annotated[bool | None, typer.Option(help="Whether broadcasting is allowed.")] = None,
-    orderly: Annotated[bool | None, typer.Option(help="Whether queues are consumed in order.")] = None,
-    consume_timeout_minutes: Annotated[int | None, typer.Option(help="How long a message may take.")] = None,
-    notify_changes: Annotated[bool | None, typer.Option(help="Tell instances when one comes or goes.")] = None,
-    new: Annotated[bool, typer.Option("--new", help="Refuse to change one that exists.")] = False,
+    retry_max_times: Annotated[
+        int | None, typer.Option(help="Retries before a message moves to the dead-letter queue.")
+    ] = None,
+    retry_queues: Annotated[int | None, typer.Option(help="Number of retry-topic queues on each broker.")] = None,
+    consume: Annotated[bool | None, typer.Option(help="Deliver messages to the group.")] = None,
+    from_min: Annotated[bool | None, typer.Option(help="Allow the group to start at the oldest message.")] = None,
+    broadcast: Annotated[bool | None, typer.Option(help="Allow broadcasting consumers.")] = None,
+    orderly: Annotated[bool | None, typer.Option(help="Consume each queue in order.")] = None,
+    consume_timeout_minutes: Annotated[
+        int | None, typer.Option(help="Time limit for consuming one message, in minutes.")
+    ] = None,
+    notify_changes: Annotated[
+        bool | None, typer.Option(help="Notify consumers when a consumer joins or leaves the group.")
+    ] = None,
+    new: Annotated[bool, typer.Option("--new", help="Fail if the group exists.")] = False,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a group, or change it: what is not said stays as it is."""
+    """Create a consumer group, or change it. A setting without an option keeps its value."""
     wanted = {
         "retry_max_times": retry_max_times,
         "retry_queues": retry_queues,
@@ -70,7 +76,7 @@ def create(
 @app.command("list")
 def list_groups(
     *,
-    system: Annotated[bool, typer.Option("--system", help="Also the system's own.")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Include system groups.")] = False,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
@@ -91,7 +97,7 @@ def show(
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a group, who is connected and what they subscribed to."""
+    """Show a consumer group, its connected clients and its subscriptions."""
     remote = connect(data, url, key)
     path = f"/v1/groups/{segment(group)}"
     found = remote.call("GET", path)
@@ -103,11 +109,11 @@ def show(
     _show(found, as_json=False)
     print()
     columns = ["client_id", "address", "language", "version", "message_model", "brokers"]
-    print_table(columns, [[client[name] for name in columns] for client in clients], empty="nobody is connected")
+    print_table(columns, [[client[name] for name in columns] for client in clients], empty="no clients are connected")
     print()
     columns = ["topic", "filter", "filter_type", "client_kind", "clients_count", "active", "verdict", "last_seen_at"]
     print_table(
-        columns, [[item[name] for name in columns] for item in subscriptions], empty="nobody has subscribed yet"
+        columns, [[item[name] for name in columns] for item in subscriptions], empty="there are no subscriptions"
     )
 
 
@@ -115,12 +121,12 @@ def show(
 def delete(
     group: GroupArgument,
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Delete a group with its offsets."""
+    """Delete a consumer group and its offsets."""
     remote = connect(data, url, key)
     if not yes:
         typer.confirm(f"Delete group {group} and its offsets?", abort=True)

@@ -1,6 +1,7 @@
 """The `gantry` command.
 
-Nouns are loaded when they are used: most of them speak HTTP, and `gantry up` or a service must not wait for that.
+The modules of command groups are imported when they are used. Most of them need an HTTP client, and its import would
+delay `gantry up` and the start of a service.
 """
 
 import importlib
@@ -15,13 +16,14 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from gantry.cli.launch import SERVICES, launch
-from gantry.cli.outcome import fail
-from gantry.cli.stack.layout import StackOptions
+from gantry.cli.options import DATA_DEFAULT
+from gantry.cli.outcome import discard_output, fail
+from gantry.cli.stack.layout import BROKERS_DEFAULT, HOST_DEFAULT, StackOptions
 from gantry.cli.stack.up import data_folder, run_up
 from gantry.runtime.errors import StartupError
 
-# Noun → module with an `app`.
-NOUNS = {
+# Command group → module with an `app`.
+COMMAND_GROUPS = {
     "topic": "gantry.cli.topic",
     "group": "gantry.cli.group",
     "message": "gantry.cli.message",
@@ -33,25 +35,24 @@ NOUNS = {
     "store": "gantry.cli.store",
 }
 
+# Each paragraph is one line: the help page wraps lines at the width of the terminal.
+UP_HELP = """Run a whole Gantry stack on this machine until Ctrl-C.
 
-# A paragraph a line: the help page breaks lines where the terminal ends.
-UP_HELP = """Start everything on this machine, and run it until Ctrl-C.
-
-Starts Postgres (unless GANTRY_DATABASE_URL points at one), a name server, brokers, an HTTP gateway and the scheduler of reports, and starts again what dies. DIR/stack.json says where everything is, DIR/logs holds the logs.
+Starts Postgres (unless GANTRY_DATABASE_URL names a server), a name server, brokers, an HTTP gateway and the report scheduler. Restarts processes that end unexpectedly. DIR/stack.json lists addresses and processes, DIR/logs holds the logs.
 """
 
 
 class Commands(TyperGroup):
-    """The commands of this module, and nouns that are imported when somebody asks for them."""
+    """The commands of this module, and command groups that are imported on first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return every name, in the order of the help page."""
-        return [*super().list_commands(ctx), *NOUNS]
+        return [*super().list_commands(ctx), *COMMAND_GROUPS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command by name, or None."""
-        if cmd_name in NOUNS:
-            return get_command(importlib.import_module(NOUNS[cmd_name]).app)
+        if cmd_name in COMMAND_GROUPS:
+            return get_command(importlib.import_module(COMMAND_GROUPS[cmd_name]).app)
         return super().get_command(ctx, cmd_name)
 
 
@@ -67,24 +68,23 @@ app = typer.Typer(
 
 @app.command(help=UP_HELP)
 def up(
-    data: Annotated[Path, typer.Option(envvar="GANTRY_DATA", metavar="DIR", help="Where everything is kept.")] = Path(
-        ".gantry"
-    ),
-    brokers: Annotated[int, typer.Option(metavar="N", help="How many broker masters.")] = 2,
+    data: Annotated[
+        Path, typer.Option(envvar="GANTRY_DATA", metavar="DIR", help="Folder for all data and logs.")
+    ] = DATA_DEFAULT,
+    brokers: Annotated[int, typer.Option(metavar="N", help="Number of broker masters.")] = BROKERS_DEFAULT,
     port_base: Annotated[
-        int, typer.Option(metavar="N", help="Added to every port, a multiple of 1000: for several stacks at once.")
+        int, typer.Option(metavar="N", help="Number to add to every port; a multiple of 1000. Lets several stacks run.")
     ] = 0,
-    host: Annotated[str, typer.Option(metavar="HOST", help="The address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")] = HOST_DEFAULT,
     advertise: Annotated[
-        str | None, typer.Option(metavar="HOST", help="The address others are told; default: --host.")
+        str | None, typer.Option(metavar="HOST", help="Address that clients connect to; default: --host.")
     ] = None,
     *,
     scheduler: Annotated[
-        bool,
-        typer.Option("--scheduler/--no-scheduler", help="Make reports on lag and backlog, on schedule and on demand."),
+        bool, typer.Option("--scheduler/--no-scheduler", help="Run lag and backlog reports on schedule and on demand.")
     ] = True,
 ) -> None:
-    """Start everything on this machine, and run it until Ctrl-C."""
+    """Run a whole Gantry stack on this machine until Ctrl-C."""
     options = StackOptions(
         data=data_folder(str(data)),
         brokers=brokers,
@@ -105,7 +105,7 @@ def _say(line: str) -> None:
 
 
 def _add_service(name: str, summary: str) -> None:
-    # Everything behind the name is the service's, --help too.
+    # The service parses every argument itself, --help too.
     @app.command(
         name,
         help=f"{summary} `gantry {name} --help` shows its options.",
@@ -123,12 +123,11 @@ for _name, (_, _summary) in SERVICES.items():
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line."""
     if not __debug__:
-        fail("python -O leaves out the asserts Gantry relies on: start without -O")
+        fail("python -O removes assertions that Gantry relies on: start without -O")
     try:
         app(args=None if arguments is None else list(arguments), prog_name="gantry")
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough; a second error while flushing must not follow.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         sys.exit(0)

@@ -1,4 +1,4 @@
-"""`gantry message`: send, get, find, tail."""
+"""`gantry message`: send, get, find and tail messages."""
 
 import base64
 import sys
@@ -8,36 +8,41 @@ from typing import Annotated, Any
 import typer
 
 from gantry.cli.formatting import cell, print_facts, print_json, print_table
+from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, TopicArgument, UrlOption
 from gantry.cli.outcome import EXIT_FAILED, fail, warn
-from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
+from gantry.cli.remote import connect, segment
 from gantry.cli.tail import QueueFollower, follow
 
-app = typer.Typer(name="message", help="Messages.", no_args_is_help=True)
-
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC")]
+app = typer.Typer(name="message", help="Send and read messages.", no_args_is_help=True)
 
 
 @app.command()
 def send(
     topic: TopicArgument,
-    body: Annotated[str | None, typer.Argument(metavar="[BODY]", help="The text; - reads it from stdin.")] = None,
+    body: Annotated[
+        str | None, typer.Argument(metavar="[BODY]", help="Text of the message; - reads it from stdin.")
+    ] = None,
     *,
-    file: Annotated[Path | None, typer.Option(metavar="FILE", help="Send this file's content.")] = None,
-    tag: Annotated[str | None, typer.Option(help="The tag.")] = None,
-    keys: Annotated[str | None, typer.Option(metavar="A,B", help="Keys to find it by.")] = None,
-    prop: Annotated[list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="May be repeated.")] = None,
-    ordering_key: Annotated[str | None, typer.Option(help="Same key, same queue, in order.")] = None,
-    broker: Annotated[str | None, typer.Option(help="An explicit queue's broker; needs --queue.")] = None,
-    queue: Annotated[int | None, typer.Option(help="An explicit queue's id; needs --broker.")] = None,
-    idempotency_key: Annotated[str | None, typer.Option(help="Becomes the message id.")] = None,
+    file: Annotated[Path | None, typer.Option(metavar="FILE", help="Send the content of this file.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Tag of the message.")] = None,
+    keys: Annotated[str | None, typer.Option(metavar="A,B", help="Keys to find the message by.")] = None,
+    prop: Annotated[
+        list[str] | None, typer.Option("--property", metavar="NAME=VALUE", help="User property; may be repeated.")
+    ] = None,
+    ordering_key: Annotated[
+        str | None, typer.Option(help="Send messages of the same key to the same queue, in order.")
+    ] = None,
+    broker: Annotated[str | None, typer.Option(help="Broker of an explicit queue; needs --queue.")] = None,
+    queue: Annotated[int | None, typer.Option(help="Id of an explicit queue; needs --broker.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="Key that becomes the message id.")] = None,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send one message; ends 0 only if it is stored."""
+    """Send one message. The exit code is 0 only if the message is stored."""
     if (broker is None) != (queue is None):
-        raise typer.BadParameter("--broker and --queue belong together")
+        raise typer.BadParameter("--broker and --queue must be given together")
     message: dict[str, Any] = _body(body, file)
     message |= {
         name: value
@@ -63,10 +68,10 @@ def send(
 
 @app.command()
 def get(
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="A stored id; with --topic also a message id.")],
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="A stored id, or with --topic a message id.")],
     *,
-    topic: Annotated[str | None, typer.Option(help="Where to look for a message id.")] = None,
-    body: Annotated[bool, typer.Option("--body", help="Print its body only, byte for byte.")] = False,
+    topic: Annotated[str | None, typer.Option(help="Topic to search for the message id.")] = None,
+    body: Annotated[bool, typer.Option("--body", help="Print only the body, unchanged.")] = False,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
@@ -87,9 +92,9 @@ def get(
 @app.command()
 def find(
     topic: TopicArgument,
-    wanted: Annotated[str, typer.Argument(metavar="KEY", help="One of its keys, or its message id.")],
+    wanted: Annotated[str, typer.Argument(metavar="KEY", help="A key of the messages, or a message id.")],
     *,
-    limit: Annotated[int, typer.Option(help="The most to show.")] = 100,
+    limit: Annotated[int, typer.Option(help="Maximum number of messages.")] = 100,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
@@ -105,41 +110,44 @@ def find(
     rows = [[item[column] for column in columns] for item in found["items"]]
     print_table(columns, rows, empty=f"no message of {topic} has the key {wanted}")
     if found["truncated"]:
-        print("there are more than a broker looked at")
+        print("the list may be incomplete: a broker stopped searching at its limit")
 
 
 @app.command()
 def tail(
     topic: TopicArgument,
     *,
-    filter_: Annotated[str, typer.Option("--filter", metavar="TAGS", help="Tags separated by ||; * is all.")] = "*",
+    filter_: Annotated[
+        str, typer.Option("--filter", metavar="TAGS", help="Tags to print, separated by ||; * prints all.")
+    ] = "*",
     from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the oldest message.")] = False,
-    until_end: Annotated[bool, typer.Option("--until-end", help="Stop where there is no more now.")] = False,
-    limit: Annotated[int | None, typer.Option(metavar="N", help="Stop after this many.")] = None,
-    broker: Annotated[str | None, typer.Option(help="Only queues of this broker.")] = None,
-    queue: Annotated[int | None, typer.Option(help="Only the queue with this id.")] = None,
+    until_end: Annotated[bool, typer.Option("--until-end", help="Stop at the end of all queues.")] = False,
+    limit: Annotated[int | None, typer.Option(metavar="N", help="Stop after N messages.")] = None,
+    broker: Annotated[str | None, typer.Option(help="Read only queues of this broker.")] = None,
+    queue: Annotated[int | None, typer.Option(help="Read only queues with this id.")] = None,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print messages as they come, from all queues, without consuming them; Ctrl-C ends it.
+    """Print messages of all queues as they arrive, without consuming them, until Ctrl-C.
 
-    In order within a queue; queues are mixed as their messages arrive. With --json, one object a line.
+    Messages of one queue are printed in order. Messages of different queues are mixed. With --json, each line is one
+    object.
     """
     remote = connect(data, url, key)
     found = remote.call("GET", f"/v1/topics/{segment(topic)}/queues")["items"]
     chosen = [
         item
         for item in found
-        # What is not known to be closed to readers may be open.
+        # None means unknown: the queue may be readable.
         if item["read"] is not False
         and (broker is None or item["broker"] == broker)
         and (queue is None or item["queue_id"] == queue)
     ]
     unknown = sorted({item["broker"] for item in chosen if item["max_offset"] is None})
     if unknown:
-        warn(f"not followed, since they can't be asked just now: queues of {', '.join(unknown)}")
+        warn(f"queues of {', '.join(unknown)} are left out: these brokers can't be reached now")
     followers = [
         QueueFollower(
             remote=remote,
@@ -154,7 +162,7 @@ def tail(
         if item["max_offset"] is not None
     ]
     if not followers:
-        fail(f"topic {topic} has no such queue to read")
+        fail(f"topic {topic} has no readable queue that matches")
     for count, message in enumerate(follow(followers), start=1):
         if as_json:
             print_json(message)
@@ -172,7 +180,7 @@ def _line(message: dict[str, Any]) -> str:
 
 def _body(text: str | None, file: Path | None) -> dict[str, str]:
     if (text is None) == (file is None):
-        raise typer.BadParameter("say the BODY (- for stdin), or --file")
+        raise typer.BadParameter("give either BODY (- for stdin) or --file")
     if text is not None and text != "-":
         return {"body": text}
     try:

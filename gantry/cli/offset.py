@@ -1,4 +1,4 @@
-"""`gantry offset`: what a group has consumed, and where it goes on."""
+"""`gantry offset`: show and set the committed offsets of consumer groups."""
 
 import re
 from collections.abc import Iterator
@@ -7,53 +7,55 @@ from typing import Annotated, Any
 import typer
 
 from gantry.cli.formatting import print_items, print_json, print_table
+from gantry.cli.options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption, KeyOption, TopicArgument, UrlOption
 from gantry.cli.outcome import EXIT_FAILED, fail
-from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, Remote, UrlOption, connect, segment
+from gantry.cli.remote import Remote, connect, segment
 
-app = typer.Typer(name="offset", help="Committed offsets of consumer groups.", no_args_is_help=True)
+app = typer.Typer(name="offset", help="Show and set committed offsets of consumer groups.", no_args_is_help=True)
 
-# One call takes this many.
+# The gateway's limit on the offsets of one request.
 COMMIT_MAX = 1_000
 _MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?(Z|[+-]\d{2}:\d{2})")
 
 
 @app.command()
 def read(
-    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    group: GroupArgument,
     *,
-    topic: Annotated[str | None, typer.Option(help="All queues of this topic.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Show all queues of this topic.")] = None,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a group has committed; without --topic, wherever it has committed anything."""
+    """Show the committed offsets of a group. Without --topic, show every queue with a committed offset."""
     items = list(connect(data, url, key).items(f"/v1/groups/{segment(group)}/offsets", query={"topic": topic}))
     columns = ["topic", "broker", "queue_id", "committed_offset", "min_offset", "max_offset", "lag"]
-    print_items(items, columns, empty="it has committed nothing", as_json=as_json)
+    print_items(items, columns, empty="the group has no committed offsets", as_json=as_json)
 
 
 @app.command("set")
 def set_offsets(
-    group: Annotated[str, typer.Argument(metavar="GROUP")],
-    topic: Annotated[str, typer.Argument(metavar="TOPIC")],
+    group: GroupArgument,
+    topic: TopicArgument,
     *,
     to: Annotated[
-        str, typer.Option(metavar="WHERE", help="An offset, earliest, latest, or a time like 2026-11-21T09:30:00Z.")
+        str, typer.Option(metavar="WHERE", help="An offset, earliest, latest, or a time such as 2026-11-21T09:30:00Z.")
     ],
-    broker: Annotated[str | None, typer.Option(help="Only queues of this broker.")] = None,
-    queue: Annotated[int | None, typer.Option(help="Only the queue with this id.")] = None,
+    broker: Annotated[str | None, typer.Option(help="Set only queues of this broker.")] = None,
+    queue: Annotated[int | None, typer.Option(help="Set only queues with this id.")] = None,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where a group goes on with a topic: all its queues, or those that the options leave.
+    """Set the committed offsets of a group on a topic: the offsets it consumes from next.
 
-    No instance of the group may be connected meanwhile: it would go on from where it is and commit over this.
+    Sets all queues of the topic, or those that --broker and --queue select. Stop all consumers of the group first: a
+    connected consumer goes on from its own position and overwrites the committed offset.
     """
     if not (to in ("earliest", "latest") or to.isdecimal() or _MOMENT.fullmatch(to)):
-        raise typer.BadParameter(f"{to!r} is no offset, earliest, latest or time", param_hint="--to")
+        raise typer.BadParameter(f"{to!r} is neither an offset, earliest, latest nor a time", param_hint="--to")
     remote = connect(data, url, key)
     queues = [
         item
@@ -86,7 +88,7 @@ def _where(remote: Remote, topic: str, queue: dict[str, Any], to: str) -> str:
     if to in ("earliest", "latest"):
         offset = queue["min_offset" if to == "earliest" else "max_offset"]
         if offset is None:
-            fail(f"nothing was set: the offsets of {queue['broker']} are not known, since it can't be asked just now")
+            fail(f"nothing was set: the offsets of {queue['broker']} are unknown, because it can't be reached now")
         return str(offset)
     if to.isdecimal():
         return str(int(to))

@@ -1,8 +1,8 @@
-"""How people's commands reach a gateway: which one, with which key, and what its refusals look like."""
+"""The gateway that a command calls: options that choose it, requests, and the texts of rejected requests."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -15,20 +15,11 @@ from gantry.http.client import GantryClient
 from gantry.http.errors import GantryError, GantryProblem, NoStackError, Problem
 from gantry.http.stack import read_stack
 
-DataOption = Annotated[
-    Path, typer.Option("--data", envvar="GANTRY_DATA", metavar="DIR", help="The folder of a stack that runs here.")
-]
-UrlOption = Annotated[str | None, typer.Option("--url", metavar="URL", help="A gateway elsewhere; needs --key.")]
-KeyOption = Annotated[str | None, typer.Option("--key", metavar="KEY", help="An API key, or @FILE to read it from.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-
 T = TypeVar("T")
-
-DATA_DEFAULT = Path(".gantry")
 
 
 class Remote:
-    """A gateway's API in its own JSON; what it refuses ends the command with one line."""
+    """A gateway's HTTP API as plain JSON values. A request that fails ends the command with one line."""
 
     def __init__(self, client: GantryClient) -> None:
         self._client = client
@@ -43,9 +34,9 @@ class Remote:
         headers: Mapping[str, str] | None = None,
         wait_ms: int = 0,
     ) -> Any:
-        """Make a call and return the answer's JSON, None where it has none.
+        """Send a request and return the decoded JSON of the response, None if the response is empty.
 
-        `wait_ms` is how long the gateway takes on purpose, besides the client's time-out.
+        `wait_ms` is the time that the gateway may hold the request; it is added to the client's time-out.
         """
         params = {name: _parameter(value) for name, value in (query or {}).items() if value is not None}
         has_body = body is not None
@@ -61,7 +52,7 @@ class Remote:
         return self.run(call)
 
     def run(self, call: Call[T]) -> T:
-        """Run a call of `gantry.http.calls`."""
+        """Run a typed call, such as those of `gantry.http.reportcalls`."""
         try:
             return self._client.run(call)
         except GantryProblem as error:
@@ -70,7 +61,7 @@ class Remote:
             fail(str(error))
 
     def items(self, path: str, *, query: Mapping[str, Any] | None = None) -> Iterator[dict[str, Any]]:
-        """Return every item of a list, page after page."""
+        """Yield every item of a list, page by page."""
         cursor: str | None = None
         while True:
             page = self.call("GET", path, query={**(query or {}), "cursor": cursor})
@@ -81,7 +72,7 @@ class Remote:
 
 
 def connect(data: Path, url: str | None, key: str | None) -> Remote:
-    """Return the gateway that the options name: `--url` and `--key`, or the stack of `--data`."""
+    """Return the gateway that `--url` and `--key` name, or else the gateway of the stack in `--data`."""
     if url is not None and key is None:
         raise typer.BadParameter("--url needs --key", param_hint="--url")
     if url is None or key is None:
@@ -96,9 +87,9 @@ def connect(data: Path, url: str | None, key: str | None) -> Remote:
         except (OSError, UnicodeDecodeError) as error:
             fail(f"--key {key}: {error}")
     if not key.isascii() or not key.isprintable():
-        fail("--key: an API key is printable ASCII")
+        fail("--key: an API key must be printable ASCII")
     if not url.startswith(("http://", "https://")):
-        fail(f"--url {url}: starts with neither http:// nor https://")
+        fail(f"--url {url}: the URL must start with http:// or https://")
     try:
         return Remote(GantryClient(url, key))
     except httpx.InvalidURL as error:
@@ -106,13 +97,13 @@ def connect(data: Path, url: str | None, key: str | None) -> Remote:
 
 
 def refusal(problem: Problem) -> str:
-    """Return a problem in one line."""
+    """Return the text of a problem in one line."""
     outcome = f" [{problem.outcome}]" if problem.outcome else ""
     return f"{problem.title}: {problem.detail}{outcome}" if problem.detail else f"{problem.title}{outcome}"
 
 
 def segment(name: str) -> str:
-    """Return a name as one segment of a path."""
+    """Return a name percent-encoded as one segment of a path."""
     return quote(name, safe="")
 
 

@@ -1,4 +1,4 @@
-"""Waiting for a run of a report: its progress on stderr, so that stdout has nothing but the result."""
+"""Waiting for the end of a report run. Progress goes to stderr, so that stdout holds only the result."""
 
 import sys
 import time
@@ -12,30 +12,31 @@ from gantry.cli.outcome import fail
 from gantry.cli.remote import Remote, segment
 
 POLL_S: Final = 0.5
-# A scheduler looks for queued runs every second or so.
+# A scheduler polls for queued runs about once a second. A run that stays queued this long probably has no scheduler.
 QUEUED_HINT_S: Final = 15
-# Of a job one run runs at a time. A free scheduler takes a run sooner than this, and then nobody need ask why it waits.
+# Each job has at most one active run. A free scheduler takes a queued run sooner than this. Only after this time does
+# the command look for the active run that blocks it.
 BEHIND_AFTER_S: Final = 2
 BEHIND_EVERY_S: Final = 5
 BEHIND_RUNS: Final = 100
-# A failed run may be queued again a moment later, to be tried again.
+# The scheduler may queue a failed run again a moment later, for its next attempt.
 SECOND_LOOK_S: Final = 1.5
 
 ENDED: Final = frozenset({"succeeded", "failed", "timed_out"})
 
 
 def wait_for_run(remote: Remote, started: dict[str, Any], *, timeout_s: float) -> dict[str, Any]:
-    """Return the run once it has ended, well or not.
+    """Wait for the end of a run and return the run, whether it succeeded or failed.
 
     Raises:
-        SystemExit: It has not ended in time, or the gateway refused; the reason has been said.
+        SystemExit: The run did not end in time, or a request failed. The reason is printed.
     """
     path = f"/v1/reports/{segment(started['job'])}/runs/{segment(started['id'])}"
     deadline = time.monotonic() + timeout_s
     hint_at = time.monotonic() + QUEUED_HINT_S
     behind_at = time.monotonic() + BEHIND_AFTER_S
     behind: dict[str, Any] | None = None
-    teller = _Teller()
+    line = _ProgressLine()
     found = started
     try:
         while True:
@@ -48,21 +49,21 @@ def wait_for_run(remote: Remote, started: dict[str, Any], *, timeout_s: float) -
                     return found
             if time.monotonic() >= deadline:
                 fail(
-                    f"run {found['id']} is still {found['status']} after {timeout_s:g} s; it goes on: gantry report runs {found['job']}"
+                    f"run {found['id']} is still {found['status']} after {timeout_s:g} s and continues: see gantry report runs {found['job']}"
                 )
             is_queued = found["status"] == "queued"
             if is_queued and time.monotonic() >= behind_at:
                 behind = _running(remote, found)
                 behind_at = time.monotonic() + BEHIND_EVERY_S
             if behind is not None:
-                # From when it is free: a scheduler may have just seen the other run end.
+                # The hint is due only some time after the other run has ended: a scheduler needs time to notice the end.
                 hint_at = time.monotonic() + QUEUED_HINT_S
             hint = is_queued and found["attempt"] == 0 and time.monotonic() >= hint_at
-            teller.tell(_progress(found, behind=behind if is_queued else None, is_late=hint))
+            line.show(_progress(found, behind=behind if is_queued else None, is_late=hint))
             time.sleep(POLL_S)
             found = _look(remote, path)
     finally:
-        teller.close()
+        line.close()
 
 
 def _look(remote: Remote, path: str) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def _look(remote: Remote, path: str) -> dict[str, Any]:
 
 
 def _running(remote: Remote, queued: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the run of the same job that is running now: until its end no other one is taken."""
+    """Return the active run of the same job, or None. Schedulers take no other run of the job until it ends."""
     runs = remote.call("GET", f"/v1/reports/{segment(queued['job'])}/runs", query={"limit": BEHIND_RUNS})["items"]
     return next((run for run in runs if run["status"] == "running" and run["id"] != queued["id"]), None)
 
@@ -88,15 +89,15 @@ def _parts(found: dict[str, Any], *, behind: dict[str, Any] | None, is_late: boo
     if progress.get("step"):
         yield cell(progress["step"])
     if found["status"] == "queued" and found["attempt"]:
-        yield f"after attempt {found['attempt']}: {' '.join(cell(found['error'] or 'no reason was given').split())}"
+        yield f"after attempt {found['attempt']}: {' '.join(cell(found['error'] or 'unknown error').split())}"
     if behind is not None:
         yield f"behind run {behind['id']}, which has been running since {behind['started_at']}"
     if is_late:
-        yield "(nobody has taken it yet: is a scheduler running? `gantry up` starts one, and so does `gantry scheduler`)"
+        yield "(no scheduler has started it yet; `gantry up` and `gantry scheduler` run one)"
 
 
-class _Teller:
-    """Says how far a run is: one line that changes on a terminal, else a line a change."""
+class _ProgressLine:
+    """The progress of a run: one line that changes on a terminal, otherwise a new line for each change."""
 
     def __init__(self) -> None:
         console = Console(stderr=True, highlight=False)
@@ -105,7 +106,7 @@ class _Teller:
         if self._status is not None:
             self._status.start()
 
-    def tell(self, line: str) -> None:
+    def show(self, line: str) -> None:
         if line == self._last:
             return
         self._last = line

@@ -1,26 +1,26 @@
-"""`gantry store`: look into a store that is not running, Gantry's or Apache RocketMQ's.
+"""`gantry store`: check and dump the store of a stopped broker, Gantry's or Apache RocketMQ's.
 
-Exit codes: 0 nothing is wrong, 1 something is (verify), 2 the folder can't be read: missing, no store, in use, newer.
+Exit codes: 0 success; 1 `verify` found damage; 2 the folder can't be read: it is missing, not a store, in use or newer
+than this version.
 """
 
 import base64
 import io
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.util import find_spec
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gantry.cli.formatting import cell, print_facts, print_json
-from gantry.cli.outcome import EXIT_FAILED, EXIT_USAGE, fail
+from gantry.cli.outcome import EXIT_FAILED, EXIT_USAGE, discard_output, fail, warn
 from gantry.model import sysflag
 from gantry.model.errors import CorruptRecordError
 from gantry.model.message import StoredMessage
@@ -34,17 +34,17 @@ from gantry.storeformat.verify import verify as verify_store
 
 app = typer.Typer(
     name="store",
-    help="Look into a store that is not running.",
+    help="Check, dump and repair the store of a stopped broker.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-Folder = Annotated[str, typer.Argument(metavar="DIR", help="The store's folder.")]
+Folder = Annotated[str, typer.Argument(metavar="DIR", help="Folder of the store.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 IndexSlots = Annotated[
     int | None,
-    typer.Option(metavar="N", min=1, help="Hash slots of an index file, if not a quarter of its entries."),
+    typer.Option(metavar="N", min=1, help="Number of hash slots in an index file; default: a quarter of its entries."),
 ]
 
 
@@ -52,7 +52,8 @@ IndexSlots = Annotated[
 def verify(folder: Folder, *, as_json: AsJson = False, index_slots: IndexSlots = None) -> None:
     """Check every record, unit, index entry and configuration file; change nothing.
 
-    Ends with 0 if nothing is wrong (after a crash with the note "needs recovery"), with 1 if something is.
+    The exit code is 0 if nothing is damaged, 1 otherwise. The store of a broker that crashed is not damaged, but the
+    report says that it needs recovery.
     """
     with _opened(folder, index_slots=index_slots) as reader, _progress() as on_progress:
         report = verify_store(reader, on_progress=on_progress)
@@ -68,37 +69,36 @@ def dump(
     folder: Folder,
     *,
     as_json: AsJson = False,
-    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Only records of this topic.")] = None,
+    topic: Annotated[str | None, typer.Option(metavar="TOPIC", help="Print only records of this topic.")] = None,
     start: Annotated[
         int | None, typer.Option("--from", metavar="OFFSET", min=0, help="Begin at this physical offset.")
     ] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=0, help="Print at most N records.")] = None,
 ) -> None:
-    """Print the records of the CommitLog, one a line; what can't be read is named on stderr."""
+    """Print the records of the CommitLog, one on each line. Damaged regions are reported on stderr."""
     with _opened(folder) as reader:
         scan = reader.scan(start)
         try:
             _dump(scan, as_json=as_json, topic=topic, limit=limit)
             sys.stdout.flush()
         except BrokenPipeError:
-            # Whoever reads has seen enough (`| head`); what is still buffered must not raise again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            discard_output()
             raise typer.Exit(0) from None
     for damage in scan.damages:
         if damage.start == start:
-            continue  # The caller's offset is in the middle of a record.
-        print(f"gantry: {damage.size_bytes} bytes at {damage.start} in {damage.path}: {damage.reason}", file=sys.stderr)
+            continue  # The offset of --from is in the middle of a record.
+        warn(f"{damage.size_bytes} bytes at {damage.start} in {damage.path}: {damage.reason}")
 
 
 @app.command()
 def repair(folder: Folder) -> None:
-    """Recover the store as a broker's start would, but from the whole log; build what is derived from it again.
+    """Recover the store from its whole CommitLog, and rebuild the files that are derived from the log.
 
-    A mark (config/gantry.json) that can't be understood is replaced by a new one. Topics and offsets (config/*.json) are
-    left as they are.
+    A store manifest (config/gantry.json) that can't be decoded is replaced by a new one. Topics and offsets
+    (config/*.json) do not change.
     """
     with _opened(folder):
-        pass  # Only to refuse in one line what can't be repaired; the program below takes the lock itself.
+        pass  # Fails with one line if the store can't be repaired. The program below takes the lock itself.
     if find_spec("services") is None:
         fail("the services are not installed: pip install 'gantry-mq[server]'")
     command = [sys.executable, "-P", "-m", "services.broker.store", "repair", folder]
@@ -108,8 +108,8 @@ def repair(folder: Folder) -> None:
 def record_object(record: LogRecord) -> dict[str, Any]:
     """Return a record as `dump --json` prints it.
 
-    The body is inflated and the sysFlag therefore without its compressed bit, as clients see them; a body that can't
-    be inflated is null.
+    As for clients, the body is decompressed and the compressed bit of the sysFlag is cleared. A body that can't be
+    decompressed is null.
     """
     message = record.message()
     body, sys_flag = _inflated(message)
@@ -164,7 +164,7 @@ def report_object(report: Report) -> dict[str, Any]:
 
 
 def iso_time(at_ms: int) -> str | None:
-    """Return a moment as ISO 8601 in UTC; None where a record holds a number that is no moment."""
+    """Return a time in ISO 8601 and UTC, or None if the number in the record is out of range."""
     try:
         moment = datetime.fromtimestamp(at_ms // 1000, UTC)
     except (ValueError, OverflowError, OSError):
@@ -183,7 +183,7 @@ def _dump(scan: LogScan, *, as_json: bool, topic: str | None, limit: int | None)
     wanted = None if topic is None else topic.encode()
     printed = 0
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")  # Messages hold any text, whatever the terminal's locale is.
+        sys.stdout.reconfigure(encoding="utf-8")  # Messages hold any text, independent of the locale.
     write = sys.stdout.write
     if not as_json:
         write(f"{'OFFSET':>14}  {'SIZE':>7}  STORED AT                 CRC  QUEUE AND OFFSET  MESSAGE ID  TAG\n")
@@ -236,30 +236,25 @@ def _finding_line(finding: Finding) -> str:
 
 @contextmanager
 def _opened(folder: str, *, index_slots: int | None = None) -> Iterator[StoreReader]:
-    """Open a store; what stands against reading it ends the command in one line, with code 2."""
+    """Open a store. If the store can't be read, end the command with one line and exit code 2."""
     try:
         with StoreReader(OsFileSystem(), folder, index_slots=index_slots) as reader:
             yield reader
     except StoreFileError as error:
-        _refuse(str(error))
+        fail(str(error), exit_code=EXIT_USAGE)
     except BrokenPipeError:
         raise
     except OSError as error:
-        _refuse(f"{error.filename or folder}: {error.strerror or error}")
-
-
-def _refuse(message: str) -> NoReturn:
-    print(f"gantry: {' '.join(message.split())}", file=sys.stderr)
-    raise SystemExit(EXIT_USAGE)
+        fail(f"{error.filename or folder}: {error.strerror or error}", exit_code=EXIT_USAGE)
 
 
 @contextmanager
 def _progress() -> Iterator[Any]:
-    """Show on a terminal how much of the log is read; yields what is to be told, None where nobody looks."""
+    """Show the progress on a terminal. Yields the function to call with the progress, or None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
     columns = (TextColumn("reading the CommitLog"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task("", total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,4 +1,4 @@
-"""Following queues side by side: a thread a queue that long-polls, one stream of messages out."""
+"""Reading several queues at once: one long-polling thread for each queue, one stream of messages."""
 
 import queue
 import threading
@@ -10,13 +10,13 @@ from gantry.cli.remote import Remote, segment
 
 WAIT_MS = 10_000
 READ_LIMIT = 100
-# The threads stop reading when the terminal does.
+# Messages read but not yet printed. When the terminal stops reading, the threads stop, too.
 WAITING_MAX = 1_000
 
 
 @dataclass(slots=True)
 class QueueFollower:
-    """Where one queue is read, and how far."""
+    """The position of a reader in one queue."""
 
     remote: Remote
     topic: str
@@ -27,7 +27,7 @@ class QueueFollower:
     until_end: bool
 
     def read(self) -> list[dict[str, Any]] | None:
-        """Return the next messages, perhaps none yet; None where the end is reached and wanted."""
+        """Return the next messages, possibly none; None at the end of the queue if `until_end` is set."""
         path = f"/v1/topics/{segment(self.topic)}/queues/{segment(self.broker)}/{self.queue_id}/messages"
         answer = self.remote.call(
             "GET",
@@ -47,10 +47,10 @@ class QueueFollower:
 
 
 def follow(followers: Sequence[QueueFollower]) -> Iterator[dict[str, Any]]:
-    """Yield messages of all queues as they come; ends when every follower has reached its end.
+    """Yield the messages of all queues as they arrive, until every follower has reached its end.
 
     Raises:
-        SystemExit: The gateway refused; the reason has been said.
+        SystemExit: A request failed. The reason is printed.
     """
     arrivals: queue.Queue[dict[str, Any] | BaseException | None] = queue.Queue(WAITING_MAX)
     stopping = threading.Event()
@@ -60,13 +60,13 @@ def follow(followers: Sequence[QueueFollower]) -> Iterator[dict[str, Any]]:
             while not stopping.is_set() and (messages := follower.read()) is not None:
                 for message in messages:
                     arrivals.put(message)
-        except BaseException as error:  # noqa: BLE001 # boundary: whatever ends a thread ends the command, in its main thread.
+        except BaseException as error:  # noqa: BLE001 # boundary: an error of any thread ends the command, in its main thread.
             arrivals.put(error)
         else:
             arrivals.put(None)
 
     for follower in followers:
-        # Daemons: Ctrl-C does not wait for a long poll.
+        # Daemon threads: Ctrl-C does not wait for a long poll.
         threading.Thread(target=run, args=(follower,), daemon=True).start()
     running = len(followers)
     try:
@@ -79,4 +79,4 @@ def follow(followers: Sequence[QueueFollower]) -> Iterator[dict[str, Any]]:
             else:
                 yield arrival
     finally:
-        stopping.set()  # Whoever asked has enough: no thread reads on.
+        stopping.set()  # The caller needs no more messages: the threads stop reading.

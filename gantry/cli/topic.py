@@ -1,40 +1,43 @@
-"""`gantry topic`: create, list, show, delete."""
+"""`gantry topic`: create, list, show and delete topics."""
 
 from typing import Annotated, Any
 
 import typer
 
 from gantry.cli.formatting import Item, print_facts, print_items, print_json, print_table
-from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
+from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, TopicArgument, UrlOption, YesOption
+from gantry.cli.remote import connect, segment
 
-app = typer.Typer(name="topic", help="Topics.", no_args_is_help=True)
-
-TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC")]
+app = typer.Typer(name="topic", help="Manage topics.", no_args_is_help=True)
 
 
 @app.command()
 def create(
     topic: TopicArgument,
     *,
-    read_queues: Annotated[int | None, typer.Option(help="Queues on each broker that consumers see.")] = None,
-    write_queues: Annotated[int | None, typer.Option(help="Queues on each broker that producers see.")] = None,
-    queues: Annotated[int | None, typer.Option(help="Both of them.")] = None,
-    perm: Annotated[str | None, typer.Option(help="rw, r, w or none.")] = None,
-    order: Annotated[bool | None, typer.Option("--order/--no-order", help="Whether it is an ordered topic.")] = None,
-    broker: Annotated[list[str] | None, typer.Option(help="Only on this broker; may be repeated.")] = None,
-    all_brokers: Annotated[bool, typer.Option("--all-brokers", help="On all, also those that join later.")] = False,
-    allow_hiding: Annotated[
-        bool, typer.Option("--allow-hiding", help="Even if nobody can read some messages any more.")
+    read_queues: Annotated[int | None, typer.Option(help="Number of readable queues on each broker.")] = None,
+    write_queues: Annotated[int | None, typer.Option(help="Number of writable queues on each broker.")] = None,
+    queues: Annotated[int | None, typer.Option(help="Value for both --read-queues and --write-queues.")] = None,
+    perm: Annotated[str | None, typer.Option(help="Permission: rw, r, w or none.")] = None,
+    order: Annotated[bool | None, typer.Option("--order/--no-order", help="Mark the topic as ordered.")] = None,
+    broker: Annotated[
+        list[str] | None, typer.Option(help="Create the topic only on this broker; may be repeated.")
+    ] = None,
+    all_brokers: Annotated[
+        bool, typer.Option("--all-brokers", help="Create the topic on all brokers, including those that join later.")
     ] = False,
-    new: Annotated[bool, typer.Option("--new", help="Refuse to change one that exists.")] = False,
+    allow_hiding: Annotated[
+        bool, typer.Option("--allow-hiding", help="Allow a change after which some messages can't be read.")
+    ] = False,
+    new: Annotated[bool, typer.Option("--new", help="Fail if the topic exists.")] = False,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a topic, or change it: what is not said stays as it is."""
+    """Create a topic, or change it. A setting without an option keeps its value."""
     if broker and all_brokers:
-        raise typer.BadParameter("excludes --all-brokers", param_hint="--broker")
+        raise typer.BadParameter("cannot be combined with --all-brokers", param_hint="--broker")
     wanted = {
         "read_queues": read_queues if read_queues is not None else queues,
         "write_queues": write_queues if write_queues is not None else queues,
@@ -56,7 +59,7 @@ def create(
 @app.command("list")
 def list_topics(
     *,
-    system: Annotated[bool, typer.Option("--system", help="Also the system's own, %RETRY%… and %DLQ%….")] = False,
+    system: Annotated[bool, typer.Option("--system", help="Include system topics, %RETRY%… and %DLQ%….")] = False,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
@@ -87,19 +90,19 @@ def show(
     _show(found, as_json=False)
     print()
     columns = ["broker", "queue_id", "min_offset", "max_offset", "read", "write", "last_stored_at"]
-    print_table(columns, [[queue[column] for column in columns] for queue in queues], empty="it has no queues")
+    print_table(columns, [[queue[column] for column in columns] for queue in queues], empty="the topic has no queues")
 
 
 @app.command()
 def delete(
     topic: TopicArgument,
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: YesOption = False,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Delete a topic with all its messages."""
+    """Delete a topic and all its messages."""
     remote = connect(data, url, key)
     if not yes:
         typer.confirm(f"Delete topic {topic} and all its messages?", abort=True)

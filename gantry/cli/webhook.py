@@ -1,22 +1,27 @@
-"""`gantry webhook`: who is told of alerts."""
+"""`gantry webhook`: URLs that receive alerts."""
 
 from typing import Annotated, Any
 
 import typer
 
 from gantry.cli.formatting import print_facts, print_items, print_json
-from gantry.cli.remote import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption, connect, segment
+from gantry.cli.options import DATA_DEFAULT, DataOption, JsonOption, KeyOption, UrlOption
+from gantry.cli.remote import connect, segment
 
-app = typer.Typer(name="webhook", help="Who is told of alerts.", no_args_is_help=True)
+app = typer.Typer(name="webhook", help="Manage webhooks: URLs that receive alerts.", no_args_is_help=True)
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="From `gantry webhook list`.")]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The id that `gantry webhook list` shows.")]
 GroupsOption = Annotated[
-    list[str] | None, typer.Option("--group", metavar="PATTERN", help="Groups, with * for anything; again for more.")
+    list[str] | None,
+    typer.Option("--group", metavar="PATTERN", help="Groups to report; * stands for any text. May be repeated."),
 ]
 VerdictsOption = Annotated[
-    list[str] | None, typer.Option("--verdict", metavar="VERDICT", help="Only of these; again for more.")
+    list[str] | None,
+    typer.Option("--verdict", metavar="VERDICT", help="Verdict to report; default: all. May be repeated."),
 ]
-SecretOption = Annotated[str | None, typer.Option("--secret", metavar="whsec_…", help="The base64 of 24 to 64 bytes.")]
+SecretOption = Annotated[
+    str | None, typer.Option("--secret", metavar="whsec_…", help="Signing secret: whsec_ and 24 to 64 bytes in base64.")
+]
 
 _FACTS = ("id", "url", "groups", "verdicts", "enabled", "created_at", "updated_at")
 
@@ -33,32 +38,32 @@ def create(
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a URL told of alerts, and print the secret that signs, once."""
+    """Create a webhook and print its signing secret. The secret cannot be shown again."""
     body = {"url": target, **_named({"groups": groups, "verdicts": verdicts, "secret": secret})}
     made = connect(data, url, key).call("POST", "/v1/webhooks", body=body)
     if as_json:
         print_json(made)
         return
     print_facts({"id": made["id"], "url": made["url"], "secret": made["secret"]})
-    print("\nThe secret is not shown again. `gantry webhook test ID` sends a test.")
+    print("\nThe secret cannot be shown again. `gantry webhook test ID` sends a test.")
 
 
 @app.command("set")
 def set_webhook(
     webhook: IdArgument,
     *,
-    target: Annotated[str | None, typer.Option("--target", metavar="URL", help="Where to send from now on.")] = None,
+    target: Annotated[str | None, typer.Option("--target", metavar="URL", help="New URL of the webhook.")] = None,
     groups: GroupsOption = None,
     verdicts: VerdictsOption = None,
-    all_verdicts: Annotated[bool, typer.Option("--all-verdicts", help="Of all verdicts again.")] = False,
-    enabled: Annotated[bool | None, typer.Option("--enable/--disable", help="Whether it is told anything.")] = None,
+    all_verdicts: Annotated[bool, typer.Option("--all-verdicts", help="Report all verdicts again.")] = False,
+    enabled: Annotated[bool | None, typer.Option("--enable/--disable", help="Enable or disable the webhook.")] = None,
     secret: SecretOption = None,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change a webhook; what is not said stays as it is."""
+    """Change a webhook. A setting without an option keeps its value."""
     wanted = {
         "url": target,
         "groups": groups,
@@ -68,7 +73,7 @@ def set_webhook(
     }
     body = _named(wanted)
     if not body:
-        raise typer.BadParameter("say something, such as --disable")
+        raise typer.BadParameter("give at least one option, such as --disable")
     _show(connect(data, url, key).call("PUT", _path(webhook), body=body), as_json=as_json)
 
 
@@ -80,7 +85,7 @@ def list_webhooks(
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List who is told of alerts."""
+    """List webhooks."""
     items = list(connect(data, url, key).items("/v1/webhooks"))
     print_items(items, _FACTS[:-1], empty="there are no webhooks", as_json=as_json)
 
@@ -102,18 +107,20 @@ def show(
 def deliveries(
     webhook: IdArgument,
     *,
-    status: Annotated[str | None, typer.Option(metavar="pending|delivered|failed", help="Only these.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1_000, help="How many, the newest.")] = 50,
+    status: Annotated[
+        str | None, typer.Option(metavar="pending|delivered|failed", help="Show only deliveries with this status.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="Maximum number of deliveries.")] = 50,
     data: DataOption = DATA_DEFAULT,
     url: UrlOption = None,
     key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List what a webhook was told, the newest first."""
+    """List the deliveries of a webhook, newest first."""
     query = {"status": status, "limit": limit}
     items = connect(data, url, key).call("GET", f"{_path(webhook)}/deliveries", query=query)["items"]
     columns = ["created_at", "event", "status", "attempts", "next_attempt_at", "last_status", "last_error", "id"]
-    print_items(items, columns, empty="it was told nothing yet", as_json=as_json)
+    print_items(items, columns, empty="the webhook has no deliveries yet", as_json=as_json)
 
 
 @app.command("test")
@@ -124,9 +131,9 @@ def send_test(
     url: UrlOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Send a test to a webhook."""
+    """Send a test delivery to a webhook."""
     made = connect(data, url, key).call("POST", f"{_path(webhook)}/deliveries")
-    print(f"delivery {made['id']} is sent soon; `gantry webhook deliveries {webhook}` says what became of it")
+    print(f"delivery {made['id']} will be sent soon; `gantry webhook deliveries {webhook}` shows its result")
 
 
 @app.command()
@@ -137,7 +144,7 @@ def delete(
     url: UrlOption = None,
     key: KeyOption = None,
 ) -> None:
-    """Delete a webhook, and what it was to be told."""
+    """Delete a webhook and its pending deliveries."""
     connect(data, url, key).call("DELETE", _path(webhook))
     print(f"webhook {webhook} is deleted")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gantry.cli.stack.childlogs import LOG_BYTES_MAX, LOGS_KEPT, ChildLog
+from gantry.cli.stack.childlogs import LOG_BYTES_MAX, OLD_LOGS_MAX, ChildLog
 from gantry.cli.stack.postgres import ServerUser, embedded_postgres, find_programs, first_unenterable, server_user
 from gantry.cli.stack.processes import is_alive, processes_in
 from gantry.cli.stack.supervisor import ProcessSpec, Supervisor, ready_file_says
@@ -83,9 +83,9 @@ async def test_what_ends_is_started_again(watched: Watched) -> None:
     after = dict(watched.supervisor.processes)
     assert after["one"] != before["one"]
     assert after["two"] == before["two"]
-    assert watched.said[0] == "one was ended by SIGKILL: starting it again in 0.5 s"
+    assert watched.said[0] == "one was ended by SIGKILL: restarting it in 0.5 s"
     os.kill(after["one"], signal.SIGTERM)
-    await watched.until_said("one was ended by SIGTERM: starting it again in 1 s")
+    await watched.until_said("one was ended by SIGTERM: restarting it in 1 s")
 
 
 async def test_one_whose_end_is_for_a_person_to_look_at_is_not_started_again(watched: Watched) -> None:
@@ -93,7 +93,7 @@ async def test_one_whose_end_is_for_a_person_to_look_at_is_not_started_again(wat
     await watched.supervisor.start(spec, watched.spec("two", SERVES))
     before = dict(watched.supervisor.processes)
     os.kill(before["one"], signal.SIGUSR1)
-    await watched.until_said("one ended with code 3 and is not started again: x: the folder was moved. Put it back.")
+    await watched.until_said("one ended with code 3 and is not restarted: x: the folder was moved. Put it back.")
     # The others are looked after as ever; by the time one of them is up again, this one would be, too.
     os.kill(before["two"], signal.SIGKILL)
     await watched.until_said("two is up again")
@@ -131,7 +131,7 @@ async def test_a_stop_goes_by_rank_and_waits_for_nobody_for_ever(watched: Watche
 def test_a_log_is_kept_short_while_it_is_written(tmp_path: Path) -> None:
     log = ChildLog(tmp_path / "logs" / "x.log")
     with log.open() as file:
-        for generation in range(LOGS_KEPT + 2):
+        for generation in range(OLD_LOGS_MAX + 2):
             file.write(f"generation {generation}\n".encode())
             assert not log.rotate()
             file.write(b"x" * LOG_BYTES_MAX + b"\n")
@@ -139,9 +139,9 @@ def test_a_log_is_kept_short_while_it_is_written(tmp_path: Path) -> None:
         file.write(b"the newest\n")
     assert log.path.read_bytes() == b"the newest\n"
     kept = sorted(path.name for path in log.path.parent.iterdir())
-    assert kept == ["x.log", *(f"x.log.{number}" for number in range(1, LOGS_KEPT + 1))]
-    assert (tmp_path / "logs" / "x.log.1").read_bytes().startswith(f"generation {LOGS_KEPT + 1}\n".encode())
-    assert log.said_last() == "the newest"
+    assert kept == ["x.log", *(f"x.log.{number}" for number in range(1, OLD_LOGS_MAX + 1))]
+    assert (tmp_path / "logs" / "x.log.1").read_bytes().startswith(f"generation {OLD_LOGS_MAX + 1}\n".encode())
+    assert log.last_line() == "the newest"
 
 
 def test_leftovers_are_found_by_their_folder(own_postgres: PostgresServer) -> None:

@@ -123,7 +123,7 @@ def test_without_a_scheduler() -> None:
 def test_a_scheduler_that_is_killed_is_started_again(stack: Stack) -> None:
     old = stack.pid_of("scheduler")
     os.kill(old, signal.SIGKILL)
-    stack.wait_for(lambda: "scheduler was ended by SIGKILL: starting it again" in stack.said(), "to notice")
+    stack.wait_for(lambda: "scheduler was ended by SIGKILL: restarting it" in stack.said(), "to notice")
     stack.wait_for(lambda: "scheduler is up again" in stack.said(), "to start it again")
     assert stack.pid_of("scheduler") != old
 
@@ -136,7 +136,7 @@ def test_what_is_killed_is_started_again(stack: Stack, name: str) -> None:
         before = send(client, topic, "before")
         old = stack.pid_of(name)
         os.kill(old, signal.SIGKILL)
-        stack.wait_for(lambda: f"{name} was ended by SIGKILL: starting it again" in stack.said(), "to notice")
+        stack.wait_for(lambda: f"{name} was ended by SIGKILL: restarting it" in stack.said(), "to notice")
         stack.wait_for(lambda: name in str(stack.facts["processes"]) and stack.pid_of(name) != old, "to start it again")
         send(client, topic, "after")
         assert bodies(client, topic) == ["before", "after"]
@@ -175,7 +175,7 @@ def test_a_broker_that_has_lost_its_store_is_not_started_on_an_empty_one() -> No
             make_topic(client, "T")
             send(client, "T", "kept")
             store.rename(moved)
-            stack.wait_for(lambda: "broker-a ended with code 3 and is not started again" in stack.said(), "to notice")
+            stack.wait_for(lambda: "broker-a ended with code 3 and is not restarted" in stack.said(), "to notice")
             assert f"the store's folder was moved or removed: {store}" in stack.said()
             send(client, "T", "elsewhere", broker="broker-b")
         assert {"broker-b", "gateway-0", "namesrv-0"} <= {process["name"] for process in stack.facts["processes"]}
@@ -291,13 +291,13 @@ def test_a_lost_key_file_is_made_anew_and_the_old_key_stays_valid() -> None:
         os.kill(stack.pid_of("broker-a"), signal.SIGKILL)
         stack.wait_for(lambda: "broker-a is up again" in stack.said(), "to start it again")
         assert stack.facts["api_key"] == old
-        assert "was gone" not in stack.said()
+        assert "was missing" not in stack.said()
         assert stack.terminate() == 0
         stack.start()
         new = stack.facts["api_key"]
         assert new == key_file.read_text().strip() != old
         assert new in stack.said()
-        assert f"{key_file} was gone, so this API key is a new one" in stack.said()
+        assert f"{key_file} was missing, so this API key is a new one" in stack.said()
         with stack.http() as client:
             for key in (old, new):
                 assert client.get("/v1/keys", headers={"Authorization": f"Bearer {key}"}).status_code == 200
@@ -311,19 +311,19 @@ def test_only_a_second_ctrl_c_kills() -> None:
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             os.kill(stack.pid, number)
             stack.wait_for(lambda: "stopping" in stack.said(), "to stop")
-        stack.wait_for(lambda: "Ctrl-C once more" in stack.said(), "to take note")
+        stack.wait_for(lambda: "press Ctrl-C again" in stack.said(), "to take note")
         os.kill(stack.pid, signal.SIGTERM)
         os.kill(hanging, signal.SIGCONT)
         assert stack.wait() == 0
-        assert "kill" not in stack.said().replace("kill at once", "")
+        assert "kill" not in stack.said().replace("to kill all services", "")
         assert not list(stack.directory.glob("broker-*/abort")), "a broker did not stop cleanly"
         stack.start()
         os.kill(stack.pid_of("gateway-0"), signal.SIGSTOP)
         os.kill(stack.pid, signal.SIGINT)
-        stack.wait_for(lambda: stack.said().count("Ctrl-C once more") == 2, "to take note")
+        stack.wait_for(lambda: stack.said().count("press Ctrl-C again") == 2, "to take note")
         os.kill(stack.pid, signal.SIGINT)
         assert stack.wait() == 0
-        assert "killing everything at once" in stack.said()
+        assert "killing all services" in stack.said()
 
 
 def test_a_hanging_service_does_not_hold_up_the_stop() -> None:

@@ -1,8 +1,9 @@
-"""Children's logs: each writes to its own file, which is kept short while it goes on writing.
+"""Logs of child processes: each child writes to a file of its own, which is rotated while the child runs.
 
-Children hold their log open in append mode and know nothing of rotation. A file that has grown is copied and then
-cut to nothing; the next line lands at its start. A pipe through the supervisor would lose nothing in between, but
-would stop every service once a suspended supervisor (Ctrl-Z) no longer reads it.
+A child keeps its log open in append mode and is not told of the rotation: a large file is copied and then truncated to
+zero bytes, and the next line starts at offset 0. Lines written between copy and truncation are lost. A pipe through
+the supervisor would lose no lines, but every service would block when the supervisor is suspended (Ctrl-Z) and no
+longer reads the pipe.
 """
 
 import os
@@ -11,11 +12,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 LOG_BYTES_MAX = 16 << 20
-LOGS_KEPT = 3
+OLD_LOGS_MAX = 3
 
 
 class ChildLog:
-    """One child's log file."""
+    """The log file of one child."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -23,16 +24,16 @@ class ChildLog:
         self._start = self._size()
 
     def open(self) -> BinaryIO:
-        """Open it for a child that starts now; `said_last` looks at what comes after this."""
+        """Open the file for a child that starts now. `last_line` reads only lines written after this call."""
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)
         self._start = self._size()
         return os.fdopen(descriptor, "ab", buffering=0)
 
     def rotate(self) -> bool:
-        """Keep it short; return whether it was too long."""
+        """Rotate the file if it exceeds LOG_BYTES_MAX. Return whether it was rotated."""
         if self._size() <= LOG_BYTES_MAX:
             return False
-        for number in range(LOGS_KEPT - 1, 0, -1):
+        for number in range(OLD_LOGS_MAX - 1, 0, -1):
             older = self._older(number)
             if older.exists():
                 older.replace(self._older(number + 1))
@@ -41,14 +42,14 @@ class ChildLog:
         self._start = 0
         return True
 
-    def said_last(self) -> str:
-        """Return the last line for people that the child wrote, or the last of any kind."""
+    def last_line(self) -> str:
+        """Return the last plain-text line that the child wrote, or the last line of any kind."""
         with self.path.open("rb") as file:
             file.seek(max(self._start, self._size() - 16_384))
             lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-        # Services log JSON objects; the reason why one can't start is a plain line.
+        # Services log JSON objects. A service that can't start prints the reason as a plain line.
         plain = [line for line in lines if not line.startswith("{")]
-        return (plain or lines or ["it said nothing"])[-1].strip()
+        return (plain or lines or ["its log is empty"])[-1].strip()
 
     def _older(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}")

@@ -1,7 +1,7 @@
-"""What `gantry up` starts and where it listens; pure, so that a test can read it like a table.
+"""The processes that `gantry up` starts, with their ports and folders. Pure functions of the options.
 
-Ports: name server i on 9876 + 10·i, broker i on 10911 + 20·i with its fast port 2 below, gateway i on 8080 + 10·i,
-metrics of name servers and brokers 7 above their port; `--port-base` is added to all of them.
+Ports: the name server listens on 9876, broker i on 10911 + 20·i, the gateway on 8080. The fast port of a broker is 2
+below its port. The metrics port of name servers and brokers is 7 above their port. `--port-base` is added to all ports.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,10 +17,12 @@ GATEWAY_PORT = 8080
 FAST_PORT_BELOW = 2
 METRICS_PORT_ABOVE = 7
 
+BROKERS_DEFAULT = 2
 BROKERS_MAX = 26  # broker-a … broker-z.
+HOST_DEFAULT = "127.0.0.1"
 PORT_BASE_STEP = 1_000
 PORT_BASE_MAX = 54_000
-# RocketMQ's own default, so that `mqadmin -c DefaultCluster` finds it.
+# RocketMQ's default name, so that `mqadmin -c DefaultCluster` finds the cluster.
 CLUSTER = "DefaultCluster"
 
 COMMIT_LOG_FILE_BYTES = 256 << 20
@@ -28,13 +30,13 @@ INDEX_ENTRIES_MAX = 2_000_000
 INDEX_SLOTS_MAX = INDEX_ENTRIES_MAX // 4
 INDEX_FILE_BYTES = 40 + 4 * INDEX_SLOTS_MAX + 20 * INDEX_ENTRIES_MAX
 
-# Two CommitLog files, since the next one is allocated ahead, an IndexFile, and room for ConsumeQueues.
+# Two CommitLog files (the next file is allocated ahead), one IndexFile, and space for ConsumeQueues.
 BROKER_DISK_BYTES = 2 * COMMIT_LOG_FILE_BYTES + INDEX_FILE_BYTES + (64 << 20)
 POSTGRES_DISK_BYTES = 300 << 20
 
 BROKER_TOML = f"""\
-# Settings of the brokers that `gantry up` starts on this folder; yours to change.
-# GANTRY_BROKER_<KEY> in the environment goes over them.
+# Settings of the brokers that `gantry up` starts on this folder. You may change this file.
+# The environment variable GANTRY_BROKER_<KEY> overrides a setting.
 mapped_file_size_commit_log = {COMMIT_LOG_FILE_BYTES}
 max_hash_slot_num = {INDEX_SLOTS_MAX}
 max_index_num = {INDEX_ENTRIES_MAX}
@@ -43,23 +45,23 @@ max_index_num = {INDEX_ENTRIES_MAX}
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """What the command line said."""
+    """The options of `gantry up`, and their defaults."""
 
     data: Path
-    brokers: int = 2
+    brokers: int = BROKERS_DEFAULT
     port_base: int = 0
-    host: str = "127.0.0.1"
-    advertise: str = "127.0.0.1"
+    host: str = HOST_DEFAULT
+    advertise: str = HOST_DEFAULT
     database_url: str | None = None
     scheduler: bool = True
 
     def check(self) -> None:
-        """Raise StartupError for what can't be."""
+        """Raise StartupError if an option is out of range."""
         if not 1 <= self.brokers <= BROKERS_MAX:
-            raise StartupError(f"--brokers {self.brokers}: between 1 and {BROKERS_MAX} are possible")
+            raise StartupError(f"--brokers {self.brokers}: must be between 1 and {BROKERS_MAX}")
         if self.port_base % PORT_BASE_STEP or not 0 <= self.port_base <= PORT_BASE_MAX:
             raise StartupError(
-                f"--port-base {self.port_base}: a multiple of {PORT_BASE_STEP} between 0 and {PORT_BASE_MAX} is needed"
+                f"--port-base {self.port_base}: must be a multiple of {PORT_BASE_STEP} between 0 and {PORT_BASE_MAX}"
             )
 
 
@@ -76,7 +78,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlace:
-    """Where a broker is; its row in stack.json."""
+    """The address and the store folder of a broker, as listed in stack.json."""
 
     name: str
     address: str
@@ -84,7 +86,7 @@ class BrokerPlace:
 
 
 class Layout:
-    """The processes of a stack and their places below its data folder."""
+    """The processes of a stack and their folders below its data folder."""
 
     def __init__(self, options: StackOptions, *, exists: Callable[[Path], bool] = Path.exists) -> None:
         self._options = options
@@ -101,13 +103,13 @@ class Layout:
 
     @property
     def namesrv_addresses(self) -> list[str]:
-        """Where brokers and gateways find the name server."""
-        return [self._told(NAMESRV_PORT + self._options.port_base)]
+        """The addresses that brokers and gateways use for name servers."""
+        return [self._advertised(NAMESRV_PORT + self._options.port_base)]
 
     @property
     def http(self) -> str:
         """The gateway's base URL."""
-        return f"http://{self._told(GATEWAY_PORT + self._options.port_base)}"
+        return f"http://{self._advertised(GATEWAY_PORT + self._options.port_base)}"
 
     @property
     def brokers(self) -> list[BrokerPlace]:
@@ -115,7 +117,7 @@ class Layout:
         return [
             BrokerPlace(
                 name=name,
-                address=self._told(self._broker_port(index)),
+                address=self._advertised(self._broker_port(index)),
                 store=self.data / name,
             )
             for index, name in enumerate(broker_names(self._options.brokers))
@@ -144,7 +146,7 @@ class Layout:
         )
 
     def gateway(self) -> Service:
-        """The gateway; it reads the database's URL from the environment, where `ps` does not show it."""
+        """The gateway. Its database URL is passed in the environment, because `ps` shows arguments to other users."""
         port = GATEWAY_PORT + self._options.port_base
         return self._service(
             "gateway-0",
@@ -156,8 +158,8 @@ class Layout:
         )
 
     def scheduler(self) -> Service:
-        """The scheduler of reports; it listens nowhere, and reads the database's URL from the environment."""
-        return self._started(
+        """The report scheduler. It has no port. Its database URL is passed in the environment."""
+        return self._process(
             "scheduler",
             "spark.scheduler",
             (),
@@ -166,17 +168,17 @@ class Layout:
         )
 
     def services(self) -> Iterator[Service]:
-        """All that listen, in the order of their start."""
+        """Yield the services that listen on ports, in the order of their start."""
         yield self.namesrv()
         for index in range(self._options.brokers):
             yield self.broker(index)
         yield self.gateway()
 
     def disk_bytes(self) -> int:
-        """How much disk a new stack allocates."""
+        """Return the disk space that a new stack allocates."""
         return self._options.brokers * BROKER_DISK_BYTES + (0 if self._options.database_url else POSTGRES_DISK_BYTES)
 
-    def _told(self, port: int) -> str:
+    def _advertised(self, port: int) -> str:
         return str(Address(self._options.advertise, port))
 
     def _broker_port(self, index: int) -> int:
@@ -184,9 +186,9 @@ class Layout:
 
     def _service(self, name: str, kind: str, port: int, ports: tuple[int, ...], *arguments: str) -> Service:
         listen = ("--listen", str(Address(self._options.host, port)))
-        return self._started(name, f"services.{kind}", ports, *listen, *arguments)
+        return self._process(name, f"services.{kind}", ports, *listen, *arguments)
 
-    def _started(self, name: str, module: str, ports: tuple[int, ...], *arguments: str) -> Service:
+    def _process(self, name: str, module: str, ports: tuple[int, ...], *arguments: str) -> Service:
         ready_file = self.ready / f"{name}.json"
         config = self.data / f"{module.rpartition('.')[2]}.toml"
         return Service(

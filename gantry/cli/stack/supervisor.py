@@ -1,10 +1,10 @@
-"""Supervisor: starts processes, starts again what dies, and stops all in an order that loses nothing.
+"""The supervisor of a stack: it starts processes, restarts those that end, and stops all in a safe order.
 
-A child that ends before it was ever ready ends the start of the whole stack, with what it said. Later, whatever
-ends is started again after a pause that doubles, until it has lived for a while; but not a child that ends with a code
-which says that a person has to look first (`ProcessSpec.final_codes`). Children are sessions of their
-own, so that Ctrl-C reaches the supervisor alone and the order of the stop is kept; and the kernel ends them when
-the supervisor is killed (processes.py).
+If a child ends before it is ready for the first time, the start of the whole stack fails with the child's last log
+line. Later, a child that ends is restarted after a pause. The pause doubles with each restart in a row, and is reset
+once the child has run for a minute. A child is not restarted after an exit code in `ProcessSpec.final_codes`, because
+a person has to act first. Each child runs in a session of its own, so that Ctrl-C reaches only the supervisor, which
+stops the children in order. The kernel ends the children if the supervisor is killed (processes.py).
 """
 
 import asyncio
@@ -26,17 +26,18 @@ from gantry.runtime.tasks import TaskScope
 
 RESTART_PAUSE_MIN_S = 0.5
 RESTART_PAUSE_MAX_S = 30.0
-LIVED_LONG_ENOUGH_MS = 60_000
+# A child that ran for this long starts with the shortest pause again.
+RESTARTS_RESET_AFTER_MS = 60_000
 READY_POLL_S = 0.02
 STILL_STARTING_EVERY_MS = 15_000
 ROTATE_EVERY_S = 5.0
-# A clean stop takes this long at most, in all; then what is left is killed.
+# Time limit of an orderly stop of all children. Remaining processes are then killed.
 STOP_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """How one child is started, known to be ready, and stopped."""
+    """The command of one child, its check for readiness, and the way to stop it."""
 
     name: str
     command: tuple[str, ...]
@@ -51,7 +52,7 @@ class ProcessSpec:
     identity: Mapping[str, Any] = field(default_factory=dict)
     folder: str | None = None
     final_codes: Mapping[int, str] = field(default_factory=dict)
-    """Exit codes after which the process is not started again, each with what a person can do."""
+    """Exit codes after which the process is not restarted, each with advice to the operator."""
 
 
 @dataclass(slots=True)
@@ -64,7 +65,7 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """Its pid while it lives."""
+        """The pid of the process while it runs, otherwise None."""
         running = self.process is not None and self.process.returncode is None
         return self.process.pid if self.process is not None and running else None
 
@@ -87,18 +88,18 @@ class Supervisor:
 
     @property
     def processes(self) -> list[tuple[str, int]]:
-        """Name and pid of what lives."""
+        """Name and pid of each running process."""
         return [(child.spec.name, child.pid) for child in self._children if child.pid is not None]
 
     def begin(self) -> None:
-        """Start keeping logs short."""
+        """Start the rotation of logs."""
         self._scope.spawn("rotate-logs", self._rotate_logs())
 
     async def start(self, *specs: ProcessSpec) -> None:
-        """Start processes side by side, and return once all are ready.
+        """Start processes concurrently, and return when all are ready.
 
         Raises:
-            StartupError: One ended instead; the message is what it said last.
+            StartupError: A process ended before it was ready. The message is its last log line.
         """
         started = []
         for spec in specs:
@@ -108,11 +109,11 @@ class Supervisor:
             started.append(child)
         for child in started:
             if not await self._wait_until_ready(child):
-                raise StartupError(f"{child.spec.name} did not start: {child.spec.log.said_last()}")
+                raise StartupError(f"{child.spec.name} did not start: {child.spec.log.last_line()}")
             self._scope.spawn(f"watch-{child.spec.name}", self._watch(child))
 
     async def stop(self) -> None:
-        """Stop one rank after the other; within STOP_TIMEOUT_S everything has ended, one way or another."""
+        """Stop the processes rank by rank. After STOP_TIMEOUT_S, kill those that remain."""
         self._stopping = True
         deadline_ms = self._clock.monotonic_ms() + int(STOP_TIMEOUT_S * 1_000)
         for group in stop_groups(self._children):
@@ -120,10 +121,12 @@ class Supervisor:
             for child in living:
                 self._signal(child, child.spec.stop_signal)
             left_s = max(0.1, (deadline_ms - self._clock.monotonic_ms()) / 1_000)
-            await asyncio.gather(*(self._ended(child, min(left_s, child.spec.stop_timeout_s)) for child in living))
+            await asyncio.gather(
+                *(self._wait_or_kill(child, min(left_s, child.spec.stop_timeout_s)) for child in living)
+            )
 
     def kill(self) -> None:
-        """End everything at once."""
+        """Kill all processes at once."""
         self._stopping = True
         for child in self._children:
             self._kill(child)
@@ -145,7 +148,7 @@ class Supervisor:
                     **spec.identity,
                 )
         except OSError as error:
-            # A disk that is full, a program that is gone: no reason to take the others down.
+            # A full disk or a removed program must not stop the other processes.
             what = error.filename or spec.command[0]
             raise StartupError(f"{spec.name} can't be run: {what}: {error.strerror or error}") from None
 
@@ -172,20 +175,20 @@ class Supervisor:
                 return
             advice = child.spec.final_codes.get(code)
             if advice is not None:
-                said = ""
-                with suppress(OSError):  # Its log may be gone with the folder that it misses.
-                    said = f": {child.spec.log.said_last()}"
+                reason = ""
+                with suppress(OSError):  # The log may have been deleted together with the missing folder.
+                    reason = f": {child.spec.log.last_line()}"
                 self._on_change()
-                self._say(f"{child.spec.name} {how_it_ended(code)} and is not started again{said}. {advice}")
+                self._say(f"{child.spec.name} {how_it_ended(code)} and is not restarted{reason}. {advice}")
                 return
             lived_ms = self._clock.monotonic_ms() - began_ms
-            child.restarts = 1 if lived_ms >= LIVED_LONG_ENOUGH_MS else child.restarts + 1
+            child.restarts = 1 if lived_ms >= RESTARTS_RESET_AFTER_MS else child.restarts + 1
             pause_s = restart_pause_s(child.restarts)
-            self._say(f"{child.spec.name} {how_it_ended(code)}: starting it again in {pause_s:g} s")
+            self._say(f"{child.spec.name} {how_it_ended(code)}: restarting it in {pause_s:g} s")
             self._on_change()
-            await self._start_again(child, pause_s)
+            await self._restart(child, pause_s)
 
-    async def _start_again(self, child: Child, pause_s: float) -> None:
+    async def _restart(self, child: Child, pause_s: float) -> None:
         await asyncio.sleep(pause_s)
         if self._stopping:
             return
@@ -194,14 +197,14 @@ class Supervisor:
         except StartupError as error:
             self._say(str(error))
             return
-        # One that ends again before it is ready is _watch's business, with a longer pause.
+        # If the child ends again before it is ready, _watch restarts it after a longer pause.
         if await self._wait_until_ready(child):
             self._say(f"{child.spec.name} is up again (pid {child.pid})")
             self._on_change()
         elif not self._stopping:
-            self._say(f"{child.spec.name} says: {child.spec.log.said_last()}")
+            self._say(f"{child.spec.name} did not start: {child.spec.log.last_line()}")
 
-    async def _ended(self, child: Child, timeout_s: float) -> None:
+    async def _wait_or_kill(self, child: Child, timeout_s: float) -> None:
         assert child.process is not None
         try:
             async with asyncio.timeout(timeout_s):
@@ -212,7 +215,7 @@ class Supervisor:
             await child.process.wait()
 
     def _kill(self, child: Child) -> None:
-        # With what it started: children of a Postgres that hangs may hang too, and would outlive it.
+        # Kill its descendants, too: children of a hanging Postgres may hang, and would outlive it.
         if child.pid is not None:
             kill_all(family(child.pid))
 
@@ -225,19 +228,19 @@ class Supervisor:
         while True:
             await asyncio.sleep(ROTATE_EVERY_S)
             for child in self._children:
-                # A disk that is full must not end the supervisor; the next round tries again.
+                # A full disk must not end the supervisor. The next round tries again.
                 with suppress(OSError):
                     child.spec.log.rotate()
 
 
 def restart_pause_s(restarts: int) -> float:
-    """Return how long to wait before the `restarts`-th start in a row: 0.5 s, 1 s, 2 s, … 30 s."""
+    """Return the pause before restart number `restarts` in a row: 0.5 s, 1 s, 2 s, … 30 s."""
     assert restarts >= 1
     return float(min(RESTART_PAUSE_MAX_S, RESTART_PAUSE_MIN_S * 2 ** min(restarts - 1, 16)))
 
 
 def how_it_ended(code: int) -> str:
-    """Return an exit code in words."""
+    """Return a description of a process's exit code."""
     if code >= 0:
         return f"ended with code {code}"
     try:
@@ -247,13 +250,13 @@ def how_it_ended(code: int) -> str:
 
 
 def stop_groups(children: Sequence[Child]) -> list[list[Child]]:
-    """Return what is stopped together, in order of rank."""
+    """Return the children grouped by rank, in the order of the stop."""
     ranked = sorted(children, key=lambda child: child.spec.stop_rank)
     return [list(group) for _, group in groupby(ranked, key=lambda child: child.spec.stop_rank)]
 
 
 def ready_file_says(path: Path) -> Callable[[int], bool]:
-    """Return a check that a service's ready file was written by the process with a pid."""
+    """Return a check for whether the process with a given pid has written the service's ready file."""
 
     def is_ready(pid: int) -> bool:
         try:

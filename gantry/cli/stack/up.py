@@ -1,4 +1,4 @@
-"""`gantry up`: everything on one machine, supervised, until a signal."""
+"""`gantry up`: a whole stack on one machine, supervised until a signal arrives."""
 
 import asyncio
 import os
@@ -30,20 +30,20 @@ MIGRATE_TIMEOUT_S = 90.0
 KEY_TIMEOUT_S = 5.0
 KEY_POLL_S = 0.1
 INTERRUPTS_UNTIL_KILLED = 2
-# The gateway first, so that nothing new comes in; the store's registrations need the name server to be taken back.
-# The scheduler with it: its jobs read from brokers, and it writes down what became of them.
+# The gateway stops first, so that no new requests arrive. The scheduler stops with it, while its jobs can still read
+# from brokers and record their results. Name servers stop after brokers, which unregister from them.
 STOP_RANKS = {"services.gateway": 0, "spark.scheduler": 0, "services.broker": 1, "services.namesrv": 2, "postgres": 3}
-# A start at a path without a store makes an empty one, which would give offsets a second time.
+# A broker that starts without its store creates an empty one, which would assign the same offsets again.
 LOST_ADVICE = (
-    "The other services go on. See what happened to its folder and put it back at its place; "
+    "The other services continue. Find out what happened to the folder of the broker and restore it; "
     "then stop `gantry up` and start it again"
 )
-# -P: a folder called `services` where `gantry up` was typed must not be taken for ours.
+# -P: a folder named `services` in the current folder must not shadow our package.
 PYTHON = (sys.executable, "-P", "-m")
 
 
 def run_up(options: StackOptions, *, environment: Mapping[str, str], say: Callable[[str], None]) -> int:
-    """Run a stack until SIGTERM, SIGINT or SIGHUP; return the exit code. Raises StartupError."""
+    """Run a stack until SIGTERM, SIGINT or SIGHUP. Return the exit code. Raises StartupError."""
     options.check()
     refuse_unknown_environment(environment)
     if environment.get("GANTRY_CONFIG"):
@@ -77,7 +77,7 @@ class _Stack:
         self._is_stopping = False
         self._interrupts = 0
         self._key = ""
-        # The gateway was there before, so it made a key that nobody can read any more.
+        # The gateway ran before, so it created an admin key, but the file with the key is missing.
         self._is_key_lost = layout.gateway_data.exists() and not layout.key_file.exists()
 
     @property
@@ -102,7 +102,7 @@ class _Stack:
                 await self._supervisor.stop()
                 if self._postgres is not None:
                     self._postgres.remove_socket_folder()
-        self._say("everything has stopped")
+        self._say("all services have stopped")
         return 0
 
     async def _run_until(self, stop: asyncio.Event) -> None:
@@ -123,13 +123,13 @@ class _Stack:
             await asyncio.gather(starting, stopping, failing, return_exceptions=True)
 
     def _on_signal(self, number: signal.Signals, stop: asyncio.Event) -> None:
-        # Only a person at the keyboard is impatient: an init system that asks twice wants an orderly stop all the same.
+        # Only a second SIGINT kills: an init system that sends SIGTERM twice still wants an orderly stop.
         self._interrupts += number == signal.SIGINT
         if number == signal.SIGINT and self._interrupts >= INTERRUPTS_UNTIL_KILLED:
-            self._say("killing everything at once")
+            self._say("killing all services")
             self._supervisor.kill()
         elif number == signal.SIGINT:
-            self._say("stopping (Ctrl-C once more: kill at once)")
+            self._say("stopping (press Ctrl-C again to kill all services)")
         elif not self._is_stopping:
             self._say("stopping")
         self._is_stopping = True
@@ -142,10 +142,10 @@ class _Stack:
         brokers = [self._layout.broker(index) for index in range(self._options.brokers)]
         await self._supervisor.start(*map(self._spec, brokers))
         await database
-        # Side by side: the scheduler is up before the gateway is, and nobody waits for it to reach the database.
+        # Started concurrently: the scheduler is ready before the gateway, and connects to the database in its own time.
         await self._supervisor.start(*map(self._spec, (self._layout.gateway(), *self._scheduler())))
-        # The gateway answers before it has made the first key, and serves messages even where it can't make one yet.
-        if not await self._key_is_there(KEY_TIMEOUT_S):
+        # The gateway is ready before it has created the first key. Without a database it can't create one yet.
+        if not await self._wait_for_key(KEY_TIMEOUT_S):
             self._scope.spawn("await-key", self._show_key_later())
         self._is_ready = True
         self._write_stack()
@@ -153,9 +153,9 @@ class _Stack:
     def _scheduler(self) -> list[Service]:
         if not self._options.scheduler:
             return []
-        # Looked for and not imported, as launch.py does.
+        # find_spec imports nothing (see launch.py).
         if find_spec("spark") is None or any(find_spec(module) is None for module in NEEDED_FOR_REPORTS):
-            self._say("there will be no reports on lag and backlog: pip install 'gantry-mq[server,spark]' brings them")
+            self._say("lag and backlog reports are not installed: pip install 'gantry-mq[server,spark]'")
             return []
         return [self._layout.scheduler()]
 
@@ -164,16 +164,16 @@ class _Stack:
             self._postgres = await self._scope.in_thread("files", embedded_postgres, self._layout.data)
             await self._scope.in_thread("files", self._postgres.prepare)
             await self._supervisor.start(self._postgres_spec(self._postgres))
-        said = await self._migrate()
-        if said is None:
+        failure = await self._migrate()
+        if failure is None:
             return
         if self._postgres is not None:
-            raise StartupError(said)
-        # Messages flow without it; whoever runs that server may still be starting it.
-        self._say(f"{said}; starting without, and trying again every {MIGRATE_AGAIN_S:g} s")
+            raise StartupError(failure)
+        # Messages can be sent and consumed without the database, and an external server may start later.
+        self._say(f"{failure}; starting without the database, next attempt in {MIGRATE_AGAIN_S:g} s")
         self._scope.spawn("migrate", self._migrate_until_done())
 
-    async def _key_is_there(self, timeout_s: float) -> bool:
+    async def _wait_for_key(self, timeout_s: float) -> bool:
         for _ in range(int(timeout_s / KEY_POLL_S)):
             if self._api_key():
                 return True
@@ -181,21 +181,21 @@ class _Stack:
         return False
 
     async def _show_key_later(self) -> None:
-        while not await self._key_is_there(KEY_TIMEOUT_S):
+        while not await self._wait_for_key(KEY_TIMEOUT_S):
             pass
         self._write_stack()
         self._say(f"API key: {self._api_key()}   (kept in {self._layout.key_file})")
-        self._tell_of_new_key()
+        self._report_replaced_key()
 
     async def _migrate_until_done(self) -> None:
         done = False
         while not done:
             await asyncio.sleep(MIGRATE_AGAIN_S)
             done = await self._migrate() is None
-        self._say("the database is there and migrated")
+        self._say("the database is connected and migrated")
 
     async def _migrate(self) -> str | None:
-        """Bring the database to this version's schema; return why not."""
+        """Migrate the database to this version's schema. Return the reason of a failure, or None."""
         process = await asyncio.create_subprocess_exec(
             *PYTHON,
             "services.gateway.db",
@@ -207,7 +207,7 @@ class _Stack:
         )
         try:
             async with asyncio.timeout(MIGRATE_TIMEOUT_S):
-                _, said = await process.communicate()
+                _, stderr = await process.communicate()
         except TimeoutError:
             process.kill()
             await process.wait()
@@ -217,7 +217,7 @@ class _Stack:
             raise
         if process.returncode == 0:
             return None
-        lines = said.decode("utf-8", "replace").strip().splitlines()
+        lines = stderr.decode("utf-8", "replace").strip().splitlines()
         return lines[-1] if lines else f"migrate: ended with code {process.returncode}"
 
     def _spec(self, service: Service) -> ProcessSpec:
@@ -226,7 +226,7 @@ class _Stack:
             environment["GANTRY_DATABASE_URL"] = self._database_url
         if service.module == "services.gateway":
             environment.setdefault("GANTRY_GATEWAY_FIRST_KEY_FILE", str(self._layout.key_file))
-            # No load balancer stands in front of it, so nobody has to notice that it stops.
+            # No load balancer is in front of the gateway, so none needs time to notice that it stops.
             environment.setdefault("GANTRY_GATEWAY_DRAIN_MS", "0")
             environment.setdefault("GANTRY_GATEWAY_KEEP_FIRST_KEY_FILE", "true")
         return ProcessSpec(
@@ -237,7 +237,7 @@ class _Stack:
             log=ChildLog(self._layout.logs / f"{service.name}.log"),
             before_start=lambda: service.ready_file.unlink(missing_ok=True),
             stop_rank=STOP_RANKS[service.module],
-            # Requests under way may take the gateway 8 s (its stop_timeout_ms).
+            # The gateway gives requests in flight 8 s to finish (its stop_timeout_ms).
             stop_timeout_s=10.0 if service.module == "services.gateway" else 8.0,
             final_codes={EXIT_LOST: LOST_ADVICE},
         )
@@ -251,9 +251,9 @@ class _Stack:
             log=ChildLog(self._layout.logs / "postgres.log"),
             before_start=postgres.clear_leftovers,
             stop_rank=STOP_RANKS["postgres"],
-            # "Fast": sessions are ended, and everything is written out before it goes.
+            # Fast shutdown: Postgres ends the sessions and writes a checkpoint.
             stop_signal=signal.SIGINT,
-            # "Immediate": it takes its children with it and recovers at the next start.
+            # Immediate shutdown: Postgres ends its children, and recovers at the next start.
             death_signal=signal.SIGQUIT,
             identity=identity(postgres.user),
             folder="/",
@@ -273,7 +273,7 @@ class _Stack:
                 self._say(f"{self._layout.stack_file} can't be written: {error.strerror}")
 
     def _api_key(self) -> str:
-        # Whoever takes the file away meanwhile does not take the key away.
+        # The key stays valid if the file is removed meanwhile.
         with suppress(OSError):
             self._key = self._layout.key_file.read_text(encoding="utf-8").strip() or self._key
         return self._key
@@ -281,18 +281,18 @@ class _Stack:
     def _greet(self) -> None:
         self._say(greeting(self._layout, self._api_key()))
         if self._api_key():
-            self._tell_of_new_key()
+            self._report_replaced_key()
 
-    def _tell_of_new_key(self) -> None:
+    def _report_replaced_key(self) -> None:
         if self._is_key_lost:
             self._say(
-                f"{self._layout.key_file} was gone, so this API key is a new one with all rights; "
-                "those made earlier stay valid (gantry key list, gantry key revoke)"
+                f"{self._layout.key_file} was missing, so this API key is a new one with all rights; "
+                "earlier keys stay valid (see gantry key list, gantry key revoke)"
             )
 
 
 def greeting(layout: Layout, api_key: str) -> str:
-    """Return what a newcomer needs next; the lines can be pasted into a shell as they are."""
+    """Return the addresses of the stack and first steps for a newcomer, as lines to paste into a shell."""
     curl = f"curl -sS -H 'Authorization: Bearer {api_key}'"
     body = "-H 'Content-Type: application/json'"
     topic = f"{layout.http}/v1/topics/hello"
@@ -300,12 +300,12 @@ def greeting(layout: Layout, api_key: str) -> str:
         [
             "",
             f"Gantry is ready at {layout.http}",
-            f"  API key       {api_key or 'none yet: it is made once the database answers'}   (kept in {layout.key_file})",
+            f"  API key       {api_key or 'none yet: the gateway creates it once the database answers'}   (kept in {layout.key_file})",
             f"  name server   {', '.join(layout.namesrv_addresses)}",
             f"  logs          {layout.logs}",
             "  stop          Ctrl-C",
             "",
-            "Make a topic, send a message, read it back:",
+            "Create a topic, send a message, and read it back:",
             f"  {curl} -X PUT {body} -d '{{}}' {topic}",
             f'  {curl} {body} -d \'{{"body": "hello", "queue": {{"broker": "broker-a", "id": 0}}}}\' {topic}/messages',
             f"  {curl} {shlex.quote(f'{topic}/queues/broker-a/0/messages?offset=0')}",
@@ -316,18 +316,18 @@ def greeting(layout: Layout, api_key: str) -> str:
 
 def _make_folders(layout: Layout) -> None:
     try:
-        # Others may pass through, since Postgres runs as another user below a root's stack, but not look around.
+        # Mode 0711: under root, Postgres runs as another user that must enter the folder, but need not list it.
         layout.data.mkdir(mode=0o711, parents=True, exist_ok=True)
         for folder in (layout.logs, layout.ready):
             folder.mkdir(mode=0o700, exist_ok=True)
     except FileExistsError:
         raise StartupError(f"{layout.data} is a file: choose another --data") from None
     except OSError as error:
-        raise StartupError(f"{layout.data} can't be made: {error.strerror}: choose another --data") from None
+        raise StartupError(f"{layout.data} can't be created: {error.strerror}: choose another --data") from None
 
 
 def _lock(layout: Layout, files: FileSystem, locks: ExitStack) -> None:
-    """Lock the folder and the file in it: the file can be removed by hand, and earlier releases lock only the file."""
+    """Lock the data folder and its lock file: the file may be removed by hand, but earlier releases lock only the file."""
     for path, take in ((layout.data, files.lock_dir), (layout.lock_file, files.lock)):
         try:
             locks.callback(take(str(path)).release)
@@ -346,9 +346,9 @@ def _write_settings(layout: Layout) -> None:
 
 
 def _already_running(layout: Layout) -> str:
-    return f"a stack runs on {layout.data} already (see {layout.stack_file}): stop it, or choose another --data"
+    return f"a stack already runs on {layout.data} (see {layout.stack_file}): stop it, or choose another --data"
 
 
 def data_folder(text: str) -> Path:
-    """Return a data folder as an absolute path: children run elsewhere."""
+    """Return a data folder as an absolute path, because children run in other folders."""
     return Path(os.path.abspath(os.path.expanduser(text)))  # noqa: PTH100, PTH111 - resolve() would follow links.

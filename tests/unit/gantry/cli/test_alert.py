@@ -53,7 +53,7 @@ def test_webhooks_are_listed_shown_tested_and_deleted(answers: Answers, gantry: 
     answers.by_call["DELETE /v1/webhooks/w-1"] = {}
     assert "https://h/" in gantry("webhook", "list").stdout
     assert "https://h/" in gantry("webhook", "show", "w-1").stdout
-    assert "delivery d-1 is sent soon" in gantry("webhook", "test", "w-1").stdout
+    assert "delivery d-1 will be sent soon" in gantry("webhook", "test", "w-1").stdout
     assert "pending" in gantry("webhook", "deliveries", "w-1", "--status", "pending").stdout
     assert answers.asked[-1].url.query == b"status=pending&limit=50"
     assert "is deleted" in gantry("webhook", "delete", "w-1").stdout

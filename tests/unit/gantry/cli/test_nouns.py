@@ -126,7 +126,7 @@ def test_a_group_is_created_and_shown(answers: Answers, gantry: Gantry) -> None:
     answers.by_call["GET /v1/groups/PRICING/clients"] = {"items": [], "next_cursor": None}
     answers.by_call["GET /v1/groups/PRICING/subscriptions"] = {"items": [], "next_cursor": None}
     shown = gantry("group", "show", "PRICING").stdout
-    assert "nobody is connected" in shown
+    assert "no clients are connected" in shown
     answers.by_call["GET /v1/groups"] = {"items": [GROUP], "next_cursor": None}
     assert "PRICING" in gantry("group", "list").stdout
 

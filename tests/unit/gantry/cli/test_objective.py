@@ -32,4 +32,4 @@ def test_objectives_are_shown_listed_and_taken_away(answers: Answers, gantry: Ga
     listed = gantry("group", "objective", "list", "--group", "PRICING")
     assert "60.0" in listed.stdout
     assert answers.asked[-1].url.query == b"group=PRICING"
-    assert gantry("group", "objective", "clear", "PRICING", "--topic", "T").stdout.strip().endswith("on T is gone")
+    assert gantry("group", "objective", "clear", "PRICING", "--topic", "T").stdout.strip().endswith("on T is removed")

@@ -81,7 +81,7 @@ def test_a_run_is_started_and_named(answers: Answers, gantry: Gantry) -> None:
     assert done.stderr == ""
     named = gantry("report", "run", "lag_report", "--from", "2026-11-21T00:00:00Z", "--to", "2026-11-22T00:00:00Z")
     assert answers.body() == {"window": {"from": "2026-11-21T00:00:00Z", "to": "2026-11-22T00:00:00Z"}}
-    assert "lag_report: is about the moment it runs" in named.stderr
+    assert "lag_report always measures the present" in named.stderr
     assert json.loads(gantry("report", "run", "lag_report", "--json").stdout) == RUN
 
 
@@ -146,7 +146,7 @@ def test_waiting_has_an_end(answers: Answers, gantry: Gantry, monkeypatch: pytes
     answers.by_call[f"GET {RUNS}"] = {"items": [RUN], "next_cursor": None}
     done = gantry("report", "run", "lag_report", "--wait", "--timeout", "30")
     assert done.exit_code == 1
-    assert "is a scheduler running?" in done.stderr
+    assert "no scheduler has started it yet" in done.stderr
     assert "run r-1 is still queued after 30 s" in done.stderr
 
 
@@ -172,7 +172,7 @@ def test_a_run_that_waits_for_another_says_which_and_since_when(
     assert done.exit_code == 0, done.output
     said = done.stderr.splitlines()
     assert said[0] == "lag_report: queued behind run r-0, which has been running since 2026-11-22T09:29:00.000Z"
-    assert said[1].startswith("lag_report: queued (nobody has taken it yet")
+    assert said[1].startswith("lag_report: queued (no scheduler has started it yet")
     assert said[2:] == ["lag_report: running 40 % reads offsets"]
 
 
@@ -244,7 +244,7 @@ def test_hundreds_of_groups_that_are_ok_do_not_scroll_the_late_ones_away(answers
     answers.by_call[ROWS] = {"run": "r-1", "as_of": "", "items": rows, "next_cursor": None}
     lines = gantry("report", "show", "lag_report").stdout.splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["STOPPED", "LAGGING", "UNKNOWN"]
-    assert "and 281 more that are OK: the page has all, and --json" in lines
+    assert "and 281 more rows are OK: the page and --json show all rows" in lines
     assert len([line for line in lines if line.startswith("OK")]) == 20
 
 
@@ -289,7 +289,9 @@ def test_a_page_that_this_machine_can_not_read_is_said_to_be_one(
         answers.by_call[f"GET {RUNS}/latest"] = {**DONE, "files": {"html": where, "parquet": ""}}
         done = gantry("report", "page", "lag_report")
         assert (done.exit_code, done.stdout) == (0, f"{where}\n")
-        assert done.stderr == f"gantry: this machine can't read {where}; --save FILE gets the page from the gateway\n"
+        assert (
+            done.stderr == f"gantry: this machine can't read {where}; --save FILE downloads the page from the gateway\n"
+        )
 
 
 def test_refusals_and_wrong_usage(answers: Answers, gantry: Gantry) -> None:

@@ -57,7 +57,7 @@ def test_the_server_listens_on_no_port_and_keeps_its_promises() -> None:
             'creating subdirectories ... initdb: error: could not create directory "/d/base": No space left on device',
         ),
         ("one\ntwo\n", "two"),
-        ("", "it said nothing"),
+        ("", "its output is empty"),
     ],
 )
 def test_the_cause_is_not_the_last_line(output: str, cause: str) -> None:

@@ -35,7 +35,7 @@ def test_a_new_stack_says_what_it_needs() -> None:
 
 
 def test_a_new_stack_without_room_is_refused() -> None:
-    with pytest.raises(StartupError, match=r"/data needs 1,532 MiB .* but 1,024 MiB are free: make room"):
+    with pytest.raises(StartupError, match=r"/data needs 1,532 MiB .* but 1,024 MiB are free: free some"):
         said(disk(gib=10, used_gib=9))
 
 
