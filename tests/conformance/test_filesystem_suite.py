@@ -214,7 +214,7 @@ def test_behind_the_end_of_data_there_are_only_zeros(place):
     file.close()
 
 
-def test_what_is_missing_or_there_already_is_said(place):
+def test_missing_and_existing_paths_raise(place):
     files, root = place
     files.create(f"{root}/a", 8).close()
     with pytest.raises(FileExistsError):
@@ -380,7 +380,7 @@ def test_a_full_disk_refuses_to_fill_a_hole_and_a_map_of_it_is_deadly():
     file.map()[0:1] = b"x"
 
 
-def test_of_a_hot_file_every_byte_is_in_memory(place):
+def test_every_byte_of_a_hot_file_is_in_memory(place):
     files, root = place
     file = files.create(f"{root}/a", 20_000)
     file.map()
@@ -391,7 +391,7 @@ def test_of_a_hot_file_every_byte_is_in_memory(place):
     file.close()  # Asking left nothing behind that would keep the map open.
 
 
-def test_of_a_cold_path_no_byte_is_in_memory():
+def test_no_byte_of_a_cold_path_is_in_memory():
     files = MemFileSystem(FakeClock())
     file = files.create("/a", 8)
     files.cold.add("/a")
@@ -481,7 +481,7 @@ def test_after_a_failed_sync_memory_shows_what_the_disk_does_not_have():
     assert file.read(0, 10) + file.read(600, 5) == b"onetwofour" + bytes(5), "a page is written as a whole"
 
 
-def test_what_another_process_keeps_in_memory_is_compared_with_the_disk(tmp_path):
+def test_drop_cache_keeps_the_pages_that_another_process_maps(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"a" * 100_000)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held:

@@ -167,7 +167,7 @@ def test_messages_by_id(opened):
         assert (len(record), hashlib.sha256(record).hexdigest()) == (case["recordLength"], case["recordSha256"])
 
 
-def test_what_a_start_had_to_mend(opened):
+def test_the_start_reports_its_repairs(opened):
     report = opened.report
     assert report.was_clean == (opened.name == "clean")
     assert report.torn_bytes == report.units_cut == 0

@@ -46,7 +46,7 @@ class Told:
 
 
 @pytest.mark.timeout(180)
-async def test_what_exists_is_not_unknown_while_all_brokers_restart(stack: Stack) -> None:
+async def test_existing_names_are_not_unknown_while_all_brokers_restart(stack: Stack) -> None:
     """866 ordered sends of 21 s were answered 404 and not retryable."""
     headers = {"Authorization": f"Bearer {stack.facts['api_key']}"}
     told = Told()

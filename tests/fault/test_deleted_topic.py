@@ -45,7 +45,7 @@ def readable(store: MessageStore) -> list[bytes]:
     return [decode_record(record).body for record in store.get("T", 0, store.min_offset("T", 0), 32).records]
 
 
-def test_what_was_under_way_to_the_old_topic_does_not_hide_what_the_new_one_has(tmp_path: Path) -> None:
+def test_records_in_flight_to_a_deleted_topic_do_not_hide_those_of_the_new_one(tmp_path: Path) -> None:
     with running(tmp_path) as store:
         for number in range(3):
             put(store, b"old %d" % number)

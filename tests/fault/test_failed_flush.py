@@ -72,7 +72,7 @@ class Disk:
         return {index: body for index, (_, body, _) in read_queue(self.store, "T", 0).items()}
 
 
-def test_what_memory_shows_and_the_disk_does_not_have_is_cut_and_never_written_to():
+def test_pages_in_memory_that_the_disk_lacks_are_cut_and_never_written_to():
     disk = Disk()
     disk.start()
     disk.put(5)
@@ -208,7 +208,7 @@ def test_verify_tells_of_it():
 
 
 @pytest.mark.parametrize("number", range(40))
-def test_whatever_sync_fails_nothing_acknowledged_is_lost(number):
+def test_no_acknowledged_message_is_lost_whichever_sync_fails(number):
     """One file's syncs fail from some moment on; the process ends, the disk is mended, later the power is cut."""
     rng = Rng(FIRST_SEED + number)
     disk = Disk()

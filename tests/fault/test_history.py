@@ -17,7 +17,7 @@ def history_of(*keys: str) -> tuple[History, list[Found]]:
     return history, [Found(QUEUE, offset, key, key.encode()) for offset, key in enumerate(keys)]
 
 
-def test_what_fits_is_well() -> None:
+def test_a_consistent_history_has_no_violations() -> None:
     history, found = history_of("a", "b", "c")
     history.begin("lost", QUEUE, b"lost")
     history.begin("found", QUEUE, b"found")
@@ -39,7 +39,7 @@ def test_what_fits_is_well() -> None:
         (lambda found: [*found, Found(QUEUE, 4, "open", b"open")], "offset 3: nothing up to 4"),
     ],
 )
-def test_what_is_broken_is_said(change, said) -> None:
+def test_broken_input_is_reported(change, said) -> None:
     history, found = history_of("a", "b", "c")
     history.begin("open", QUEUE, b"open")
     history.failed(history.begin("no", QUEUE, b"no"), Outcome.NOT_STORED)
@@ -59,7 +59,7 @@ def test_order_counts_only_where_one_send_ended_before_the_other_began() -> None
     assert any("first comes after third" in line for line in check(history, found))
 
 
-def test_what_a_reader_was_given_stays() -> None:
+def test_a_message_once_read_stays() -> None:
     history, found = history_of("a")
     history.begin("open", QUEUE, b"open")
     history.saw(Found(QUEUE, 1, "open", b"open"))

@@ -69,7 +69,7 @@ async def change(peer: Peer, **settings: str) -> tuple[int, str]:
     return answer.code, str(answer.remark)
 
 
-async def test_what_a_start_refuses_is_refused_and_the_broker_starts_again(process: ServiceProcess) -> None:
+async def test_a_setting_that_a_start_would_refuse_is_refused_and_the_broker_restarts(process: ServiceProcess) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         wrong = [*WRONG.items(), ("bindAddress", "0.0.0.0"), ("listenPort", port), ("metricsPort", port)]
@@ -113,7 +113,7 @@ async def test_the_brokers_own_port_may_go_to_another_host(tmp_path: Path) -> No
         assert process.address == f"127.0.0.1:{port}"
 
 
-async def test_what_the_command_line_gives_is_not_the_next_starts_concern(tmp_path: Path) -> None:
+async def test_values_of_the_command_line_are_not_checked_for_the_next_start(tmp_path: Path) -> None:
     environment = as_environment(**SMALL_FILES, **NEVER_FULL)
     store = ("--store", str(tmp_path / "store"), "--metrics-port", "off")
     given = ("--listen", "127.0.0.1:0", "--fast-port", "off")

@@ -173,9 +173,7 @@ def test_every_failpoint_is_tried() -> None:
     assert set(HITS_MAX) == set(Failpoint)
 
 
-async def test_what_a_group_read_of_a_deleted_topic_is_forgotten_for_good(
-    tmp_path: Path, namesrv: NamesrvProcess
-) -> None:
+async def test_offsets_of_a_deleted_topic_are_forgotten_for_good(tmp_path: Path, namesrv: NamesrvProcess) -> None:
     """Else the group would pass over the first messages of a new topic of that name."""
     process = broker(tmp_path / BROKER, namesrv.address, flush_consumer_offset_interval=60_000)
     queue = MessageQueue("T", BROKER, 0)

@@ -67,7 +67,7 @@ def remove(store: SmallStore, path: str) -> None:
 @pytest.mark.parametrize("how", ["stop", "kill", "repair"])
 @pytest.mark.parametrize("which", [[0], [1], [FILES - 1], [1, 2], [2, 3], [0, 1, 2, 3]])
 @pytest.mark.parametrize("damage", [remove, cut, lengthen, spoil])
-def test_what_is_missing_is_built_again(
+def test_missing_index_files_are_rebuilt(
     store: SmallStore, damage: Callable[[SmallStore, str], None], which: list[int], how: str
 ) -> None:
     end(store, "kill" if how == "repair" else how)
@@ -101,7 +101,7 @@ def test_an_unreadable_page_of_the_file_that_is_written_does_not_end_the_process
 
 @pytest.mark.parametrize(("number", "how"), [(0, "stop"), (0, "kill"), (FILES - 1, "stop")])
 @pytest.mark.parametrize("damage", [remove, cut, spoil])
-def test_what_takes_too_long_is_left_to_repair_and_said_at_each_start(
+def test_a_rebuild_that_takes_too_long_is_left_to_repair_and_logged_at_each_start(
     store: SmallStore, monkeypatch: pytest.MonkeyPatch, damage: Callable[[SmallStore, str], None], number: int, how: str
 ) -> None:
     monkeypatch.setattr(indexgap, "REBUILT_BYTES_MAX", 6 * RECORD_BYTES)

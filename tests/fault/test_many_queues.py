@@ -75,7 +75,7 @@ def test_a_queue_takes_blocks_for_what_it_holds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("operation", ["make_dirs", "create", "allocate"])
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENOSPC])
-def test_what_a_new_queue_lacks_is_that_queues_problem(tmp_path: Path, operation: str, error: int) -> None:
+def test_a_new_queue_without_a_file_fails_alone(tmp_path: Path, operation: str, error: int) -> None:
     files = FaultFileSystem(OsFileSystem())
     with opened(tmp_path / "store", files) as store:
         assert put(store, "OLD") is PutStatus.OK

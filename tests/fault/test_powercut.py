@@ -146,7 +146,7 @@ def disk(tmp_path: Path) -> Iterator[CuttableDisk]:
 
 
 @pytest.mark.timeout(60 + 6 * COPIES)
-async def test_what_was_acknowledged_outlives_a_power_cut(
+async def test_acknowledged_messages_survive_a_power_cut(
     disk: CuttableDisk, tmp_path: Path, namesrv: NamesrvProcess, rng: Rng
 ) -> None:
     began = time.monotonic()

@@ -79,7 +79,7 @@ async def _has_route(peer: Peer, topic: str, namesrv: str) -> bool:
 
 
 class TestSettings:
-    async def test_what_request_25_changed_is_in_force_after_a_restart(self, tmp_path: Path) -> None:
+    async def test_settings_changed_by_request_25_are_in_force_after_a_restart(self, tmp_path: Path) -> None:
         with BrokerProcess(tmp_path) as broker:
             async with peer_of(broker.address) as peer:
                 body = b"defaultTopicQueueNums=2\nfileReservedTime=5\nbrokerName=other\n"
@@ -162,7 +162,7 @@ class TestRefusedStart:
             BrokerProcess(tmp_path / "file", "--config", str(file))
         )
 
-    def test_nobody_said_what_to_tell_others(self, tmp_path: Path) -> None:
+    def test_a_wildcard_address_needs_advertise(self, tmp_path: Path) -> None:
         line = self.refusal(BrokerProcess(tmp_path / "all", "--listen", "0.0.0.0:0"))
         assert "say with --advertise which address clients reach this broker at" in line
         line = self.refusal(BrokerProcess(tmp_path / "none", "--listen", "nonsense"))

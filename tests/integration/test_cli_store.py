@@ -127,7 +127,7 @@ def test_slots_of_index_files_may_be_told(store: StoreBuilder, folder: str) -> N
 
 
 @pytest.mark.parametrize("command", ["verify", "dump", "repair"])
-def test_what_can_not_be_read_is_refused_in_one_line(command: str, tmp_path: Path) -> None:
+def test_an_unreadable_store_is_refused_in_one_line(command: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path, reason in ((tmp_path / "no", "no such folder"), (tmp_path, "is no store"), (tmp_path / "file", "folder")):
         result = run(command, str(path))

@@ -132,7 +132,7 @@ class Owner:
         return bodies
 
 
-async def test_what_is_sent_in_every_way_is_read_back(engine: ClientEngine):
+async def test_messages_sent_in_every_way_are_read_back(engine: ClientEngine):
     await create_topic(engine, "EveryWay")
     producer = Producer(engine, "pg")
     await producer.start()

@@ -161,7 +161,7 @@ async def test_settling_is_about_one_version(database: Database) -> None:
         assert (await groups.unsettled()) == []
 
 
-async def test_what_brokers_hold_is_noted_and_adopted(database: Database) -> None:
+async def test_settings_on_brokers_are_recorded_and_adopted(database: Database) -> None:
     async with database.transaction() as session:
         topics = TopicRepository(session)
         adopted = await topics.adopt("FROM_MQADMIN", CONFIG, observed={"broker-a": CONFIG})

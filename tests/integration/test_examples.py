@@ -73,7 +73,7 @@ def test_flights_become_messages() -> None:
         assert [flight.number for flight in lane] == sorted(flight.number for flight in lane)
 
 
-def test_what_differs_is_found() -> None:
+def test_the_check_finds_every_difference() -> None:
     flights = read_flights(RUN, 300)
     tails = [flight.tail for flight in flights]
     later = next(number for number, tail in enumerate(tails) if tail is not None and tail in tails[:number])

@@ -30,7 +30,7 @@ def problem_of(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["type"].rpartition("/")[2]
 
 
-def test_what_a_change_does_not_name_stays(http: httpx.Client) -> None:
+def test_settings_that_a_change_does_not_name_stay(http: httpx.Client) -> None:
     """It went back to its default: changing `perm` of a topic with 8 queues on one broker left 4 on all."""
     made = put(http, "/v1/topics/KEPT", read_queues=8, write_queues=8, order=True, brokers=["broker-b"])
     assert made.status_code == 201
@@ -133,7 +133,7 @@ def test_a_broker_that_holds_messages_is_not_taken_away(http: httpx.Client) -> N
     assert put(http, path, brokers=["broker-a"], order=True).status_code == 200
 
 
-def test_what_a_broker_keeps_is_readable_again_with_the_topic(http: httpx.Client) -> None:
+def test_messages_kept_by_a_broker_are_readable_again_with_the_topic(http: httpx.Client) -> None:
     """The broker was left without the right to read for ever, since changes went past it."""
     path = "/v1/topics/BACK"
     send_to_both(http, path)

@@ -323,7 +323,7 @@ def test_hot_routes_decode_as_the_others(stack, raw, target, status):
     assert b'"outcome":"not_stored"' in answer or status == 404 or b"malformed-path" in answer
 
 
-def test_what_is_too_large_is_refused_before_it_is_read(stack, raw, http):
+def test_a_request_that_is_too_large_is_refused_before_it_is_read(stack, raw, http):
     length = 1 << 40
     head = f"POST {TOPIC}/messages HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {stack.facts['api_key']}\r\n"
     raw.sendall(f"{head}connection: close\r\ncontent-type: a/b\r\ncontent-length: {length}\r\n\r\n".encode())
@@ -350,7 +350,7 @@ def test_declared_lengths_take_no_room_from_others(stack, http):
 
 
 @pytest.mark.parametrize("named", [{}, {"Content-Type": "application/x-www-form-urlencoded"}])
-def test_what_curl_sends_without_a_content_type_is_not_stored_as_it_is(http, named):
+def test_a_form_content_type_as_curl_sends_it_is_refused(http, named):
     answer = http.post(f"{TOPIC}/messages", content=b'{"body": "hello"}', headers=named)
     assert (answer.status_code, answer.json()["outcome"]) == (415, "not_stored")
     assert "-H 'Content-Type: application/json'" in answer.json()["detail"]
@@ -361,7 +361,7 @@ def test_a_head_without_end_is_refused(raw):
     assert read_all(raw).startswith(b"HTTP/1.1 431")
 
 
-def test_what_is_not_http_is_refused_in_json(raw):
+def test_bytes_that_are_not_http_are_refused_in_json(raw):
     raw.sendall(b"\x16\x03\x01 not http at all\r\n\r\n")
     answer = read_all(raw)
     assert answer.startswith(b"HTTP/1.1 400")

@@ -162,7 +162,7 @@ async def test_a_first_key_that_can_not_be_written_is_not_made(database, tmp_pat
     assert not keys.is_loaded
 
 
-async def test_of_two_admins_who_revoke_each_other_one_stays(own_postgres, tmp_path):
+async def test_one_of_two_admins_who_revoke_each_other_stays(own_postgres, tmp_path):
     """Both were answered 204, and nobody could make a key any more."""
     databases = [Database.open(own_postgres.url, clock=SystemClock()) for _ in range(2)]
     admins = [key_admin(database, tmp_path / str(number)) for number, database in enumerate(databases)]

@@ -138,7 +138,7 @@ def test_a_broker_that_is_away_is_brought_in_line_when_it_is_back(http, stack):
     assert http.put("/v1/topics/OLD", json={}).status_code == 201
 
 
-async def test_who_consumes_is_shown_and_remembered(http, engine):
+async def test_consumers_are_shown_and_remembered(http, engine):
     http.put("/v1/topics/SUBS", json={})
     data = parse_tag_expression("SUBS", "AA || UA", 1)
 
@@ -183,7 +183,7 @@ def test_gateways_share_keys_topics_and_duties(http, stack, second_gateway):
     wait_until(lambda: ask(second_gateway, made["key"]).status_code == 401)
 
 
-async def test_what_exists_is_found_while_a_new_name_server_learns_of_the_brokers(http, stack, engine):
+async def test_existing_names_are_found_while_brokers_register_at_a_new_name_server(http, stack, engine):
     topic = {"read_queues": 1, "write_queues": 1, "brokers": ["broker-b"]}
     assert http.put("/v1/topics/RELEARNED", json=topic).status_code == 201
     assert http.put("/v1/groups/RELEARNED", json={}).status_code == 201

@@ -97,14 +97,14 @@ async def test_a_topic_has_one_of_its_own_and_all_are_listed_page_by_page(object
         ({"reason": "a\nb"}, "/reason", r"a\nb"),
     ],
 )
-async def test_what_cannot_be_meant_is_refused_by_field_and_value(objectives, fields, field, value):
+async def test_invalid_objectives_are_refused_by_field_and_value(objectives, fields, field, value):
     with pytest.raises(InvalidValueError) as refused:
         await objectives.put("G", None, change(**fields), ANYTHING, ALICE)
     assert refused.value.field == field
     assert value in str(refused.value)
 
 
-async def test_what_is_expected_is_checked(objectives):
+async def test_preconditions_are_checked(objectives):
     with pytest.raises(ProblemError, match="If-Match"):
         await objectives.put("G", None, change(), Expectation(exists=True), ALICE)
     made = await objectives.put("G", None, change(), Expectation(exists=False), ALICE)
@@ -122,7 +122,7 @@ async def test_there_are_so_many_and_no_more(objectives, monkeypatch):
         await objectives.put("G", "T", change(), ANYTHING, ALICE)
 
 
-async def test_who_ignores_again_after_the_moment_ignores_for_good(objectives, database):
+async def test_ignoring_again_after_the_end_of_the_period_has_no_end(objectives, database):
     await objectives.put("G", None, change(ignore=True, ignore_until=FUTURE, reason="moves"), ANYTHING, ALICE)
     async with database.transaction() as session:
         await session.execute(text("UPDATE lag_objectives SET ignore_until = now()"))

@@ -119,7 +119,7 @@ def test_a_broker_that_can_not_say_who_is_connected_changes_nothing(http: httpx.
     assert reset(http, group, "1").json()["committed"] == 1
 
 
-def test_what_is_set_is_in_the_audit_trail(http: httpx.Client) -> None:
+def test_offsets_that_are_set_are_in_the_audit_trail(http: httpx.Client) -> None:
     group = made(http, "AUDITED")
     for offset in ("7", "7", "2"):
         assert reset(http, group, offset).json()["committed"] == 1

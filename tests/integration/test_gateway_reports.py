@@ -217,7 +217,7 @@ async def test_rights(http):
         (f"{RUNS}?status=failed", 400, "unknown-parameter", "status"),
     ],
 )
-async def test_what_is_not_there_is_told(http, path, status, problem, detail):
+async def test_missing_reports_and_runs_are_named(http, path, status, problem, detail):
     answer = await http.get(path)
     assert (answer.status_code, answer.json()["type"].rpartition("/")[2]) == (status, problem)
     assert detail in answer.json()["detail"]
@@ -231,7 +231,7 @@ async def test_only_a_run_that_succeeded_has_rows_and_a_page(http):
     assert (page.status_code, page.json()["detail"]) == (404, f"run: {run} is queued and has no page")
 
 
-async def test_what_is_no_run_is_refused(http):
+async def test_invalid_runs_are_refused(http):
     backwards = {"window": {"from": WINDOW["to"], "to": WINDOW["from"]}}
     assert (await http.post(RUNS, json=backwards)).json()["field"] == "/window/to"
     future = await http.post(RUNS, json={"window": {"from": WINDOW["from"], "to": "2999-01-01T00:00:00.000Z"}})

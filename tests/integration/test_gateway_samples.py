@@ -145,7 +145,7 @@ def test_prometheus_sees_how_far_groups_are_behind(http, stack):
     wait_until(lambda: (series("messages"), series("latency")) == (0, 0))
 
 
-def test_what_stands_still_is_written_once(http, stack):
+def test_a_queue_without_change_is_written_once(http, stack):
     assert http.put("/v1/topics/QUIET", json={"read_queues": 1, "write_queues": 1}).status_code == 201
     send(http, "QUIET", "broker-a", 0, "A")
     commit(http, "QUIET_READER", "QUIET", "broker-a", 0, 0)

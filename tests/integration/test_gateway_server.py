@@ -138,7 +138,7 @@ def test_a_port_in_use_is_one_line_that_says_so(gateway, tmp_path):
         (("--config", "/nowhere.toml"), {}, "/nowhere.toml"),
     ],
 )
-def test_what_can_not_be_is_one_line(tmp_path, options, variables, said):
+def test_invalid_settings_are_refused_in_one_line(tmp_path, options, variables, said):
     ended = subprocess.run(
         command(tmp_path, *options), env=environment(variables), capture_output=True, text=True, timeout=30, check=False
     )

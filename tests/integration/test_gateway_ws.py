@@ -137,7 +137,7 @@ async def _is_empty(found: Awaitable[list[Any]]) -> bool:
     return not await found
 
 
-async def test_what_was_not_acked_comes_again(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+async def test_unacknowledged_messages_are_delivered_again(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
     group = f"G_{topic}"
     bodies = await send(client, topic, 40)
     async with StreamClient.from_stack(stack.directory) as stream:
@@ -233,7 +233,7 @@ async def test_publishing(stack: Stack, client: AsyncGantryClient, topic: str, c
         assert caught.value.status == 404
 
 
-async def test_who_may_open_a_stream(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+async def test_a_stream_needs_a_valid_key_or_ticket(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
     url = stack.facts["http"]
     with pytest.raises(GantryProblem) as caught:
         await StreamClient(url, "gk_wrong").open()
@@ -270,7 +270,7 @@ async def test_rights_and_their_end(stack: Stack, client: AsyncGantryClient, top
         await eventually(is_over)
 
 
-async def test_what_comes_later_and_what_is_wrong(stack: Stack, topic: str) -> None:
+async def test_unimplemented_and_invalid_frames_are_refused(stack: Stack, topic: str) -> None:
     async with await raw_socket(stack) as socket:
         assert (await frame_of(socket))["type"] == "welcome"
         for frame, status in (

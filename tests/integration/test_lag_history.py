@@ -124,7 +124,7 @@ async def test_a_day_ends_with_the_last_look(http: httpx.AsyncClient, connection
     assert (point["sampled_at"], point["lag"]) == (end - timedelta(seconds=20), 1)
 
 
-async def test_where_there_is_much_to_read_points_are_further_apart(
+async def test_points_are_further_apart_if_there_is_much_to_read(
     http: httpx.AsyncClient, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = Looks(connection)
@@ -146,7 +146,7 @@ async def test_a_damaged_block_costs_its_own_moment(http: httpx.AsyncClient, con
     assert (await ask(http, 40))["items"] == []
 
 
-async def test_who_may_ask_and_for_what(http: httpx.AsyncClient) -> None:
+async def test_history_checks_rights_and_parameters(http: httpx.AsyncClient) -> None:
     assert (await http.get(PATH, params=PAIR, headers=key("none"))).status_code == 403
     for bad in (
         {"group": "G"}, {"topic": "T"}, {**PAIR, "from": moment(5), "to": moment(5)}, {**PAIR, "from": "yesterday"},

@@ -153,7 +153,7 @@ async def test_others_of_a_set_are_told_when_its_lowest_member_changes(tmp_path:
     await slave.stop()
 
 
-async def test_what_is_no_frame_ends_its_connection_and_nothing_else(namesrv: ServiceProcess, client):
+async def test_bytes_that_are_no_frame_end_only_their_connection(namesrv: ServiceProcess, client):
     host, _, port = namesrv.address.rpartition(":")
     for data in (
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -216,7 +216,7 @@ def test_a_folder_of_another_name_server_is_refused(namesrv: ServiceProcess, tmp
     namesrv.start()
 
 
-def test_what_can_not_be_used_is_one_line_that_names_it(tmp_path: Path):
+def test_a_bad_setting_is_named_in_one_line(tmp_path: Path):
     assert "listen: 'nowhere'" in refused(tmp_path, "--listen", "nowhere")
     assert "GANTRY_NAMESRV_TYPO" in refused(tmp_path, GANTRY_NAMESRV_TYPO="1")
     assert "no such settings file" in refused(tmp_path, "--config", str(tmp_path / "missing.toml"))

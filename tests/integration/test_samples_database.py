@@ -317,7 +317,9 @@ async def test_a_broker_that_is_away_has_nothing_and_is_whole_when_it_is_back(
     assert looked == {40: None, 41: NOON + 40 * ROUND}
 
 
-async def test_what_stands_still_is_there_before_each_window(pooled: Database, own_postgres: PostgresServer) -> None:
+async def test_pairs_without_change_have_a_sample_before_each_window(
+    pooled: Database, own_postgres: PostgresServer
+) -> None:
     await Cluster(pooled, "broker-a", moves=0).rounds(range(300))
     assert set(await kinds(pooled)) == {Kind.FULL, Kind.STATE}
     with connect(own_postgres.url, application="gantry-test") as connection:

@@ -55,7 +55,7 @@ async def test_silence_and_broken_connections_say_that_the_peer_may_have_seen_it
     assert lost.value.sent
 
 
-async def test_nobody_there_is_certainly_not_sent(peer):
+async def test_a_refused_connection_means_certainly_not_sent(peer):
     transport, _ = peer
     with pytest.raises(ConnectError) as refused:
         await transport.invoke("127.0.0.1:1", RemotingCommand.request(1), timeout_ms=2_000)

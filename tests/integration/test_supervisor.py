@@ -75,7 +75,7 @@ async def watched(tmp_path: Path) -> AsyncIterator[Watched]:
         await supervisor.stop()
 
 
-async def test_what_ends_is_started_again(watched: Watched) -> None:
+async def test_a_process_that_ends_is_restarted(watched: Watched) -> None:
     await watched.supervisor.start(watched.spec("one", SERVES), watched.spec("two", SERVES))
     before = dict(watched.supervisor.processes)
     os.kill(before["one"], signal.SIGKILL)

@@ -129,7 +129,7 @@ def test_a_scheduler_that_is_killed_is_started_again(stack: Stack) -> None:
 
 
 @pytest.mark.parametrize("name", ["broker-a", "gateway-0", "namesrv-0", "postgres"])
-def test_what_is_killed_is_started_again(stack: Stack, name: str) -> None:
+def test_a_killed_process_is_restarted(stack: Stack, name: str) -> None:
     topic = f"KILLED_{name.replace('-', '_')}"
     with stack.http() as client:
         make_topic(client, topic)
@@ -236,7 +236,7 @@ def test_a_port_in_use_is_named(stack: Stack, tmp_path: Path) -> None:
     assert "--port-base" in line
 
 
-def test_what_can_not_be_is_one_line(tmp_path: Path) -> None:
+def test_invalid_settings_are_refused_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert "--brokers 0" in refused("--brokers", "0")
     assert "--port-base 7" in refused("--port-base", "7")

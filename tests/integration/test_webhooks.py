@@ -184,7 +184,9 @@ def start_sender(url: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, "-m", "tests.support.webhooks", url, "1500"])
 
 
-async def test_who_dies_between_sending_and_writing_it_down_is_replaced(pooled, webhooks, connection, postgres):
+async def test_another_sender_takes_over_from_one_killed_before_it_wrote_the_result(
+    pooled, webhooks, connection, postgres
+):
     killed = asyncio.Event()
 
     async def kills(request: Received) -> int:
@@ -213,7 +215,7 @@ async def test_who_dies_between_sending_and_writing_it_down_is_replaced(pooled, 
         check_signature(made["secret"], request)
 
 
-async def test_who_comes_back_after_its_lease_writes_nothing_down(pooled, webhooks, connection):
+async def test_a_sender_whose_lease_has_expired_writes_no_result(pooled, webhooks, connection):
     """The one that took it over says what became of it."""
     made = await webhooks.create(NewWebhook(url="http://127.0.0.1:1/"), ALICE)
     await webhooks.test(made["id"])
@@ -249,7 +251,7 @@ async def test_it_is_given_up_after_its_time_and_what_was_wrong_is_told(pooled, 
     assert ended["next_attempt_at"] is None
 
 
-async def test_what_is_switched_off_is_told_nothing_and_given_up_in_time(pooled, webhooks, connection):
+async def test_a_disabled_webhook_gets_nothing_and_its_deliveries_expire(pooled, webhooks, connection):
     async with Receiver() as receiver, sending(pooled):
         made = await webhooks.create(NewWebhook(url=receiver.url), ALICE)
         await webhooks.change(made["id"], WebhookChange(enabled=False), ALICE)

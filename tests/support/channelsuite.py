@@ -229,7 +229,7 @@ class ChannelSuite:
         service.answer_all()
         assert server.counters.dropped_replies == 1
 
-    async def test_what_was_answered_before_closing_arrives(self, link: Linker, service: Service):
+    async def test_an_answer_given_before_the_close_arrives(self, link: Linker, service: Service):
         server, client, _ = await link(service.handlers())
         request = asyncio.ensure_future(
             client.request(RemotingCommand.request(LATER, body=bytes(1_000_000)), TIMEOUT_MS)
@@ -253,7 +253,7 @@ class ChannelSuite:
             (b"\0\0", None),
         ],
     )
-    async def test_what_is_no_frame_ends_its_connection_only(
+    async def test_bytes_that_are_no_frame_end_only_their_own_connection(
         self, link: Linker, service: Service, data: bytes, counter: str | None
     ):
         server, client, send_raw = await link(service.handlers())

@@ -104,7 +104,7 @@ def test_every_target_is_in_the_dockerfile() -> None:
     assert all(service["build"]["dockerfile"] == "docker/Dockerfile" for service in OURS.values())
 
 
-def test_what_the_dockerfile_copies_is_there() -> None:
+def test_files_copied_by_the_dockerfile_exist() -> None:
     for line in re.findall(r"^COPY (?!--from)(.+)$", DOCKERFILE, re.MULTILINE):
         *sources, _ = line.split()
         for source in sources:

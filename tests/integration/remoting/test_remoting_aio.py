@@ -230,14 +230,14 @@ async def test_one_way_requests_of_the_client_arrive():
 @pytest.mark.parametrize(
     "address", ["", "localhost", "localhost:", ":1", "localhost:0", "localhost:65536", "localhost:x"]
 )
-async def test_what_is_no_address_is_refused(address: str):
+async def test_an_invalid_address_is_refused(address: str):
     async with client_of() as client:
         with pytest.raises(ConnectError, match="is not host:port") as caught:
             await client.invoke(address, request(), timeout_ms=TIMEOUT_MS)
         assert not caught.value.sent
 
 
-async def test_nobody_listening_is_a_connect_error_for_everyone_who_asked():
+async def test_a_refused_connection_is_a_connect_error_for_every_caller():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -469,7 +469,7 @@ async def test_certificates_are_read_again(certificates: Certificates, tmp_path:
         assert ssl.PEM_cert_to_DER_cert(pem) == ssl.PEM_cert_to_DER_cert(certificates.text("client.pem"))
 
 
-async def test_what_a_server_says_first_waits_until_it_knows_how(certificates: Certificates):
+async def test_a_request_of_the_server_waits_for_the_handlers_of_the_client(certificates: Certificates):
     def take(channel: Channel, asked: RemotingCommand) -> Reply:
         heard.put_nowait(asked.body)
 

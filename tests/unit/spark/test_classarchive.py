@@ -53,7 +53,7 @@ def record(files, clock, key, data=b"classes"):
         ("/mine", {"HOME": "/h"}, "/mine"),
     ],
 )
-def test_where_archives_lie(setting, environment, folder):
+def test_the_archive_folder_follows_setting_and_environment(setting, environment, folder):
     assert archive_folder(setting, environment) == folder
 
 
@@ -90,7 +90,7 @@ def test_the_newest_archives_stay_and_strangers_too(files, clock):
     assert files.exists(f"{FOLDER}/spark-mine.jsa")
 
 
-def test_what_the_jvm_did_not_write_is_not_kept(files):
+def test_an_archive_that_the_jvm_did_not_write_is_not_kept(files):
     with pytest.raises(FileNotFoundError):
         keep_archive(f"{FOLDER}/recorded.tmp", FOLDER, "0" * 16, files)
 

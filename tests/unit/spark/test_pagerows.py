@@ -47,7 +47,7 @@ def test_a_page_is_made_of_all_rows_that_it_has_room_for(page_of: PageOf, monkey
     assert (shown.rows, shown.left_out) == (rows, "")
 
 
-def test_of_more_rows_the_worst_groups_are_shown_whole_and_the_others_are_said(
+def test_a_long_report_shows_the_worst_groups_whole_and_counts_the_others(
     page_of: PageOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pagerows, "ROWS_MAX", 3 * (QUEUES + 1) + 2)

@@ -23,7 +23,7 @@ from spark.session import BRIEF_JVM, SessionSettings, open_session, prepare_envi
         ("localhost", False),
     ],
 )
-def test_what_runs_on_this_machine_only(master, is_local):
+def test_local_masters_are_recognized(master, is_local):
     assert is_local_master(master) is is_local
 
 
@@ -98,6 +98,6 @@ def test_further_settings_win():
         (SessionSettings(extra={"driver.memory": "1g"}), "extra: 'driver.memory' is no setting of Spark"),
     ],
 )
-def test_what_can_not_be_meant_is_refused_before_a_jvm_starts(settings, reason):
+def test_invalid_settings_are_refused_before_a_jvm_starts(settings, reason):
     with pytest.raises(SettingsError, match=reason):
         open_session("x", settings=settings)

@@ -23,14 +23,14 @@ def contents(files: MemFileSystem, path: str = "/a") -> set[bytes | None]:
     return {clone.read(path) if clone.exists(path) else None for clone in clones}
 
 
-def test_what_is_synced_is_always_there(files):
+def test_synced_bytes_are_always_kept(files):
     file = files.open("/a")
     file.map()[10:13] = b"abc"
     file.sync()
     assert contents(files) == {files.read("/a")}
 
 
-def test_what_is_not_synced_may_be_there_or_not_page_by_page(files):
+def test_each_unsynced_page_may_be_kept_or_lost(files):
     memory = files.open("/a").map()
     for page in range(3):
         memory[page * PAGE_BYTES : page * PAGE_BYTES + 4] = b"page"

@@ -48,7 +48,7 @@ def test_a_breach_is_found(path: str, text: str, rule: str) -> None:
         ("gantry/__init__.py", '"""Doc."""\nfrom gantry.x import y\n__version__ = "1"\n'),
     ],
 )
-def test_what_is_allowed_is_left_alone(path: str, text: str) -> None:
+def test_allowed_code_has_no_findings(path: str, text: str) -> None:
     assert rules_of(path, text) == set()
 
 

@@ -9,7 +9,7 @@ from tests.unit.gantry.http.alertfacts import ALERT, ALERT_EVENT, DELIVERY, WEBH
 Gantry = Callable[..., Any]
 
 
-def test_what_is_wrong_is_listed_with_its_numbers(answers: Answers, gantry: Gantry) -> None:
+def test_open_alerts_are_listed_with_their_numbers(answers: Answers, gantry: Gantry) -> None:
     answers.by_call["GET /v1/alerts"] = {"items": [ALERT], "next_cursor": None}
     listed = gantry("alert", "list", "--group", "G")
     assert listed.exit_code == 0, listed.output

@@ -9,7 +9,7 @@ from tests.unit.gantry.http.alertfacts import OBJECTIVE
 Gantry = Callable[..., Any]
 
 
-def test_what_is_said_is_asked_for_and_no_more(answers: Answers, gantry: Gantry) -> None:
+def test_only_the_given_options_are_sent(answers: Answers, gantry: Gantry) -> None:
     answers.by_call["PUT /v1/groups/PRICING/objective"] = OBJECTIVE
     done = gantry("group", "objective", "set", "PRICING", "--topic", "T", "--max-lag-seconds", "60")
     assert done.exit_code == 0, done.output

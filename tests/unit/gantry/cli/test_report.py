@@ -306,7 +306,7 @@ def test_refusals_and_wrong_usage(answers: Answers, gantry: Gantry) -> None:
     assert len(answers.asked) == 1
 
 
-def test_what_a_row_brings_does_not_steer_the_terminal(answers: Answers, gantry: Gantry) -> None:
+def test_control_characters_in_a_row_are_escaped(answers: Answers, gantry: Gantry) -> None:
     evil = row("g", "LAGGING", cause="\x1b[31mred", next_step="[bold]x")
     answers.by_call[ROWS] = {"run": "r-1", "as_of": "", "items": [evil], "next_cursor": None}
     shown = gantry("report", "show", "lag_report").stdout

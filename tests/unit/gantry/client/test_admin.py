@@ -150,7 +150,7 @@ async def test_statistics_of_all_brokers_become_one(admin, brokers):
         await admin.topic_stats("Nowhere")
 
 
-async def test_who_is_connected_is_told_by_broker(admin, brokers):
+async def test_connected_clients_are_listed_by_broker(admin, brokers):
     connection = bodies.ClientConnection(client_addr="1.2.3.4:5", client_id="me@1")
     consumers = bodies.ConsumerConnection((connection,), {"T": parse_tag_expression("T", "A")}).encode()
     brokers(RequestCode.GET_CONSUMER_CONNECTION_LIST, answer(consumers), refuse(206))

@@ -120,7 +120,7 @@ async def test_any_number_of_queries_in_requests_of_a_limited_size(backlog, brok
     assert [len(queries) for queries in sent] == [256, 256, 88, 1, 1, 1]
 
 
-async def test_what_was_not_looked_at_is_asked_again(backlog, broker, transport):
+async def test_a_search_continues_where_the_broker_stopped(backlog, broker, transport):
     def answer(request):
         heads = []
         for query in HeadQueries.decode(request.body_bytes).queries:

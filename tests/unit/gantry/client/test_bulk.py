@@ -28,5 +28,5 @@ def test_batches_and_reads_of_messages_are_bulk(code: RequestCode):
 
 
 @pytest.mark.parametrize("code", [RequestCode.HEART_BEAT, RequestCode.UPDATE_CONSUMER_OFFSET])
-def test_what_brokers_tie_to_a_connection_or_answer_briefly_is_not(code: RequestCode):
+def test_requests_bound_to_a_connection_or_with_short_answers_are_not_bulk(code: RequestCode):
     assert not is_bulk(RemotingCommand.request(code, body=bytes(10 * BULK_BODY_BYTES)))

@@ -40,12 +40,12 @@ def test_the_codes_that_rocketmq_retries_are_retried():
 
 
 @pytest.mark.parametrize("code", [2, 3, 13, 14, 15, 16, 17, 29, 215])
-def test_what_is_refused_before_it_is_stored_is_certain(code: int):
+def test_a_refusal_before_the_append_is_certainly_not_stored(code: int):
     assert disposition_of(code).outcome is Outcome.NOT_STORED
 
 
 @pytest.mark.parametrize("code", [1, 10, 11, 12, 22, 2007, 987_654])
-def test_what_may_have_been_stored_is_unknown(code: int):
+def test_codes_of_sends_that_may_be_stored_are_unknown(code: int):
     assert disposition_of(code).outcome is Outcome.UNKNOWN
 
 
@@ -73,7 +73,9 @@ def test_outcomes_of_attempts_become_one(outcomes: list[Outcome], combined: Outc
         (wire.BackpressureError("b:1", "full"), Outcome.NOT_STORED, True),
     ],
 )
-def test_what_was_not_sent_is_not_stored(cause: wire.RequestFailedError, outcome: Outcome, retryable: bool):
+def test_the_outcome_of_a_failed_send_follows_from_its_cause(
+    cause: wire.RequestFailedError, outcome: Outcome, retryable: bool
+):
     error = send_error(no_answer(cause))
     assert (error.outcome, error.retryable) == (outcome, retryable)
 

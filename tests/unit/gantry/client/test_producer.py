@@ -314,7 +314,7 @@ async def test_a_topic_that_nobody_can_write_says_why(producer, cluster, perm, r
         (Message("T", b"x", {"a": "\x01"}), "a"),
     ],
 )
-async def test_what_can_not_be_sent_is_refused_before_anybody_is_asked(producer, brokers, transport, message, field):
+async def test_invalid_messages_are_refused_before_any_request(producer, brokers, transport, message, field):
     brokers()
     with pytest.raises(InvalidArgumentError, match=field):
         await producer.send(message)

@@ -77,7 +77,7 @@ def test_a_set_that_is_known_to_hold_the_topic_no_longer_is_forgotten():
     assert cache.missing_sets("T", route(queue("a"))) == set()
 
 
-def test_what_is_declared_counts_before_any_route_names_it_and_even_if_it_is_gone():
+def test_declared_queues_count_without_a_route_and_after_their_broker_is_gone():
     cache = RouteCache(10)
     cache.declare("T", {"a": 2, "b": 2})
     cache.update("T", route(queue("a", write=3)), now_ms=0)

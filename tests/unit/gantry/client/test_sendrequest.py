@@ -49,7 +49,7 @@ def test_the_request_is_what_the_typed_header_writes():
     assert SendMessageHeaderV2.from_ext(request.ext_fields) == header
 
 
-def test_where_topics_are_not_created_the_topic_is_its_own_model():
+def test_without_topic_creation_the_default_topic_is_the_topic_itself():
     request = build_request(ONE, QUEUE, producer_group="pg", now_ms=12, default_topic_queue_nums=None, one_way=True)
     assert request.ext_fields["c"] == "T"
     assert request.is_one_way
@@ -61,7 +61,7 @@ def test_properties_get_an_id_and_the_ordering_key():
     assert data.endswith(b"\x02")
 
 
-def test_what_the_message_says_itself_stays():
+def test_properties_set_by_the_caller_stay():
     message = Message("T", b"x", {"UNIQ_KEY": "mine", "__SHARDINGKEY": "k"})
     assert decode_properties(encode_message_properties(message, None, "other")) == dict(message.properties)
 

@@ -195,7 +195,7 @@ async def test_lists_are_read_page_by_page(kind: str) -> None:
     assert [topic.topic for topic in topics] == ["1", "2"]
 
 
-def test_what_is_sent_and_what_comes_back() -> None:
+def test_a_send_has_its_request_and_its_result() -> None:
     bodies: list[httpx.Request] = []
 
     def handler(request: httpx.Request) -> httpx.Response:
@@ -272,7 +272,7 @@ async def test_a_refusal_is_a_problem(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("content", "detail"), [(b"<html>", "<html>"), (b"", "HTTP 502")])
-def test_what_is_no_problem_still_is_one(content: bytes, detail: str) -> None:
+def test_an_error_without_a_problem_body_is_still_a_problem(content: bytes, detail: str) -> None:
     client = sync_client(lambda _: httpx.Response(502, content=content))
     with pytest.raises(GantryProblem) as caught:
         client.get_cluster()

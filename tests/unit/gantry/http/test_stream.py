@@ -163,7 +163,7 @@ async def test_control_frames_are_answered() -> None:
         await subscription.unsubscribe()
 
 
-async def test_what_goes_wrong_without_a_call_is_kept() -> None:
+async def test_errors_without_a_call_are_kept_for_the_subscription() -> None:
     gateway = Gateway()
     async with gateway.client() as client:
         subscription = await subscribed(client)

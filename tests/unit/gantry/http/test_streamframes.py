@@ -31,7 +31,7 @@ def test_frames_of_a_later_version_are_passed_over(coding: JsonCoding | MsgpackC
 
 @pytest.mark.parametrize("coding", [JsonCoding(), MsgpackCoding()])
 @pytest.mark.parametrize("frame", [{"type": "state"}, {"x": 1}, []])
-def test_what_can_not_be_read(coding: JsonCoding | MsgpackCoding, frame: object) -> None:
+def test_invalid_frames_are_refused(coding: JsonCoding | MsgpackCoding, frame: object) -> None:
     encoded = msgspec.json.encode(frame) if isinstance(coding, JsonCoding) else msgspec.msgpack.encode(frame)
     with pytest.raises(GantryProtocolError):
         coding.decode(encoded)

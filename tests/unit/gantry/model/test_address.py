@@ -32,13 +32,13 @@ def test_text() -> None:
 @pytest.mark.parametrize(
     "text", ["", "1.2.3.4", "host:1", "1.2.3.4:", "1.2.3.4:65536", "1.2.3.4:-1", "1.2.3:1", "1.2.3.4:\u0661"]
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidMessageError, match="is not ip:port"):
         Address.parse(text)
 
 
 @pytest.mark.parametrize("ip", ["", "host", "1.2.3", "::g", "1.2.3.4.5"])
-def test_what_is_no_ip_is_refused(ip: str) -> None:
+def test_an_invalid_ip_is_refused(ip: str) -> None:
     with pytest.raises(InvalidMessageError, match="is not an IP address"):
         pack_ip(ip)
 

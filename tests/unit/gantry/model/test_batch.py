@@ -40,7 +40,7 @@ def test_a_cut_batch_is_corrupt(cut: int) -> None:
         decode_batch(encode_batch([(0, b"abc", b"k\x01v\x02")])[:-cut])
 
 
-def test_what_does_not_fit_its_field_is_refused() -> None:
+def test_a_value_too_large_for_its_field_is_refused() -> None:
     with pytest.raises(InvalidMessageError, match="flag"):
         encode_batch([(2**31, b"", b"")])
     with pytest.raises(InvalidMessageError, match="properties"):

@@ -15,6 +15,6 @@ def test_units() -> None:
 
 
 @pytest.mark.parametrize("text", ["1", "s", "1x", "-1s", "1s,2s", "1.5s", "9999999999s", "٣s"])
-def test_what_is_no_length_is_named(text: str) -> None:
+def test_invalid_delay_levels_are_named(text: str) -> None:
     with pytest.raises(ValueError, match="delay level"):
         parse_delay_levels(text)

@@ -16,7 +16,7 @@ def test_lengths_of_time(seconds: float, words: str) -> None:
     assert brief_duration(seconds) == words
 
 
-def test_what_a_later_version_adds_stands_with_unknown() -> None:
+def test_a_verdict_of_a_later_version_ranks_as_unknown() -> None:
     assert severity("SOMETHING_NEW") == severity("UNKNOWN")
     assert [severity(verdict) for verdict in VERDICTS] == list(range(len(VERDICTS)))
     assert severity("OK") == max(map(severity, VERDICTS))

@@ -26,7 +26,7 @@ def points(*seen: tuple[float, str, int | None], until_s: float) -> list[tuple[f
     return [((at - NOON).total_seconds(), lag) for at, lag, _ in added]
 
 
-def test_what_did_not_move_stays_until_it_moves() -> None:
+def test_a_pair_without_change_keeps_its_lag() -> None:
     assert points((1, "a", 5), (46, "a", 9), until_s=50) == [(1, 5), (30, 5), (45, 5), (46, 9)]
 
 
@@ -38,7 +38,7 @@ def test_one_broker_that_is_not_known_makes_the_sum_unknown() -> None:
     assert points((1, "a", 5), (2, "b", None), (16, "b", 0), until_s=20) == [(2, None), (16, 5)]
 
 
-def test_where_nobody_looked_there_is_no_point() -> None:
+def test_a_gap_in_the_samples_has_no_points() -> None:
     away_s = HELD_FOR.total_seconds() + 60
     found = points((0, "a", 5), (away_s, "a", 6), until_s=away_s)
     assert found[-1] == (away_s, 6)
@@ -76,12 +76,12 @@ def test_behind_since_the_first_message_that_waited() -> None:
     assert since((0, 0.0), (300, 9_000.0)) == (0, 0)
 
 
-def test_who_keeps_up_is_behind_since_no_time() -> None:
+def test_a_group_that_keeps_up_has_no_start_of_a_lag() -> None:
     assert since((0, 600.0), (300, 0.0)) == (None, None)
     assert since() == (None, None)
 
 
-def test_what_was_not_seen_makes_the_beginning_unknown() -> None:
+def test_a_gap_in_the_samples_makes_the_start_of_the_lag_unknown() -> None:
     assert since((0, 600.0), (300, 900.0)) == (None, 0)
     assert since((0, 0.0), (60, None), (120, 300.0), (180, 360.0)) == (None, 120)
     assert since((0, 0.0), (120, None)) == (None, None)

@@ -75,7 +75,7 @@ def test_one_property_is_removed(properties: dict[str, str]) -> None:
         ({"\udfff": "x"}, "UTF-8"),
     ],
 )
-def test_what_would_be_read_differently_is_refused(properties: dict[str, str], reason: str) -> None:
+def test_properties_that_would_decode_differently_are_refused(properties: dict[str, str], reason: str) -> None:
     with pytest.raises(InvalidMessageError, match=reason):
         encode_properties(properties)
 
@@ -101,14 +101,14 @@ def stored(properties: dict[str, str], *, body: bytes = b"x", sys_flag: int = 0)
     return StoredMessage("T", 0, 1, 4096, 100, 0, 0, sys_flag, 1, host, 2, host, 0, 0, body, properties, 1, CrcState.OK)
 
 
-def test_what_a_message_says_of_itself() -> None:
+def test_a_message_has_its_tag_keys_and_unique_key() -> None:
     message = Message("T", b"x", {"TAGS": "A", "KEYS": "k1  k2 ", "UNIQ_KEY": "U"})
     assert (message.tag, message.keys, message.unique_key) == ("A", ("k1", "k2"), "U")
     bare = Message("T", b"x")
     assert (bare.tag, bare.keys, bare.unique_key) == (None, (), None)
 
 
-def test_what_a_stored_message_says_of_itself() -> None:
+def test_a_stored_message_has_its_tag_keys_and_ids() -> None:
     message = stored({"TAGS": "A", "KEYS": "k", "UNIQ_KEY": "U"})
     assert (message.tag, message.keys, message.message_id) == ("A", ("k",), "U")
     assert message.stored_id == "0A00000500002A9F0000000000001000"

@@ -28,7 +28,7 @@ def test_there_and_back(ip: object, port: int, physical: int) -> None:
         ("\u0660" * 32, "no hex digits"),
     ],
 )
-def test_what_is_no_id_is_refused(text: str, reason: str) -> None:
+def test_invalid_ids_are_refused(text: str, reason: str) -> None:
     with pytest.raises(InvalidIdError, match=reason) as caught:
         decode_stored_id(text)
     assert caught.value.field == "stored_id"

@@ -222,7 +222,7 @@ def test_contradictions_are_named(data: bytes, reason: str) -> None:
         ({"born_at_ms": 2**63}, "record"),
     ],
 )
-def test_what_does_not_fit_its_field_is_refused(change: dict[str, Any], reason: str) -> None:
+def test_a_value_too_large_for_its_field_is_refused(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidMessageError, match=reason):
         make(**change)
 

@@ -67,7 +67,7 @@ def changes(*, whole=None, **numbers):
 
 
 @given(blocks())
-def test_what_goes_in_comes_out(block):
+def test_a_block_round_trips(block):
     assert decode_block(encode_block(block)) == block
 
 
@@ -85,7 +85,7 @@ def test_damage_is_told(block, data):
 
 
 @given(st.binary(max_size=200))
-def test_what_is_no_block_is_told(data):
+def test_bytes_that_are_no_block_are_refused(data):
     for version in (b"", bytes([sampleblock.VERSION])):
         with pytest.raises(SampleBlockError):
             decode_block(version + data)
@@ -191,7 +191,7 @@ def test_codes():
     assert [age_code(10, stored) for stored in (None, 10, 4, 12)] == [0, 1, 7, -2]
 
 
-def test_of_each_pair_the_last_change_stays():
+def test_a_merge_keeps_the_last_change_of_each_pair():
     new = full(("N", "T"))
     old = full(("N", "T"), ("M", "T"), at=9)
     merged = merge_changes(

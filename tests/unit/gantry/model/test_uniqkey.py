@@ -113,7 +113,7 @@ def test_birth_is_told_from_a_key() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "x" * 32, "0" * 31, "0 " * 16, "0" * 33])
-def test_what_is_no_unique_key_is_refused(key: str) -> None:
+def test_invalid_unique_keys_are_refused(key: str) -> None:
     with pytest.raises(InvalidIdError):
         decode_unique_key(key)
 

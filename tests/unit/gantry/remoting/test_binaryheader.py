@@ -69,6 +69,6 @@ def test_sizes_that_point_elsewhere_and_texts_that_are_none_are_refused(data: by
         RemotingCommand(code=10, ext_fields={"k" * 40_000: "v"}),
     ],
 )
-def test_what_does_not_fit_its_field_is_not_written(command: RemotingCommand):
+def test_a_value_too_large_for_a_binary_header_is_refused(command: RemotingCommand):
     with pytest.raises(LocalProtocolError, match="can't travel in a binary header"):
         encode_binary_header(command)

@@ -51,7 +51,7 @@ def test_a_number_has_its_name(number: int, name: str):
     assert version_name(number) == name
 
 
-def test_what_is_announced_is_a_release():
+def test_the_announced_version_is_a_release():
     assert version_name(ANNOUNCED_VERSION) == "V5_3_3"
 
 

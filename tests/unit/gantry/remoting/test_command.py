@@ -38,7 +38,7 @@ def json_frame(header: object, body: bytes = b"") -> bytes:
 
 
 @given(commands)
-def test_what_is_written_is_read(command: RemotingCommand):
+def test_encoding_round_trips(command: RemotingCommand):
     frame = encode_frame(command)
 
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
@@ -127,7 +127,7 @@ def test_an_unknown_language_is_other():
     ],
     ids=lambda header: repr(header[:40]),
 )
-def test_what_is_no_json_header_is_refused(header: bytes):
+def test_an_invalid_json_header_is_refused(header: bytes):
     with pytest.raises(RemoteProtocolError, match="JSON header"):
         decode_frame(json_frame(header))
 

@@ -89,7 +89,7 @@ def test_a_send_of_java_is_decoded_at_once():
         {"code": 310, "extFields": EXT, "code2": 1, "header": {"topic": "forged"}},
     ],
 )
-def test_what_is_unusual_takes_the_long_way_or_has_its_result(header: dict[str, Any]):
+def test_the_typed_and_the_generic_decoder_agree(header: dict[str, Any]):
     frame = frame_of(header)
     assert outcome(received(frame, typed=True)) == outcome(received(frame, typed=False))
 

@@ -6,7 +6,7 @@ import resource
 from gantry.runtime.environment import cpu_count, process_environment, raise_descriptor_limit
 
 
-def test_what_is_set_is_what_children_inherit(monkeypatch):
+def test_child_processes_inherit_variables_that_are_set(monkeypatch):
     monkeypatch.delenv("SPARK_LOCAL_IP", raising=False)
     process_environment()["SPARK_LOCAL_IP"] = "127.0.0.1"
     try:

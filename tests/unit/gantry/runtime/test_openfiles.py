@@ -90,7 +90,7 @@ def test_a_file_closed_while_dirty_is_told_until_everything_is_synced(files):
     assert not pool.take_dirty().was_closed, "it was clean"
 
 
-def test_what_is_held_is_not_closed_before_it_is_released(files):
+def test_a_held_file_is_not_closed_before_its_release(files):
     pool = OpenFiles(files, 2)
     a, b, c, d = pooled(pool, "abcd")
     a.write(0, b"x")

@@ -46,14 +46,14 @@ def test_a_slice_that_fails_ends_the_job():
         submit_slices(InlineWorker(), failing(), lambda: True).result()
 
 
-def test_what_is_no_longer_wanted_is_left():
+def test_a_long_job_stops_when_it_is_no_longer_wanted():
     worker, done = WaitingWorker(), []
     future = submit_slices(worker, slices(done, 5), lambda: len(done) < 2)
     worker.run_all()
     assert (done, future.result()) == ([0, 1], False)
 
 
-def test_nobody_can_cancel_a_long_job():
+def test_a_long_job_can_not_be_cancelled():
     assert not submit_slices(WaitingWorker(), slices([], 1), lambda: True).cancel()
 
 

@@ -31,7 +31,7 @@ def test_texts_that_look_like_keys_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b" \n", b"{", b'{"a"', b"\xff\xfe", b"{a:1}", b"{1:}", b"[" * 100_000, b'"' * 9])
-def test_what_is_broken_is_said(data: bytes) -> None:
+def test_broken_input_is_reported(data: bytes) -> None:
     with pytest.raises(ValueError, match="is not JSON"):
         parse_config(data)
 

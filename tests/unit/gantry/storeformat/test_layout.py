@@ -28,7 +28,7 @@ def test_filler_is_a_valid_unit() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "0", "0" * 19, "0" * 21, "0" * 19 + "x", "\u0660" * 20, "-" + "0" * 19])
-def test_what_is_no_file_name(name: str) -> None:
+def test_invalid_file_names_are_not_parsed(name: str) -> None:
     assert layout.parse_file_name(name) is None
 
 

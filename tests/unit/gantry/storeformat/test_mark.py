@@ -43,7 +43,7 @@ def test_a_newer_format_is_refused() -> None:
         (b'{"format_version": 1, "clean_stop_offset": "1"}', "clean_stop_offset is '1'"),
     ],
 )
-def test_what_is_no_mark_is_named(data: bytes, reason: str) -> None:
+def test_an_invalid_manifest_is_named(data: bytes, reason: str) -> None:
     with pytest.raises(BrokenFileError, match=reason) as caught:
         StoreManifest.decode(data, "/store/config/gantry.json")
     assert "/store/config/gantry.json" in str(caught.value)
@@ -59,7 +59,7 @@ def test_a_process_id_that_can_not_be_used_is_none(process_id: str) -> None:
     assert StoreManifest.decode(data) == StoreManifest()
 
 
-def test_where_the_checksum_is_demanded() -> None:
+def test_the_manifest_demands_checksums_from_its_offset_on() -> None:
     assert not StoreManifest().demands_record_crc(0)
     running = StoreManifest(record_checksum_from=100)
     assert [running.demands_record_crc(offset) for offset in (99, 100, 10**9)] == [False, True, True]

@@ -106,7 +106,7 @@ def test_queue_that_begins_late_holes_and_missing_files() -> None:
         assert scan_.missing_bytes == (100, 200)
 
 
-def test_what_is_no_queue_is_left_out() -> None:
+def test_files_that_are_no_queue_are_left_out() -> None:
     store = StoreBuilder()
     store.add()
     files = saved(store)

@@ -41,7 +41,7 @@ def test_defaults_are_loopback_and_a_scan_each_ten_seconds():
         ("no_such_setting", "1"),
     ],
 )
-def test_what_can_not_be_is_refused_by_name(name: str, text: str):
+def test_invalid_settings_are_refused_by_name(name: str, text: str):
     with pytest.raises(SettingsError, match=f"(?i){name}"):
         load(**{name: text})
 

@@ -19,7 +19,7 @@ def test_everything_passes_where_nothing_is_filtered():
         assert found.passes(0)
 
 
-def test_what_units_can_not_tell_is_an_error_and_never_everything():
+def test_a_filter_that_units_can_not_apply_is_an_error():
     sql = TagFilter.of_expression("SQL92", "a > 1")
     assert sql.error == "a filter of type SQL92 can't be applied to units: a > 1"
     live = SubscriptionData("T", sub_string="a > 1", expression_type="SQL92")

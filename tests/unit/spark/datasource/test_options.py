@@ -49,7 +49,7 @@ def test_all_options_of_a_backlog_are_read():
     assert "u:p" not in repr(options)
 
 
-def test_what_is_not_given_has_a_default():
+def test_missing_options_have_defaults():
     options = read_options({"kind": "offsets", **LIVE})
     assert (options.topics, options.groups, options.start, options.access) == (None, None, None, None)
     assert (options.max_rows_per_partition, options.include_system) == (MAX_ROWS_PER_PARTITION, False)
@@ -95,7 +95,7 @@ def test_a_store_directory_needs_no_name_server():
         ({"kind": "heads", "failOnDataLoss": "true", **LIVE}, "failOnDataLoss: 'true' means nothing for kind heads"),
     ],
 )
-def test_what_can_not_be_is_refused_by_name(given, message):
+def test_invalid_settings_are_refused_by_name(given, message):
     with pytest.raises(OptionError) as caught:
         read_options(given)
     assert message in str(caught.value)

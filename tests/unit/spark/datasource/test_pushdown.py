@@ -59,7 +59,7 @@ def test_narrowing_columns_are_taken_and_given_back():
         In(("topic",), ("A", 1.5)),
     ],
 )
-def test_what_can_not_be_said_stays_sparks(one):
+def test_filters_that_can_not_be_pushed_down_stay_with_spark(one):
     pushed, left = push_down([one], exact=("topic",))
     assert (left, pushed) == ([one], Pushed())
     assert left[0] is one

@@ -51,7 +51,7 @@ def test_a_path_is_read_without_brokers_and_a_stream_follows_messages():
     assert isinstance(stream, MessageStreamReader)
 
 
-def test_what_can_not_be_followed_or_bounded_is_refused_by_name():
+def test_unsupported_streaming_options_are_refused_by_name():
     with pytest.raises(OptionError, match="kind: 'offsets' can't be followed"):
         source("offsets").streamReader(BY_KIND["offsets"])
     with pytest.raises(OptionError, match="path: 'store' can't be followed"):

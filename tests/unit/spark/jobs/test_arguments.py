@@ -36,7 +36,7 @@ def test_a_stack_says_everything(stack: Path) -> None:
     assert read(GANTRY_DATA=str(stack)) == found
 
 
-def test_what_is_said_goes_over_the_stack(stack: Path) -> None:
+def test_arguments_override_the_stack_file(stack: Path) -> None:
     found = read("--data", str(stack), "--namesrv", "a:1;b:2", "--output", "/out", GANTRY_DATABASE_URL="postgresql://x")
     assert (found.namesrv, found.database, found.output) == (("a:1", "b:2"), "postgresql://x", "/out")
     # A stack that is not needed need not run.
@@ -48,7 +48,7 @@ def test_a_stack_that_does_not_run_is_said(tmp_path: Path) -> None:
         read("--data", str(tmp_path))
 
 
-def test_how_long_a_verdict_must_hold_is_said_in_ms(capsys: pytest.CaptureFixture[str]) -> None:
+def test_alert_delays_are_given_in_milliseconds(capsys: pytest.CaptureFixture[str]) -> None:
     found = read("--alert-raise-after-ms", "60000", "--alert-clear-after-ms", "0").alerts
     assert found == AlertSettings(timedelta(minutes=1), timedelta(0))
     for text in ("-1", "1m"):
@@ -130,7 +130,7 @@ def test_a_security_token_may_follow(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_can_not_be_meant_is_a_usage_error(given: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_usage_errors(given: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         read(*given)
     assert caught.value.code == 2

@@ -40,7 +40,7 @@ def test_an_error_of_the_jvm_alone() -> None:
     )
 
 
-def test_which_call_failed_says_nothing_to_anybody() -> None:
+def test_the_name_of_the_failed_call_is_left_out() -> None:
     text = """An error occurred while calling o54.load.
 : java.io.IOException: Cannot run program "/opt/none/bin/python": error=2, No such file or directory
 \tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)
@@ -71,7 +71,7 @@ This stopped SparkContext was created at:
         ("spark.datasource.options.OptionError: from: no time", "OptionError: from: no time", PERMANENT),
     ],
 )
-def test_what_a_source_raises_while_planning_is_not_all_hopeless(raised: str, reason: str, code: int) -> None:
+def test_some_errors_of_planning_are_worth_a_retry(raised: str, reason: str, code: int) -> None:
     text = f"""[PYTHON_DATA_SOURCE_ERROR] Failed to generate read partitions: Traceback (most recent call last):
   File "spark/datasource/kinds/offsets.py", line 29, in partitions
 {raised}
@@ -94,7 +94,7 @@ def test_a_line_is_never_a_novel() -> None:
         (OSError(28, "No space left on device", "/out/x"), Failure("/out/x: No space left on device", FAILED)),
     ],
 )
-def test_what_another_attempt_may_mend_and_what_not(error: Exception, failure: Failure) -> None:
+def test_errors_are_temporary_or_permanent(error: Exception, failure: Failure) -> None:
     assert failure_of(error) == failure
 
 

@@ -41,7 +41,7 @@ def test_rows_are_plain_values() -> None:
     assert to_rows("lag_report", table.slice(0, 0)) == []
 
 
-def test_what_is_not_known_stays_so() -> None:
+def test_unknown_values_stay_null() -> None:
     table = pa.table({"evidence": pa.array([None], pa.string()), "top_tags": pa.array([None], pa.list_(pa.int64()))})
     assert to_rows("lag_report", table) == [{"evidence": None, "top_tags": None}]
 

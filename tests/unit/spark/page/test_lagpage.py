@@ -60,13 +60,13 @@ def test_a_retry_loop_is_behind_while_nothing_waits() -> None:
     assert headline(page([lag(verdict="RETRY_LOOP", cause="3 messages came back")])) == "The only group is behind."
 
 
-def test_what_cannot_be_judged_is_no_good_news() -> None:
+def test_groups_without_a_verdict_are_named_in_the_headline() -> None:
     html = page([lag("fine"), unknown()])
     assert headline(html) == "Nothing is known to be behind, but 1 of 2 groups cannot be judged."
     assert lead(html) == "lost on ORDERS: broker-b can't be reached."
 
 
-def test_who_is_ignored_is_no_good_news_either() -> None:
+def test_ignored_groups_are_named_in_the_headline() -> None:
     html = page([lag("fine", lag_messages=3, lag_seconds=0.4), ignored(), ignored("exports", topic="OTHER")])
     assert headline(html) == "Nothing is behind, but 2 of 3 groups are ignored."
     assert lead(html) == (
@@ -79,7 +79,7 @@ def test_who_is_ignored_is_no_good_news_either() -> None:
     assert "Ignored" not in text(page([lag()]))
 
 
-def test_who_is_ignored_is_named_beside_those_who_are_behind_or_not_judged() -> None:
+def test_ignored_groups_are_counted_beside_late_and_unknown_ones() -> None:
     behind = page([stopped(), unknown(), ignored(), ignored(topic="OTHER")])
     assert lead(behind).endswith("1 more group cannot be judged. 1 more group is ignored.")
     assert lead(page([unknown(), ignored(), ignored("other")])).endswith("2 more groups are ignored.")

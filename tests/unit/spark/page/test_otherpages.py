@@ -88,7 +88,7 @@ def test_in_and_out_by_topic_and_group() -> None:
     ]  # fmt: skip
 
 
-def test_what_was_not_sampled_is_at_least() -> None:
+def test_a_count_with_missing_samples_is_a_lower_bound() -> None:
     html = throughput([flow(7, "A", 100), flow(8, "A", None), flow(7, "A", None, "g")])
     assert "At least 100 messages came in to 1 topic." in text(html)
     assert [[row[0], row[1], row[4]] for row in cells(html)] == [
@@ -115,7 +115,7 @@ def test_a_bucket_that_nobody_looked_at_is_a_hole_and_one_partly_seen_a_lower_bo
     assert cells(throughput([{**flow(7, "A", 10), "covered_s": 3_595.0}]))[0][1] == "10"
 
 
-def test_what_could_not_be_read_is_counted_apart_and_last() -> None:
+def test_unreadable_messages_are_counted_separately_and_last() -> None:
     rows = [
         bucket("size", "(unknown)", 5, bytes=None), bucket("size", "1024-2047", 3, lower=1_024.0, upper_bound=2_048.0),
         bucket("size", "0", 1, lower=0.0, upper_bound=1.0), bucket("tag", "(unknown)", 9), bucket("tag", "UA", 2),

@@ -54,18 +54,18 @@ def test_a_night_without_that_hour_does_not_stop_anything() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "* * * *", "* * * * * *", "61 * * * *", "x * * * *", "0 3 * * 8", "0 3 * * 5-2"])
-def test_what_is_no_cron_expression_is_refused_by_name(text: str) -> None:
+def test_an_invalid_cron_expression_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match=r"^lag_report_cron: "):
         check_cron(text, "lag_report_cron")
 
 
-def test_what_never_comes_is_refused() -> None:
+def test_a_schedule_that_never_fires_is_refused() -> None:
     with pytest.raises(ValueError, match="never comes"):
         check_cron("0 0 31 2 *", "lag_report_cron")
 
 
 @pytest.mark.parametrize("text", ["", "Nowhere/City", "../etc/passwd"])
-def test_what_is_no_time_zone_is_refused_by_name(text: str) -> None:
+def test_an_invalid_time_zone_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match=r"^timezone: "):
         check_timezone(text, "timezone")
     check_timezone("Europe/Berlin", "timezone")
@@ -93,20 +93,20 @@ def test_nothing_is_due_before_its_time() -> None:
     assert decide_due(cron, next_at=None, now=NOON) == Due(None, quarter)
 
 
-def test_what_is_due_is_due_once() -> None:
+def test_a_time_is_due_once() -> None:
     cron = parse_cron("*/15 * * * *", "UTC")
     due = decide_due(cron, next_at=NOON, now=NOON + timedelta(seconds=1))
     assert due == Due(NOON, NOON + timedelta(minutes=15))
     assert decide_due(cron, next_at=due.next_at, now=NOON + timedelta(seconds=2)).fire_at is None
 
 
-def test_what_was_missed_is_due_once_as_its_last_time() -> None:
+def test_missed_times_are_due_once_at_their_last_time() -> None:
     cron = parse_cron("*/15 * * * *", "UTC")
     due = decide_due(cron, next_at=NOON - timedelta(days=3), now=NOON + timedelta(minutes=5))
     assert due == Due(NOON, NOON + timedelta(minutes=15))
 
 
-def test_what_was_written_down_is_due_though_the_zone_has_changed() -> None:
+def test_a_stored_time_stays_due_after_a_change_of_the_zone() -> None:
     cron = parse_cron("30 3 * * *", "UTC")
     written = NOON - timedelta(hours=1)
     assert decide_due(cron, next_at=written, now=NOON).fire_at == written

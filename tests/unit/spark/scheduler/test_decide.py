@@ -73,7 +73,7 @@ def test_pauses_double_up_to_a_limit() -> None:
     assert pauses == [1_000, 2_000, 4_000, 5_000, 5_000]
 
 
-def test_what_never_failed_never_waits() -> None:
+def test_a_run_without_a_failure_does_not_wait() -> None:
     # A failed run that somebody asked for again has attempts behind it, and no failure it has to wait for.
     assert is_due(waiting(1, attempt=7), first_ms=1_000, max_ms=5_000)
     assert is_due(waiting(1, attempt=0, since_failure_ms=0), first_ms=1_000, max_ms=5_000)
@@ -134,6 +134,6 @@ def test_it_is_made_ready_once_for_each_time() -> None:
     assert ahead(10, done_for=NOON - timedelta(minutes=15)) == UpcomingRun("job-0", NOON + timedelta(seconds=10))
 
 
-def test_what_is_due_already_needs_no_worker_ahead_of_it_nor_does_a_lead_of_nothing() -> None:
+def test_a_due_time_and_a_lead_of_zero_need_no_worker_ahead() -> None:
     assert ahead(0, -10) is None
     assert ahead(0.001, lead=timedelta()) is None

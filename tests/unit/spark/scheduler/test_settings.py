@@ -57,7 +57,7 @@ def test_an_empty_cron_is_on_demand_only() -> None:
         ("keep_days", "some"),
     ],
 )
-def test_what_can_not_be_is_refused_by_name(name: str, value: str) -> None:
+def test_invalid_settings_are_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(SettingsError, match=f"(?i){name}"):
         load(**{name: value})
 

@@ -98,7 +98,7 @@ def test_brokers_are_named_by_letters() -> None:
 @pytest.mark.parametrize(
     "changed", [{"brokers": 0}, {"brokers": 27}, {"port_base": 500}, {"port_base": -1_000}, {"port_base": 55_000}]
 )
-def test_what_can_not_be_is_refused(changed: dict[str, int]) -> None:
+def test_options_out_of_range_are_refused(changed: dict[str, int]) -> None:
     (name,) = changed
     with pytest.raises(StartupError, match=f"--{name.replace('_', '-')} {changed[name]}"):
         StackOptions(data=DATA, **changed).check()

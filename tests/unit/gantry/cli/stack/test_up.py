@@ -23,7 +23,9 @@ def test_reports_have_a_scheduler_unless_told_otherwise() -> None:
 
 
 @pytest.mark.parametrize("missing", ["spark", "apscheduler", "pyspark", "psycopg"])
-def test_where_reports_are_not_installed_the_rest_starts(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_stack_starts_without_reports_if_they_are_not_installed(
+    missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     real = up.find_spec
     monkeypatch.setattr(up, "find_spec", lambda name: None if name == missing else real(name))
     services, said = started(scheduler=True)

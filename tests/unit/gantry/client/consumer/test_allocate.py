@@ -37,6 +37,6 @@ def test_the_share_is_what_rocketmq_computes(queue_count: int, member_count: int
     assert allocate_averagely(members(member_count)[index], queues_of(queue_count), members(member_count)) == expected
 
 
-def test_who_is_not_a_member_gets_nothing():
+def test_a_client_that_is_not_a_member_gets_no_queues():
     assert allocate_averagely("stranger", queues_of(4), members(2)) == ()
     assert allocate_averagely("stranger", queues_of(4), []) == ()

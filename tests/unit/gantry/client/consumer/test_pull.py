@@ -39,7 +39,7 @@ def consumer(engine, cluster, groups) -> PullConsumer:
     return PullConsumer(engine, "g")
 
 
-async def test_what_is_found_comes_with_where_to_go_on(consumer, transport):
+async def test_found_messages_come_with_the_next_offset(consumer, transport):
     transport.at("a:10911", {PULL: found("A", "B")})
     result = await consumer.pull(QUEUE, 42, max_messages=8, max_bytes=1000, expression="A || B")
     assert (result.status, result.next_offset, result.min_offset, result.max_offset) == (PullStatus.FOUND, 44, 10, 90)

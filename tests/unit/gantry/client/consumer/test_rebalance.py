@@ -231,7 +231,7 @@ async def test_an_owner_may_commit_while_a_queue_is_taken_away(engine, groups, t
     assert groups.committed["g", "T", "b", 0] == groups.committed["g", "T", "b", 1] == 77
 
 
-async def test_who_can_not_see_the_others_keeps_what_it_has(engine, groups, transport):
+async def test_a_member_that_can_not_list_the_group_keeps_its_queues(engine, groups, transport):
     owner = Owner(engine)
     await owner.member.start()
     for broker in ("a", "b"):
@@ -291,7 +291,7 @@ async def test_a_broker_that_forgot_the_group_is_told_again_before_a_share_is_gi
     assert groups.members["a"]["g"] == {"me@1"}
 
 
-async def test_who_is_left_out_of_the_list_has_no_queues(engine, groups, transport):
+async def test_a_member_missing_from_the_list_gets_no_queues(engine, groups, transport):
     owner = Owner(engine)
     await owner.member.start()
     groups.foreign.append("other@1")
@@ -411,7 +411,7 @@ async def test_members_of_one_client_id_and_group_answer_together(engine, groups
     assert {queue.topic for queue in info.queues} == {"U"}
 
 
-async def test_who_is_not_a_member_says_so_when_asked(engine, groups, transport):
+async def test_questions_about_another_member_or_group_are_refused(engine, groups, transport):
     owner = Owner(engine)
     await owner.member.start()
     for client_id, group in (("other@1", "g"), ("me@1", "other")):
@@ -437,7 +437,7 @@ async def test_a_topic_whose_route_goes_takes_its_queues_along(engine, groups, c
         ({"start": StartPosition(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP)}, "start"),
     ],
 )
-async def test_what_can_not_be_a_member_is_refused(engine, options, field):
+async def test_invalid_options_of_a_member_are_refused(engine, options, field):
     options = {"group": "g", "subscriptions": [parse_tag_expression("T", "*")], **options}
     group, subscriptions = options.pop("group"), options.pop("subscriptions")
     with pytest.raises(InvalidArgumentError, match=field):

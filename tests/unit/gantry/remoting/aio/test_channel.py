@@ -500,7 +500,7 @@ async def test_a_coroutine_that_answers_twice_is_counted():
     assert fixture.server.counters.handler_errors == 1
 
 
-async def test_what_comes_while_requests_are_held_waits_behind_them():
+async def test_requests_that_arrive_while_others_are_held_wait_behind_them():
     fixture = Fixture(ServerLimits(write_buffer_high_bytes=1000))
     pair = fixture.pair()
     pair.client_transport.pause_reading()

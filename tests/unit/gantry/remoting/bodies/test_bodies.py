@@ -108,7 +108,7 @@ ALL: dict[Any, st.SearchStrategy[Any]] = {
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_what_is_written_is_read(kind: Any, data: st.DataObject):
+def test_encoding_round_trips(kind: Any, data: st.DataObject):
     body = data.draw(ALL[kind])
 
     assert kind.decode(body.encode()) == body
@@ -160,7 +160,7 @@ def test_single_nouns_and_lists_of_them(
         assert bodies.decode_subscription_group(bodies.encode_subscription_group(item)) == item
 
 
-def test_nouns_without_a_name_are_refused():
+def test_commands_without_a_name_are_refused():
     with pytest.raises(BodyError, match="topicName: is missing"):
         bodies.decode_topic_config(b'{"perm":6}')
     with pytest.raises(BodyError, match="groupName: is missing"):

@@ -76,7 +76,7 @@ def test_tokens_out_of_place_are_refused(data: bytes):
 @pytest.mark.parametrize(
     "data", [b'{"a":1', b'{"a', b"[1,]", b"{0:1,}", b'{{"a":1}:2,}', b"{0:}", b"[}", b"nul", b"\xff", b""]
 )
-def test_what_is_no_json_stays_none(data: bytes):
+def test_invalid_json_is_refused(data: bytes):
     with pytest.raises(BodyError):
         decode_json(dict[str, int], data)
 

@@ -9,7 +9,7 @@ keys = st.text("abcXYZ019_.", min_size=1, max_size=10)
 
 
 @given(st.dictionaries(keys, st.text(max_size=20).map(lambda text: text.lstrip(" \t\f"))))
-def test_what_is_written_is_read(properties: dict[str, str]):
+def test_encoding_round_trips(properties: dict[str, str]):
     assert decode_properties_text(encode_properties_text(properties)) == properties
 
 
@@ -34,6 +34,6 @@ def test_java_syntax_is_read(text: str, properties: dict[str, str]):
 
 
 @pytest.mark.parametrize("data", [b"a=\xff", b"a=\\u12", b"a=\\uxyz1"])
-def test_what_java_refuses_is_refused(data: bytes):
+def test_properties_that_java_refuses_are_refused(data: bytes):
     with pytest.raises(BodyError, match="properties"):
         decode_properties_text(data)

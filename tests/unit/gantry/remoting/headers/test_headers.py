@@ -46,7 +46,7 @@ def built(kind: type[headers.Header]) -> st.SearchStrategy[headers.Header]:
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 @settings(max_examples=15)
 @given(data=st.data())
-def test_what_is_written_is_read(kind: type[headers.Header], data: st.DataObject):
+def test_encoding_round_trips(kind: type[headers.Header], data: st.DataObject):
     header = data.draw(built(kind))
 
     ext = header.to_ext()

@@ -86,7 +86,7 @@ async def test_a_broker_that_does_not_say_may_know_of_others(
     assert owners_of_topic(await found(engine), "T") is None
 
 
-async def test_nobody_is_connected(engine: ClientEngine, brokers: list[SurveyedBroker]) -> None:
+async def test_a_group_without_connections_has_no_owners(engine: ClientEngine, brokers: list[SurveyedBroker]) -> None:
     for broker in brokers:
         broker.connections.clear()
     group = await found(engine)

@@ -175,7 +175,7 @@ async def test_a_broker_of_another_kind_is_asked_what_it_can_answer(engine, a):
     assert [row[3:8] for row in await offsets(engine)] == [(0, 1, 7, 6, 1), (1, 1, 7, None, None)]
 
 
-async def test_who_subscribes_without_a_commit_is_there_too(engine, a, b):
+async def test_a_group_that_subscribes_without_a_commit_is_found(engine, a, b):
     subscription = parse_tag_expression("T", "A", 5)
     connection = ConsumerConnection(
         (ClientConnection(client_addr="1:1", client_id="1@1"),), {"T": subscription, "Missing": subscription}

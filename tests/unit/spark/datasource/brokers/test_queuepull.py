@@ -109,7 +109,7 @@ async def test_gaps_and_messages_beyond_the_end_of_a_chunk() -> None:
     assert (found, losses) == ([offset for offset in there if offset < 100], {})
 
 
-async def test_what_was_removed_meanwhile_is_gone_over() -> None:
+async def test_messages_removed_meanwhile_are_skipped() -> None:
     def answer(offset: int, count: int, _: int) -> PullResult:
         if offset < 40:
             return result(PullStatus.OFFSET_ILLEGAL, 40)

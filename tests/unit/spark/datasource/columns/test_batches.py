@@ -50,7 +50,7 @@ def test_a_batch_without_rows_has_the_schema_all_the_same():
     assert isinstance(GROUPS, StructType)
 
 
-def test_what_is_known_of_a_group_at_a_broker():
+def test_a_group_has_its_state_at_each_broker():
     here = BrokerView("a", "a:1", "C", groups={"g": SubscriptionGroup("g", consume_enable=False)})
     away = BrokerView("b", None, "C", error="broker b: away")
     survey = Survey({"a": here, "b": away}, Remembered(), ["g", "h"])

@@ -180,14 +180,14 @@ def bounds(
         ({"sys_flag": sysflag.COMPRESSED | 0x400}, "unknown compression type"),
     ],
 )
-def test_what_is_of_another_queue_or_cant_be_unpacked_is_damage(changes: dict[str, Any], words: str) -> None:
+def test_records_of_another_queue_and_undecodable_bodies_are_damage(changes: dict[str, Any], words: str) -> None:
     rows, damages = decode(record(0) + record(1, **changes) + record(2))
     assert [found["queue_offset"] for found in rows] == [0, 2]
     assert [damage.queue_offset for damage in damages] == [1]
     assert words in damages[0].reason
 
 
-def test_where_the_mark_demands_the_whole_checksum_the_bodys_is_not_enough() -> None:
+def test_a_body_checksum_is_not_enough_if_the_manifest_demands_the_record_checksum() -> None:
     data = record(0, whole_record_crc=False) + record(1, whole_record_crc=False)
     size = len(data) // 2
     mark = StoreManifest(record_checksum_from=1000)

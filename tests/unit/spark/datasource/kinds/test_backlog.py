@@ -64,7 +64,7 @@ async def test_units_come_in_as_many_answers_as_it_takes(engine, answer, transpo
     assert [(one["offset"], one["maxUnits"]) for one in asked] == [("4", "6"), ("7", "3")]
 
 
-async def test_what_was_trimmed_since_is_a_row_without_numbers(engine, answer):
+async def test_trimmed_units_are_rows_without_numbers(engine, answer):
     answer(units(8, unit(8), (0, -1, 0, -1)))
     assert shown(await rows_of(engine, [REGION])) == [
         (4, None, None), (5, None, None), (6, None, None), (7, None, None), (8, 800, 0), (9, None, None),
@@ -81,7 +81,7 @@ async def test_a_record_that_can_not_be_read_has_no_store_time(engine, answer):
 
 
 @pytest.mark.parametrize("code", [ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION, 3])
-async def test_what_is_refused_is_rows_without_numbers(engine, answer, transport, code):
+async def test_refused_units_are_rows_without_numbers(engine, answer, transport, code):
     answer(units(4, unit(4)), refuse(code))
     assert shown(await rows_of(engine, [REGION])) == [(4, 400, 0), *((number, None, None) for number in range(5, 10))]
     assert len(transport.sent(RequestCode.GANTRY_UNITS)) == 2

@@ -28,7 +28,7 @@ def head(offset: int | None, held: tuple[int, int], mark: Mark = ANY) -> Head:
     return Head(*held, offset, mark.physical_offset, 9, 0, mark.stored_at_ms, None, False, None, 0)
 
 
-def test_what_is_asked_for_a_batch_and_what_was_asked_before() -> None:
+def test_a_batch_asks_only_for_marks_that_are_not_known() -> None:
     last = Mark(900, 50)
     starts = {A: QueueAt(5, last=last), B: QueueAt(7, last=last)}
     found = TopicQueues({A: Ends(0, 9), B: Ends(0, 7)}, readable={PLACE: frozenset({0, 1})})

@@ -129,7 +129,7 @@ def test_with_more_queues_than_messages_allowed_none_waits_for_ever() -> None:
     assert served == queues.keys()
 
 
-def test_what_is_there_is_read_up_to_the_limit() -> None:
+def test_a_batch_reads_available_messages_up_to_the_limit() -> None:
     now = found({A: (0, 100), B: (0, 10), C: (0, 0)})
     assert next_ends({A: 90, B: 0, C: 0}, now, None, rows_max=None) == {A: 100, B: 10, C: 0}
     assert next_ends({A: 0, B: 0, C: 0}, now, None, rows_max=30) == {A: 20, B: 10, C: 0}
@@ -156,7 +156,7 @@ def test_a_new_queue_is_read_from_its_beginning() -> None:
     assert [(loss.queue, loss.expected, loss.end, loss.reason) for loss in plan.losses] == [(OTHER, 0, 30, REMOVED)]
 
 
-def test_what_was_removed_before_it_was_read_is_a_loss_that_is_told_once() -> None:
+def test_messages_removed_before_they_were_read_are_one_reported_loss() -> None:
     plan = next_plan({A: 10}, found({A: (50, 100)}), rows_max=20)
     assert (read_by(plan), plan.ends[A].next) == ({A: (50, 70)}, 70)
     (loss,) = plan.losses
@@ -205,7 +205,7 @@ def test_a_queue_that_ends_before_its_place_is_read_from_where_it_begins() -> No
         (Mark(900, None), Mark(0, 10), None, (9, OLDER_COPY)),
     ],
 )
-def test_where_a_queue_goes_on_that_is_not_what_was_read(
+def test_a_queue_that_was_replaced_restarts_with_a_reason(
     last: Mark | None, first: Mark | None, stored_later: int | None, wanted: tuple[int, str]
 ) -> None:
     restart = explain(QueueAt(20, last=last), Ends(3, 9), first, None, stored_later)
