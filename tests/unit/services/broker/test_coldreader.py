@@ -150,7 +150,7 @@ async def test_closing_drops_what_waits_and_refuses_what_comes() -> None:
         await place.start("C")
 
 
-async def test_what_a_round_may_not_read_is_read_in_the_next_one() -> None:
+async def test_pages_beyond_the_limit_of_a_round_are_read_in_the_next_round() -> None:
     place = Place()
     size = ROUND_BYTES_MAX // 2
 

@@ -58,7 +58,7 @@ def test_only_wanted_tags_wake(table: Table) -> None:
     assert table.resumed == ["b", "all"]
 
 
-def test_of_many_messages_only_those_behind_a_pulls_offset_count(table: Table) -> None:
+def test_only_messages_at_or_after_its_offset_wake_a_pull(table: Table) -> None:
     table.hold("had it", offset=9, codes={1})
     table.hold("wants it", offset=7, codes={1})
     table.hold("ahead", offset=10)

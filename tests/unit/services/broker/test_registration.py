@@ -152,7 +152,7 @@ async def test_the_brokers_permission_narrows_that_of_topics(scene: Scene) -> No
     assert scene.servers.perms == {"S1": 4, "S2": 4}
 
 
-async def test_nobody_waits_long_for_a_name_server_that_hangs(scene: Scene) -> None:
+async def test_a_hanging_name_server_delays_an_announcement_only_briefly(scene: Scene) -> None:
     scene.start()
     await scene.registration.first_round()
     scene.servers.delay_s = 500.0

@@ -52,7 +52,7 @@ def test_every_switch_has_a_setting() -> None:
         ({"delete_when": "25"}, "delete_when: '25'"),
     ],
 )
-def test_what_cannot_work_is_named(changes: dict[str, object], reason: str) -> None:
+def test_invalid_settings_are_named(changes: dict[str, object], reason: str) -> None:
     with pytest.raises(SettingsError, match=reason):
         load_settings(BrokerSettings, service="broker", environment={}, overrides=changes)
 

@@ -78,7 +78,7 @@ def test_totals_do_not_go_back_when_topics_and_groups_go() -> None:
     assert stats.put_tps("T", 1000) == stats.get_tps("T", "g", 1000) == 0.0
 
 
-def test_what_no_group_reads_any_more_is_forgotten_but_senders_keep_their_flow() -> None:
+def test_counters_of_idle_groups_are_forgotten_but_those_of_senders_stay() -> None:
     stats = BrokerStats("C", 0)
     put = stats.put_flow("T", 0)
     stats.get_flow("T", "g", 0)

@@ -101,5 +101,5 @@ async def test_callers_who_are_turned_away_are_bounded_too():
         ("somewhere", "somewhere"),
     ],
 )
-def test_what_counts_as_one_address(host, group):
+def test_hosts_are_grouped_into_addresses(host, group):
     assert address_group(host) == group

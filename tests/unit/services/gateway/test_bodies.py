@@ -150,7 +150,7 @@ async def test_a_trickle_is_no_progress():
     assert await gateway.status("e", LARGE) == 200
 
 
-async def test_who_has_much_makes_no_room_at_the_expense_of_who_has_little():
+async def test_a_key_with_many_bodies_does_not_displace_a_key_with_few():
     gateway = Gateway()
     _, small = await gateway.stall("e", size=SMALL_BYTES * 2)
     gateway.clock.advance(PROGRESS_MS)

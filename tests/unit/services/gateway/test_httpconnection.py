@@ -99,7 +99,7 @@ async def test_head_has_no_body():
 @pytest.mark.parametrize(
     "request_bytes", [GET.replace(b"1.1", b"1.0"), GET.replace(b"host: x", b"host: x\r\nconnection: close")]
 )
-async def test_who_does_not_want_the_connection_kept_is_told_so(request_bytes):
+async def test_connection_close_is_confirmed(request_bytes):
     connection, wire = connect(echo)
     connection.data_received(request_bytes)
     await settle()
@@ -107,7 +107,7 @@ async def test_who_does_not_want_the_connection_kept_is_told_so(request_bytes):
     assert wire.is_closing()
 
 
-async def test_who_waits_to_send_a_body_is_told_to_go_on():
+async def test_expect_100_continue_is_answered():
     connection, wire = connect(echo)
     connection.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\n")
     await settle()
@@ -215,7 +215,7 @@ async def test_a_stop_answers_what_has_come_and_was_not_read_yet():
     assert silent[1].is_closing()
 
 
-async def test_who_sent_more_requests_than_are_answered_can_read_the_answers():
+async def test_a_client_with_unanswered_requests_can_read_the_answers():
     """A close with bytes unread resets the connection, and the answer before it could be lost."""
     connection, wire = connect(echo)
     connection.data_received(GET + GET.replace(b"host: x", b"host: x\r\nconnection: close") + GET * 3)

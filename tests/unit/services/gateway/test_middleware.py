@@ -157,7 +157,7 @@ async def test_a_request_keeps_its_id_or_gets_one(peer):
         assert (answer.status, answer.problem["field"]) == (400, "X-Request-Id")
 
 
-async def test_nobody_learns_paths_without_a_key(peer):
+async def test_paths_are_not_revealed_without_a_key(peer):
     for method, path in (("GET", "/v1/nope"), ("POST", "/v1/echo"), ("PUT", "/v1/echo"), ("GET", "/v1/%ff")):
         answer = await peer.ask(method, path, key=False)
         assert (answer.status, answer.headers[b"www-authenticate"]) == (401, b'Bearer realm="gantry"')
@@ -168,7 +168,7 @@ async def test_nobody_learns_paths_without_a_key(peer):
 
 
 @pytest.mark.parametrize("path", ["/v1/nope", "/v1/%ff"])
-async def test_what_may_have_been_meant_as_a_send_says_that_it_was_not_stored(peer, path):
+async def test_a_refused_request_that_may_be_a_send_says_not_stored(peer, path):
     assert (await peer.ask("POST", path)).problem["outcome"] == "not_stored"
     assert "outcome" not in (await peer.ask("GET", path)).problem
 
@@ -195,7 +195,7 @@ async def test_a_read_that_waited_shows_nothing_to_a_key_that_was_revoked_meanwh
     assert (answer.status, b"secret" in answer.content) == (401, False)
 
 
-async def test_what_was_done_is_told_though_the_key_was_revoked_meanwhile(peer):
+async def test_a_finished_change_is_reported_even_if_the_key_was_revoked_meanwhile(peer):
     assert (await peer.ask("PUT", "/v1/look", last=lambda: peer.keys.remove("key-1"))).status == 200
 
 
@@ -303,7 +303,7 @@ async def test_a_length_that_is_only_declared_takes_nothing_of_the_budget(peer):
     await asyncio.gather(declared, return_exceptions=True)
 
 
-async def test_what_is_cut_off_while_stopping_is_told_so(peer):
+async def test_a_request_cancelled_by_the_stop_is_answered_503(peer):
     for stopping, status in ((True, 503), (False, None)):
         peer.is_stopping = stopping
         task = asyncio.ensure_future(peer.ask("GET", "/v1/ever"))

@@ -37,7 +37,7 @@ def test_all_together_have_what_there_is(quota):
     assert (quota.refused_each, quota.refused_total) == (1, 1)
 
 
-def test_what_is_refused_takes_nothing(quota):
+def test_a_refusal_takes_nothing_from_the_quota(quota):
     quota.take("a", 2)
     refusal(quota, "a", 2)
     assert (quota.used, quota.held_by("a")) == (2, 2)

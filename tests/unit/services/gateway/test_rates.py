@@ -35,7 +35,7 @@ def test_over_a_long_time_nobody_gets_more_than_the_rate(per_s):
     assert 20 * per_s <= got <= 21 * per_s
 
 
-def test_what_is_left_is_told():
+def test_the_rest_of_the_rate_is_reported():
     rate = Rate("request_rate", KEY, per_s=10)
     assert rate.take("a", 0) == (9, 100)
     for _ in range(8):

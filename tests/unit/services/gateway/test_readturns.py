@@ -21,7 +21,7 @@ async def wait_for_ever(scope, receive, send):
     await asyncio.Event().wait()
 
 
-async def test_of_many_that_bring_much_only_a_few_are_read_in_each_turn():
+async def test_only_a_few_of_many_busy_connections_are_read_in_each_turn():
     house = House(take_all)
     wires = []
     for _ in range(MANY):
@@ -73,7 +73,7 @@ async def test_a_connection_that_has_gone_is_passed_over():
     assert wire.is_paused, "nobody touches a closed transport"
 
 
-async def test_what_is_dropped_behind_a_refusal_is_read_in_turn_too():
+async def test_bytes_dropped_after_a_refusal_are_read_in_turn_too():
     connection, wire = connect(take_all)
     connection.data_received(b"CONNECT a:1 HTTP/1.1\r\nhost: x\r\n\r\n")
     assert not wire.is_paused

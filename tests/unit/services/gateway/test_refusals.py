@@ -383,7 +383,7 @@ async def test_a_draining_server_ends_each_connection_with_its_next_answer():
     ],
     ids=["no host", "too large", "no header", "a read without a host", "a read that is too large"],
 )
-async def test_what_is_refused_before_it_is_read_says_that_a_send_was_not_stored(sent, outcome):
+async def test_a_send_refused_before_it_is_read_says_not_stored(sent, outcome):
     connection, wire = connect(echo)
     connection.data_received(sent)
     await settle()

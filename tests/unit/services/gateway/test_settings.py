@@ -35,6 +35,6 @@ def test_origins_are_as_browsers_write_them():
         ({"cors_origins": ("console.example",)}, "cors_origins"),
     ],
 )
-def test_what_can_not_be_is_named(settings, named):
+def test_settings_out_of_range_are_named(settings, named):
     with pytest.raises(ValueError, match=f"^{named}: "):
         GatewaySettings(**settings).check()

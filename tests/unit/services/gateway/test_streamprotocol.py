@@ -204,7 +204,7 @@ async def test_a_read_of_many_messages_does_not_keep_the_loop(service: Service) 
     await line.hang_up()
 
 
-async def test_of_pings_only_the_newest_is_answered_once_the_client_reads(service: Service) -> None:
+async def test_only_the_newest_ping_is_answered_once_the_client_reads(service: Service) -> None:
     """Each was answered into the transport's buffer, without end."""
     line = await Line(service).welcomed()
     line.wire.takes = False

@@ -44,7 +44,7 @@ async def test_small_pieces_share_a_turn():
     assert [len(names) for names in loop.by_turn] == [PIECES_MAX] * 3
 
 
-async def test_who_is_alone_does_not_wait():
+async def test_a_single_key_does_not_wait():
     loop = Loop()
     for number in range(3):
         await loop.work(f"a{number}", 10 * TURN_BYTES)
@@ -53,7 +53,7 @@ async def test_who_is_alone_does_not_wait():
     assert loop.done == [(0, "a0"), (0, "a1"), (0, "a2")]
 
 
-async def test_who_stops_waiting_is_passed_over():
+async def test_a_cancelled_waiter_is_passed_over():
     loop = Loop()
     tasks = [asyncio.ensure_future(loop.work(f"a{number}")) for number in range(4)]
     await asyncio.sleep(0)

@@ -166,7 +166,7 @@ async def test_a_connection_has_little_that_does_not_count():
     assert len(wire.writes) < 100
 
 
-async def test_what_was_done_is_told_even_above_the_share():
+async def test_a_finished_change_is_reported_even_above_the_share():
     gateway = Gateway()
     wires = [await gateway.ask("PUT /large") for _ in range(7)]
     assert {status_of(wire) for wire in wires} == {200}

@@ -26,7 +26,7 @@ class Saved:
         self.files.append(data)
 
 
-async def test_what_is_put_is_read_and_saved_as_rocketmq_saves_it():
+async def test_values_are_saved_in_the_format_of_rocketmq():
     saved = Saved()
     kv = KvConfig({}, saved)
     await kv.put("ORDER_TOPIC_CONFIG", "T", "broker-a:4;broker-b:4")
@@ -59,7 +59,7 @@ async def test_changes_at_once_lose_none():
     assert len(kv.namespace("NS")) == len(json.loads(saved.files[-1])["configTable"]["NS"]) == 20
 
 
-async def test_what_can_not_be_saved_is_not_seen():
+async def test_a_value_that_can_not_be_saved_is_not_visible():
     saved = Saved()
     kv = KvConfig({"NS": {"a": "old"}}, saved)
     saved.error = OSError("disk is full")

@@ -212,7 +212,7 @@ def test_write_perms_are_wiped_and_given_back_by_set():
     assert table.wipe_write_perm("nobody") == 0
 
 
-def test_who_is_silent_expires_with_its_routes():
+def test_a_silent_broker_expires_with_its_routes():
     table = registered(registration(heartbeat_timeout_ms=5_000))
     register(table, registration("10.0.0.3:1", name="b"))
     assert [broker.broker_name for broker, _ in table.expire(5_001)] == ["a"]

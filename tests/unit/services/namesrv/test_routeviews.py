@@ -59,7 +59,7 @@ def test_the_acting_master_stands_in_for_a_missing_one():
     assert shown == {0: addresses[2], 3: addresses[3]}
 
 
-def test_nobody_stands_in_where_the_set_does_not_want_it_or_may_be_written():
+def test_there_is_no_acting_master_for_a_set_without_it_or_with_write_rights():
     table = table_of(broker("a", broker_id=2))
     table.register_topic("T1", [QueueData("a", 4, 4, 4)])
     assert set(find_route(table, "T1", support_acting_master=True).broker_datas[0].broker_addrs) == {2}

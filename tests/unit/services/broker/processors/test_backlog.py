@@ -94,7 +94,7 @@ class TestUnits:
         assert not any(task.done() for task in asked)
         assert {limits(answer) for answer in await asyncio.gather(*asked)} == {(0, 100, 0, 100)}
 
-    async def test_what_changes_between_slices(self, unit: BrokerUnit, monkeypatch: Any) -> None:
+    async def test_a_trim_between_slices_ends_the_answer(self, unit: BrokerUnit, monkeypatch: Any) -> None:
         monkeypatch.setattr(backlog, "_SLICE_UNITS", 10)
         await send(unit, 50)
         asked = asyncio.ensure_future(units(unit))

@@ -242,7 +242,7 @@ READS: dict[str, tuple[int, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("name", READS)
-async def test_what_reads_messages_answers_cold_as_it_does_hot(name: str):
+async def test_reads_of_cold_files_answer_as_from_memory(name: str):
     async with Cold() as unit:
         await unit.filled()
         code, ext = READS[name]
@@ -255,9 +255,7 @@ async def test_what_reads_messages_answers_cold_as_it_does_hot(name: str):
 
 @pytest.mark.parametrize("first_is_cold", [True, False])
 @pytest.mark.parametrize("name", READS)
-async def test_what_reads_messages_answers_as_ever_where_one_file_is_cold_and_the_other_is_not(
-    name: str, first_is_cold: bool
-):
+async def test_reads_over_a_cold_and_a_hot_file_answer_as_from_memory(name: str, first_is_cold: bool):
     async with Cold(mapped_file_size_commit_log=8192) as unit:
         await unit.filled()
         code, ext = READS[name]

@@ -56,7 +56,7 @@ async def test_tools_of_4_9_and_5_name_the_removal_of_offsets_differently(unit: 
         (b'{"groupName":"g","retryMaxTimes":"x"}', 1, "retryMaxTimes"),
     ],
 )
-async def test_what_can_be_no_group(unit: BrokerUnit, body: bytes, code: int, remark: str) -> None:
+async def test_invalid_groups_are_refused(unit: BrokerUnit, body: bytes, code: int, remark: str) -> None:
     answer = await unit.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
     assert (answer.code, remark in str(answer.remark)) == (code, True), answer.remark
     assert unit.broker.tables.groups.find("g") is None

@@ -26,7 +26,7 @@ async def query(unit: BrokerUnit, **ext: object) -> tuple[int, str | None]:
 
 
 class TestGroupOffsets:
-    async def test_what_was_committed_is_told(self, unit: BrokerUnit) -> None:
+    async def test_committed_offsets_are_returned(self, unit: BrokerUnit) -> None:
         for _ in range(8):
             await unit.send()
         assert (await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=8)).code == 0

@@ -54,7 +54,7 @@ class TestPull:
         ("offset", "code", "status", "next_offset"),
         [(1, 19, "OFFSET_OVERFLOW_ONE", "1"), (7, 21, "OFFSET_OVERFLOW_BADLY", "1"), (-1, 21, "OFFSET_TOO_SMALL", "0")],
     )
-    async def test_where_there_is_nothing(
+    async def test_pulls_outside_the_queue_give_the_next_offset(
         self, unit: BrokerUnit, offset: int, code: int, status: str, next_offset: str
     ) -> None:
         await unit.send()
@@ -122,7 +122,9 @@ class TestRefusedPull:
             ({"subscription": " || "}, ResponseCode.SUBSCRIPTION_PARSE_FAILED, "names no tag"),
         ],
     )
-    async def test_what_is_asked(self, unit: BrokerUnit, changes: dict[str, Any], code: int, remark: str) -> None:
+    async def test_invalid_pulls_are_refused(
+        self, unit: BrokerUnit, changes: dict[str, Any], code: int, remark: str
+    ) -> None:
         answer = await unit.pull(**{"topic": "T", **changes})
         assert (answer.code, remark in str(answer.remark)) == (code, True), answer.remark
 
@@ -132,7 +134,7 @@ class TestRefusedPull:
         answer = await unit.ask(RequestCode.PULL_MESSAGE, ext=ext)
         assert (answer.code, "header field maxMsgNums is missing" in str(answer.remark)) == (1, True)
 
-    async def test_what_may_not_be_read_says_why(self, unit: BrokerUnit) -> None:
+    async def test_a_forbidden_pull_gives_the_reason(self, unit: BrokerUnit) -> None:
         policy, tables = unit.broker.core.policy, unit.broker.tables
         policy.broker_permission = 2
         assert (await unit.pull()).ext_fields == {"forbiddenType": "1"}
@@ -221,7 +223,7 @@ class TestLongPolling:
         await unit.send()
         assert (await waiting).code == 0
 
-    async def test_what_changed_meanwhile_is_seen(self, unit: BrokerUnit) -> None:
+    async def test_a_held_pull_sees_a_deleted_topic(self, unit: BrokerUnit) -> None:
         waiting = asyncio.ensure_future(unit.pull(sys_flag=SUSPEND))
         await asyncio.sleep(0.01)
         await unit.ask(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": "T"})

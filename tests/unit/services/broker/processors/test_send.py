@@ -77,7 +77,7 @@ class TestSend:
         assert [message.message_id for message in messages] == made
         assert [message.tag for message in messages] == [None, None, "A", "A"]
 
-    async def test_what_the_broker_says_overrides_what_the_client_said(self, unit: BrokerUnit) -> None:
+    async def test_properties_of_the_broker_override_those_of_the_client(self, unit: BrokerUnit) -> None:
         theirs = {"MSG_REGION": "x", "CLUSTER": "y", "a": "b", "UNIQ_KEY": "K"}
         await unit.send(properties=theirs)
         text = "MSG_REGION\x01x\x02a\x01c\x02__CRC32#\x010000000000\x02UNIQ_KEY\x01L\x02UNIQ_KEY\x01M\x02"
@@ -128,7 +128,7 @@ class TestRefusedSend:
             ("%RETRY%TOOLS_CONSUMER", {"reconsume_times": 1}, 3, "reconsumeTimes=1"),
         ],
     )
-    async def test_where_it_may_not_go(
+    async def test_sends_to_forbidden_topics_and_queues_are_refused(
         self, unit: BrokerUnit, topic: str, changes: dict[str, Any], code: int, remark: str
     ) -> None:
         before = unit.store.max_physical_offset
@@ -154,7 +154,9 @@ class TestRefusedSend:
             ({"a": "b" * 33_000}, 13, "properties have 33"),
         ],
     )
-    async def test_what_it_may_not_ask_for(self, unit: BrokerUnit, properties: Any, code: int, remark: str) -> None:
+    async def test_forbidden_properties_are_refused(
+        self, unit: BrokerUnit, properties: Any, code: int, remark: str
+    ) -> None:
         if isinstance(properties, str):
             request = RemotingCommand.request(
                 RequestCode.SEND_MESSAGE_V2, send_header(properties=properties), body=b"x"
@@ -305,7 +307,7 @@ class TestDurability:
             assert (await waiting).code == 0
             assert unit.broker.core.commit.latency.max_ms >= 1000
 
-    async def test_what_gathered_behind_a_slow_flush_is_made_readable_and_answered_in_pieces(self) -> None:
+    async def test_sends_that_waited_for_a_slow_flush_are_dispatched_and_answered_in_pieces(self) -> None:
         """A disk that hung for a second under load once held the loop for a quarter of a second more."""
         async with BrokerUnit(os_page_cache_busy_time_out_mills=100_000) as unit:
             await unit.make_topic("T")
@@ -330,7 +332,7 @@ class TestDurability:
             assert {(await send).code for send in sends} == {0}
             assert store.dispatched_offset == store.max_physical_offset
 
-    async def test_what_is_not_flushed_in_time_is_answered_10_with_its_place(self) -> None:
+    async def test_a_flush_timeout_is_answered_10_with_the_queue_offset(self) -> None:
         async with BrokerUnit(os_page_cache_busy_time_out_mills=100_000) as unit:
             await unit.make_topic("T")
             unit.flush_is_stuck = True
@@ -353,14 +355,14 @@ class TestDurability:
             assert "can't be flushed" in str(answer.remark)
             faults.rules.clear()
 
-    async def test_who_does_not_want_to_wait_is_answered_at_once(self) -> None:
+    async def test_a_send_with_wait_false_is_answered_at_once(self) -> None:
         async with BrokerUnit() as unit:
             await unit.make_topic("T")
             unit.flush_is_stuck = True
             assert (await unit.send(properties={"WAIT": "false"})).code == 0
 
     @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-    async def test_what_could_not_be_written_is_answered_as_unknown(self, flush: str) -> None:
+    async def test_a_failed_write_is_answered_as_unknown(self, flush: str) -> None:
         async with BrokerUnit(flush_disk_type=flush) as unit:
             await unit.make_topic("T")
         faults = FaultFileSystem(unit.files)

@@ -33,14 +33,14 @@ def outcome(properties: SendProperties, data: bytes, shared: bytes) -> Any:
 
 
 @given(st.lists(st.tuples(st.lists(PIECES, max_size=4).map(b"".join), SHARED), min_size=1, max_size=12))
-def test_what_came_before_changes_nothing(items: list[tuple[bytes, bytes]]) -> None:
+def test_earlier_items_do_not_change_the_result(items: list[tuple[bytes, bytes]]) -> None:
     seasoned = fresh()
     for data, shared in items * 2:
         assert outcome(seasoned, data, shared) == outcome(fresh(), data, shared)
 
 
 @given(st.lists(PIECES, max_size=4).map(b"".join), SHARED)
-def test_what_is_found_is_what_the_stored_properties_say(rest: bytes, shared: bytes) -> None:
+def test_tag_and_keys_match_the_stored_properties(rest: bytes, shared: bytes) -> None:
     properties = fresh()
     for data in (KEY % 7 + rest, KEY % 8 + rest):
         try:

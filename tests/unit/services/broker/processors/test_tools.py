@@ -142,7 +142,7 @@ class TestConnections:
         (row,) = json.loads(answer.body_bytes)["data"]["pg"]
         assert (row["clientId"], row["remoteIP"]) == ("1@2", "/127.0.0.1:50000")
 
-    async def test_what_a_group_reads(self, unit: BrokerUnit) -> None:
+    async def test_topics_and_subscriptions_of_a_group_are_listed(self, unit: BrokerUnit) -> None:
         await subscribe(unit, "g", "T", expression="A")
         unit.broker.tables.offsets.commit("T", "g", 0, 1, 1)
         answer = await ask(unit, RequestCode.QUERY_TOPICS_BY_CONSUMER, group="g")
@@ -205,7 +205,7 @@ class TestBrokerConfig:
         assert b"autoCreateTopicEnable=false\n" in shown.body_bytes
         assert json.loads(shown.ext_fields["version"])["counter"] == 1
 
-    async def test_what_waits_for_the_next_start_says_so(self, unit: BrokerUnit) -> None:
+    async def test_a_setting_for_the_next_start_is_accepted_with_a_remark(self, unit: BrokerUnit) -> None:
         code, remark = await self.change(unit, "deleteWhen=05\n")
         assert (code, remark) == (0, "takes effect at the next start: deleteWhen")
 
@@ -249,7 +249,7 @@ class TestBrokerConfig:
 
 
 @pytest.mark.parametrize("code", [36, 37, 41, 42, 324, 370, 200050, 200051, 907])
-async def test_what_is_not_built_says_so(unit: BrokerUnit, code: int) -> None:
+async def test_unsupported_requests_are_refused_with_a_reason(unit: BrokerUnit, code: int) -> None:
     answer = await unit.ask(code)
     assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert f" request type {code} not supported: " in str(answer.remark)

@@ -63,7 +63,7 @@ async def test_fewer_write_queues_take_effect_for_the_next_send(unit: BrokerUnit
         ({"attributes": "+no.such=1"}, 1, "unsupported key: no.such"),
     ],
 )
-async def test_what_can_be_no_topic(unit: BrokerUnit, changes: dict[str, str], code: int, remark: str) -> None:
+async def test_invalid_topics_are_refused(unit: BrokerUnit, changes: dict[str, str], code: int, remark: str) -> None:
     answer = await create(unit, **changes)
     assert (answer.code, remark in str(answer.remark)) == (code, True), answer.remark
     assert unit.broker.tables.topics.find("T") is None
@@ -99,7 +99,7 @@ async def test_a_deleted_topic_takes_offsets_and_queues_along(unit: BrokerUnit) 
     assert (await unit.send()).ext_fields["queueOffset"] == "0"
 
 
-async def test_who_consumes_a_topic(unit: BrokerUnit) -> None:
+async def test_groups_of_a_topic_are_listed(unit: BrokerUnit) -> None:
     await create(unit)
     await subscribe(unit, "live", "T")
     unit.broker.tables.offsets.commit("T", "away", 0, 1, 1)

@@ -64,7 +64,7 @@ def test_the_work_of_a_slice_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert max(after - before for before, after in zip([0, *done], done, strict=False)) <= 13
 
 
-def test_what_changes_between_two_slices_is_in_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_between_two_slices_is_in_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configtext, "SLICE_BYTES", 100)
     table = Table(100)
     slices = table.text.refresh()
@@ -94,7 +94,7 @@ def test_a_save_that_is_given_up_leaves_nothing_out_of_the_next(monkeypatch: pyt
     assert table.decoded()["table"] == table.values
 
 
-def test_what_was_taken_does_not_change_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pieces_that_were_taken_do_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configtext, "PIECE_BYTES", 50)
     table = Table(20)
     before = table.text.encode()

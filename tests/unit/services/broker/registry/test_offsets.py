@@ -57,7 +57,7 @@ def test_pulled_offsets_are_kept_in_memory_only() -> None:
     assert not table.unsaved
 
 
-def test_what_changed_since_the_last_save_is_noted() -> None:
+def test_changes_since_the_last_save_are_noted() -> None:
     table = OffsetTable()
     table.load(DataVersion(0, 5, 2), {"T@g": {0: 1}, "U@g": {0: 1}})
     assert (list(table.unsaved), list(table.unsaved_groups), table.is_dirty) == (["T@g", "U@g"], ["g"], False)

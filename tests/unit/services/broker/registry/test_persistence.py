@@ -83,7 +83,7 @@ async def test_a_disk_that_refuses_is_asked_again_but_nobody_is_told_yes(desk: D
     assert desk.written() == b'{\n\t"value":1\n}'
 
 
-async def test_whoever_stops_waiting_harms_nobody(desk: Desk) -> None:
+async def test_a_cancelled_waiter_does_not_affect_the_others(desk: Desk) -> None:
     desk.change()
     waiter = asyncio.ensure_future(desk.persistence.durable("x"))
     await asyncio.sleep(0.01)

@@ -59,7 +59,7 @@ def test_a_new_topic_takes_after_its_template() -> None:
     assert least.write_queue_nums == 1
 
 
-def test_what_may_not_be_inherited_makes_no_topic() -> None:
+def test_no_topic_is_created_without_an_inheritable_template() -> None:
     assert auto_created("T", None, 4, Policy(), topic_sys_flag=0) is None
     assert auto_created("T", TopicConfig("Other", 4, 4, 6), 4, Policy(), topic_sys_flag=0) is None
     off = Policy(auto_create_topic_enable=False)

@@ -87,7 +87,7 @@ def test_one_call_stays_in_one_queue_file():
     assert [len(opened.rows(offset)) for offset in (0, 7, 20)] == [10, 3, 5]
 
 
-def test_what_is_removed_is_where_the_queue_begins():
+def test_a_queue_begins_after_its_removed_records():
     opened = Opened()
     opened.put(50)
     opened.store._log.files.drop_before(8192, count_max=9)

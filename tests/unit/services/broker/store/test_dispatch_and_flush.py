@@ -102,7 +102,7 @@ def test_all_puts_of_a_turn_share_one_sync():
     assert opened.worker.waiting == [], "nothing new, nothing to do"
 
 
-def test_what_comes_during_a_sync_is_in_the_next():
+def test_a_record_appended_during_a_sync_is_in_the_next_one():
     opened = Opened(worker=WaitingWorker())
     first = opened.put().next_offset
     opened.store.request_flush()
@@ -152,7 +152,7 @@ def test_a_failed_sync_is_never_reported_as_flushed_and_never_tried_again():
 
 
 @pytest.mark.parametrize("flush", FlushDiskType)
-def test_what_could_not_be_written_is_never_confirmed_and_never_tried_again(flush):
+def test_a_failed_write_is_never_confirmed_and_never_retried(flush):
     opened = Opened(flush_disk_type=flush)
     written = opened.put().next_offset
     opened.store.request_flush()
@@ -191,7 +191,7 @@ def test_a_write_that_fails_while_the_file_is_changed_refuses_the_message():
     assert opened.store.write_out() == 0, "nobody may be told of those before it"
 
 
-def test_what_the_listener_raises_is_not_lost():
+def test_an_error_of_the_flush_listener_is_raised():
     opened = Opened()
     opened.store._group_commit._on_flushed = lambda offset: 1 // 0
     opened.put()

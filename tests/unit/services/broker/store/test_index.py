@@ -292,7 +292,7 @@ def test_a_last_entry_that_is_torn_and_looks_old_vouches_for_none_before_it(torn
     assert (gone, [file.end_offset for file in again]) == (14, [1200])
 
 
-def test_what_stands_behind_a_gap_is_built_again():
+def test_index_files_after_a_gap_are_rebuilt():
     files = MemFileSystem(FakeClock(T0))
     index = service(files)
     for number in range(1, 80):

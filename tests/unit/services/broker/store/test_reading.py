@@ -93,7 +93,7 @@ def test_the_smallest_limit_counts():
     assert small.get(0).count == 3
 
 
-def test_what_is_not_in_memory_comes_in_smaller_pieces():
+def test_messages_not_in_memory_come_in_smaller_pieces():
     # 40 % of 10 records' bytes count as memory: the last four records.
     opened = Opened(memory_bytes=10 * RECORD_BYTES)
     opened.put(14)
@@ -106,7 +106,7 @@ def test_what_is_not_in_memory_comes_in_smaller_pieces():
     assert few.get(0).count == 2
 
 
-def test_who_asks_widely_is_limited_by_bytes_only():
+def test_a_wide_read_is_limited_by_bytes_only():
     opened = Opened(max_transfer_count_on_message_in_memory=2, max_transfer_bytes_on_message_in_memory=5 * RECORD_BYTES)
     opened.put(9)
     assert offsets(opened.get(0, 3)) == [0, 1]

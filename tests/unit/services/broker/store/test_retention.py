@@ -129,7 +129,7 @@ def test_by_force_no_more_goes_than_has_to():
     assert opened.store.state().disk_percent <= 85
 
 
-def test_where_others_fill_the_disk_fresh_messages_stay():
+def test_fresh_messages_are_kept_if_other_files_fill_the_disk():
     opened = Opened()
     opened.put(20)
     files = opened.log_files()
@@ -164,7 +164,7 @@ def test_a_disk_that_can_not_be_measured_costs_no_messages_and_not_the_broker():
     assert opened.after(10_000) != files, "the next run measures again"
 
 
-def test_what_is_being_removed_counts_as_gone():
+def test_files_being_removed_count_as_removed():
     worker = WaitingWorker()
     opened = Opened(chores_worker=worker)
     opened.put(40)
@@ -213,7 +213,7 @@ def test_a_full_disk_at_start_is_said():
     assert "% full, nothing is stored above 90 %" in store.state().reason
 
 
-def test_what_is_not_covered_by_the_checkpoint_stays():
+def test_files_beyond_the_checkpoint_are_kept():
     opened = Opened(flush_consume_queue_thorough_interval_ms=100 * DAY_MS)
     opened.put(20)
     opened.after(10 * DAY_MS)
@@ -361,7 +361,7 @@ def test_ages_are_looked_at_now_and_then():
 
 
 @pytest.mark.parametrize("changes", [{"delete_when": ""}, {"file_reserved_time_hours": 10**9}])
-def test_what_never_goes_by_age(changes):
+def test_files_that_never_expire_have_no_expiry_time(changes):
     opened = Opened(**changes)
     opened.put(8)
     assert opened.store.expires_at(0) is None

@@ -102,7 +102,7 @@ def test_a_senders_own_checksum_is_left_out(opened):
         ({"properties": b"a\x01" + bytes(5000)}, PutStatus.MESSAGE_ILLEGAL, "bytes are more than a file takes (4088)"),
     ],
 )
-def test_what_is_refused_leaves_nothing_behind(changes, status, reason):
+def test_a_refused_append_writes_nothing(changes, status, reason):
     opened = Opened(max_message_size=100)
     first = opened.put()
     result = opened.put(**changes)

@@ -65,7 +65,7 @@ SHOWN = Shown({"topic": "T"}, 3)
         ('""', 200),
     ],
 )
-def test_who_has_it_already_gets_304(none_match, status):
+def test_a_matching_tag_gets_304(none_match, status):
     answer = shown_answer(
         call(if_none_match=none_match.replace("TAG", SHOWN.etag).replace("BARE", SHOWN.etag.strip('"'))), SHOWN
     )
@@ -84,7 +84,7 @@ def test_without_postgres_there_is_no_tag_to_match():
     assert shown_answer(call(if_none_match="*"), Shown({"topic": "T"}, None)).status == 200
 
 
-def test_what_is_shown_otherwise_has_another_tag_of_the_same_version():
+def test_another_view_of_the_same_version_has_another_tag():
     other = Shown({"topic": "T", "state": "pending"}, 3)
     assert other.etag != SHOWN.etag
     assert expectation_of(call(if_match=other.etag)) == expectation_of(call(if_match=SHOWN.etag))

@@ -30,7 +30,7 @@ def test_parameters_are_decoded():
         (b"%ff=1", "malformed-path"),
     ],
 )
-def test_what_nobody_reads_is_refused(raw, kind):
+def test_unknown_and_invalid_parameters_are_refused(raw, kind):
     if kind is None:
         assert parse_query(raw, ALLOWED) == {"limit": ""}
         return

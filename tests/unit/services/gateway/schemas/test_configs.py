@@ -23,7 +23,7 @@ def test_settings_change_what_they_know_and_leave_the_rest():
     assert (group.retry_max_times, group.consume_enable, group.broker_id) == (3, False, 7)
 
 
-def test_what_a_broker_keeps_is_given_the_right_to_read_and_nothing_else():
+def test_a_topic_kept_by_a_broker_only_becomes_readable():
     there = TopicConfig("T", 2, 8, 10, True, "MULTI_TAG", 3, {"a": "b"})
     wanted = TopicSettings(read_queues=4, write_queues=4, perm="r")
     assert wanted.kept_as(there) == TopicConfig("T", 4, 8, 14, True, "MULTI_TAG", 3, {"a": "b"})
@@ -31,7 +31,7 @@ def test_what_a_broker_keeps_is_given_the_right_to_read_and_nothing_else():
     assert TopicSettings(perm="w").kept_as(there) == there
 
 
-def test_what_was_applied_is_met_and_shown_as_it_was_asked_for():
+def test_applied_settings_are_met_and_shown_as_requested():
     for settings in (TopicSettings(), TopicSettings(perm="none", order=True), TopicSettings(perm="w", read_queues=1)):
         present = settings.applied_to("T", None)
         assert settings.is_met_by(present)
@@ -40,7 +40,7 @@ def test_what_was_applied_is_met_and_shown_as_it_was_asked_for():
     assert configs.observed_group(settings.applied_to("g", None)) == msgspec.to_builtins(settings)
 
 
-def test_what_brokers_have_is_taken_over():
+def test_settings_of_brokers_are_adopted():
     present = {"b": TopicConfig("T", 8, 8), "a": TopicConfig("T", 2, 2)}
     assert configs.adopted_topic(present, frozenset("ab"))["brokers"] is None
     taken = configs.adopted_topic(present, frozenset("abc"))

@@ -45,7 +45,7 @@ def test_a_window_is_two_moments_in_order():
         (b'{"window":{"from":"2026-11-21T09:30:00Z","to":"2026-11-21T10:00:00.001Z"}}', "/window/to"),
     ],
 )
-def test_what_is_no_window_is_named(body, field):
+def test_an_invalid_window_is_named(body, field):
     with pytest.raises(InvalidValueError) as caught:
         read_window(read_json(body, DECODER).window, now_ms=NOW_MS)
     assert caught.value.field == field

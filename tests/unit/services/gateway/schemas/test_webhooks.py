@@ -40,7 +40,7 @@ def test_public_addresses_are_allowed(address: str) -> None:
         "2001:0:4136:e378:8000:63bf:f5ff:fffe", "::127.0.0.1", "::10.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b:1::7f00:1",
     ],
 )  # fmt: skip
-def test_what_is_not_public_is_not_allowed(address: str) -> None:
+def test_addresses_that_are_not_public_are_refused(address: str) -> None:
     assert not is_allowed(ipaddress.ip_address(address), [])
 
 
@@ -104,7 +104,7 @@ def read(kind: Any, **fields: Any) -> Any:
         ({"groups": ["*"]}, "/url"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_by_its_field(fields: dict[str, Any], field: str) -> None:
+def test_invalid_webhooks_are_refused_by_field(fields: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidValueError) as refused:
         wanted_columns(read(NewWebhook, **fields), [])
     assert refused.value.field == field

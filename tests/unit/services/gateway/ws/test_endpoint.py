@@ -163,7 +163,7 @@ async def test_a_long_ack_is_answered_before_the_next_frame_is_read() -> None:
     await peer.hang_up()
 
 
-async def test_what_is_not_acked_in_time_comes_again() -> None:
+async def test_a_message_not_acknowledged_in_time_is_delivered_again() -> None:
     service = Service(messages=3)
     peer = await Peer(service).welcomed()
     peer.say(type="subscribe", group="G", topic="T")
@@ -275,7 +275,7 @@ async def test_publishing() -> None:
     await peer.hang_up()
 
 
-async def test_who_publishes_faster_than_it_goes_on_is_read_no_more() -> None:
+async def test_a_client_that_publishes_too_fast_is_no_longer_read() -> None:
     peer = await Peer(Service(publishes_pending_bytes_max=50)).welcomed()
     for number in range(5):
         peer.say(type="publish", id=number, topic="T", messages=[{"body": "a"}])
@@ -285,7 +285,7 @@ async def test_who_publishes_faster_than_it_goes_on_is_read_no_more() -> None:
     await peer.hang_up()
 
 
-async def test_who_never_reads_its_answers_is_read_no_more_and_then_closed() -> None:
+async def test_a_client_that_reads_no_answers_is_no_longer_read_and_then_closed() -> None:
     """256 publishes of 1,000 messages once left 50 MiB of answers."""
     service = Service(slow_consumer_ms=5_000)
     peer = await Peer(service).welcomed()

@@ -106,13 +106,13 @@ def test_the_refusal_shows_an_extension_of_messagepack_as_bytes() -> None:
 
 
 @pytest.mark.parametrize("frame", [[], "text", 3, None, True])
-def test_what_is_no_object_is_unreadable(codec: Codec, frame: object) -> None:
+def test_a_frame_that_is_no_object_is_unreadable(codec: Codec, frame: object) -> None:
     with pytest.raises(UnreadableFrameError, match="an object"):
         codec.decode(_encode(codec, frame))
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\xff\xfe", b"\x81", b"{", b"[" * 100_000, b"\x91" * 100_000])
-def test_what_can_not_be_read_is_unreadable(codec: Codec, data: bytes) -> None:
+def test_undecodable_frames_are_unreadable(codec: Codec, data: bytes) -> None:
     with pytest.raises(UnreadableFrameError):
         codec.decode(data)
 

@@ -40,7 +40,7 @@ def test_the_commit_point_is_the_first_message_that_is_not_settled() -> None:
     assert window.messages == 0
 
 
-def test_what_is_not_in_flight_settles_nothing() -> None:
+def test_offsets_that_are_not_in_flight_settle_nothing() -> None:
     window = window_of([3, 5], [9])
     for offset in (0, 4, 7, 10):
         assert window.settle(offset) is NOTHING

@@ -90,7 +90,7 @@ def test_a_time_to_start_from() -> None:
         ({"group": "CID_RMQ_SYS_TRANS"}, 403),
     ],
 )
-def test_what_can_not_be_subscribed_to(fields: dict[str, Any], status: int) -> None:
+def test_invalid_subscriptions_are_refused(fields: dict[str, Any], status: int) -> None:
     stream = Stream()
     answer = stream.say(**{"type": "subscribe", "id": 3, "group": "G", "topic": "T"} | fields)
     assert problem_of(answer)[0] == status
@@ -285,7 +285,7 @@ def test_too_many_receipts() -> None:
         {"type": "check_result", "transaction": "t", "decision": "commit"},
     ],
 )
-def test_what_comes_later_is_refused(frame: dict[str, Any]) -> None:
+def test_unimplemented_frames_are_refused(frame: dict[str, Any]) -> None:
     stream = Stream()
     stream.subscribe()
     assert problem_of(stream.say(**frame)) == (501, "not-implemented")

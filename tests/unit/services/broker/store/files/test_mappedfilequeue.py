@@ -80,7 +80,7 @@ def test_a_file_without_a_byte_in_the_middle_is_a_hole(files):
     assert files.list_dir(FOLDER) == [file_name(100)]
 
 
-def test_what_a_crash_left_unfinished_is_cleared_away(files):
+def test_unfinished_files_of_a_crash_are_removed(files):
     queue_of(files, 0, 100)
     for start, size in ((200, 99), (300, 1), (400, 0)):
         files.create(f"{FOLDER}/{file_name(start)}", size).close()
@@ -195,7 +195,7 @@ def test_wiping_counts_what_was_there(files):
     assert mapped.memory[0:100] == bytes(10) + b"keep" + bytes(86)
 
 
-def test_what_is_written_during_a_sync_counts_for_the_next(files):
+def test_bytes_written_during_a_sync_stay_dirty(files):
     mapped = queue_of(files, 0).first
     mapped.write(0, b"a")
     calls: list[str] = []

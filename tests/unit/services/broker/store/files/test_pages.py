@@ -81,7 +81,7 @@ def test_a_cold_range_is_named_and_its_map_is_not_touched() -> None:
     assert place.files.cold_touches == []
 
 
-def test_what_is_noted_fails_the_attempt_at_its_end_even_if_it_raises() -> None:
+def test_noted_cold_pages_fail_the_attempt_at_its_end_even_if_it_raises() -> None:
     place = Place()
     place.files.drop_from_memory("/a")
 

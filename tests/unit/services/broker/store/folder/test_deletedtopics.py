@@ -54,7 +54,7 @@ def test_a_record_is_dead_if_it_was_stored_before_the_deletion_by_offset_and_by_
     assert not deleted.covers(b"U", 0, 0)
 
 
-def test_what_is_appended_where_the_log_was_cut_is_alive(files):
+def test_records_appended_after_a_cut_of_the_log_are_alive(files):
     deleted = deletions(files)
     deleted.add("T", 600, 1_000, log_min=0)()
     deleted.add("OLD", 100, 1_000, log_min=0)()
@@ -66,7 +66,7 @@ def test_what_is_appended_where_the_log_was_cut_is_alive(files):
     assert list(json.loads(files.read(PATH))["topics"]) == ["T"], "the log has nothing of OLD any more"
 
 
-def test_where_somebody_else_ran_on_the_store_all_is_alive(files):
+def test_all_records_are_alive_if_another_broker_used_the_store(files):
     deletions(files).add("T", 600, 1_000, log_min=0)()
     deleted = deletions(files, is_ours=False)
     assert not deleted.covers(b"T", 0, 0)

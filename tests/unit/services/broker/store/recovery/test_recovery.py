@@ -442,7 +442,7 @@ def test_a_store_without_a_log_gives_no_offset_twice(store):
     assert store.offsets() == [30]
 
 
-def test_what_others_appended_needs_no_checksum(store):
+def test_records_appended_by_another_broker_need_no_checksum(store):
     store.put(5)
     assert store.store.stop()
     store.changes["record_checksum"] = False

@@ -124,7 +124,7 @@ async def test_only_an_answer_of_2xx_is_a_yes_and_nothing_is_redirected(status: 
     assert sent.error == (None if status < 300 else f"answered {status}")
 
 
-async def test_what_goes_wrong_is_told_and_never_raised() -> None:
+async def test_a_failed_delivery_is_reported_and_never_raised() -> None:
     def broken(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused" * 100)
 

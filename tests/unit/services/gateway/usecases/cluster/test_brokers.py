@@ -93,7 +93,7 @@ async def test_in_the_end_it_is_gone(groups, two, brokers, transport):
     assert (await problem_of(groups.require("G"))).kind.name == "unknown-group"
 
 
-async def test_where_no_broker_is_known_nothing_is_said_not_to_exist(groups, two, brokers, engine, reader, metrics):
+async def test_nothing_is_reported_missing_while_no_broker_is_known(groups, two, brokers, engine, reader, metrics):
     two.registered = {}
     consumers = Consumers(engine, brokers, Metadata(None), clock=None)
     offsets = GroupOffsets(engine, brokers, reader, consumers, Metadata(None))

@@ -21,13 +21,13 @@ def test_each_setting_names_what_it_takes():
     assert find_losses(RW, all_of_them, BOTH) == {"/perm": {"a": 0}, "/brokers": {"b": 0}}
 
 
-def test_what_is_hidden_already_is_not_taken_again():
+def test_messages_already_hidden_are_no_loss():
     assert find_losses(ON_A, ON_A, BOTH) == {}
     assert find_losses(CLOSED, CLOSED, {"a": TopicConfig("T", 4, 4, 0)}) == {}
     assert find_losses(ON_A, TopicSettings(perm="none", brokers=["a"]), {"b": BOTH["b"]}) == {}
 
 
-def test_what_a_broker_has_counts_and_not_what_it_should_have():
+def test_losses_follow_from_observed_and_not_from_desired_settings():
     assert find_losses(CLOSED, CLOSED, BOTH) == {"/perm": {"a": 0, "b": 0}}
 
 

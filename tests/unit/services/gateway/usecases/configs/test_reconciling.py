@@ -26,13 +26,13 @@ def decide(wanted, present, answered=("a", "b"), silent=()):
     return decide_name(wanted, present, answered=answered, silent=silent)
 
 
-def test_what_is_as_wanted_is_left_alone():
+def test_desired_state_needs_no_change():
     plan = decide(DesiredState(1, FOUR), {"a": there(), "b": there(perm=7)})
     assert plan == Plan()
     assert plan.is_settled
 
 
-def test_what_is_missing_or_different_is_put():
+def test_missing_or_different_settings_are_put():
     assert decide(DesiredState(1, FOUR), {"a": there(read_queue_nums=8)}).put == ("a", "b")
     assert decide(DesiredState(1, FOUR), {"a": there(perm=4), "b": there()}).put == ("a",)
     assert decide(DesiredState(1, ON_A), {}).put == ("a",)
@@ -42,7 +42,7 @@ def test_nothing_is_dropped_where_it_is_only_not_wanted():
     assert decide(DesiredState(1, ON_A), {"a": there(), "b": there()}) == Plan()
 
 
-def test_what_a_broker_keeps_is_put_only_where_it_may_be_read_less_than_wanted():
+def test_a_topic_kept_by_a_broker_is_put_only_if_it_is_less_readable_than_desired():
     assert decide(DesiredState(1, ON_A), {"a": there(), "b": there(perm=2)}).put == ("b",)
     assert decide(DesiredState(1, ON_A), {"a": there(), "b": there(read_queue_nums=3)}).put == ("b",)
     more = there(read_queue_nums=8, write_queue_nums=1, perm=4, order=True)
@@ -51,13 +51,13 @@ def test_what_a_broker_keeps_is_put_only_where_it_may_be_read_less_than_wanted()
     assert decide(DesiredState(1, closed), {"a": there(perm=0), "b": there()}) == Plan()
 
 
-def test_what_should_be_gone_is_dropped_and_waits_for_the_silent():
+def test_a_deleted_topic_is_dropped_and_waits_for_silent_brokers():
     plan = decide(DesiredState(2, FOUR, is_deleting=True), {"a": there()}, answered=("a",), silent=("b",))
     assert (plan.drop, plan.waiting, plan.is_settled) == (("a",), ("b",), False)
     assert decide(DesiredState(2, FOUR, is_deleting=True), {}).is_settled
 
 
-def test_what_nobody_knows_is_adopted():
+def test_settings_unknown_to_postgres_are_adopted():
     assert decide(None, {"b": there()}) == Plan(adopt=True)
     assert decide(None, {}).is_settled
 

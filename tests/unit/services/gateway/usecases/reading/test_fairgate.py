@@ -73,7 +73,7 @@ async def test_one_that_is_cancelled_as_it_is_let_in_lets_the_next_in(visitors):
     assert visitors.entered == ["a0", "a1", "a3"]
 
 
-async def test_who_needs_much_room_waits_for_it_and_is_not_passed():
+async def test_a_large_request_waits_for_room_and_is_not_overtaken():
     gate = FairGate(4)
     entered: list[str] = []
     doors = {name: asyncio.Event() for name in ("a1", "b4", "c1", "d1")}
@@ -96,7 +96,7 @@ async def test_who_needs_much_room_waits_for_it_and_is_not_passed():
     await asyncio.gather(*tasks)
 
 
-async def test_who_leaves_the_line_no_longer_holds_up_those_behind():
+async def test_a_cancelled_waiter_no_longer_blocks_those_behind_it():
     gate = FairGate(4)
     entered: list[str] = []
 

@@ -69,7 +69,7 @@ async def test_a_stored_id_is_read_from_its_broker(lookup, one_broker):
 
 
 @pytest.mark.parametrize("message_id", ["zzz", "0" * 31, "0" * 33, "ü"])
-async def test_what_is_no_id_is_not_found(lookup, one_broker, message_id):
+async def test_an_invalid_id_is_not_found(lookup, one_broker, message_id):
     for topic in (None, "T"):
         assert (await problem_of(lookup.by_id(message_id, topic))).status == 404
 

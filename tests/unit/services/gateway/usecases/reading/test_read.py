@@ -211,7 +211,7 @@ def held_ms(request):
     return int(request.ext_fields["suspendTimeoutMillis"])
 
 
-async def test_what_fails_while_many_wait_is_told_to_each(reader, answers, clock):
+async def test_a_failure_reaches_every_waiting_reader(reader, answers, clock):
     answers(at_last(refuse(ResponseCode.NO_PERMISSION), after_s=3, clock=clock))
     waiting = [asyncio.create_task(read(reader, wait_ms=30_000)) for _ in range(3)]
     for task in waiting:
@@ -320,7 +320,7 @@ async def test_queues_of_a_broker_that_is_away_are_not_left_out(reader, two_brok
     assert shown == [("a", 0, "5", True), ("a", 1, "5", True), ("b", 0, None, None), ("b", 1, None, None)]
 
 
-async def test_what_postgres_remembers_of_a_broker_that_is_away_is_shown(reader, two_brokers, topics, monkeypatch):
+async def test_queues_of_an_unavailable_broker_come_from_postgres(reader, two_brokers, topics, monkeypatch):
     async def observed_homes(name):
         held = {"read_queues": 3, "write_queues": 2, "perm": "rw", "order": False}
         return {"a": held, "b": held, "c": {**held, "perm": "r"}}

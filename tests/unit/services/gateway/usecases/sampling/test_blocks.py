@@ -110,7 +110,7 @@ def test_all_pairs_every_few_minutes_and_with_their_names_every_hour(reader):
     assert reader.look([quiet, moved], FULL_EVERY_MS + STATE_EVERY_MS).based_at_ms == START_MS + FULL_EVERY_MS
 
 
-def test_what_stands_still_costs_nearly_nothing(reader):
+def test_pairs_without_change_take_almost_no_space(reader):
     still = [one(f"G{number}", end=number * 12_345) for number in range(1_000)]
     reader.read(reader.look(still, 0))
     assert len(reader.look(still, STATE_EVERY_MS).data) < 100
@@ -139,7 +139,7 @@ def test_a_broker_without_anything_is_looked_at_all_the_same(reader):
     assert reader.read(reader.look([], STATE_EVERY_MS)) == {}
 
 
-def test_what_was_not_kept_is_planned_again(reader):
+def test_a_block_that_was_not_stored_is_planned_again(reader):
     before, after = one("G"), one("G", end=200)
     assert reader.plan([before], 0).kind is Kind.FULL
     assert reader.look([before], ROUND_MS).kind is Kind.FULL
@@ -157,7 +157,7 @@ def test_a_number_that_no_offset_can_be_is_refused_and_spoils_nothing(reader):
     assert reader.look([one("G")], 2 * ROUND_MS) is None
 
 
-def test_whatever_is_seen_is_read(reader):
+def test_every_encoded_look_decodes(reader):
     rng = random.Random(11)
 
     def number(most):

@@ -23,7 +23,7 @@ def test_lag_is_the_sum_of_all_queues_and_as_old_as_the_oldest():
     assert found == LagFigures([LagFigure("One", "G", "T", 6 + 12, 9_000)])
 
 
-def test_who_is_at_the_end_is_not_behind():
+def test_a_group_at_the_end_is_not_behind():
     assert figures(sample(committed=(10,), stored_at_ms=(None,))).shown == [LagFigure("One", "G", "T", 0, 0)]
     assert figures(sample(low=(7,), high=(7,), committed=(None,), stored_at_ms=(None,))).shown[0].messages == 0
 

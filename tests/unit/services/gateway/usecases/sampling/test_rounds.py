@@ -64,7 +64,7 @@ def test_only_what_moved_is_asked_for(known: KnownHead | None, committed: int, s
     assert find_search(known, committed, QUEUE, None, now_ms=1) == start
 
 
-def test_what_was_found_is_asked_for_again_with_another_filter_and_after_a_while():
+def test_a_search_is_repeated_for_another_filter_and_after_a_while():
     known = found(50, 60)
     assert find_search(known, 50, QUEUE, (7,), now_ms=1) == 50
     assert find_search(known, 50, QUEUE, None, now_ms=HEAD_KEPT_MS - 1) is None

@@ -126,7 +126,7 @@ def see(look, brokers):
     return see
 
 
-async def test_what_is_known_is_not_searched_for_again(broker, see):
+async def test_known_first_messages_are_not_searched_again(broker, see):
     seen = ({("G", "T", "a"): ((3, 0), (1, None), (1_000, None))}, [])
     assert await see() == seen
     assert await see() == seen
@@ -159,7 +159,7 @@ def served(look, brokers):
     return served
 
 
-async def test_who_is_connected_is_asked_where_commits_went_far_at_once(broker, connected, served):
+async def test_connections_are_asked_for_after_a_large_jump_of_commits(broker, connected, served):
     assert await served() == {"T": None}, "nobody knows who committed what is there at the first look"
     broker.committed["T@G"] = {0: 1_000}
     assert await served() == {"T": None}
@@ -185,7 +185,7 @@ async def test_who_is_connected_is_asked_where_commits_went_far_at_once(broker, 
 
 
 @pytest.mark.parametrize("answer", [None, ProblemError(BROKER_UNAVAILABLE, "nobody is known"), "hangs"])
-async def test_who_is_connected_is_unknown_where_nobody_says_it(broker, connected, served, answer):
+async def test_connections_are_unknown_without_an_answer(broker, connected, served, answer):
     await served()
     broker.committed["T@G"] = {0: 1_001}
     connected.topics["G"] = answer
@@ -193,7 +193,7 @@ async def test_who_is_connected_is_unknown_where_nobody_says_it(broker, connecte
     assert connected.asked == ["G"]
 
 
-async def test_who_was_there_a_short_time_ago_may_have_consumed(broker, connected, served):
+async def test_clients_connected_recently_may_have_consumed(broker, connected, served):
     pairs = frozenset({("G", "T")})
     # Postgres may not know yet that they have gone.
     for number, subscribed in enumerate((Subscribed({}, frozenset(), pairs), Subscribed({}, pairs, pairs))):
@@ -206,7 +206,7 @@ async def test_who_was_there_a_short_time_ago_may_have_consumed(broker, connecte
     assert await served(subscribed) == {"T": True}
 
 
-async def test_of_so_many_groups_is_asked_who_is_connected_and_of_each_once(broker, connected, served, monkeypatch):
+async def test_the_number_of_groups_asked_for_connections_is_limited(broker, connected, served, monkeypatch):
     monkeypatch.setattr(samplelook, "GROUPS_ASKED_MAX", 2)
     broker.topic("U", 1, [])
     keys = [f"{topic}@{group}" for topic in "TU" for group in ("G", "H", "I")]
@@ -337,7 +337,7 @@ async def test_a_search_that_takes_too_long_is_given_up_for_a_while(broker, tran
     assert metrics.counters["sample_searches_given_up"] == 1
 
 
-async def test_of_many_that_moved_the_first_messages_are_searched_for_now_and_then(broker, see, metrics, monkeypatch):
+async def test_first_messages_of_many_moving_groups_are_searched_in_turn(broker, see, metrics, monkeypatch):
     broker.topic("T", 2, [7] * 9)
     broker.codes["T", 1] = [7] * 9
     broker.committed |= {"T@G": {0: 1, 1: 2}, "T@H": {0: 3, 1: 3}}
@@ -359,7 +359,7 @@ async def test_of_many_that_moved_the_first_messages_are_searched_for_now_and_th
     assert (figures[first][2], figures[other][2]) == ((1_000, 4_000), (3_000, 5_000))
 
 
-async def test_what_stands_still_keeps_its_first_message_however_many_there_are(broker, see, monkeypatch, clock):
+async def test_groups_without_change_keep_their_first_message_beyond_the_limit(broker, see, monkeypatch, clock):
     monkeypatch.setattr(samplelook, "SEARCHES_MAX", 0)
     await see()
     await asyncio.sleep(HEAD_KEPT_MS / 1_000)

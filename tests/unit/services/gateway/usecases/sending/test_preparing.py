@@ -96,7 +96,7 @@ def test_an_idempotency_key_becomes_the_id():
         ({"deliver_at": "tomorrow"}, "/deliver_at"),
     ],
 )
-def test_what_can_not_be_stored_is_refused_by_field(fields, field):
+def test_messages_that_can_not_be_stored_are_refused_by_field(fields, field):
     with pytest.raises(InvalidValueError) as caught:
         prepared(**fields)
     assert caught.value.field == field

@@ -121,7 +121,7 @@ def test_system_topics_take_nothing(sending, topic):
         (lambda request: wire.ConnectionLostError("a", "gone", sent=False), 503, "not_stored", True),
     ],
 )
-async def test_what_brokers_answer_is_an_outcome(sending, two_brokers, metrics, script, status, outcome, retryable):
+async def test_answers_of_brokers_become_outcomes(sending, two_brokers, metrics, script, status, outcome, retryable):
     two_brokers(script, script)
     with pytest.raises(ProblemError) as caught:
         await sending.send_one("T", read_message(b'{"body": "b"}'))
@@ -195,7 +195,7 @@ async def test_a_key_whose_broker_is_down_goes_nowhere_else(sending, two_brokers
     assert len(set(outcomes(results))) == 2
 
 
-async def test_what_follows_an_unsure_frame_of_a_queue_is_held_back(sending, two_brokers):
+async def test_messages_after_an_uncertain_frame_of_a_queue_are_held_back(sending, two_brokers):
     two_brokers(refuse(ResponseCode.SYSTEM_BUSY))
     large = '{"body": "%s", "queue": {"broker": "a", "id": 0}}' % ("x" * 1_500_000)
     results = await send_many(sending, "T", items(large, large, large), "r")
