@@ -76,7 +76,7 @@ def test_a_file_opened_for_reading_is_not_written(place):
     file.close()
 
 
-def test_closing_is_refused_while_somebody_looks(place):
+def test_closing_is_refused_while_a_view_is_open(place):
     files, root = place
     file = files.create(f"{root}/a", 64)
     view = memoryview(file.map())
@@ -290,7 +290,7 @@ def test_a_lock_knows_whether_its_file_is_there(place):
     other.release()
 
 
-def test_a_folder_is_locked_whatever_becomes_of_its_files(place):
+def test_a_folder_stays_locked_when_its_files_are_removed(place):
     files, root = place
     lock = files.lock_dir(root)
     assert lock.is_there()
@@ -306,7 +306,7 @@ def test_a_folder_is_locked_whatever_becomes_of_its_files(place):
         files.lock_dir(f"{root}/none")
 
 
-def test_a_file_whose_cache_is_dropped_has_what_was_written(place):
+def test_a_file_keeps_its_bytes_after_its_cache_is_dropped(place):
     files, root = place
     file = files.create(f"{root}/a", 100_000)
     file.write(50_000, [b"abc"])
@@ -457,7 +457,7 @@ def drop_pages(file: File, path: Path, numbers: range) -> None:
             os.posix_fadvise(other.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def test_after_a_failed_sync_memory_shows_what_the_disk_does_not_have():
+def test_after_a_failed_sync_memory_shows_bytes_that_the_disk_lacks():
     files = MemFileSystem(FakeClock())
     file = files.create("/a", 1024)
     file.map()[0:3] = b"one"
@@ -515,7 +515,7 @@ def test_reasons_are_never_empty():
     assert describe_os_error(OSError()) == "OSError"
 
 
-def test_a_kernel_that_can_not_tell_what_is_in_memory_names_nothing(tmp_path, monkeypatch):
+def test_a_kernel_without_cache_information_names_no_bytes(tmp_path, monkeypatch):
     file = OsFileSystem().create(f"{tmp_path}/a", 8192)
     file.map()
     file.write(0, [b"a" * 8192])
@@ -525,7 +525,7 @@ def test_a_kernel_that_can_not_tell_what_is_in_memory_names_nothing(tmp_path, mo
     file.close()
 
 
-def test_a_path_that_can_not_be_looked_at_is_not_a_missing_one(tmp_path):
+def test_an_inaccessible_path_is_not_a_missing_path(tmp_path):
     """A start without memory took the abort file for missing, and with it a crash for an orderly stop."""
     files, loop = OsFileSystem(), f"{tmp_path}/loop"
     Path(loop).symlink_to(loop)

@@ -189,7 +189,7 @@ async def test_a_page_of_the_log_costs_its_records(scene: Scene, how: str, numbe
 
 @pytest.mark.parametrize("how", ["stop", "kill", "repair"])
 @pytest.mark.parametrize("page", [0, 1, 4])
-async def test_a_page_of_a_queue_file_costs_nobody_else(scene: Scene, how: str, page: int) -> None:
+async def test_a_bad_page_of_a_queue_file_affects_no_other_queue(scene: Scene, how: str, page: int) -> None:
     await scene.make(how)
     name = "consumequeue/T/0/" + "0" * 20
     scene.disk.spoil([(f"store/{name}", page)])

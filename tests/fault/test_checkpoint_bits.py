@@ -104,7 +104,7 @@ def test_a_confirm_offset_that_another_broker_moved_on_costs_reading_only():
     assert (report.scanned_from, report.acknowledged_lost, errors) == (sound.scanned_from, None, [])
 
 
-def test_a_log_that_ends_before_both_copies_is_told():
+def test_a_log_that_ends_before_both_copies_is_reported():
     """No single flipped bit looks like that."""
     crashed = Crashed(1, is_power_cut=False)
     names = crashed.files.list_dir(f"{ROOT}/commitlog")

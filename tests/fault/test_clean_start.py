@@ -68,7 +68,7 @@ def test_nothing_of_the_log_is_read_again(folder: Path):
     assert store.stop()
 
 
-def test_a_store_without_its_last_file_is_looked_through(folder: Path):
+def test_a_store_without_its_last_file_is_scanned(folder: Path):
     end = json.loads((folder / "config/gantry.json").read_text())["clean_stop_offset"]
     last = end - end % FILE_BYTES
     for path in folder.glob("commitlog/*"):
@@ -81,7 +81,7 @@ def test_a_store_without_its_last_file_is_looked_through(folder: Path):
     assert store.stop()
 
 
-def test_a_store_whose_queues_were_changed_is_looked_through(folder: Path):
+def test_a_store_with_changed_queues_is_scanned(folder: Path):
     for path in folder.glob("consumequeue/KEPT/0/*"):
         path.unlink()
     store = closed(folder)

@@ -81,7 +81,7 @@ def metric(broker: BrokerProcess, name: str) -> float:
     return float(found[1])
 
 
-async def test_readers_of_a_cold_store_make_nobody_else_wait(tmp_path: Path, disk: Path) -> None:
+async def test_readers_of_a_cold_store_do_not_delay_others(tmp_path: Path, disk: Path) -> None:
     broker = BrokerProcess(tmp_path, "--metrics-port", "auto", store=disk / "store")
     with broker:
         async with peer_of(broker.address) as peer:

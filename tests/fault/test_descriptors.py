@@ -177,7 +177,7 @@ async def test_idle_connections_to_the_metrics_take_few_descriptors(tmp_path: Pa
         assert process.terminate() == 0
 
 
-def test_a_limit_that_is_too_low_is_said_in_one_line(tmp_path: Path, namesrv: NamesrvProcess) -> None:
+def test_a_limit_that_is_too_low_is_reported_in_one_line(tmp_path: Path, namesrv: NamesrvProcess) -> None:
     process = limited(tmp_path / BROKER, namesrv.address, descriptors=100)
     process.launch()
     try:
@@ -207,7 +207,7 @@ async def test_idle_connections_leave_a_name_server_what_it_needs(tmp_path: Path
     assert "Too many open files" not in namesrv.log
 
 
-def test_log_files_that_nobody_writes_hold_no_descriptors(tmp_path: Path) -> None:
+def test_log_files_without_writes_hold_no_descriptors(tmp_path: Path) -> None:
     def count() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))
 

@@ -147,9 +147,7 @@ async def test_a_full_disk_refuses_loses_nothing_and_recovers(
     assert_verifies(disk.store)
 
 
-async def test_a_new_queue_that_finds_no_room_is_refused_and_nobody_else(
-    disk: Disk, tmp_path: Path, namesrv: NamesrvProcess
-) -> None:
+async def test_only_a_new_queue_without_room_is_refused(disk: Disk, tmp_path: Path, namesrv: NamesrvProcess) -> None:
     process, queue = broker(tmp_path / BROKER, namesrv.address, store=disk.store), MessageQueue("NEW", BROKER, 0)
     async with running(process, namesrv) as engine:
         await Admin(engine).create_topic(TopicConfig("NEW", 1, 1))

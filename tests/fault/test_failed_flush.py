@@ -111,7 +111,7 @@ def test_a_failure_that_could_not_be_noted_is_not_forgiven_either():
     assert disk.bodies() == disk.acknowledged
 
 
-def test_with_async_flush_it_is_said_what_was_acknowledged_and_is_lost():
+def test_with_async_flush_lost_acknowledged_messages_are_reported():
     disk = Disk(FlushDiskType.ASYNC_FLUSH)
     disk.start()
     disk.put(5)
@@ -193,7 +193,7 @@ def test_an_error_that_the_disk_only_reports_late_does_not_refuse_the_start():
     assert disk.bodies() == disk.acknowledged
 
 
-def test_verify_tells_of_it():
+def test_verify_reports_the_failed_flush():
     disk = Disk()
     disk.start()
     disk.put(1)

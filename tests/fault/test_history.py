@@ -66,7 +66,7 @@ def test_a_message_once_read_stays() -> None:
     assert any("a reader was given open, found nothing" in line for line in check(history, found))
 
 
-def test_only_what_was_told_before_the_cut_is_promised() -> None:
+def test_only_acknowledgements_before_the_cut_are_promises() -> None:
     history, found = history_of("a", "b")
     cut = history.now()
     history.stored(history.begin("c", QUEUE, b"c"), QUEUE, 2)
@@ -75,7 +75,7 @@ def test_only_what_was_told_before_the_cut_is_promised() -> None:
     assert len(check(history, found[:1], until=cut)) == 1
 
 
-def test_a_deleted_topic_is_promised_to_nobody_and_a_new_one_of_its_name_is() -> None:
+def test_messages_of_a_deleted_topic_are_not_promised_but_those_of_a_new_one_are() -> None:
     history, found = history_of("old", "older")
     history.saw(found[0])
     history.forget("T")

@@ -144,7 +144,7 @@ def test_messages_without_keys_and_of_deleted_topics_are_not_missing() -> None:
 
 @pytest.mark.parametrize("gone", [2, 3, 4])
 @pytest.mark.parametrize("damage", [cut, lengthen, spoil])
-def test_a_broken_file_whose_messages_are_gone_goes(
+def test_a_broken_file_without_messages_is_removed(
     store: SmallStore, monkeypatch: pytest.MonkeyPatch, damage: Callable[[SmallStore, str], None], gone: int
 ) -> None:
     monkeypatch.setattr(indexgap, "REBUILT_BYTES_MAX", 6 * RECORD_BYTES)

@@ -131,7 +131,7 @@ def check(life: Life) -> None:
 
 @losses
 @pytest.mark.parametrize("is_crash", [False, True])
-def test_files_that_are_gone_while_nobody_sends_to_the_queue(life, lose: Callable[[MemFileSystem], None], is_crash):
+def test_missing_files_of_a_queue_without_sends(life, lose: Callable[[MemFileSystem], None], is_crash):
     life.keep_busy()
     life.end(is_crash=False)
     assert life.start().records == 0
@@ -303,7 +303,7 @@ def test_a_deletion_before_the_checkpoint_explains_no_loss_after_a_crash(life):
 
 @losses
 @pytest.mark.parametrize("is_saved", [False, True])
-def test_a_deletion_before_the_checkpoint_explains_no_loss_though_nobody_sends_after_it(
+def test_a_deletion_before_the_checkpoint_explains_no_loss_even_without_later_sends(
     life, lose: Callable[[MemFileSystem], None], is_saved
 ):
     """The log's end is the same at the deletion and at every later checkpoint."""
@@ -406,7 +406,7 @@ def start_killed(life: Life, number: int, *, is_power_cut: bool) -> MemFileSyste
 
 
 @pytest.mark.parametrize("is_crash", [False, True])
-def test_a_start_that_ends_while_it_builds_a_queue_is_followed_by_one_that_goes_on(life, is_crash):
+def test_a_start_continues_the_rebuild_of_an_interrupted_start(life, is_crash):
     life.keep_busy()
     life.end(is_crash=False)
     life.start()
@@ -516,7 +516,7 @@ def test_filler_at_the_end_of_a_queue_is_no_loss(life):
         assert life.readable() == LOST[:-1]
 
 
-def test_an_index_that_is_gone_is_told(life):
+def test_a_missing_index_is_reported(life):
     life.end(is_crash=False)
     for name in life.files.list_dir(f"{ROOT}/index"):
         life.files.remove(f"{ROOT}/index/{name}")

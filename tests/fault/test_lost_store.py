@@ -94,7 +94,7 @@ RARE: dict[str, Callable[[SmallStore], object]] = {
 
 @pytest.mark.parametrize("how", ["moved", "replaced"])
 @pytest.mark.parametrize("what", RARE)
-def test_nothing_is_written_by_path_where_the_folder_was_before_anybody_noticed(store, how, what):
+def test_nothing_is_written_to_the_old_path_before_the_loss_is_noticed(store, how, what):
     LOSSES[how](store.files)
     before = store.files.content(ROOT)
     RARE[what](store)
@@ -102,7 +102,7 @@ def test_nothing_is_written_by_path_where_the_folder_was_before_anybody_noticed(
 
 
 @pytest.mark.parametrize("what", [name for name in RARE if name != "next log file"])
-def test_nothing_is_written_beside_another_broker_before_anybody_noticed(store, what):
+def test_nothing_is_written_beside_another_broker_before_the_loss_is_noticed(store, what):
     lock_is_taken(store.files)
     before = store.files.content(ROOT)
     RARE[what](store)
@@ -193,7 +193,7 @@ async def test_a_broker_whose_folder_was_moved_ends_and_leaves_the_new_one_to_it
             assert await peer.read_all("T") == [b"hello"]
 
 
-async def test_a_broker_whose_folder_is_gone_makes_no_other_one(tmp_path: Path):
+async def test_a_broker_without_its_folder_creates_no_new_one(tmp_path: Path):
     with broker(tmp_path, "") as process:
         process.store.rename(tmp_path / "moved")
         assert await asyncio.to_thread(process.wait) == 3

@@ -59,7 +59,7 @@ def blocks_of(path: Path) -> int:
     return path.stat().st_blocks * 512
 
 
-def test_a_queue_takes_blocks_for_what_it_holds(tmp_path: Path) -> None:
+def test_a_queue_takes_blocks_only_for_its_units(tmp_path: Path) -> None:
     with opened(tmp_path / "store", OsFileSystem()) as store:
         for queue_id in range(200):
             assert put(store, "T", queue_id) is PutStatus.OK

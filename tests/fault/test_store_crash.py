@@ -168,7 +168,7 @@ def cut_recovery(
         check(clone, clock, sent, acknowledged, tally, has_hole=report.lost_bytes > 0)
 
 
-def test_with_async_flush_what_was_flushed_is_there_and_nothing_is_half_there():
+def test_with_async_flush_flushed_records_are_there_and_none_is_partial():
     """Units may be on the disk before their records are, and point to what the power cut took."""
     tally = run(FIRST_SEED, every=3, mode=FlushDiskType.ASYNC_FLUSH)
     print(f"seed {FIRST_SEED}: {tally}")

@@ -184,7 +184,7 @@ def test_a_clock_set_back_by_years_leaves_times_in_order(clock):
     assert put(store) == [last_ms] * 2
 
 
-def test_a_clock_that_is_far_behind_is_told_once(clock):
+def test_a_clock_that_is_far_behind_is_reported_once(clock):
     store = make_store(MemFileSystem(clock), clock)
     store.start()
     put(store)

@@ -96,7 +96,7 @@ def test_a_queue_file_that_goes_while_the_store_runs_stops_no_queue_and_is_built
 
 
 @pytest.mark.parametrize("start", [0, 200])
-def test_retention_goes_on_past_a_queue_file_that_is_gone(start):
+def test_retention_continues_after_a_missing_queue_file(start):
     few = FewDescriptors()
     few.files.remove(f"{ROOT}/consumequeue/T/0/{start:020d}")
     few.clock.advance(2 * 3_600_000)
@@ -129,7 +129,7 @@ def test_a_log_file_that_is_gone_at_the_start_costs_its_own_messages_only(store,
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
-def test_a_log_file_that_goes_while_the_store_runs_is_read_on_and_kept_from_nobody(store, number):
+def test_a_log_file_removed_while_the_store_runs_stays_readable(store, number):
     store.files.remove(store.log_path(number))
     store.put(PER_FILE)
     store.clock.advance(3 * 3_600_000)
@@ -185,7 +185,7 @@ def test_a_page_at_the_logs_end_that_can_not_be_read_frees_no_offset(store):
     assert store.offsets() == [*range(MESSAGES - 2), MESSAGES]
 
 
-def test_the_page_that_tells_a_files_age_may_be_unreadable(store):
+def test_the_page_with_a_files_age_may_be_unreadable(store):
     """After a crash of another broker, the first record of each file says by its time where to begin."""
     end(store, "kill")
     store.files.remove(f"{ROOT}/config/gantry.json")
@@ -293,7 +293,7 @@ def test_a_map_shows_zeros_where_it_would_end_the_process(tmp_path: Path, how, c
     assert looked.returncode == code
 
 
-def test_a_lock_file_that_is_gone_is_made_again_and_lets_nobody_in(store):
+def test_a_missing_lock_file_is_created_again_and_admits_no_other_broker(store):
     store.files.remove(f"{ROOT}/lock")
     with pytest.raises(StoreLockedError):
         make_store(store.files, store.clock).start()
@@ -308,7 +308,7 @@ def test_a_lock_file_that_is_gone_is_made_again_and_lets_nobody_in(store):
     store.start()
 
 
-def test_a_lock_file_that_somebody_else_made_and_holds_stops_the_writing(store):
+def test_a_lock_file_held_by_another_process_stops_the_writing(store):
     store.files.remove(f"{ROOT}/lock")
     other = store.files.lock(f"{ROOT}/lock")
     store.clock.advance(1_000)
@@ -340,7 +340,7 @@ def blind(store: SmallStore, monkeypatch: pytest.MonkeyPatch, part: str) -> None
     monkeypatch.setattr(store.files, "exists", exists)
 
 
-def test_a_log_file_that_can_not_be_looked_at_is_not_gone(store, monkeypatch):
+def test_an_inaccessible_log_file_does_not_count_as_removed(store, monkeypatch):
     blind(store, monkeypatch, "/commitlog/000")
     store.clock.advance(1_000)
     store.store.maintain()
@@ -350,7 +350,7 @@ def test_a_log_file_that_can_not_be_looked_at_is_not_gone(store, monkeypatch):
     assert store.offsets() == list(range(MESSAGES + PER_FILE + 1))
 
 
-def test_an_abort_file_that_can_not_be_looked_at_is_not_gone(store, monkeypatch):
+def test_an_inaccessible_abort_file_does_not_count_as_missing(store, monkeypatch):
     store.kill()
     blind(store, monkeypatch, "/abort")
     with pytest.raises(StoreUnusableError, match=rf"Cannot allocate memory \({ROOT}/abort\)"):

@@ -86,7 +86,7 @@ def test_a_clock_set_back_between_lives_brings_no_message_back(clock, is_crash):
 
 @pytest.mark.parametrize("remembered", [0, 65_536])
 @pytest.mark.parametrize("next_life", ["none", "stop", "crash"])
-def test_a_deletion_while_dispatch_stands_still(clock, remembered, next_life):
+def test_a_deletion_while_dispatch_is_paused(clock, remembered, next_life):
     memory = MemFileSystem(clock)
     files = FaultFileSystem(memory)
     store = make_store(files, clock, small_settings(dispatch_pending_max=remembered))

@@ -64,7 +64,7 @@ def test_short_queue_and_index_files_are_built_again(store, size, thorough):
 
 
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_a_queue_file_that_somebody_cut_is_built_again(how):
+def test_a_truncated_queue_file_is_built_again(how):
     store = SmallStore()
     store.put(MESSAGES)
     store.checkpoint()

@@ -40,7 +40,7 @@ async def peer(broker: BrokerProcess) -> AsyncIterator[Peer]:
 
 
 class TestMessages:
-    async def test_a_message_comes_back_as_it_was_sent(self, peer: Peer, broker: BrokerProcess) -> None:
+    async def test_a_message_is_read_as_it_was_sent(self, peer: Peer, broker: BrokerProcess) -> None:
         await peer.make_topic("Once")
         body = bytes(range(256)) * 16
         text = properties_text(UNIQ_KEY="K", TAGS="A", KEYS="k1 k2", name="välue ✓")
@@ -141,7 +141,7 @@ class TestBadInput:
 
 
 class TestStopAndCrash:
-    async def test_an_orderly_stop_answers_what_it_holds_and_leaves_nothing_behind(
+    async def test_an_orderly_stop_answers_held_requests_and_leaves_nothing_behind(
         self, tmp_path: Path, namesrv: NamesrvProcess
     ) -> None:
         with BrokerProcess(tmp_path, namesrv=namesrv.address, name="broker-stop") as broker:

@@ -32,7 +32,7 @@ async def peer(tmp_path: Path, namesrv: NamesrvProcess) -> AsyncIterator[Peer]:
 
 
 class TestNameServers:
-    async def test_all_are_told_and_one_that_is_away_is_told_when_it_is_back(self, tmp_path: Path) -> None:
+    async def test_all_name_servers_are_told_and_an_unavailable_one_when_it_is_back(self, tmp_path: Path) -> None:
         with NamesrvProcess(tmp_path / "one") as one, NamesrvProcess(tmp_path / "two") as two:
             both = f"{one.address};{two.address}"
             port = int(two.address.rpartition(":")[2])
@@ -44,7 +44,7 @@ class TestNameServers:
                     with NamesrvProcess(tmp_path / "two again", port=port):
                         await wait_until(lambda: _has_route(peer, "T", two.address), "the second to know T")
 
-    async def test_a_name_server_that_forgot_everything_is_told_everything(
+    async def test_a_restarted_name_server_gets_every_registration(
         self, tmp_path: Path, peer: Peer, namesrv: NamesrvProcess
     ) -> None:
         await peer.make_topic("T")

@@ -98,7 +98,7 @@ def test_messages_go_in_and_come_out(gantry: Gantry) -> None:
     assert "[not_stored]" in nowhere.stderr
 
 
-def test_tail_follows_what_comes(gantry: Gantry, stack: Stack) -> None:
+def test_tail_prints_new_messages(gantry: Gantry, stack: Stack) -> None:
     gantry.json("topic", "create", "FOLLOW", "--queues", "2")
     following = subprocess.Popen(
         [sys.executable, "-m", "gantry.cli", "message", "tail", "FOLLOW", "--from-start", "--limit", "4", "--json",
@@ -139,7 +139,7 @@ def test_a_groups_life_and_offsets(gantry: Gantry) -> None:
     assert gantry.run("group", "delete", "READERS", "-y").returncode == 0
 
 
-def test_a_key_opens_what_it_says_until_it_is_revoked(gantry: Gantry) -> None:
+def test_a_key_grants_its_rights_until_it_is_revoked(gantry: Gantry) -> None:
     gantry.json("topic", "create", "OPEN_ONE")
     made = gantry.json("key", "create", "a script", "--publish", "OPEN_*", "--consume-topic", "OPEN_*")
     assert gantry.run("message", "send", "OPEN_ONE", "x", key=made["key"]).returncode == 0

@@ -118,7 +118,7 @@ def test_verify_for_people(folder: str) -> None:
     assert "every record from 0 on" in result.stdout
 
 
-def test_slots_of_index_files_may_be_told(store: StoreBuilder, folder: str) -> None:
+def test_the_number_of_index_slots_may_be_given(store: StoreBuilder, folder: str) -> None:
     result = run("verify", folder, "--index-slots", "7")
     assert result.exit_code == 1
     assert "fit no index file with 7 slots" in result.stdout
@@ -136,7 +136,7 @@ def test_an_unreadable_store_is_refused_in_one_line(command: str, tmp_path: Path
         assert len(result.stderr.splitlines()) == 1
 
 
-def test_repair_recovers_what_a_crash_left(store: StoreBuilder, tmp_path: Path) -> None:
+def test_repair_recovers_a_store_after_a_crash(store: StoreBuilder, tmp_path: Path) -> None:
     store.abort = True
     store.units[("Orders", 3)] = store.units[("Orders", 3)][:20]
     store.save(OsFileSystem(), str(tmp_path))

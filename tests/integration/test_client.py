@@ -167,7 +167,7 @@ async def test_a_held_pull_ends_with_the_next_message(engine: ClientEngine):
     assert (found.status, [message.body for message in found.messages()]) == (PullStatus.FOUND, [b"now"])
 
 
-async def test_members_share_queues_and_go_on_where_the_other_stopped(engine: ClientEngine):
+async def test_members_share_queues_and_continue_at_the_offsets_of_others(engine: ClientEngine):
     await create_topic(engine, "Shared")
     producer, consumer = Producer(engine, "pg"), PullConsumer(engine, "g-Shared")
     for number in range(40):

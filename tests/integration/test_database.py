@@ -32,7 +32,7 @@ ALICE = Actor("k-alice", "req-1")
 CONFIG = {"read_queues": 4, "write_queues": 4, "perm": "rw", "order": False, "brokers": None}
 
 
-def test_migrations_make_what_the_models_say(postgres: PostgresServer) -> None:
+def test_migrations_create_the_schema_of_the_models(postgres: PostgresServer) -> None:
     migrate.check(postgres.url)
 
 
@@ -135,7 +135,7 @@ async def test_a_topic_made_again_while_being_deleted_lives(database: Database) 
         assert await topics.get("T") is not None
 
 
-async def test_homes_are_the_brokers_that_hold_something_and_are_meant_to(database: Database) -> None:
+async def test_homes_are_the_desired_brokers_that_have_the_topic(database: Database) -> None:
     async with database.transaction() as session:
         topics = TopicRepository(session)
         for name, named in (("ALL", None), ("SOME", ["a", "b"])):
@@ -230,7 +230,7 @@ def sighting(**changed: object) -> Sighting:
     return Sighting(**{**facts, **changed})  # type: ignore[arg-type]
 
 
-async def test_subscriptions_follow_what_is_seen(database: Database) -> None:
+async def test_subscriptions_follow_the_brokers(database: Database) -> None:
     async with database.transaction() as session:
         mirror = SubscriptionRepository(session)
         await mirror.mirror("g", [sighting(), sighting(client_kind="PYTHON", expression="AA || UA", clients=("p",))])
@@ -247,7 +247,7 @@ async def test_subscriptions_follow_what_is_seen(database: Database) -> None:
         assert len(await mirror.page(topic="T")) == 2
 
 
-async def test_subscriptions_of_long_ago_are_forgotten_but_for_a_groups_last(database: Database) -> None:
+async def test_old_subscriptions_are_forgotten_except_the_last_of_a_group(database: Database) -> None:
     asked = [sighting(expression=expression) for expression in ("A", "B", "C")]
     year = timedelta(days=365)
     async with database.transaction() as session:

@@ -48,7 +48,7 @@ def test_a_burst_of_connections_is_accepted_in_a_few_turns_of_the_loop() -> None
     assert turns <= WAITING / 5
 
 
-def test_a_server_that_has_stopped_accepts_nobody() -> None:
+def test_a_stopped_server_accepts_no_connection() -> None:
     async def start_and_stop() -> tuple[str, int]:
         settings = GatewaySettings()
         listener = bind("127.0.0.1", 0)

@@ -122,7 +122,7 @@ def test_a_topic_without_messages_may_be_closed(http: httpx.Client) -> None:
     assert put(http, "/v1/topics/CLOSED", perm="none").status_code == 200
 
 
-def test_a_broker_that_holds_messages_is_not_taken_away(http: httpx.Client) -> None:
+def test_a_broker_that_holds_messages_is_not_removed_from_the_topic(http: httpx.Client) -> None:
     path = "/v1/topics/MOVED"
     send_to_both(http, path)
     refused = put(http, path, brokers=["broker-a"])

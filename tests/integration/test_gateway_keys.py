@@ -104,7 +104,7 @@ async def test_a_file_that_has_to_be_kept_is_made_anew_at_a_start_with_one_more_
 
 
 @pytest.mark.parametrize("content", [b"gk_written_before_the_crash\n", b"\n"])
-async def test_a_kept_file_whose_key_postgres_does_not_know_opens_something(database, tmp_path, content):
+async def test_a_kept_key_file_unknown_to_postgres_is_registered(database, tmp_path, content):
     made, _ = store(database, tmp_path / "other")
     await made.refresh()
     write_private(str(tmp_path / "first"), content)

@@ -210,7 +210,7 @@ async def test_existing_names_are_found_while_brokers_register_at_a_new_name_ser
         assert len(http.get("/v1/cluster").json()["brokers"]) == 2
 
 
-def test_a_gateway_that_knows_no_broker_says_so_and_lists_what_postgres_has(http, stack, tmp_path):
+def test_a_gateway_without_brokers_lists_the_topics_of_postgres(http, stack, tmp_path):
     assert http.put("/v1/topics/LISTED", json={}).status_code == 201
     assert http.put("/v1/groups/LISTED", json={}).status_code == 201
     stored_id = http.post("/v1/topics/LISTED/messages", json={"body": "m"}).json()["stored_id"]

@@ -39,7 +39,7 @@ def change(**fields: Any) -> ObjectiveChange:
     return read_json(msgspec.json.encode(fields), msgspec.json.Decoder(ObjectiveChange))
 
 
-async def test_an_objective_is_made_changed_bit_by_bit_and_taken_away(objectives, database):
+async def test_an_objective_is_created_changed_field_by_field_and_removed(objectives, database):
     made = await objectives.put("G", None, change(max_lag_seconds=60), ANYTHING, ALICE)
     assert made.created
     assert made.view | {"updated_at": None} == {
@@ -114,7 +114,7 @@ async def test_preconditions_are_checked(objectives):
         await objectives.delete("G", None, Expectation(version=made.version + 1), ALICE)
 
 
-async def test_there_are_so_many_and_no_more(objectives, monkeypatch):
+async def test_the_number_of_objectives_is_limited(objectives, monkeypatch):
     monkeypatch.setattr(usecase, "OBJECTIVES_MAX", 1)
     await objectives.put("G", None, change(), ANYTHING, ALICE)
     assert (await objectives.put("G", None, change(ignore=True), ANYTHING, ALICE)).view["ignore"]

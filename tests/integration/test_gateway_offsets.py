@@ -106,7 +106,7 @@ async def test_a_reset_is_not_undone_by_the_next_ack_of_a_stream(http: httpx.Cli
     assert committed(http, group) == "15"
 
 
-def test_a_broker_that_can_not_say_who_is_connected_changes_nothing(http: httpx.Client, stack: Stack) -> None:
+def test_no_offset_changes_if_a_broker_can_not_list_connections(http: httpx.Client, stack: Stack) -> None:
     group = made(http, "SILENT")
     assert reset(http, group, "3").json()["committed"] == 1
     paused = stack.pid_of("broker-b")
@@ -133,7 +133,7 @@ def test_offsets_that_are_set_are_in_the_audit_trail(http: httpx.Client) -> None
     assert {entry["actor"] for entry in changes} != {None}
 
 
-def test_a_queue_that_stands_twice_is_refused_as_a_whole(http: httpx.Client) -> None:
+def test_a_request_with_a_repeated_queue_is_refused(http: httpx.Client) -> None:
     """The last one won, or the first, as it came."""
     group = made(http, "TWICE")
     place = {"topic": TOPIC, "broker": "broker-a", "queue_id": 0}

@@ -178,7 +178,7 @@ def test_a_topic_that_is_only_produced_into_is_sampled_without_a_group(http, sta
     wait_until(lambda: newest(stack, "LATE_READER", "UNREAD")["broker-b"][3] == nothing)
 
 
-async def test_the_groups_filter_says_which_message_is_the_first(http, stack, engine):
+async def test_the_filter_of_the_group_selects_its_first_message(http, stack, engine):
     assert http.put("/v1/topics/FILTERED", json={"read_queues": 1, "write_queues": 1}).status_code == 201
     sent = send(http, "FILTERED", "broker-a", 0, "A", "A", "B", "A", "B")
 
@@ -209,7 +209,7 @@ async def test_a_group_that_is_connected_and_never_committed_is_sampled(http, st
     assert await sampled(stack, "LISTENING", "HEARD", ([0, 1], [0, 0], [0, 1], [None, None], None))
 
 
-async def test_a_commit_that_was_set_is_told_from_one_of_a_consumer(http, stack, engine):
+async def test_an_offset_that_was_set_is_distinguished_from_a_commit(http, stack, engine):
     assert http.put("/v1/topics/SET", json={"read_queues": 1, "write_queues": 1}).status_code == 201
     for _ in range(2):
         messages = [{"body": "m", "queue": {"broker": "broker-a", "id": 0}}] * 1_000

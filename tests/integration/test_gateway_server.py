@@ -98,7 +98,7 @@ def test_one_byte_at_a_time_is_too_slow(gateway):
         )
 
 
-def test_without_brokers_and_keys_it_says_so(gateway):
+def test_a_gateway_without_brokers_and_database_is_unready(gateway):
     with httpx.Client(base_url="http://{}:{}".format(*gateway), trust_env=False) as client:
         assert client.get("/livez").json() == {"status": "alive"}
         ready = client.get("/readyz")
@@ -109,7 +109,7 @@ def test_without_brokers_and_keys_it_says_so(gateway):
         assert client.get("/v1/topics").status_code == 401
 
 
-def test_a_port_in_use_is_one_line_that_says_so(gateway, tmp_path):
+def test_a_port_in_use_is_named_in_one_line(gateway, tmp_path):
     address = "{}:{}".format(*gateway)
     ended = subprocess.run(
         command(tmp_path, "--listen", address),
@@ -148,7 +148,7 @@ def test_invalid_settings_are_refused_in_one_line(tmp_path, options, variables, 
     assert "Traceback" not in ended.stderr
 
 
-def test_stopping_answers_what_is_under_way():
+def test_a_stop_answers_requests_in_flight():
     """A read that waits ends early, well within ten seconds, with an answer."""
     with Stack(brokers=1) as stack, stack.http() as http:
         assert http.put("/v1/topics/T", json={"read_queues": 1, "write_queues": 1}).status_code == 201

@@ -102,7 +102,7 @@ def test_a_handshake_at_another_path_is_a_problem_with_an_id(gateway):
     assert (statuses(answer), problem_in(answer)["request_id"]) == ([b"404"], "mine")
 
 
-def test_silent_connections_keep_nobody_out(tmp_path):
+def test_silent_connections_do_not_block_others(tmp_path):
     with gateway_process(tmp_path, GANTRY_GATEWAY_HEADER_TIMEOUT_MS="60000") as (address, _), ExitStack() as crowd:
         for number in range(2 * CONNECTIONS_MAX):
             silent = crowd.enter_context(socket.create_connection(address))

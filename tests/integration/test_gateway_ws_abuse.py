@@ -183,7 +183,7 @@ def rss_mib(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1024 / 1024
 
 
-async def test_readers_that_take_nothing_cost_little_whatever_they_subscribe_to(
+async def test_streams_without_reads_cost_little_memory_whatever_they_subscribe_to(
     stack: Stack, client: AsyncGantryClient, topic: str
 ) -> None:
     """Each held a pull of 256 KiB for each of its queues."""

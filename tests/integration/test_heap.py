@@ -28,7 +28,7 @@ asyncio.run(main())
 """
 
 
-def test_free_pages_between_what_is_kept_are_given_back_after_a_flood():
+def test_free_pages_of_the_heap_are_released_after_a_flood():
     done = subprocess.run([sys.executable, "-c", _FLOOD], capture_output=True, text=True, check=True)
     before, flooded, after = map(int, done.stdout.split())
     assert flooded > before + 60_000_000

@@ -19,7 +19,7 @@ def test_metrics_are_shown_until_the_server_stops():
         httpx.get(url, trust_env=False)
 
 
-def test_a_port_in_use_is_one_line_that_says_what_to_do():
+def test_a_port_in_use_is_one_line_with_advice():
     first = start_metrics_server("127.0.0.1", 0, registry=CollectorRegistry())
     try:
         with pytest.raises(StartupError, match=f"metrics on 127.0.0.1:{first.port}: another process has this port"):

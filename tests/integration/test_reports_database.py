@@ -78,7 +78,7 @@ async def pooled(own_postgres: PostgresServer) -> AsyncIterator[Database]:
     await database.close()
 
 
-async def test_many_who_ask_at_once_get_the_same_run(pooled: Database) -> None:
+async def test_concurrent_requests_get_the_same_run(pooled: Database) -> None:
     async def ask(window: Window | None) -> uuid.UUID:
         async with pooled.transaction() as session:
             return (await ReportRepository(session).start("lag_report", window, actor=ALICE)).run.id

@@ -88,7 +88,7 @@ async def test_a_process_that_ends_is_restarted(watched: Watched) -> None:
     await watched.until_said("one was ended by SIGTERM: restarting it in 1 s")
 
 
-async def test_one_whose_end_is_for_a_person_to_look_at_is_not_started_again(watched: Watched) -> None:
+async def test_a_process_that_ends_with_a_final_code_is_not_restarted_until_a_person_acts(watched: Watched) -> None:
     spec = replace(watched.spec("one", LOSES_ITS_STORE), final_codes={3: "Put it back."})
     await watched.supervisor.start(spec, watched.spec("two", SERVES))
     before = dict(watched.supervisor.processes)
@@ -107,14 +107,14 @@ async def test_one_that_never_was_ready_is_quoted(watched: Watched) -> None:
     assert str(caught.value) == "bad did not start: x: port 1 is in use"
 
 
-async def test_a_program_that_is_not_there_is_named(watched: Watched) -> None:
+async def test_a_missing_program_is_named(watched: Watched) -> None:
     spec = watched.spec("none", SERVES)
     gone = ProcessSpec(name="none", command=("/no/such/program",), environment={}, is_ready=spec.is_ready, log=spec.log)
     with pytest.raises(StartupError, match="none can't be run: /no/such/program: No such file"):
         await watched.supervisor.start(gone)
 
 
-async def test_a_stop_goes_by_rank_and_waits_for_nobody_for_ever(watched: Watched) -> None:
+async def test_a_stop_goes_by_rank_and_kills_after_a_time_out(watched: Watched) -> None:
     deaf = watched.spec("deaf", DEAF, rank=1, stop_timeout_s=0.5)
     stopped = watched.spec("stopped", SERVES, rank=2, stop_timeout_s=0.5)
     await watched.supervisor.start(watched.spec("polite", SERVES), deaf, stopped)
@@ -151,7 +151,7 @@ def test_leftovers_are_found_by_their_folder(own_postgres: PostgresServer) -> No
     assert processes_in(own_postgres.directory, program="postgres") == []
 
 
-def test_an_orphan_makes_way_for_a_new_server(own_postgres: PostgresServer) -> None:
+def test_an_orphaned_server_is_killed_before_a_new_one_starts(own_postgres: PostgresServer) -> None:
     orphan = own_postgres.pid
     own_postgres.pause()
     own_postgres.start()

@@ -104,7 +104,7 @@ def test_the_printed_lines_work_as_they_are(stack: Stack) -> None:
     assert "hello" in said[2]
 
 
-def test_the_scheduler_is_up_and_says_what_it_will_do(stack: Stack) -> None:
+def test_the_scheduler_runs_and_lists_its_schedules(stack: Stack) -> None:
     with stack.http() as client:
         stack.wait_for(
             lambda: all(item["next_run_at"] for item in client.get("/v1/reports").json()["items"]), "to plan"
@@ -220,7 +220,7 @@ def test_a_second_one_on_the_same_folder_is_refused(stack: Stack) -> None:
     assert stack.facts["processes"]
 
 
-def test_a_second_one_is_refused_when_somebody_removed_the_lock_file(stack: Stack) -> None:
+def test_a_second_stack_is_refused_even_if_the_lock_file_was_removed(stack: Stack) -> None:
     before = stack.facts
     (stack.directory / "lock").unlink()
     with Stack(brokers=1) as other:  # Only for its ports.

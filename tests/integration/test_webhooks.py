@@ -110,7 +110,7 @@ def check_signature(secret: str, request: Received) -> None:
     assert check(secret, rotated, request.body, sent_s)
 
 
-async def test_a_receiver_that_fails_first_is_told_again_under_the_same_id(pooled, webhooks, connection):
+async def test_a_failed_delivery_is_retried_with_the_same_id(pooled, webhooks, connection):
     async def hangs(request: Received) -> int:
         await asyncio.sleep(0.4)
         return 204
@@ -137,7 +137,7 @@ async def test_a_receiver_that_fails_first_is_told_again_under_the_same_id(poole
     assert (ended["event"], told["timestamp"]) == (listed[0]["id"], listed[0]["at"])
 
 
-async def test_events_go_to_whom_they_concern_once(pooled, webhooks, connection):
+async def test_each_event_goes_once_to_the_webhooks_that_select_it(pooled, webhooks, connection):
     async def make(**fields: Any) -> str:
         return (await webhooks.create(NewWebhook(url="http://127.0.0.1:1/", **fields), ALICE))["id"]
 
@@ -241,7 +241,7 @@ async def test_a_sender_whose_lease_has_expired_writes_no_result(pooled, webhook
     assert (ended["status"], ended["last_status"], ended["last_error"]) == ("delivered", 200, None)
 
 
-async def test_it_is_given_up_after_its_time_and_what_was_wrong_is_told(pooled, webhooks, connection):
+async def test_a_delivery_expires_and_keeps_its_last_error(pooled, webhooks, connection):
     async with Receiver([503] * 1_000) as receiver, sending(pooled, give_up_ms=300):
         made = await webhooks.create(NewWebhook(url=receiver.url), ALICE)
         event(connection, "PRICING")
@@ -266,7 +266,7 @@ async def test_a_disabled_webhook_gets_nothing_and_its_deliveries_expire(pooled,
     assert "was not enabled" in ended["last_error"]
 
 
-async def test_one_that_does_not_answer_holds_up_nobody_else(pooled, webhooks, connection):
+async def test_a_silent_receiver_does_not_delay_others(pooled, webhooks, connection):
     released = asyncio.Event()
 
     async def hangs(request: Received) -> int:
@@ -287,7 +287,7 @@ async def test_one_that_does_not_answer_holds_up_nobody_else(pooled, webhooks, c
         await until_ended(webhooks, stuck["id"], 6)
 
 
-async def test_many_that_do_not_answer_hold_up_nobody_else(pooled, webhooks, connection, monkeypatch):
+async def test_many_silent_receivers_do_not_delay_others(pooled, webhooks, connection, monkeypatch):
     monkeypatch.setattr(webhooksender, "SLOW_MS", 200)
     released = asyncio.Event()
     many = webhooksender.SENDING_MAX // webhooksender.EACH_MAX
@@ -317,7 +317,7 @@ async def test_many_that_do_not_answer_hold_up_nobody_else(pooled, webhooks, con
         released.set()
 
 
-async def test_a_test_is_told_as_an_event_is(pooled, webhooks):
+async def test_a_test_is_delivered_like_an_event(pooled, webhooks):
     async with Receiver() as receiver, sending(pooled):
         made = await webhooks.create(NewWebhook(url=receiver.url, groups=("NONE",)), ALICE)
         asked = await webhooks.test(made["id"])

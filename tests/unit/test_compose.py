@@ -127,7 +127,7 @@ def test_brokers_and_gateways_know_every_name_server() -> None:
             assert set(options(service)["--namesrv"].split(";")) == wanted
 
 
-def test_brokers_are_told_apart_and_found() -> None:
+def test_brokers_are_identified_and_found() -> None:
     brokers = {name: service for name, service in OURS.items() if target(service) == "broker"}
     for name, service in brokers.items():
         assert options(service)["--name"] == name

@@ -152,7 +152,7 @@ class TestOverLoopback(ChannelSuite):
             yield make
 
 
-async def test_the_client_dials_once_for_all_who_ask_at_once():
+async def test_the_client_dials_once_for_concurrent_callers():
     async with serving() as (server, address), client_of() as client:
         responses = await asyncio.gather(
             *[client.invoke(address, request(b"%d" % i), timeout_ms=TIMEOUT_MS) for i in range(20)]
@@ -193,7 +193,7 @@ async def test_bulk_requests_have_a_connection_of_their_own():
         assert server.counters.connections_opened == 2
 
 
-async def test_a_bulk_connection_is_dialled_again_and_only_the_other_ones_loss_is_told():
+async def test_a_bulk_connection_is_dialled_again_and_only_the_loss_of_the_main_one_is_reported():
     async with serving() as (server, address), client_of(is_bulk=lambda one: one.body == b"bulk") as client:
         lost: asyncio.Queue[tuple[str, Channel]] = asyncio.Queue()
         client._on_channel_closed = lambda *what: lost.put_nowait(what)
@@ -315,7 +315,7 @@ async def test_a_request_to_a_silent_server_times_out():
             await client.invoke(address, request(), timeout_ms=100)
 
 
-async def test_a_port_in_use_is_said_in_one_line():
+async def test_a_port_in_use_is_reported_in_one_line():
     async with serving() as (_, address):
         host, _, port = address.rpartition(":")
         other = RemotingServer(name="broker-b", handlers={}, clock=SystemClock())

@@ -82,7 +82,7 @@ def test_an_archive_is_found_by_its_key_while_it_is_whole(files, clock):
     assert find_archive(FOLDER, "0" * 16, files) is None
 
 
-def test_the_newest_archives_stay_and_strangers_too(files, clock):
+def test_the_newest_archives_and_unrelated_files_stay(files, clock):
     files.write(f"{FOLDER}/spark-mine.jsa", b"")
     paths = [record(files, clock, str(number) * 16) for number in range(KEPT_MAX + 2)]
     kept = [name for name in files.list_dir(FOLDER) if name != "spark-mine.jsa"]

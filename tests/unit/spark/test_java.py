@@ -45,7 +45,7 @@ def test_java_home_comes_first():
     assert machine.asked == ["/opt/mine/bin/java"]
 
 
-def test_a_java_says_which_build_it_is():
+def test_the_build_of_java_is_read():
     machine = Machine(opt__mine=(21, FULL))
     said = machine.ask("/opt/mine/bin/java") + "    java.vm.name = HotSpot\n    java.vm.version = 21.0.1+12\n"
     assert find_java({"JAVA_HOME": "/opt/mine"}, files=machine.files, ask=lambda _: said).build == "HotSpot 21.0.1+12"
@@ -68,7 +68,7 @@ def test_a_java_home_that_is_wrong_does_not_hide_one_that_is_right():
     assert machine.find(JAVA_HOME="/gone", PATH="/usr/bin").home == "/usr"
 
 
-def test_java_8_says_its_version_in_the_old_way():
+def test_the_old_version_format_of_java_8_is_parsed():
     machine = Machine()
     machine.add("/usr", "1.8", FULL)
     with pytest.raises(JavaNotFoundError, match="/usr/bin/java is Java 8"):
@@ -83,7 +83,7 @@ def test_java_8_says_its_version_in_the_old_way():
         ("/gone", None, "/gone/bin/java doesn't run: No such file"),
     ],
 )
-def test_the_error_says_what_was_tried_and_what_to_install(home, found, reason):
+def test_the_error_names_the_attempts_and_the_package_to_install(home, found, reason):
     machine = Machine()
     if found is not None:
         machine.add(home, *found)

@@ -10,7 +10,7 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SURVEY = pa.table({"group": ["a", "a", "b", "c"], "topic": ["t", "u", "t", "t"]})
 
 
-def test_a_topics_own_objective_stands_whole_for_the_groups() -> None:
+def test_a_topics_own_objective_replaces_that_of_the_group() -> None:
     objectives = {
         ("a", ALL_TOPICS): Objective(max_lag_seconds=60.0, max_lag_messages=5),
         ("a", "u"): Objective(max_lag_seconds=90.0),

@@ -37,7 +37,7 @@ def test_a_webhook_is_made_and_its_secret_printed_once(answers: Answers, gantry:
     assert "whsec_x" in made.stdout
 
 
-def test_a_webhook_is_changed_by_what_is_said(answers: Answers, gantry: Gantry) -> None:
+def test_only_the_given_options_change_a_webhook(answers: Answers, gantry: Gantry) -> None:
     answers.by_call["PUT /v1/webhooks/w-1"] = WEBHOOK
     assert gantry("webhook", "set", "w-1", "--disable", "--all-verdicts").exit_code == 0
     assert answers.body() == {"verdicts": [], "enabled": False}

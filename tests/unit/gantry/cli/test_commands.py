@@ -50,7 +50,7 @@ GROUP = {
 Gantry = Callable[..., Any]
 
 
-def test_a_topic_is_created_with_what_was_said_only(answers: Answers, gantry: Gantry) -> None:
+def test_a_topic_is_created_with_the_given_options_only(answers: Answers, gantry: Gantry) -> None:
     answers.by_call["PUT /v1/topics/%25RETRY%25g"] = TOPIC
     done = gantry("topic", "create", "%RETRY%g", "--queues", "8", "--read-queues", "2", "--broker", "broker-a", "--new")
     assert done.exit_code == 0, done.output
@@ -154,7 +154,7 @@ def test_offsets_are_set_where_the_options_say(answers: Answers, gantry: Gantry)
 
 
 @pytest.mark.parametrize("to", ["earliest", "latest"])
-def test_no_offset_is_set_where_one_is_not_known(answers: Answers, gantry: Gantry, to: str) -> None:
+def test_no_offset_is_set_if_one_is_unknown(answers: Answers, gantry: Gantry, to: str) -> None:
     """The offset was set to 0 where the broker could not be asked for the end of its queue."""
     unknown = {**QUEUES[0], "broker": "broker-b", "min_offset": None, "max_offset": None}
     answers.by_call["GET /v1/topics/T/queues"] = {"items": [*QUEUES, unknown], "next_cursor": None}

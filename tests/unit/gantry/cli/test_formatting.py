@@ -25,7 +25,7 @@ def test_cells(value: object, shown: str) -> None:
     assert cell(value) == shown
 
 
-def test_a_row_is_a_line_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_each_row_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["topic", "body"], [["FLIGHTS", "x" * 300], ["[bold]", None]], empty="none")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 3
@@ -45,7 +45,7 @@ def test_items_are_whole_as_json_and_some_of_their_fields_as_a_table(capsys: pyt
     assert capsys.readouterr().out.split() == ["twice", "2"]
 
 
-def test_no_rows_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_table_prints_its_text(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(["topic"], [], empty="there are no topics")
     assert capsys.readouterr().out == "there are no topics\n"
 

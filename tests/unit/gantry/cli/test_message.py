@@ -78,7 +78,7 @@ def test_bodies_come_from_files_and_stdin(sending: Answers, gantry: Gantry, tmp_
     assert "No such file" in missing.stderr
 
 
-def test_a_send_that_is_not_stored_says_what_became_of_it(sending: Answers, gantry: Gantry) -> None:
+def test_a_send_that_is_not_stored_prints_its_outcome(sending: Answers, gantry: Gantry) -> None:
     sending.by_call["POST /v1/topics/T/messages"] = httpx.Response(202, json={**SENT, "outcome": "unknown"})
     assert gantry("message", "send", "T", "x").exit_code == 1
     sending.by_call["POST /v1/topics/T/messages"] = problem(503, "Busy", "broker-a", outcome="not_stored")
@@ -147,7 +147,7 @@ def test_tail_prints_all_queues_in_their_order(queues: Answers, gantry: Gantry) 
     assert all("wait" not in request.url.params for request in queues.asked)
 
 
-def test_tail_stops_where_it_was_told(queues: Answers, gantry: Gantry) -> None:
+def test_tail_stops_at_its_limit(queues: Answers, gantry: Gantry) -> None:
     done = gantry("message", "tail", "T", "--from-start", "--limit", "2", "--queue", "0")
     assert [line.rpartition("  ")[2] for line in done.stdout.splitlines()] == ["a0", "a1"]
     assert gantry("message", "tail", "T", "--until-end").stdout == ""
@@ -158,7 +158,7 @@ AWAY = {"broker": "broker-b", "queue_id": 0, "min_offset": None, "max_offset": N
         "last_stored_at": None}  # fmt: skip
 
 
-def test_tail_says_which_queues_it_can_not_follow(queues: Answers, gantry: Gantry) -> None:
+def test_tail_names_the_queues_it_can_not_follow(queues: Answers, gantry: Gantry) -> None:
     """It once began with offset 0 where the end of a queue was not known."""
     queues.by_call["GET /v1/topics/T/queues"]["items"].append(AWAY)
     done = gantry("message", "tail", "T", "--from-start", "--limit", "2", "--queue", "0")

@@ -24,7 +24,7 @@ def test_only_the_given_options_are_sent(answers: Answers, gantry: Gantry) -> No
     assert len(answers.asked) == 3
 
 
-def test_objectives_are_shown_listed_and_taken_away(answers: Answers, gantry: Gantry) -> None:
+def test_objectives_are_shown_listed_and_removed(answers: Answers, gantry: Gantry) -> None:
     answers.by_call["GET /v1/groups/PRICING/objective"] = OBJECTIVE
     answers.by_call["DELETE /v1/groups/PRICING/objective"] = {}
     answers.by_call["GET /v1/objectives"] = {"items": [OBJECTIVE], "next_cursor": None}

@@ -150,7 +150,7 @@ def test_waiting_has_an_end(answers: Answers, gantry: Gantry, monkeypatch: pytes
     assert "run r-1 is still queued after 30 s" in done.stderr
 
 
-def test_a_run_that_waits_for_another_says_which_and_since_when(
+def test_a_run_that_waits_for_another_names_it_and_its_start(
     answers: Answers, gantry: Gantry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("QUEUED_HINT_S", "BEHIND_AFTER_S", "BEHIND_EVERY_S"):
@@ -271,9 +271,7 @@ def test_the_page_is_named_or_fetched(answers: Answers, gantry: Gantry, tmp_path
     assert (done.exit_code, done.stderr) == (1, "gantry: run r-1 of lag_report is running and has no page\n")
 
 
-def test_a_page_that_this_machine_can_not_read_is_said_to_be_one(
-    answers: Answers, gantry: Gantry, tmp_path: Path
-) -> None:
+def test_a_page_that_this_machine_can_not_read_is_reported(answers: Answers, gantry: Gantry, tmp_path: Path) -> None:
     here = tmp_path / "r-1.html"
     here.write_text("<!DOCTYPE html>")
     for where in (str(here), f"file:{here}", f"file://{here}"):

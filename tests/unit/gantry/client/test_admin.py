@@ -160,7 +160,7 @@ async def test_connected_clients_are_listed_by_broker(admin, brokers):
     assert set(await admin.producer_connections("pg")) == {"b"}
 
 
-async def test_a_broker_tells_its_numbers_and_settings(admin, brokers, transport):
+async def test_statistics_and_settings_of_a_broker_are_read(admin, brokers, transport):
     brokers(RequestCode.GET_BROKER_RUNTIME_INFO, answer(b'{"table":{"putTps":"1.0"}}'))
     assert await admin.broker_runtime_info("a") == {"putTps": "1.0"}
     brokers(RequestCode.GET_BROKER_CONFIG, answer(b"brokerName=a\n"))

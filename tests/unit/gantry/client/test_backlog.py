@@ -90,7 +90,7 @@ async def test_arguments_that_can_not_be(backlog):
             await call
 
 
-async def test_a_head_is_what_the_broker_found(backlog, broker):
+async def test_a_head_is_the_message_that_the_broker_found(backlog, broker):
     found = QueueHead(
         min_offset=1, max_offset=9, scanned_to=4, queue_offset=4, physical_offset=400, size=50, tags_code=7,
         stored_at=1_000, expires_at=5_000, expires_at_is_earliest=True,
@@ -200,7 +200,7 @@ async def test_queue_states_of_our_brokers_in_one_request(backlog, broker, trans
         await backlog.queue_states("T", "a")
 
 
-async def test_queue_states_of_other_brokers_are_what_they_can_say(backlog, broker):
+async def test_queue_states_of_other_brokers_have_the_known_fields(backlog, broker):
     offsets = {
         MessageQueue("T", "a", 1): bodies.TopicOffset(),
         MessageQueue("T", "a", 0): bodies.TopicOffset(min_offset=1, max_offset=4, last_update_timestamp=77),

@@ -97,7 +97,7 @@ def test_nothing_was_stored_without_a_route_or_a_master():
     assert send_error(BrokerUnavailableError("a")).retryable is True
 
 
-def test_messages_name_what_they_are_about():
+def test_error_texts_name_their_subject():
     assert "987654 (unknown code): no remark" in str(BrokerError(987_654, None, "b:1"))
     assert "broker a" in str(BrokerUnavailableError("a"))
     assert str(InvalidArgumentError("body", "x" * 200, "is too long")).startswith("body: 'xxx")

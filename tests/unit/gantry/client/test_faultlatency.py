@@ -13,7 +13,7 @@ def test_the_slower_the_longer(latency_ms: int, duration_ms: int):
     assert fault_duration_ms(latency_ms) == duration_ms
 
 
-def test_a_broker_nobody_spoke_of_is_available():
+def test_an_unknown_broker_is_available():
     assert FaultTable().is_available("a", now_ms=0)
 
 

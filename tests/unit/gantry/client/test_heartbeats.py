@@ -23,7 +23,7 @@ def told(transport, address: str | None = None) -> list[HeartbeatData]:
     return [HeartbeatData.decode(request.body_bytes) for request in transport.sent(HEART_BEAT, address)]
 
 
-async def test_a_producer_is_told_to_masters_within_a_second_of_the_first_route(engine, cluster, transport):
+async def test_masters_get_the_producer_within_a_second_of_the_first_route(engine, cluster, transport):
     cluster.topic("T", "a")
     cluster.routes["T"] = TopicRoute((QueueData("a", 1, 1, 6),), (BrokerData("C", "a", {0: "a:10911", 1: "slave:1"}),))
     await Producer(engine, "pg").start()
@@ -35,7 +35,7 @@ async def test_a_producer_is_told_to_masters_within_a_second_of_the_first_route(
     assert told(transport, "slave:1") == []
 
 
-async def test_everybody_is_told_every_thirty_seconds(engine, cluster, transport):
+async def test_every_broker_gets_a_heartbeat_every_thirty_seconds(engine, cluster, transport):
     cluster.topic("T", "a", "b")
     await engine.route("T")
     await engine.heartbeats.put_consumer("me@1", consumer())
@@ -55,7 +55,7 @@ async def test_putting_a_consumer_returns_when_the_brokers_know_it(engine, clust
     assert len(told(transport, "b:10911")) == 1
 
 
-async def test_many_instances_are_told_over_the_same_engine(engine, cluster, transport):
+async def test_one_engine_sends_heartbeats_of_many_instances(engine, cluster, transport):
     cluster.topic("T", "a")
     await engine.route("T")
     for number in range(5):
@@ -65,7 +65,7 @@ async def test_many_instances_are_told_over_the_same_engine(engine, cluster, tra
     assert all(len(beat.consumers) == 1 for beat in told(transport))
 
 
-async def test_a_broken_connection_is_told_again_within_a_second(engine, cluster, transport):
+async def test_heartbeats_go_out_within_a_second_of_a_broken_connection(engine, cluster, transport):
     cluster.topic("T", "a")
     await engine.route("T")
     await engine.heartbeats.put_consumer("me@1", consumer())
@@ -99,7 +99,7 @@ async def test_a_refused_heart_beat_waits_for_the_next_round(engine, cluster, tr
     assert len(told(transport)) == 1
 
 
-async def test_leaving_is_told_where_we_were_and_ends_the_telling(engine, cluster, transport):
+async def test_leaving_unregisters_at_known_brokers_and_ends_the_heartbeats(engine, cluster, transport):
     cluster.topic("T", "a", "b")
     await engine.route("T")
     await engine.heartbeats.put_consumer("me@1", consumer("g1"))
@@ -137,7 +137,7 @@ async def test_the_broker_s_version_is_remembered(engine, cluster, transport):
     assert engine.heartbeats.broker_version("a:10911") == 479
 
 
-async def test_a_change_of_members_is_passed_on_to_those_who_listen(engine, transport):
+async def test_a_change_of_members_reaches_the_listeners(engine, transport):
     heard: list[str] = []
     stop = engine.listen("g", lambda: heard.append("first"))
     stop_other = engine.listen("g", lambda: heard.append("second"))

@@ -66,7 +66,7 @@ def brokers(cluster, transport):
     return set_up
 
 
-async def test_a_message_is_stored_and_says_where(producer, brokers, transport):
+async def test_a_stored_message_has_its_queue_and_offset(producer, brokers, transport):
     brokers()
     result = await producer.send(MESSAGE)
     assert (result.status, result.outcome, result.queue_offset) == (SendStatus.SEND_OK, Outcome.STORED, 7)
@@ -294,7 +294,7 @@ async def test_a_master_that_moved_is_found_by_a_newer_route(producer, brokers, 
 
 
 @pytest.mark.parametrize(("perm", "retryable"), [(4, False), (6, True)])
-async def test_a_topic_that_nobody_can_write_says_why(producer, cluster, perm, retryable):
+async def test_a_topic_without_writable_queues_has_a_reason(producer, cluster, perm, retryable):
     cluster.topic("T", "a", perm=perm)
     if perm == 6:
         cluster.routes["T"] = TopicRoute((QueueData("a", 2, 2, 6),), (BrokerData("C", "a", {1: "slave:1"}),))
@@ -326,7 +326,7 @@ def test_a_group_needs_a_name():
         Producer(None, "no group")
 
 
-async def test_large_bodies_are_compressed_and_said_to_be(producer, brokers, transport):
+async def test_large_bodies_are_compressed_and_flagged(producer, brokers, transport):
     brokers()
     body = b"ab" * 4_000
     await producer.send(Message("T", body))
@@ -361,7 +361,7 @@ async def test_one_way_sends_do_not_wait(producer, brokers, transport):
     assert decode_properties(request.ext_fields["i"].encode())["UNIQ_KEY"] == message_id
 
 
-async def test_a_one_way_send_that_did_not_leave_says_so(producer, brokers, transport):
+async def test_a_one_way_send_that_was_not_sent_fails(producer, brokers, transport):
     brokers()
     await producer.send(MESSAGE)
     transport.down("a:10911")
@@ -396,7 +396,7 @@ async def test_an_async_send_retries_silence_but_no_refusal(producer, brokers, t
     assert called[-1].outcome is Outcome.STORED
 
 
-async def test_an_async_send_tells_what_it_can_at_once_and_the_rest_later(producer, brokers, engine):
+async def test_an_async_send_fails_at_once_if_possible_and_answers_later(producer, brokers, engine):
     called: list = []
     with pytest.raises(InvalidArgumentError):
         producer.send_async(Message("T", b""), lambda result, error: called.append(error))

@@ -86,6 +86,6 @@ def test_equal_keys_get_equal_queues():
     assert by_hash("N14228")(queues) == by_hash("N14228")(queues) == queues[hash_index("N14228", 8)]
 
 
-def test_at_random_takes_what_was_drawn():
+def test_at_random_takes_the_drawn_queue():
     queues = queues_of("a", count=4)
     assert at_random(lambda bound: bound - 1)(queues) == queues[3]

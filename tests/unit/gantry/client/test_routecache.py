@@ -70,7 +70,7 @@ def test_a_set_that_left_the_route_is_remembered_for_keys():
     assert cache.missing_sets("T", route(queue("a"))) == {"b"}
 
 
-def test_a_set_that_is_known_to_hold_the_topic_no_longer_is_forgotten():
+def test_a_set_that_no_longer_has_the_topic_is_forgotten():
     cache = cache_with(queue("a"), queue("b"))
     cache.update("T", route(queue("a")), gone={"b"}, now_ms=1)
     assert key_queues(cache) == ["a0", "a1"]
@@ -86,7 +86,7 @@ def test_declared_queues_count_without_a_route_and_after_their_broker_is_gone():
     assert key_queues(cache) == ["a0", "a1", "a2", "b0", "b1"]
 
 
-def test_declaring_drops_what_was_remembered_of_others():
+def test_declaring_drops_remembered_queues_of_other_brokers():
     cache = cache_with(queue("a"), queue("b"))
     cache.update("T", route(queue("a")), now_ms=1)
     cache.declare("T", {"a": 2})
@@ -140,7 +140,7 @@ def test_brokers_are_known_as_the_newest_route_names_them_until_none_does():
     assert set(cache.brokers) == {"a"}
 
 
-def test_the_topic_unused_for_longest_makes_room():
+def test_the_least_recently_used_topic_is_evicted():
     cache = cache_with(queue("a"), topics_max=2)
     cache.update("U", route(queue("a")), now_ms=1)
     cache.find("T").used_at_ms = 5
@@ -150,7 +150,7 @@ def test_the_topic_unused_for_longest_makes_room():
     assert len(cache) == len(list(cache)) == 2
 
 
-def test_a_deleted_topic_is_forgotten_with_what_was_declared_of_it():
+def test_a_deleted_topic_is_forgotten_with_its_declared_queues():
     cache = cache_with(queue("a"))
     cache.declare("T", {"z": 1})
     cache.forget("T")
@@ -159,7 +159,7 @@ def test_a_deleted_topic_is_forgotten_with_what_was_declared_of_it():
     assert key_queues(cache) == ["a0"]
 
 
-def test_no_sets_are_missing_of_a_topic_nobody_asked_for():
+def test_an_unused_topic_has_no_missing_sets():
     assert RouteCache(1).missing_sets("X", route()) == set()
 
 

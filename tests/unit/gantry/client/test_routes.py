@@ -19,7 +19,7 @@ from tests.support.scriptedpeer import ScriptedCluster, ok, refuse
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
 
-async def test_a_route_is_asked_once_and_then_known(engine, cluster, transport):
+async def test_a_route_is_asked_for_once(engine, cluster, transport):
     cluster.topic("T", "a", "b")
     assert [queue.broker_name for queue in (await engine.route("T")).queue_datas] == ["a", "b"]
     await engine.route("T")
@@ -54,7 +54,7 @@ async def test_routes_in_use_are_asked_again_every_thirty_seconds(engine, cluste
     assert set(engine.brokers()) == {"a", "b"}
 
 
-async def test_routes_nobody_uses_are_left_until_they_are_used(engine, cluster, transport):
+async def test_unused_routes_are_refreshed_only_when_used(engine, cluster, transport):
     cluster.topic("T", "a")
     await engine.route("T")
     await asyncio.sleep(1_000)
@@ -78,7 +78,7 @@ async def test_routes_stay_while_every_name_server_is_away(engine, cluster, tran
         await engine.route("U")
 
 
-async def test_a_name_server_that_has_forgotten_all_does_not_take_routes_away(engine, cluster, transport):
+async def test_a_restarted_name_server_does_not_remove_routes(engine, cluster, transport):
     cluster.topic("T", "a")
     await engine.route("T")
     cluster.routes.clear()
@@ -176,7 +176,7 @@ async def test_a_set_that_is_registered_without_the_topic_does_not_hold_it(engin
     assert len(engine.cached_publish_info("T").key_queues) == 2
 
 
-async def test_when_nobody_can_say_whether_a_set_is_registered_it_is_remembered(engine, cluster, transport):
+async def test_a_set_is_remembered_while_its_registration_is_unknown(engine, cluster, transport):
     cluster.topic("T", "a", "b")
     await engine.route("T")
     cluster.topic("T", "a")
@@ -233,7 +233,7 @@ async def test_addresses_come_from_the_routes_in_use(engine, cluster):
     assert await engine.subscribe_queues("T")
 
 
-async def test_an_engine_that_does_not_run_says_so(start_engine, cluster, transport):
+async def test_an_engine_that_does_not_run_refuses_calls(start_engine, cluster, transport):
     engine = await start_engine()
     await engine.stop()
     for call in (engine.route("T"), engine.publish_info("T"), engine.subscribe_queues("T"), engine.cluster_info()):
@@ -248,7 +248,7 @@ async def test_a_name_server_that_never_answers_is_a_time_out(engine, transport)
         await engine.route("T")
 
 
-async def test_something_is_told_to_every_name_server_even_if_one_fails(start_engine, transport):
+async def test_a_request_to_all_name_servers_reaches_the_others_if_one_fails(start_engine, transport):
     heard: list[str] = []
     for address in ("ns:1", "ns:3"):
         transport.at(address, {100: lambda request, address=address: heard.append(address) or ok(request)})
@@ -258,7 +258,7 @@ async def test_something_is_told_to_every_name_server_even_if_one_fails(start_en
     assert heard == ["ns:1", "ns:3"]
 
 
-async def test_other_refusals_of_a_name_server_are_told(engine, transport):
+async def test_other_refusals_of_a_name_server_are_raised(engine, transport):
     transport.at("ns:1", {ROUTE: refuse(1, "name server not ready")})
     with pytest.raises(BrokerError, match="not ready"):
         await engine.route("T")

@@ -27,7 +27,7 @@ def answer(code: int = 0, **ext: str) -> RemotingCommand:
     return RemotingCommand.response_to(RemotingCommand.request(310), code, ext=ext)
 
 
-def test_the_request_is_what_the_typed_header_writes():
+def test_the_request_equals_that_of_the_typed_header():
     request = build_request(ONE, QUEUE, producer_group="pg", now_ms=12, default_topic_queue_nums=4)
     header = SendMessageHeaderV2(
         producer_group="pg",
@@ -120,7 +120,7 @@ def test_a_batch_that_can_not_be_is_refused_with_the_item_s_place(items, match):
         prepare_batch("T", items, ["ID"] * len(items), body_bytes_max=100)
 
 
-def test_an_answer_says_where_the_message_is():
+def test_an_answer_has_the_place_of_the_message():
     response = answer(msgId="7F00", queueId="3", queueOffset="42", transactionId="ID", MSG_REGION="R")
     (result,) = read_placement(ONE, QUEUE, response).results()
     assert (result.status, result.outcome) == (SendStatus.SEND_OK, Outcome.STORED)

@@ -300,7 +300,7 @@ async def test_no_whole_answer(kind: str, error: Exception, outcome: str) -> Non
     assert caught.value.outcome == outcome
 
 
-def test_an_answer_that_is_not_what_the_contract_says() -> None:
+def test_an_answer_that_breaks_the_contract_is_an_error() -> None:
     client = sync_client(lambda _: httpx.Response(200, json={"hello": "world"}))
     with pytest.raises(GantryProtocolError, match="GET /v1/cluster: 200"):
         client.get_cluster()

@@ -258,7 +258,7 @@ async def test_attempts_are_ever_further_apart() -> None:
         assert 20 < gateway.opened_at[1] < 60
 
 
-async def test_a_goodbye_says_when_to_come_back() -> None:
+async def test_a_goodbye_has_the_time_to_reconnect() -> None:
     gateway = Gateway()
     async with gateway.client():
         gateway.sockets[0].push({"type": "goodbye", "retry": True, "after_ms": 5_000, "reason": "restart"})

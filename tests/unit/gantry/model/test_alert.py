@@ -110,7 +110,7 @@ def test_a_verdict_must_hold(reports, expected):
     assert events(reports) == expected
 
 
-def test_without_hysteresis_everything_is_told_at_once():
+def test_without_hysteresis_every_change_is_an_event():
     at_once = AlertSettings(timedelta(0), timedelta(0))
     assert events([(0, "LAGGING"), (1, "STALLED"), (2, OK), (3, OK)], at_once) == [
         (0, OPENED, None, "LAGGING", 0),
@@ -124,7 +124,7 @@ def test_a_swinging_group_opens_one_alert():
     assert [kind for _, kind, *_ in events(swings)] == [OPENED]
 
 
-def test_nothing_is_kept_of_who_is_well():
+def test_no_state_is_kept_for_healthy_groups():
     assert [decision.state for _, decision in run([(0, OK), (1, IGNORED), (2, "LAGGING"), (3, OK)])][-1] is None
 
 

@@ -34,7 +34,7 @@ def test_brokers_that_are_sampled_apart_are_added_up() -> None:
     assert points((1, "a", 5), (1, "b", 7), (16, "b", 1), until_s=20) == [(1, 12), (16, 6)]
 
 
-def test_one_broker_that_is_not_known_makes_the_sum_unknown() -> None:
+def test_one_unknown_broker_makes_the_sum_unknown() -> None:
     assert points((1, "a", 5), (2, "b", None), (16, "b", 0), until_s=20) == [(2, None), (16, 5)]
 
 

@@ -68,7 +68,7 @@ records = st.builds(
 )
 
 
-def test_decoded_is_what_was_encoded() -> None:
+def test_records_round_trip() -> None:
     message = decode_record(make())
     assert message.topic == "TopicTest"
     assert (message.queue_id, message.queue_offset, message.physical_offset) == (3, 17, 4096)
@@ -307,7 +307,7 @@ def scanned(message: StoredMessage) -> tuple[object, ...]:
 
 
 @given(records)
-def test_quick_scan_says_what_decoding_says(data: bytes) -> None:
+def test_the_quick_scan_agrees_with_the_decoder(data: bytes) -> None:
     quick, thorough = both_answers(data)
     assert quick == thorough
 

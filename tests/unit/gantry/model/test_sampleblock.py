@@ -72,7 +72,7 @@ def test_a_block_round_trips(block):
 
 
 @given(blocks(), st.data())
-def test_damage_is_told(block, data):
+def test_damage_is_reported(block, data):
     sound = encode_block(block)
     at = data.draw(st.integers(0, len(sound) - 1))
     broken = bytearray(sound)
@@ -148,7 +148,7 @@ def golden_blocks():
     return block, changes(base0=3, base7=70_000, whole=(block.pairs, block.whole))
 
 
-def test_blocks_of_version_1_are_read_and_do_not_say_who_was_connected():
+def test_blocks_of_version_1_are_read_without_connections():
     for one, text in zip(golden_blocks(), golden(1), strict=True):
         data = b"\x01" + sampleblock.zstandard.ZstdCompressor().compress(bytes.fromhex(text))
         whole, changed = (
@@ -157,7 +157,7 @@ def test_blocks_of_version_1_are_read_and_do_not_say_who_was_connected():
         assert decode_block(data) == replace(one, whole=whole, changed=changed)
 
 
-def test_the_bytes_stay_what_they_are():
+def test_the_encoding_does_not_change():
     for one, expected in zip(golden_blocks(), golden(2), strict=True):
         data = encode_block(one)
         # The compressed bytes may change with the library. The uncompressed bytes may not.

@@ -55,7 +55,7 @@ def test_keys_never_repeat_when_more_are_made_than_a_ms_has_counters() -> None:
     assert decode_unique_key(made[-1]).time_ms == NOW_MS - NOVEMBER_MS + 3
 
 
-def test_many_at_once_are_what_one_by_one_would_be():
+def test_keys_made_in_bulk_equal_keys_made_one_by_one():
     one_by_one, at_once = maker(SetClock()), maker(SetClock())
     for count in (0, 1, 100, 65_400, 100, 65_536, 70_000, 3):
         assert at_once.make_many(count) == [one_by_one.make() for _ in range(count)]

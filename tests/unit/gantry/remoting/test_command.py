@@ -46,7 +46,7 @@ def test_encoding_round_trips(command: RemotingCommand):
 
 
 @given(commands)
-def test_reading_says_what_writing_says(command: RemotingCommand):
+def test_reading_and_writing_agree(command: RemotingCommand):
     frame = encode_frame(command)
 
     assert encode_frame(decode_frame(frame[4:])) == frame

@@ -11,7 +11,7 @@ texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
     texts, st.booleans(), st.integers(0, 2**31 - 1), st.sampled_from(SerializeType), st.integers(0, 1000),
     st.integers(0, 2**62), st.none() | texts, st.sampled_from([0, 10, 11, 12]),
 )  # fmt: skip
-def test_the_short_way_says_what_the_long_way_says(
+def test_the_typed_decoder_agrees_with_the_generic_one(
     region: str, trace_on: bool, opaque: int, coding: SerializeType, queue: int, offset: int, unique: str | None, code: int,
 ):  # fmt: skip
     replies = SendReplies(region_id=region, trace_on=trace_on)

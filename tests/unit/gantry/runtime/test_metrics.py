@@ -9,7 +9,7 @@ from gantry.runtime.metrics import choose_metrics_port
     ("text", "listen_port", "port"),
     [("auto", 9876, 9883), ("auto", 0, 0), ("off", 9876, None), ("0", 9876, 0), ("9000", 9876, 9000)],
 )
-def test_the_port_is_told_or_follows_the_services_own(text: str, listen_port: int, port: int | None):
+def test_the_port_is_given_or_derived_from_the_services_port(text: str, listen_port: int, port: int | None):
     assert choose_metrics_port(text, listen_port=listen_port) == port
 
 

@@ -64,7 +64,7 @@ def test_when_the_process_runs_out_files_are_closed_and_it_is_tried_again(files)
         PooledFile(pool, "/e", 100).read(0, 1)
 
 
-def test_dirty_files_are_told_once_with_what_was_written(files):
+def test_dirty_files_are_listed_once_with_their_bytes(files):
     pool = OpenFiles(files, 8)
     a, b, c = pooled(pool, "abc")
     a.write(0, bytes(60))
@@ -78,7 +78,7 @@ def test_dirty_files_are_told_once_with_what_was_written(files):
     assert not pool.take_dirty().files
 
 
-def test_a_file_closed_while_dirty_is_told_until_everything_is_synced(files):
+def test_a_file_closed_while_dirty_is_listed_until_everything_is_synced(files):
     pool = OpenFiles(files, 1)
     a, b = pooled(pool, "ab")
     a.write(0, b"x")

@@ -17,7 +17,7 @@ async def test_tasks_come_and_go():
     assert failures == []
 
 
-async def test_one_that_fails_is_told_and_takes_no_other_along():
+async def test_a_failed_task_is_reported_and_cancels_no_other():
     failures: list[BaseException] = []
     bag = TaskBag("requests", failures.append)
 

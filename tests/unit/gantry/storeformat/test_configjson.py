@@ -79,7 +79,7 @@ def test_broken_with_a_broken_backup_names_both() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"a":1,"a":1}', '[{"b":{0:1,"0":2}}]', '{"x":{"a":1},"a":{"c":1,"\\u0063":2}}'])
-def test_a_key_that_stands_twice_is_an_error(text: str) -> None:
+def test_a_repeated_key_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="twice in one object"):
         parse_config(text.encode())
 

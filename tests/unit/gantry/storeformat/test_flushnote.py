@@ -12,7 +12,7 @@ def test_a_note_is_read_as_it_was_written():
 
 
 @pytest.mark.parametrize("number", [b"Infinity", b"-Infinity", b"NaN", b"1e999", b"null", b"[]", b"9" * 5000])
-def test_a_note_whose_number_is_no_offset_says_nothing(number):
+def test_a_note_without_a_valid_offset_is_ignored(number):
     content = b'{"flush_failed": "x", "flushed_offset": %s, "acknowledged_offset": 1}' % number
     assert decode_flush_note(content) is None
 

@@ -6,14 +6,14 @@ from tests.support.storebuilder import StoreBuilder
 CHUNK = resync._CHUNK_BYTES
 
 
-def test_filler_names_exactly_what_is_left() -> None:
+def test_filler_has_the_size_of_the_rest() -> None:
     memory = bytearray(encode_blank(100).ljust(100, b"\0"))
     assert is_filler(memory, 0, end=100)
     assert not is_filler(memory, 0, end=99)
     assert not is_filler(memory, 93, end=100)
 
 
-def test_filler_is_found_behind_what_only_looks_like_one() -> None:
+def test_filler_is_found_after_bytes_that_resemble_it() -> None:
     memory = bytearray(b"xxx" + encode_blank(5) + b"yyy" + encode_blank(40).ljust(40, b"\0"))
     assert find_filler(memory, 0, end=len(memory)) == len(memory) - 40
     assert find_filler(memory, len(memory) - 39, end=len(memory)) is None

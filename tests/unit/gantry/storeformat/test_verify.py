@@ -39,7 +39,7 @@ def test_a_whole_store_has_nothing_to_report() -> None:
     assert (report.min_offset, report.record_checksum_from) == (0, 0)
 
 
-def test_progress_is_told() -> None:
+def test_progress_is_reported() -> None:
     store = StoreBuilder(log_file_bytes=1 << 20, queue_file_bytes=40_000, slots=2000)
     for _ in range(2100):
         store.add(properties={"UNIQ_KEY": "U"})

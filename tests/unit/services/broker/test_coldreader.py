@@ -136,7 +136,7 @@ async def test_a_task_that_was_cancelled_is_passed_over() -> None:
     assert place.file.close()
 
 
-async def test_closing_drops_what_waits_and_refuses_what_comes() -> None:
+async def test_closing_drops_waiting_jobs_and_refuses_new_ones() -> None:
     place = Place()
     running, waiting = place.start("A"), place.start("B")
     await turns()

@@ -110,7 +110,7 @@ async def test_a_changed_topic_goes_out_alone_and_several_together(scene: Scene)
     await scene.registration.announced()  # Nothing to wait for.
 
 
-async def test_one_that_is_away_delays_nobody_and_is_found_when_it_is_back(scene: Scene) -> None:
+async def test_an_unavailable_name_server_delays_no_other_and_is_found_again(scene: Scene) -> None:
     scene.servers.away.add("b")
     scene.start()
     await scene.registration.first_round()
@@ -123,7 +123,7 @@ async def test_one_that_is_away_delays_nobody_and_is_found_when_it_is_back(scene
     assert scene.take("b") == [{"S1", "S2", "T"}]
 
 
-async def test_one_that_has_forgotten_us_gets_everything_at_once(scene: Scene) -> None:
+async def test_a_name_server_that_forgot_the_broker_gets_everything_at_once(scene: Scene) -> None:
     scene.start()
     await scene.registration.first_round()
     scene.take()
@@ -133,7 +133,7 @@ async def test_one_that_has_forgotten_us_gets_everything_at_once(scene: Scene) -
     assert scene.take() == [{"S1", "S2", "T"}]
 
 
-async def test_after_a_lost_connection_everything_is_told_again_at_once(scene: Scene) -> None:
+async def test_after_a_lost_connection_everything_is_registered_again_at_once(scene: Scene) -> None:
     scene.start()
     await scene.registration.first_round()
     scene.take()
@@ -162,7 +162,7 @@ async def test_a_hanging_name_server_delays_an_announcement_only_briefly(scene: 
     assert asyncio.get_running_loop().time() - started_s <= ANNOUNCE_TIMEOUT_MS / 1000 + 0.1
 
 
-async def test_good_byes_go_to_those_who_are_there(scene: Scene) -> None:
+async def test_unregistration_goes_to_reachable_name_servers(scene: Scene) -> None:
     scene.start()
     await scene.registration.first_round()
     scene.servers.away.add("b")

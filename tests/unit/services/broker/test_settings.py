@@ -57,7 +57,7 @@ def test_invalid_settings_are_named(changes: dict[str, object], reason: str) -> 
         load_settings(BrokerSettings, service="broker", environment={}, overrides=changes)
 
 
-def test_the_fast_port_follows_the_port_unless_told() -> None:
+def test_the_fast_port_follows_the_port_by_default() -> None:
     assert BrokerSettings(listen_port=10_911).fast_port() == 10_909
     assert BrokerSettings(listen_port=0).fast_port() is None
     assert BrokerSettings(fast_listen_port="off").fast_port() is None

@@ -122,7 +122,7 @@ async def _is_whole(files: MemFileSystem) -> bool:
     return False
 
 
-async def test_while_the_worker_is_busy_all_others_go_on_and_the_topic_is_refused(unit: BrokerUnit) -> None:
+async def test_while_the_worker_is_busy_only_the_deleted_topic_is_refused(unit: BrokerUnit) -> None:
     await fill(unit)
     await unit.make_topic("U")
     worker = unit.store._remover.worker = WaitingWorker()

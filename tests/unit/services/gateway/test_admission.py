@@ -82,7 +82,7 @@ async def test_connections_that_ended_are_not_kept():
     assert not any(reference() is not None for reference in gone)
 
 
-async def test_callers_who_are_turned_away_are_bounded_too():
+async def test_refused_callers_are_bounded_too():
     house = House(echo, connections_max=1)
     busy, _ = house.connect()
     busy.data_received(b"POST /a HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n")

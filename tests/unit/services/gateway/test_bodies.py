@@ -160,7 +160,7 @@ async def test_a_key_with_many_bodies_does_not_displace_a_key_with_few():
     assert not small.writes
 
 
-async def test_a_key_whose_own_bodies_hang_can_go_on():
+async def test_a_key_with_hanging_bodies_can_continue():
     gateway = Gateway()
     for _ in range(2):
         await gateway.stall("a")

@@ -70,7 +70,7 @@ def test_a_send_that_may_have_been_stored_is_unknown():
     assert (refused.status, refused.outcome, refused.retryable, refused.retry_after_s) == (503, "not_stored", True, 1)
 
 
-def test_a_bug_tells_nothing():
+def test_an_internal_error_reveals_nothing():
     problem = problem_of(KeyError("secret"))
     assert problem.kind.name == "internal-error"
     assert "secret" not in str(problem.to_dict("r"))

@@ -27,7 +27,7 @@ async def test_a_body_may_come_in_pieces():
     assert wire.writes[0].endswith(b"\r\n\r\nabc")
 
 
-async def test_a_large_body_that_nobody_reads_yet_is_not_read_from_the_socket():
+async def test_a_large_body_is_not_read_from_the_socket_before_the_application_reads():
     may_read = asyncio.Event()
 
     async def later(scope: Any, receive: Any, send: Any) -> None:
@@ -117,14 +117,14 @@ async def test_expect_100_continue_is_answered():
     assert wire.writes[1].endswith(b"\r\n\r\na")
 
 
-async def test_a_caller_of_http_1_0_is_not_told_to_go_on():
+async def test_a_caller_of_http_1_0_gets_no_100_continue():
     connection, wire = connect(echo)
     connection.data_received(b"POST /a HTTP/1.0\r\nexpect: 100-continue\r\ncontent-length: 1\r\n\r\na")
     await settle()
     assert wire.writes[0].startswith(b"HTTP/1.1 200 OK\r\n")
 
 
-async def test_a_caller_who_goes_is_told_to_the_application():
+async def test_a_disconnect_reaches_the_application():
     seen: list[str] = []
 
     async def wait(scope: Any, receive: Any, send: Any) -> None:
@@ -154,7 +154,7 @@ async def test_a_header_with_a_line_end_is_never_written():
     assert wire.is_closing()
 
 
-async def test_an_application_that_fails_or_says_nothing_costs_the_connection_only():
+async def test_an_application_that_fails_or_is_silent_ends_only_the_connection():
     async def fail(scope: Any, receive: Any, send: Any) -> None:
         raise ValueError("no")
 
@@ -169,7 +169,7 @@ async def test_an_application_that_fails_or_says_nothing_costs_the_connection_on
         assert wire.is_closing()
 
 
-async def test_a_connection_that_nobody_uses_is_closed():
+async def test_an_idle_connection_is_closed():
     house = House(echo, keep_alive_ms=5_000)
     sweeper = house.sweeper
     connection, wire = house.connect()
@@ -195,7 +195,7 @@ async def test_a_stop_waits_for_the_answer_and_then_closes():
     assert wire.is_closing()
 
 
-async def test_a_stop_answers_what_has_come_and_was_not_read_yet():
+async def test_a_stop_answers_requests_received_but_not_read_yet():
     house = House(echo)
     idle, kept_alive, silent = house.connect(), house.connect(), house.connect()
     kept_alive[0].data_received(GET)

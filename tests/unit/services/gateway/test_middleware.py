@@ -222,14 +222,14 @@ async def test_a_body_is_bounded_before_it_is_read(peer):
     assert (await peer.ask("POST", "/v1/echo", (b"content-encoding", b"gzip"))).status == 415
 
 
-async def test_a_send_says_its_outcome_whatever_is_wrong(peer):
+async def test_every_refusal_of_a_send_has_an_outcome(peer):
     for headers, key in (((), False), (((b"content-length", b"99999999"),), True), (((b"x-request-id", b" "),), True)):
         answer = await peer.ask("POST", "/v1/send", *headers, key=key)
         assert answer.status >= 400
         assert answer.problem["outcome"] == "not_stored"
 
 
-async def test_a_bug_is_a_500_that_tells_nothing_and_is_counted(peer):
+async def test_an_internal_error_is_a_500_without_details_and_is_counted(peer):
     answer = await peer.ask("GET", "/v1/broken")
     assert (answer.status, answer.problem["retryable"]) == (500, True)
     assert b"secret" not in answer.content
@@ -265,7 +265,7 @@ async def test_too_many_at_once_are_refused(settings, status):
     assert peer.limits.requests.used == 0
 
 
-async def test_requests_that_wait_shut_nobody_out():
+async def test_waiting_requests_do_not_block_others():
     peer = Peer(ROUTES, in_flight_max=2, key_in_flight_max=2, key_long_polls_max=3)
     waiting = await begin(peer, "/v1/wait", 2)
     waiting += await begin(peer, "/v1/wait", 1)
@@ -316,7 +316,7 @@ async def test_a_request_cancelled_by_the_stop_is_answered_503(peer):
             assert (await task).status == status
 
 
-async def test_a_caller_who_has_gone_gets_no_answer(peer):
+async def test_a_disconnected_caller_gets_no_answer(peer):
     async def gone():
         return {"type": "http.disconnect"}
 
@@ -413,7 +413,7 @@ async def test_requests_to_send_are_read_strictly(path, headers, body, status):
 
 
 @pytest.mark.parametrize("named", [[], [(b"content-type", b"application/x-www-form-urlencoded")]])
-async def test_a_form_is_told_what_to_write(named):
+async def test_a_form_is_refused_with_advice(named):
     sender = RecordingSender()
     answer = await Peer(send_routes(sender)).ask("POST", "/v1/topics/T/messages", *named, body=(b'{"body": "hello"}',))
     assert (answer.status, answer.problem["field"], sender.messages) == (415, "Content-Type", [])
@@ -430,7 +430,7 @@ def limited(**settings):
     return Peer(routes, limits=limits)
 
 
-async def test_a_caller_sees_its_limits_and_what_it_has():
+async def test_a_caller_sees_its_limits_and_its_use():
     peer = limited(key_in_flight_max=5, key_long_polls_max=7)
     waiting = await begin(peer, "/v1/wait", 2)
     shown = json.loads((await peer.ask("GET", LIMITS)).content)
@@ -456,7 +456,7 @@ async def test_a_caller_sees_its_limits_and_what_it_has():
     await end(waiting)
 
 
-async def test_rates_are_told_with_every_answer_where_they_are_set():
+async def test_every_answer_has_the_rate_if_one_is_set():
     peer = limited(key_requests_per_s=3, address_requests_per_s=4)
     answer = await peer.ask("GET", LIMITS)
     assert answer.headers[b"ratelimit-policy"] == b'"address";q=4;w=1, "key";q=3;w=1'

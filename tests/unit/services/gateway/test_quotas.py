@@ -28,7 +28,7 @@ def test_a_holder_has_its_share_and_no_more(quota):
     assert (quota.used, quota.held_by("a"), quota.refused_each, quota.refused_total) == (5, 3, 1, 0)
 
 
-def test_all_together_have_what_there_is(quota):
+def test_all_callers_together_share_the_total(quota):
     quota.take("a", 3)
     quota.take("b", 2)
     problem = refusal(quota, "c")
@@ -43,7 +43,7 @@ def test_a_refusal_takes_nothing_from_the_quota(quota):
     assert (quota.used, quota.held_by("a")) == (2, 2)
 
 
-def test_one_who_was_let_in_goes_on_whatever_others_have_taken_meanwhile(quota):
+def test_an_admitted_caller_continues_whatever_others_take(quota):
     quota.take("a", 3)
     quota.give("a")
     quota.take("b", 3)

@@ -29,7 +29,7 @@ def test_a_holder_has_its_second_and_gets_it_back_bit_by_bit(per_s):
 
 
 @pytest.mark.parametrize("per_s", [3, 7, 1_000])
-def test_over_a_long_time_nobody_gets_more_than_the_rate(per_s):
+def test_over_a_long_time_no_caller_exceeds_the_rate(per_s):
     rate = Rate("request_rate", KEY, per_s=per_s)
     got = sum(taken(rate, "a", now_ms)[0] for now_ms in range(0, 20_000, 3))
     assert 20 * per_s <= got <= 21 * per_s

@@ -63,7 +63,7 @@ async def test_the_body_behind_an_unknown_upgrade_is_no_request(upgrade, framing
     assert [write.partition(b"\r\n\r\n")[2] for write in wire.writes] == [sent, sent, b""]
 
 
-async def test_connect_is_refused_and_what_follows_is_no_request():
+async def test_connect_is_refused_and_later_bytes_are_no_request():
     connection, wire = connect(echo)
     connection.data_received(b"CONNECT x:443 HTTP/1.1\r\nhost: x\r\n\r\n" + GET)
     await settle()
@@ -100,7 +100,7 @@ async def test_a_handshake_that_can_not_be_is_a_problem(more, status):
         (b"HTTP/1.1", b"HTTP/1.0", 400, "Upgrade"),
     ],
 )
-async def test_a_handshake_names_what_is_wrong(written, instead, status, field):
+async def test_a_refused_handshake_names_the_error(written, instead, status, field):
     connection, wire = connect(echo)
     connection.data_received(HANDSHAKE.replace(written, instead) + b"\r\n")
     problem = problem_in(wire.writes[0])
@@ -136,7 +136,7 @@ async def test_a_handshake_does_not_overtake_an_answer():
 @pytest.mark.parametrize(
     "rest", [b"\x00garbage\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"GET / HTTP/1.1\r\nx: %b\r\n\r\n" % (b"y" * 70_000)]
 )
-async def test_a_refusal_waits_for_the_answers_before_it_and_says_that_their_outcome_is_unknown(rest):
+async def test_a_refusal_waits_for_earlier_answers_and_has_the_outcome_unknown(rest):
     held = Held()
     connection, wire = connect(held)
     connection.data_received(GET + GET.replace(b"/a", b"/b") + rest)
@@ -189,7 +189,7 @@ async def test_time_in_which_the_gateway_does_not_read_is_not_the_callers(starte
     assert len(house.metrics.refused_connections) == 1
 
 
-async def test_a_body_that_nobody_takes_is_not_late():
+async def test_a_body_that_the_application_does_not_read_is_not_late():
     held = Held()
     house = House(held, body_timeout_ms=10_000)
     connection, wire = house.connect()

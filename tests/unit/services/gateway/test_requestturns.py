@@ -72,7 +72,7 @@ async def test_wrong_keys_of_one_address_are_one_caller():
 
 
 @pytest.mark.parametrize("probe", ["/livez", "/readyz"])
-async def test_probes_do_not_stand_behind_requests_of_their_own_address(probe):
+async def test_probes_do_not_wait_behind_requests_of_their_own_address(probe):
     counted = Counted()
     for number in range(MANY):
         counted.ask(f"/{number}")
@@ -81,7 +81,7 @@ async def test_probes_do_not_stand_behind_requests_of_their_own_address(probe):
     assert counted.turn_of(probe) <= 2
 
 
-async def test_a_caller_who_goes_meanwhile_costs_nothing():
+async def test_a_caller_that_disconnects_meanwhile_costs_nothing():
     counted = Counted()
     for number in range(MANY):
         counted.ask(f"/{number}", key="a")

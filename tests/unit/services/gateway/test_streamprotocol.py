@@ -136,7 +136,7 @@ async def test_the_peers_close_frame_ends_the_connection_at_once(service: Servic
     await line.hang_up()
 
 
-async def test_a_closed_connection_whose_peer_takes_nothing_is_aborted(service: Service) -> None:
+async def test_a_closed_connection_is_aborted_if_the_peer_reads_nothing(service: Service) -> None:
     line = await Line(service).welcomed()
     line.wire.takes = False
     line.send(wire_of(Opcode.CLOSE, Close(1000, "").serialize()))
@@ -220,7 +220,7 @@ async def test_only_the_newest_ping_is_answered_once_the_client_reads(service: S
     await line.hang_up()
 
 
-async def test_unfinished_messages_of_a_key_have_a_share_and_others_go_on() -> None:
+async def test_unfinished_messages_of_a_key_are_limited_and_others_continue() -> None:
     service = Service(settings=GatewaySettings(key_body_bytes_max=8 * MIB))
     first, *others = [await Line(service).welcomed() for _ in range(10)]
     stranger = await Line(service, key=THIRD_KEY).welcomed()
@@ -261,7 +261,7 @@ async def test_a_message_that_is_never_whole_ends_its_stream() -> None:
     assert held(service) == 0
 
 
-async def test_a_stream_that_gets_no_room_is_told_so() -> None:
+async def test_a_stream_without_memory_for_its_frame_gets_a_goodbye() -> None:
     service = Service(settings=GatewaySettings(key_body_bytes_max=8 * MIB), message_timeout_ms=10_000)
     service.quotas.body_bytes.take_back("key-1", 9 * MIB)
     line = await Line(service).welcomed()
@@ -274,7 +274,7 @@ async def test_a_stream_that_gets_no_room_is_told_so() -> None:
     await line.hang_up()
 
 
-async def test_a_stream_goes_on_when_a_request_gives_its_room_back() -> None:
+async def test_a_stream_continues_when_a_request_releases_memory() -> None:
     service = Service(settings=GatewaySettings(key_body_bytes_max=8 * MIB))
     body = service.quotas.bodies.of_key("key-1")
     body.grow(8 * MIB)
@@ -292,7 +292,7 @@ async def test_a_stream_goes_on_when_a_request_gives_its_room_back() -> None:
     await line.hang_up()
 
 
-async def test_publishes_that_wait_for_brokers_count_and_hold_back_what_follows() -> None:
+async def test_publishes_that_wait_for_brokers_count_and_delay_later_frames() -> None:
     service = Service(settings=GatewaySettings(key_body_bytes_max=8 * MIB))
     lines = [await Line(service).welcomed() for _ in range(10)]
     frame = wire_of(
@@ -313,9 +313,7 @@ async def test_publishes_that_wait_for_brokers_count_and_hold_back_what_follows(
     assert held(service) == 0
 
 
-async def test_a_text_frame_that_is_not_utf8_is_told_goodbye(
-    service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_text_frame_that_is_not_utf8_gets_a_goodbye(service: Service, caplog: pytest.LogCaptureFixture) -> None:
     for text in (b"\xff\xfe", b'{"type": "publish", "topic": "T", "messages": [{"body": "\xff"}]}'):
         line = await Line(service).welcomed()
         line.send(wire_of(Opcode.TEXT, text))
@@ -328,7 +326,7 @@ async def test_a_text_frame_that_is_not_utf8_is_told_goodbye(
     assert not caplog.records
 
 
-async def test_a_client_whose_answer_to_a_ping_is_not_read_is_not_given_up(service: Service) -> None:
+async def test_a_client_with_an_unread_pong_is_not_disconnected(service: Service) -> None:
     line = await Line(service).welcomed()
     service.quotas.body_bytes.take_back("key-1", 999 * MIB)
     line.send(wire_of(Opcode.TEXT, b"x" * 5_000, fin=False))

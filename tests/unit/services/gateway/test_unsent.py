@@ -130,7 +130,7 @@ async def test_readers_of_one_key_have_a_share_and_a_neighbour_notices_nothing()
     assert quota.held_by("key-a") == ANSWER_BYTES
 
 
-async def test_all_keys_together_have_what_there_is():
+async def test_all_keys_together_share_the_total():
     gateway = Gateway()
     for key in "ab":
         for _ in range(4):

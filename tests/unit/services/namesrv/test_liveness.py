@@ -17,7 +17,7 @@ def test_a_broker_expires_after_its_own_timeout_and_not_before():
     assert [one.key for one in table.expired(120_001)] == [KEY]
 
 
-def test_a_sign_of_life_counts_for_known_brokers_only():
+def test_a_heartbeat_counts_for_known_brokers_only():
     table = LiveTable()
     table.put(broker())
     assert table.touch(KEY, 60_000)
@@ -26,7 +26,7 @@ def test_a_sign_of_life_counts_for_known_brokers_only():
     assert len(table) == 1
 
 
-def test_a_connection_speaks_for_those_who_registered_over_it_last():
+def test_a_connection_belongs_to_the_brokers_last_registered_over_it():
     table = LiveTable()
     other = BrokerKey("C", "10.0.0.2:10911")
     table.put(broker())

@@ -339,7 +339,7 @@ async def test_a_zone_sees_its_own_brokers(server):
     assert len(wide["brokerDatas"]) == 2
 
 
-async def test_a_change_of_the_lowest_id_is_told_where_it_is_switched_on():
+async def test_a_change_of_the_lowest_id_is_announced_if_enabled():
     server = Server(notify_min_broker_id_changed=True)
     await server.register(broker=SLAVE)
     await server.register()

@@ -62,11 +62,11 @@ def test_a_slave_learns_where_its_master_is_and_brings_no_topics():
     assert table.brokers["a"].broker_addrs == {0: MASTER, 1: SLAVE}
 
 
-def test_a_slave_without_a_master_is_told_of_none():
+def test_a_slave_without_a_master_gets_none():
     assert register(RouteTable(), registration(SLAVE, 1)) == RegistrationResult()
 
 
-def test_a_slave_whose_master_fell_silent_without_leaving_is_told_of_none():
+def test_a_slave_of_a_silent_master_gets_no_master():
     table = registered(registration(heartbeat_timeout_ms=1))
     table.live.remove(BrokerKey("C", MASTER))
     assert register(table, registration(SLAVE, 1)) == RegistrationResult()
@@ -124,14 +124,14 @@ def test_topics_change_only_with_the_data_version():
     assert perm_of(table) == 4
 
 
-def test_a_topic_that_was_deleted_here_comes_back_while_its_broker_names_it():
+def test_a_deleted_topic_returns_while_its_broker_registers_it():
     table = registered(registration())
     table.delete_topic("T1")
     register(table, registration())
     assert set(table.topics) == {"T1", "T2"}
 
 
-def test_missing_topics_stay_unless_told_otherwise():
+def test_missing_topics_stay_by_default():
     table = registered(registration())
     register(table, registration(topics=topics("T2", "T3"), counter=2))
     assert set(table.topics) == {"T1", "T2", "T3"}
@@ -153,7 +153,7 @@ def test_the_end_of_the_last_member_takes_queues_and_cluster_along():
     assert (table.topics, table.brokers, table.clusters, len(table.live)) == ({}, {}, {}, 0)
 
 
-def test_unregistering_a_stranger_changes_nothing():
+def test_unregistering_an_unknown_broker_changes_nothing():
     table = registered(registration())
     table.unregister(BrokerKey("C", "10.9.9.9:1"), "a")
     table.unregister(BrokerKey("C", "10.9.9.9:1"), "nobody")

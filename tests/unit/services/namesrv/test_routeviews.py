@@ -46,7 +46,7 @@ def test_an_unknown_topic_says_so_in_the_words_clients_print():
         find_route(RouteTable(), "X")
 
 
-def test_filter_servers_are_shown_once_there_is_any():
+def test_filter_servers_are_listed_if_there_are_any():
     table = table_of(broker("a", filter_servers=("f:1",)), broker("b"))
     assert sorted(find_route(table, "T1").filter_server_table.values()) == [(), ("f:1",)]
 
@@ -68,7 +68,7 @@ def test_there_is_no_acting_master_for_a_set_without_it_or_with_write_rights():
     assert set(find_route(acting, "T1", support_acting_master=True).broker_datas[0].broker_addrs) == {2}
 
 
-def test_members_see_who_is_really_there():
+def test_members_see_only_live_members():
     topic = "rmq_sys_SYNC_BROKER_MEMBER_a"
     table = table_of(broker("a", broker_id=2, acting=True, topics={topic: TopicConfig(topic), "x": TopicConfig("x")}))
     assert set(find_route(table, topic, support_acting_master=True).broker_datas[0].broker_addrs) == {2}

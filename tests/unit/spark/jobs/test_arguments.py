@@ -25,11 +25,11 @@ def stack(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_nothing_said_is_this_machine_without_history() -> None:
+def test_defaults_mean_this_machine_without_history() -> None:
     assert read() == Arguments(namesrv=("127.0.0.1:9876",), output=".gantry/reports", master="local[*]")
 
 
-def test_a_stack_says_everything(stack: Path) -> None:
+def test_a_stack_file_supplies_every_argument(stack: Path) -> None:
     found = read("--data", str(stack))
     assert (found.namesrv, found.database) == (("h:9876", "i:9876"), "postgresql://db/g")
     assert found.output == f"{stack}/reports"
@@ -43,7 +43,7 @@ def test_arguments_override_the_stack_file(stack: Path) -> None:
     assert read("--data", "/nowhere", "--namesrv", "a:1", "--database", "postgresql://x").namesrv == ("a:1",)
 
 
-def test_a_stack_that_does_not_run_is_said(tmp_path: Path) -> None:
+def test_a_stack_that_does_not_run_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="no stack runs in"):
         read("--data", str(tmp_path))
 
@@ -137,12 +137,12 @@ def test_invalid_arguments_are_usage_errors(given: tuple[str, ...], capsys: pyte
     assert "error: " in capsys.readouterr().err
 
 
-def test_settings_that_nobody_knows_are_refused() -> None:
+def test_unknown_settings_are_refused() -> None:
     with pytest.raises(SettingsError, match="GANTRY_NO_SUCH"):
         read(GANTRY_NO_SUCH="1")
 
 
-def test_under_spark_submit_the_master_is_said_already(capsys: pytest.CaptureFixture[str]) -> None:
+def test_spark_submit_already_sets_the_master(capsys: pytest.CaptureFixture[str]) -> None:
     assert read(PYSPARK_GATEWAY_PORT="4711").master is None
     assert read("--master", "yarn").master == "yarn"
     with pytest.raises(SystemExit, match="2"):
@@ -150,7 +150,7 @@ def test_under_spark_submit_the_master_is_said_already(capsys: pytest.CaptureFix
     assert "--master: say it to spark-submit" in capsys.readouterr().err
 
 
-def test_runs_whose_files_are_to_go() -> None:
+def test_runs_to_remove_are_parsed() -> None:
     assert read("--remove", f"lag_report/{RUN}").removed == (("lag_report", UUID(RUN)),)
     with pytest.raises(SystemExit, match="2"):
         read("--remove", "lag_report")

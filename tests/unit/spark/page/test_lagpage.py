@@ -35,7 +35,7 @@ def test_no_group_at_all() -> None:
     assert "unknown" not in text(html).lower().replace("unknown means", "")
 
 
-def test_the_worst_is_said_first_with_what_to_do() -> None:
+def test_the_worst_group_comes_first_with_advice() -> None:
     html = page(
         [lag("fine"), stopped(), lag("slow", verdict="LAGGING", lag_messages=9_999, lag_seconds=9.0), unknown()]
     )

@@ -58,7 +58,7 @@ def test_an_unknown_backlog_is_no_number() -> None:
     assert "unknown number of messages" in text(html)
 
 
-def test_no_backlog_is_said() -> None:
+def test_an_empty_backlog_is_reported() -> None:
     assert "Nothing is waiting." in text(backlog([]))
     assert "Nothing is waiting." in text(backlog([bucket("queue", "broker-a/0", 0)]))
 

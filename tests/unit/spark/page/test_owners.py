@@ -12,7 +12,7 @@ def owner_cells(html: str) -> list[str]:
     return ["".join(row[-2].itertext()) for row in table.findall("tbody/tr")]
 
 
-def test_since_when_and_who() -> None:
+def test_a_late_group_has_its_start_and_its_clients() -> None:
     row = stopped(verdict="STALLED", behind_since="2026-11-22T07:25:00.000Z", owners=OWNERS)
     queues = [
         queue(row, "broker-a", 0, owners=OWNERS[:1]), queue(row, "broker-a", 1, owners=None),

@@ -52,7 +52,7 @@ def test_one_run_a_job_in_the_order_of_the_queue() -> None:
     assert chosen(waiting(1), waiting(2), waiting(3, "backlog_profile")) == [1, 3]
 
 
-def test_no_more_than_there_is_room_for() -> None:
+def test_runs_beyond_the_limit_wait() -> None:
     many = [waiting(number, f"job-{number}") for number in range(5)]
     assert chosen(*many, slots=3) == [0, 1, 2]
     assert chosen(*many, slots=0) == []
@@ -63,7 +63,7 @@ def test_a_job_that_runs_is_left_alone() -> None:
     assert chosen(waiting(1), waiting(2, "backlog_profile"), busy=("lag_report",)) == [2]
 
 
-def test_a_pause_after_a_failure_holds_up_nobody_else() -> None:
+def test_a_pause_after_a_failure_delays_no_other_job() -> None:
     assert chosen(waiting(1, attempt=1, since_failure_ms=999), waiting(2)) == [2]
     assert chosen(waiting(1, attempt=1, since_failure_ms=1_000), waiting(2)) == [1]
 

@@ -62,12 +62,12 @@ def test_invalid_settings_are_refused_by_name(name: str, value: str) -> None:
         load(**{name: value})
 
 
-def test_a_setting_nobody_knows_is_refused() -> None:
+def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(SettingsError, match="NO_SUCH"):
         load(no_such="1")
 
 
-def test_a_job_is_told_where_credentials_lie() -> None:
+def test_a_job_gets_the_paths_of_credentials() -> None:
     told = job_arguments(load(access_file="/run/secrets/access"), run(5, "lag_report"))
     assert told[-2:] == ("--access-file", "/run/secrets/access")
     assert "--access-file" not in job_arguments(load(), run(5, "lag_report"))
@@ -85,7 +85,7 @@ async def test_a_scheduler_does_not_start_with_credentials_that_are_none(tmp_pat
     assert "HIDDEN" not in str(caught.value)
 
 
-def test_a_job_is_told_where_everything_is_but_no_secret() -> None:
+def test_a_job_gets_its_addresses_but_no_secret() -> None:
     settings = SchedulerSettings(
         namesrv=("a:1", "b:2"), database_url="postgresql://u:secret@db/g", output="/out", master="spark://m:7077"
     )
@@ -104,7 +104,7 @@ def test_logs_are_on_this_machine_wherever_results_go() -> None:
     assert load(output="s3a://bucket/reports", logs="/var/log/reports").log_folder == "/var/log/reports"
 
 
-def test_a_run_is_told_whose_files_to_remove() -> None:
+def test_a_run_gets_the_runs_whose_files_it_removes() -> None:
     old = PrunedRun(UUID(int=7), "backlog_profile")
     arguments = job_arguments(load(output="s3a://bucket/reports"), run(1), [old])
     assert arguments[-2:] == ("--remove", "backlog_profile/00000000-0000-0000-0000-000000000007")

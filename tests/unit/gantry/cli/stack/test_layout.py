@@ -32,7 +32,7 @@ def test_the_port_base_moves_all() -> None:
     assert moved == {"namesrv-0": (12876, 12883), "broker-a": (13911, 13909, 13918), "gateway-0": (11080,)}
 
 
-def test_an_ipv6_address_stands_in_brackets() -> None:
+def test_an_ipv6_address_is_written_in_brackets() -> None:
     stack = layout(host="::1", advertise="fd00::1", brokers=1)
     assert (stack.namesrv_addresses, stack.http) == (["[fd00::1]:9876"], "http://[fd00::1]:8080")
     assert stack.brokers[0].address == "[fd00::1]:10911"
@@ -53,7 +53,7 @@ def test_the_highest_base_has_room_for_every_port() -> None:
     assert max(max(ports) for ports in listens(stack).values()) <= 65_535
 
 
-def test_a_broker_is_told_everything_it_needs() -> None:
+def test_a_broker_gets_all_its_arguments() -> None:
     service = layout(brokers=2, port_base=1_000, advertise="10.0.0.7", host="0.0.0.0").broker(1)
     assert (service.module, service.name) == ("services.broker", "broker-b")
     assert service.arguments == (
@@ -67,7 +67,7 @@ def test_a_broker_is_told_everything_it_needs() -> None:
     )
 
 
-def test_the_scheduler_is_told_where_things_are_and_listens_nowhere() -> None:
+def test_the_scheduler_gets_its_addresses_and_has_no_port() -> None:
     stack = Layout(StackOptions(data=DATA, port_base=1_000), exists=lambda path: path.name == "scheduler.toml")
     service = stack.scheduler()
     assert (service.name, service.module, service.ports) == ("scheduler", "spark.scheduler", ())
@@ -79,7 +79,7 @@ def test_the_scheduler_is_told_where_things_are_and_listens_nowhere() -> None:
     )
 
 
-def test_a_settings_file_is_used_where_there_is_one() -> None:
+def test_a_settings_file_is_used_if_it_exists() -> None:
     stack = Layout(StackOptions(data=DATA), exists=lambda path: path.name == "broker.toml")
     assert "/var/lib/gantry/broker.toml" in stack.broker(0).arguments
     assert "--config" not in stack.namesrv().arguments

@@ -27,7 +27,7 @@ def said(files: MemFileSystem) -> list[str]:
     return lines
 
 
-def test_a_new_stack_says_what_it_needs() -> None:
+def test_a_new_stack_reports_the_disk_space_it_needs() -> None:
     assert said(disk(gib=100, used_gib=10)) == [
         f"/data is new: about {megabytes(LAYOUT.disk_bytes())} of disk are allocated for it"
     ]
@@ -39,7 +39,7 @@ def test_a_new_stack_without_room_is_refused() -> None:
         said(disk(gib=10, used_gib=9))
 
 
-def test_a_disk_above_the_watermark_is_said() -> None:
+def test_a_disk_above_the_watermark_is_reported() -> None:
     (line,) = said(disk(gib=100, used_gib=92, is_new=False))
     assert "92 % full, above the watermark of 90 %" in line
     assert said(disk(gib=100, used_gib=90, is_new=False)) == []

@@ -19,13 +19,13 @@ def test_pauses_double_up_to_half_a_minute() -> None:
     assert restart_pause_s(10_000) == 30
 
 
-def test_an_end_is_said_in_words() -> None:
+def test_an_exit_code_is_described() -> None:
     assert how_it_ended(0) == "ended with code 0"
     assert how_it_ended(-signal.SIGKILL) == "was ended by SIGKILL"
     assert how_it_ended(-63) == "was ended by signal 63"
 
 
-def test_the_stop_goes_by_rank_whatever_the_start_was() -> None:
+def test_the_stop_goes_by_rank_and_not_by_the_order_of_the_start() -> None:
     started = [child("namesrv-0", 2), child("broker-a", 1), child("postgres", 3), child("broker-b", 1), child("gw", 0)]
     names = [[member.spec.name for member in group] for group in stop_groups(started)]
     assert names == [["gw"], ["broker-a", "broker-b"], ["namesrv-0"], ["postgres"]]

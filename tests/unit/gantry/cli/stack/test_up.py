@@ -17,7 +17,7 @@ def started(*, scheduler: bool) -> tuple[list[str], list[str]]:
     return [service.name for service in stack._scheduler()], said
 
 
-def test_reports_have_a_scheduler_unless_told_otherwise() -> None:
+def test_the_stack_has_a_scheduler_by_default() -> None:
     assert started(scheduler=True) == (["scheduler"], [])
     assert started(scheduler=False) == ([], [])
 

@@ -30,7 +30,7 @@ def test_out_of_order_acks_commit_up_to_the_first_gap():
     assert queue.commit_point == 47
 
 
-def test_a_pull_that_found_nothing_wanted_moves_the_commit_point_of_an_empty_window_only():
+def test_a_pull_without_matches_moves_the_commit_point_of_an_empty_window_only():
     queue = window(40, next_offset=41)
     queue.add([], 60, now_ms=0)
     assert queue.commit_point == 40
@@ -38,7 +38,7 @@ def test_a_pull_that_found_nothing_wanted_moves_the_commit_point_of_an_empty_win
     assert queue.commit_point == 60
 
 
-def test_a_second_ack_and_a_strange_one_are_told_apart_from_the_first():
+def test_a_repeated_or_unknown_ack_differs_from_the_first_one():
     queue = window(40, next_offset=41)
     assert queue.ack(40)
     assert not queue.ack(40)

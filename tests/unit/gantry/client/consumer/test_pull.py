@@ -80,7 +80,7 @@ async def test_tags_with_an_equal_hash_are_left_out(consumer, transport):
     ("code", "status"),
     [(19, PullStatus.NO_NEW_MSG), (20, PullStatus.NO_MATCHED_MSG), (21, PullStatus.OFFSET_ILLEGAL)],
 )
-async def test_nothing_found_says_why_and_where_to_go_on(consumer, transport, code, status):
+async def test_an_empty_pull_has_a_status_and_a_next_offset(consumer, transport, code, status):
     transport.at("a:10911", {PULL: lambda request: RemotingCommand.response_to(request, code, ext=WHERE)})
     result = await consumer.pull(QUEUE, 42)
     assert (result.status, result.next_offset, bytes(result.body)) == (status, 44, b"")
@@ -121,7 +121,7 @@ async def test_arguments_that_can_not_be_are_refused(consumer, options, field):
         await consumer.pull(QUEUE, options.pop("offset"), **options)
 
 
-async def test_a_broker_that_is_away_is_looked_for_once(consumer, cluster, transport, engine):
+async def test_an_unavailable_broker_is_looked_up_once(consumer, cluster, transport, engine):
     await engine.route("T")
     await asyncio.sleep(2)
     with pytest.raises(BrokerUnavailableError):

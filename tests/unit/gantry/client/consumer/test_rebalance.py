@@ -119,7 +119,7 @@ async def test_more_members_than_queues_leaves_some_without(engine, groups):
         (StartPosition(ConsumeFromWhere.CONSUME_FROM_TIMESTAMP, 55_000), 55),
     ],
 )
-async def test_a_new_group_starts_where_it_was_told_to_and_says_so(engine, groups, start, expected):
+async def test_a_new_group_starts_and_commits_at_its_start_position(engine, groups, start, expected):
     owner = Owner(engine, start=start)
     await owner.member.start()
     assert set(owner.starts.values()) == {expected}
@@ -135,7 +135,7 @@ async def test_a_committed_offset_counts_more_than_the_start(engine, groups):
     assert owner.starts == {"a0": 10, "a1": 42, "b0": 10, "b1": 10}
 
 
-async def test_offsets_are_committed_every_five_seconds_only_over_what_is_acked(engine, groups):
+async def test_offsets_of_acknowledged_messages_are_committed_every_five_seconds(engine, groups):
     owner = Owner(engine)
     await owner.member.start()
     queue = MessageQueue("T", "a", 0)
@@ -206,7 +206,7 @@ async def test_closing_commits_leaves_and_is_done(engine, groups, transport):
     assert all(request.code == 105 for _, request in transport.requests[requests:])
 
 
-async def test_an_owner_may_commit_by_itself_what_it_holds(engine, groups):
+async def test_an_owner_may_commit_the_queues_it_holds(engine, groups):
     owner = Owner(engine, commit_point=None)
     await owner.member.start()
     await owner.member.commit(MessageQueue("T", "a", 0), 33)
@@ -215,7 +215,7 @@ async def test_an_owner_may_commit_by_itself_what_it_holds(engine, groups):
         await owner.member.commit(MessageQueue("T", "zzz", 0), 33)
 
 
-async def test_an_owner_may_commit_while_a_queue_is_taken_away(engine, groups, transport):
+async def test_an_owner_may_commit_while_a_queue_is_revoked(engine, groups, transport):
     member: GroupMember
 
     async def on_change(assigned, revoked):
@@ -260,7 +260,7 @@ async def test_a_member_joins_while_a_broker_is_down_and_takes_its_queues_when_i
     assert owner.starts == {"a0": joined_s, "a1": joined_s, "b0": 100, "b1": 100}
 
 
-async def test_a_member_does_not_join_while_no_broker_says_where_to_start(engine, groups, transport):
+async def test_a_member_does_not_join_without_a_start_offset(engine, groups, transport):
     await engine.route("T")
     groups.foreign.append("zz@1")
     transport.at("a:10911", {RequestCode.QUERY_CONSUMER_OFFSET: refuse(2)})
@@ -280,7 +280,7 @@ async def test_another_broker_is_asked_when_the_first_is_down(engine, groups, tr
     assert owner.held == ["a0", "a1"]
 
 
-async def test_a_broker_that_forgot_the_group_is_told_again_before_a_share_is_given_up(engine, groups, transport):
+async def test_a_broker_that_forgot_the_group_gets_a_heartbeat_before_queues_are_released(engine, groups, transport):
     owner = Owner(engine)
     await owner.member.start()
     groups.members["a"]["g"].clear()
@@ -314,7 +314,7 @@ async def test_queues_that_come_and_go_follow_the_route(engine, groups, cluster)
     assert owner.held == ["a0", "a1", "b0", "b1"]
 
 
-async def test_a_first_offset_that_nobody_knows_is_asked_again(engine, groups, transport):
+async def test_an_unknown_start_offset_is_asked_for_again(engine, groups, transport):
     owner = Owner(engine)
     groups.foreign.append("zz@1")
     await owner.member.start()
@@ -345,7 +345,7 @@ async def test_an_owner_that_fails_is_asked_again(engine, groups, transport):
     assert len(member.held) == 4
 
 
-async def test_joining_what_does_not_exist_leaves_nothing_behind(engine, groups, transport):
+async def test_joining_a_missing_topic_leaves_nothing_behind(engine, groups, transport):
     subscription = parse_tag_expression("Nowhere", "*", 1)
     member = GroupMember(engine, "g", [subscription], client_id="me@1", on_change=None)
     with pytest.raises(NoRouteError):
@@ -363,7 +363,7 @@ async def test_a_join_that_fails_half_way_leaves_the_group(engine, groups, trans
     assert owner.changes == []
 
 
-async def test_a_broker_is_told_which_queues_a_member_has(engine, groups, transport):
+async def test_a_member_reports_its_queues_to_the_broker(engine, groups, transport):
     owner = Owner(engine)
     started_at_ms = engine.clock.now_ms()
     await owner.member.start()
@@ -421,7 +421,7 @@ async def test_questions_about_another_member_or_group_are_refused(engine, group
     assert ask_what_it_does(transport, "me@1").code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_a_topic_whose_route_goes_takes_its_queues_along(engine, groups, cluster):
+async def test_queues_of_a_topic_without_a_route_are_revoked(engine, groups, cluster):
     owner = Owner(engine)
     await owner.member.start()
     cluster.topic("T", "a", "b", perm=2)

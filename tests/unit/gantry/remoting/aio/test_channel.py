@@ -139,7 +139,7 @@ async def test_a_request_answered_twice_is_a_bug():
         channel.reply(command, RemotingCommand(code=0))
 
 
-async def test_an_assertion_in_a_handler_is_told_to_the_owner():
+async def test_an_assertion_in_a_handler_reaches_the_owner():
     fixture = Fixture()
 
     def failing(channel: Channel, asked: RemotingCommand) -> Reply:
@@ -365,7 +365,7 @@ async def test_connections_beyond_the_limit_are_refused():
     assert fixture.closed == [pairs[0].server]
 
 
-async def test_stopping_answers_what_is_in_flight_and_refuses_the_rest():
+async def test_a_stop_answers_requests_in_flight_and_refuses_new_ones():
     fixture = Fixture()
     pair = fixture.pair()
     asked = asyncio.ensure_future(pair.client.request(request(LATER), 10 * SECOND_MS))

@@ -207,7 +207,7 @@ def test_a_heartbeat_with_an_unknown_kind_of_consumer_is_refused():
     assert caught.value.field == "consumerDataSet[0].consumeType"
 
 
-def test_an_empty_registration_says_nothing():
+def test_an_empty_registration_has_no_topics():
     assert bodies.RegisterBrokerBody.decode(b"") == bodies.RegisterBrokerBody()
     assert bodies.RegisterBrokerBody.decode(b"{}") == bodies.RegisterBrokerBody()
 
@@ -255,5 +255,5 @@ def test_a_topic_line_before_attributes_is_read():
     assert registration.decode_topic_line("T 4 4 6 SINGLE_TAG") == TopicConfig("T", 4, 4)
 
 
-def test_a_member_group_nobody_knows():
+def test_an_unknown_member_group():
     assert bodies.BrokerMemberGroup.decode(b"{}") == bodies.BrokerMemberGroup("", "")

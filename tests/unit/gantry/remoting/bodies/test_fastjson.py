@@ -90,7 +90,7 @@ def test_depth_is_limited():
         decode_json(dict[str, Any], b'{"a":' * 100_000)
 
 
-def test_size_is_limited_only_for_what_has_to_be_taken_apart():
+def test_only_bodies_that_need_the_relaxed_parser_have_a_size_limit():
     large = b'{"a":"' + b"x" * RELAXED_BYTES_MAX + b'"}'
 
     assert decode_json(dict[str, str], large)["a"]

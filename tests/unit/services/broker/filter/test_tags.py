@@ -9,7 +9,7 @@ def test_everything_needs_no_filter() -> None:
     assert unit_filter(SubscriptionData("T", sub_string="A")) is None  # No hashes came: the client has to look itself.
 
 
-def test_tags_are_told_by_their_hash_negative_ones_too() -> None:
+def test_tags_are_compared_by_hash_including_negative_hashes() -> None:
     wants = unit_filter(parse_tag_expression("T", "TagA || polygenelubricants"))
     assert wants is not None
     assert tags_code("polygenelubricants") == -(2**31)

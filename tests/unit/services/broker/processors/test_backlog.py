@@ -161,7 +161,7 @@ class TestHeads:
         assert absent["error"] == "queueId=7: topic T has 2 queues"
         assert (good["error"], good["queueOffset"]) == (None, 0)
 
-    async def test_a_damaged_record_has_no_time_and_says_why(self, unit: BrokerUnit) -> None:
+    async def test_a_damaged_record_has_no_time_but_a_reason(self, unit: BrokerUnit) -> None:
         await send(unit, 1)
         file = unit.store._log.files.first
         assert file is not None
@@ -172,7 +172,7 @@ class TestHeads:
             head["error"] == f"offset 0: the record of {head['size']} bytes at 0 of the CommitLog is removed or damaged"
         )
 
-    async def test_so_many_units_a_request(self, unit: BrokerUnit, monkeypatch: Any) -> None:
+    async def test_the_number_of_units_in_a_request_is_limited(self, unit: BrokerUnit, monkeypatch: Any) -> None:
         monkeypatch.setattr(backlog, "SCANNED_UNITS_MAX", 70)
         monkeypatch.setattr(backlog, "_SLICE_SCANNED", 15)
         await send(unit, 60)
@@ -181,7 +181,7 @@ class TestHeads:
         assert [head["scannedTo"] for head in found] == [60, 10, 0, 0]
         assert [head["queueOffset"] for head in found] == [None] * 4, "nothing is left to look at even one"
 
-    async def test_a_topic_that_goes_while_it_is_looked_at(self, unit: BrokerUnit, monkeypatch: Any) -> None:
+    async def test_a_topic_deleted_while_it_is_read(self, unit: BrokerUnit, monkeypatch: Any) -> None:
         monkeypatch.setattr(backlog, "_SLICE_SCANNED", 5)
         await send(unit, 60)
         asked = asyncio.ensure_future(heads(unit, {"tagsCodes": [BLUE]}))

@@ -149,7 +149,7 @@ class TestNotification:
         await beat(unit, consumer_beat("2@1", "g", "T"), two)
         assert (await one.take(), await two.take()) == ([], [])
 
-    async def test_leaving_is_told_to_those_who_stay(self, unit: BrokerUnit) -> None:
+    async def test_remaining_members_are_notified_of_a_leave(self, unit: BrokerUnit) -> None:
         one, two = Listener(unit), Listener(unit)
         await beat(unit, consumer_beat("a", "g", "T", producer_groups=("pg",)), one)
         await beat(unit, consumer_beat("b", "g", "T"), one)

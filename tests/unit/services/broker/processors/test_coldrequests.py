@@ -147,7 +147,7 @@ async def test_a_pulls_commit_does_not_wait_for_the_disk():
         waiting.cancel()
 
 
-async def test_one_pull_too_many_is_told_to_try_again():
+async def test_a_pull_beyond_the_limit_is_answered_retry():
     async with Cold() as unit:
         await unit.filled()
         cold = unit.broker.core.cold
@@ -204,7 +204,7 @@ async def test_units_the_disk_can_not_read_are_an_answer_that_names_the_file(is_
         assert [line for line in lines if "exc_info" in line or "exception" in line] == []
 
 
-async def test_a_kernel_that_can_not_tell_what_is_in_memory_slows_reads_down_and_fails_none():
+async def test_without_cache_information_of_the_kernel_reads_are_slower_but_succeed():
     async with Cold() as unit:
         records = await unit.filled()
         await asyncio.sleep(0.3)
@@ -216,7 +216,7 @@ async def test_a_kernel_that_can_not_tell_what_is_in_memory_slows_reads_down_and
         assert fault.seen > 0
 
 
-async def test_a_query_by_key_finds_what_it_finds_hot():
+async def test_a_cold_query_by_key_finds_the_same_as_a_hot_one():
     async with Cold() as unit:
         await unit.filled()
         ext = {"topic": "T", "key": "k", "maxNum": "5", "beginTimestamp": "0", "endTimestamp": str(1 << 62)}

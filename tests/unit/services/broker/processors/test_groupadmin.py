@@ -75,7 +75,7 @@ async def test_a_list_is_made_whole_or_not_at_all(unit: BrokerUnit) -> None:
     assert body["forbiddenTable"] == {}
 
 
-async def test_all_offsets_are_told_as_rocketmq_does(unit: BrokerUnit) -> None:
+async def test_all_offsets_are_returned_in_the_format_of_rocketmq(unit: BrokerUnit) -> None:
     unit.broker.tables.offsets.commit("T", "g", 0, 8, 1)
     unit.broker.tables.offsets.commit("T", "g", 1, 7, 1)
     answer = await unit.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
@@ -86,7 +86,7 @@ async def test_all_offsets_are_told_as_rocketmq_does(unit: BrokerUnit) -> None:
     )
 
 
-async def test_all_offsets_of_a_large_table_are_told_in_slices(
+async def test_all_offsets_of_a_large_table_are_encoded_in_slices(
     unit: BrokerUnit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("services.broker.processors.groupadmin.SLICE_OFFSETS", 10)
@@ -105,7 +105,7 @@ async def test_all_offsets_of_a_large_table_are_told_in_slices(
     assert told.data_version == offsets.version
 
 
-async def test_delay_offsets_are_those_of_whoever_wrote_the_store() -> None:
+async def test_delay_offsets_are_those_of_the_store() -> None:
     files = MemFileSystem(VirtualClock())
     files.make_dirs("/data/store/config")
     text = b'{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"stateVersion":0,\n\t\t"timestamp":5\n\t},\n\t"offsetTable":{1:13,3:14\n\t}\n}'

@@ -79,7 +79,7 @@ class TestGroupOffsets:
         assert (await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, queue_id=3, commitOffset=1)).code == 0
         assert (await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, queue_id=2, commitOffset=0)).code == 29
 
-    async def test_a_full_table_is_said(self, unit: BrokerUnit, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_full_table_is_reported(self, unit: BrokerUnit, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("services.broker.registry.offsets.OFFSETS_MAX", 0)
         answer = await ask(unit, RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=0)
         assert (answer.code, answer.remark) == (
@@ -108,7 +108,7 @@ class TestQueueOffsets:
         answer = await ask(unit, RequestCode.GET_EARLIEST_MSG_STORETIME)
         assert answer.ext_fields == {"timestamp": str(stored_at_ms)}
 
-    async def test_a_queue_that_is_not_there_is_empty(self, unit: BrokerUnit) -> None:
+    async def test_a_missing_queue_is_empty(self, unit: BrokerUnit) -> None:
         for topic in ("T", "Nobody"):
             assert (await ask(unit, RequestCode.GET_MAX_OFFSET, topic=topic)).ext_fields == {"offset": "0"}
             assert (await ask(unit, RequestCode.GET_MIN_OFFSET, topic=topic)).ext_fields == {"offset": "0"}

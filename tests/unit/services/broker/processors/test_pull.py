@@ -29,7 +29,7 @@ def bodies(answer: RemotingCommand) -> list[bytes]:
 
 
 class TestPull:
-    async def test_records_come_with_where_to_go_on(self, unit: BrokerUnit) -> None:
+    async def test_records_come_with_the_next_offset(self, unit: BrokerUnit) -> None:
         for number in range(5):
             await unit.send(body=b"%d" % number)
         answer = await unit.pull(offset=1, max_msg_nums=3)
@@ -91,7 +91,7 @@ class TestPull:
         await unit.pull(commit_offset=-1, sys_flag=4 | 1)
         assert unit.broker.tables.offsets.find("T", "g", 0) == 3
 
-    async def test_a_commit_that_is_refused_costs_nobody_the_pull(self, unit: BrokerUnit) -> None:
+    async def test_a_refused_commit_does_not_fail_the_pull(self, unit: BrokerUnit) -> None:
         await unit.send()
         with structlog.testing.capture_logs() as lines:
             for _ in range(3):
@@ -201,7 +201,7 @@ class TestLongPolling:
         await unit.pull(sys_flag=SUSPEND)
         assert unit.clock.monotonic_ms() - started_ms <= 1300
 
-    async def test_a_connection_that_goes_is_forgotten(self, unit: BrokerUnit) -> None:
+    async def test_a_closed_connection_is_forgotten(self, unit: BrokerUnit) -> None:
         other = unit.connect()
         waiting = asyncio.ensure_future(
             unit.ask(RequestCode.PULL_MESSAGE, pull_header(sys_flag=SUSPEND), connection=other)

@@ -70,7 +70,7 @@ async def test_a_long_chain_is_walked_in_slices_with_pauses(monkeypatch: pytest.
         assert asyncio.get_running_loop().time() - before_s >= 0.019  # A pause of 1 ms after each.
 
 
-async def test_a_search_that_gives_up_says_so(monkeypatch: pytest.MonkeyPatch):
+async def test_a_search_that_stops_early_is_flagged(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(keysearch, "WALKED_MAX", 50)
     async with BrokerUnit() as unit:
         await unit.send(body=b"old", properties={"KEYS": "k"})

@@ -35,7 +35,7 @@ async def stored(unit: BrokerUnit, topic: str = "T", queue_id: int = 0) -> list[
 
 
 class TestSend:
-    async def test_the_answer_says_where_the_message_lies(self, unit: BrokerUnit) -> None:
+    async def test_the_answer_has_the_place_of_the_message(self, unit: BrokerUnit) -> None:
         answer = await unit.send(queue_id=2, properties={"UNIQ_KEY": "K1", "TAGS": "A"}, flag=7)
         assert (answer.code, answer.remark) == (0, None)
         assert answer.ext_fields == {
@@ -66,7 +66,7 @@ class TestSend:
         assert (answer.serialize_type, answer.code) == (SerializeType.ROCKETMQ, 0)
         assert answer.ext_fields["msgId"] == "0A00000500002A9F0000000000000000"
 
-    async def test_a_unique_key_is_made_where_there_is_none(self, unit: BrokerUnit) -> None:
+    async def test_a_missing_unique_key_is_created(self, unit: BrokerUnit) -> None:
         made = []
         for properties in (None, "", "TAGS\x01A", "UNIQ_KEY\x01\x02TAGS\x01A\x02"):
             answer = await unit.send(properties=properties)
@@ -341,7 +341,7 @@ class TestDurability:
             assert answer.ext_fields["queueOffset"] == "0"
             assert unit.broker.core.commit.timeouts == 1
 
-    async def test_when_nothing_can_be_flushed_any_more_nobody_waits_and_nothing_is_taken(self) -> None:
+    async def test_after_a_failed_flush_waiting_sends_end_and_new_ones_are_refused(self) -> None:
         faults = FaultFileSystem(MemFileSystem(VirtualClock()))
         async with BrokerUnit(files=faults) as unit:
             await unit.make_topic("T")
@@ -397,7 +397,7 @@ class TestDurability:
             assert (await unit.send()).code == 0
             assert len(await stored(unit)) == 1
 
-    async def test_a_slow_disk_is_said_at_once_and_means_not_stored(self) -> None:
+    async def test_a_slow_disk_is_answered_at_once_as_not_stored(self) -> None:
         async with BrokerUnit(send_thread_pool_queue_capacity=2) as unit:
             await unit.make_topic("T")
             unit.flush_is_stuck = True

@@ -172,7 +172,7 @@ class TestConnections:
         answer = await self.running_info(unit, "nobody@1")
         assert (answer.code, answer.remark) == (1, "The Consumer <g> <nobody@1> not online")
 
-    async def test_an_instance_that_never_answers_holds_nobody_up(self, unit: BrokerUnit) -> None:
+    async def test_a_silent_instance_does_not_delay_others(self, unit: BrokerUnit) -> None:
         other = unit.connect({RequestCode.GET_CONSUMER_RUNNING_INFO: lambda channel, request: None})
         await unit.ask(RequestCode.HEART_BEAT, body=consumer_beat("1@2", "g", "T"), connection=other)
         waiting = asyncio.ensure_future(self.running_info(unit))

@@ -38,7 +38,7 @@ class Table:
         return msgspec.json.decode(self.text.encode())
 
 
-def test_only_what_changed_is_encoded_again() -> None:
+def test_only_changed_entries_are_encoded_again() -> None:
     table = Table(100)
     assert table.decoded() == {"version": 100, "table": table.values}
     table.found.clear()

@@ -43,7 +43,7 @@ def test_the_group_hears_of_members_and_topics_but_not_of_expressions() -> None:
     assert register(table, client(B), ("U", "*", 1))
 
 
-def test_the_greater_version_wins_whoever_says_it() -> None:
+def test_the_greater_version_wins_from_any_client() -> None:
     table = ConsumerTable()
     register(table, client(A), ("T", "new", 5))
     register(table, client(B, "3@4"), ("T", "old", 4))
@@ -70,7 +70,7 @@ def test_a_beat_without_subscriptions_leaves_them() -> None:
     assert list(info.subscriptions) == ["T"]
 
 
-def test_members_are_told_apart_by_connection_and_id() -> None:
+def test_members_are_identified_by_connection_and_id() -> None:
     table = ConsumerTable()
     for connection, client_id in [(A, "one"), (A, "two"), (B, "one")]:
         register(table, client(connection, client_id), ("T", "*", 1))

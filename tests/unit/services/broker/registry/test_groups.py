@@ -37,7 +37,7 @@ def test_groups_change_and_go() -> None:
     assert len(table) == 0
 
 
-def test_system_groups_do_not_replace_what_the_file_says() -> None:
+def test_system_groups_do_not_replace_those_of_the_file() -> None:
     table = GroupTable()
     mine = SubscriptionGroup("TOOLS_CONSUMER", retry_max_times=1)
     table.load(DataVersion(0, 1, 1), [mine], {"g": {"T": 4}})

@@ -19,7 +19,7 @@ def test_a_commit_overwrites_and_a_negative_one_is_ignored() -> None:
     assert table.queues("T", "h") == {}
 
 
-def test_the_version_moves_every_so_many_commits() -> None:
+def test_the_version_changes_after_a_number_of_commits() -> None:
     table = OffsetTable()
     for offset in range(VERSION_STEP):
         table.commit("T", "g", 0, offset, now_ms=77)
@@ -84,7 +84,7 @@ def test_offsets_beyond_the_end_are_set_back_to_it() -> None:
     assert table.clamp(lambda topic, queue_id: 10) == []
 
 
-def test_a_full_table_takes_no_new_pair_and_lets_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_table_takes_no_new_pair_but_commits_of_existing_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offsets_module, "OFFSETS_MAX", 2)
     monkeypatch.setattr(offsets_module, "QUEUES_RESERVE", 1)
     table = OffsetTable()

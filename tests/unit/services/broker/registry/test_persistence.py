@@ -72,7 +72,7 @@ async def test_a_change_during_a_write_is_written_after_it(desk: Desk) -> None:
     assert desk.written() == b'{\n\t"value":2\n}'
 
 
-async def test_a_disk_that_refuses_is_asked_again_but_nobody_is_told_yes(desk: Desk) -> None:
+async def test_a_failed_save_is_retried_and_not_confirmed(desk: Desk) -> None:
     desk.failures_left = 2
     desk.change()
     for _ in range(2):

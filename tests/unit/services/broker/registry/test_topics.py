@@ -14,7 +14,7 @@ from tests.support.brokerunit import IDENTITY
 TEMPLATE = TopicConfig("TBW102", 8, 8, 7, topic_filter_type=MULTI_TAG)
 
 
-def test_every_change_is_a_new_version_and_is_told() -> None:
+def test_every_change_is_a_new_version_and_is_announced() -> None:
     told: list[str] = []
     table = TopicTable(told.append)
     table.put(TopicConfig("T"), 100)

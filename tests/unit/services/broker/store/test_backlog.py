@@ -54,7 +54,7 @@ class Opened:
         file.map()[at : at + len(data)] = data
 
 
-def test_rows_are_what_the_records_say():
+def test_rows_match_the_records():
     opened = Opened()
     opened.put(30, tag="A")
     opened.put(30, host=HOST_V6)
@@ -143,7 +143,7 @@ def test_a_time_that_can_not_be_is_none():
     assert opened.rows()[0][3] == -1
 
 
-def test_the_first_message_that_is_wanted():
+def test_the_first_message_that_matches_is_found():
     opened = Opened(mapped_file_size_consume_queue=200)
     for number in range(25):
         opened.put(1, tag="b" if number in (12, 23) else "a")

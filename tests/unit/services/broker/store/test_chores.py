@@ -212,7 +212,7 @@ def test_retention_does_not_wait_for_the_chores():
     assert opened.memory.list_dir("/store/consumequeue/T/0")[0] == f"{8 * 200:020d}"
 
 
-def test_queues_are_looked_at_in_slices_and_readers_see_none_of_what_is_gone(monkeypatch):
+def test_queues_are_checked_in_slices_and_readers_see_no_removed_units(monkeypatch):
     monkeypatch.setattr(retention, "QUEUES_PER_TICK_MAX", 3)
     opened = Opened(delete_when="")
     queues = range(20)

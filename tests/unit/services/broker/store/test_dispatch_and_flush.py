@@ -67,7 +67,7 @@ def test_both_ways_of_dispatch_end_in_the_same_bytes():
     assert len(results[0]) > 100
 
 
-def test_arrivals_are_told_by_queue_once_they_can_be_read():
+def test_arrivals_are_announced_by_queue_once_they_are_readable():
     opened = Opened()
     seen = []
 
@@ -253,7 +253,7 @@ def test_the_checkpoint_follows_a_thorough_flush():
             assert opened.memory.crash_clone(Rng(seed)).exists(f"{folder}/{name}")
 
 
-def test_the_checkpoint_never_speaks_of_what_is_not_flushed():
+def test_the_checkpoint_never_covers_unflushed_records():
     opened = Opened(flush_disk_type=FlushDiskType.ASYNC_FLUSH)
     opened.put()
     opened.store.dispatch()
@@ -280,7 +280,7 @@ def test_with_async_flush_the_checkpoint_says_what_was_counted_the_time_before()
     assert ends[1] < found.confirm_physical_offset <= opened.store.flushed_offset
 
 
-def test_queues_are_not_counted_while_dispatch_stands_still():
+def test_queues_are_not_counted_while_dispatch_is_paused():
     """Some queues may have their units already: the next start would take these for missing."""
     opened = Opened()
     for _ in range(15):
@@ -317,7 +317,7 @@ def test_a_checkpoint_that_can_not_be_written_stops_the_store():
 
 
 @pytest.mark.parametrize("path", ["*/consumequeue/*", "*/index/*"])
-def test_dispatch_waits_for_room_and_goes_on_where_it_stood(path):
+def test_dispatch_waits_for_room_and_continues(path):
     opened = Opened()
     for _ in range(30):
         opened.put()

@@ -149,7 +149,7 @@ def test_putting_again_changes_nothing_even_across_the_end_of_a_file():
     assert [content(file) for file in index] == before
 
 
-def test_a_message_some_of_whose_keys_are_there_gets_the_others():
+def test_a_message_with_some_indexed_keys_gets_the_others():
     index = service()
     put(index, 1)
     index.put("T", "U2", "", 200, T0)
@@ -239,7 +239,7 @@ def crashed(index: IndexService, files: MemFileSystem) -> IndexService:
 
 @given(st.data())
 @settings(max_examples=150, deadline=None)
-def test_mending_keeps_what_is_trusted_and_the_rest_is_put_back(data):
+def test_mending_keeps_trusted_entries_and_restores_the_rest(data):
     files = MemFileSystem(FakeClock(T0))
     index = service(files)
     count = data.draw(st.integers(1, 70))
@@ -313,7 +313,7 @@ def test_a_head_that_promises_nonsense(promised):
     assert again.count == (1 if promised <= 0 else 32)
 
 
-def test_a_search_goes_on_where_an_entry_was_not_in_memory():
+def test_a_search_continues_at_the_entry_that_was_not_in_memory():
     files = MemFileSystem(FakeClock())
     file = index_file(slots=1, files=files)
     file.put([(1, number, T0) for number in range(20)])

@@ -111,7 +111,7 @@ def test_a_disk_that_refuses_is_one_line(clock, files, rule, words):
     assert list(read_queue(again, "T", 0)) == [0]
 
 
-def test_no_room_for_what_recovery_builds_again(clock, files):
+def test_a_full_disk_during_the_rebuild_of_recovery(clock, files):
     store = make_store(files, clock)
     store.start()
     put(store)
@@ -146,7 +146,7 @@ def test_marks_and_abort_file_over_a_life(files, clock):
     assert not files.locked
 
 
-def test_a_stop_flushes_and_dispatches_what_is_left(files, clock):
+def test_a_stop_flushes_and_dispatches_the_rest(files, clock):
     store = make_store(files, clock)
     store.start()
     store.put("T", 0, b"late", b"", born_at_ms=1, born_host=HOST)
@@ -196,7 +196,7 @@ def test_a_deleted_topic_is_gone_and_may_come_again(files, clock):
     assert store.stop()
 
 
-def test_the_state_says_where_everything_is(files, clock):
+def test_the_state_has_all_offsets(files, clock):
     store = make_store(files, clock)
     store.start()
     end = put(store).next_offset

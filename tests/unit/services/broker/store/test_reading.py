@@ -123,7 +123,7 @@ def test_one_get_stays_in_one_queue_file():
     assert offsets(opened.get(20)) == list(range(20, 25))
 
 
-def test_a_filter_goes_on_over_what_it_leaves_out():
+def test_a_filter_continues_after_messages_that_do_not_match():
     opened = Opened()
     for number in range(20):
         opened.put(1, tag="ab"[number % 2])
@@ -243,7 +243,7 @@ def test_offset_by_time_of_queues_without_messages(timed):
     assert timed.store.offset_by_time("T", 0, 5, Boundary.UPPER) == 6
 
 
-def test_offset_by_time_goes_over_what_is_damaged(timed):
+def test_offset_by_time_skips_damaged_records(timed):
     for number in (1, 2, 4):
         timed.damage(number * RECORD_BYTES + 95)
     start = timed.start_ms

@@ -204,7 +204,7 @@ def test_above_90_percent_nothing_is_stored_until_below_85():
     assert opened.store.state().disk_percent >= 85
 
 
-def test_a_full_disk_at_start_is_said():
+def test_a_full_disk_at_start_is_reported():
     clock = FakeClock()
     memory = MemFileSystem(clock, capacity_bytes=1_000_000)
     memory.foreign_bytes = 950_000
@@ -221,7 +221,7 @@ def test_files_beyond_the_checkpoint_are_kept():
     assert opened.log_files()[0] == "0"
 
 
-def test_a_file_somebody_reads_is_closed_later():
+def test_a_file_that_is_being_read_is_closed_later():
     opened = Opened()
     opened.put(8)
     view = memoryview(opened.store._log.files.first.memory)
@@ -283,7 +283,7 @@ def test_a_start_after_files_that_could_not_be_removed_misses_none():
     assert report.missing == ()
 
 
-def test_a_file_whose_age_can_not_be_read_stays_and_is_looked_at_again():
+def test_a_file_of_unknown_age_stays_and_is_checked_again():
     opened = Opened()
     opened.put(20)
     files = opened.log_files()
@@ -307,7 +307,7 @@ def go_at(opened: Opened, file: int) -> int:
 
 
 @pytest.mark.parametrize("hours", ["04", "13", "00;23"])
-def test_a_file_goes_when_it_was_said_to(hours):
+def test_a_file_is_removed_at_its_expiry_time(hours):
     opened = Opened(delete_when=hours, file_reserved_time_hours=26)
     opened.put(4)
     opened.clock.advance(50 * 60_000 + 123)
@@ -346,7 +346,7 @@ def test_a_file_goes_with_those_before_it():
     assert opened.store.expires_at(4096).at_ms >= before.at_ms + 5 * DAY_MS
 
 
-def test_ages_are_looked_at_now_and_then():
+def test_ages_are_checked_at_intervals():
     opened = Opened(delete_when="0;1;2;3;4;5;6;7;8;9;10;11;12;13;14;15;16;17;18;19;20;21;22;23")
     opened.put(3)
     first = opened.store.expires_at(0)
@@ -367,7 +367,7 @@ def test_files_that_never_expire_have_no_expiry_time(changes):
     assert opened.store.expires_at(0) is None
 
 
-def test_a_file_that_somebody_took_away():
+def test_a_file_that_was_removed_by_others():
     opened = Opened()
     opened.put(8)
     opened.memory.remove(f"/store/commitlog/{0:020d}")

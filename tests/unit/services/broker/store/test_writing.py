@@ -59,7 +59,7 @@ def test_offsets_of_a_queue_follow_each_other(opened):
     assert results[0].stored_at_ms == opened.clock.now_ms()
 
 
-def test_a_record_is_what_was_put(opened):
+def test_a_record_has_the_given_fields(opened):
     opened.store.store_host = HOST_V6
     result = opened.put(
         queue_id=7, body=b"\0\1\2", properties=b"a\x01b\x02" + KEY, flag=9, sys_flag=1, born_at_ms=55,

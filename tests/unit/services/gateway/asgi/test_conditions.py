@@ -103,5 +103,5 @@ def test_another_view_of_the_same_version_has_another_tag():
         ("application/json", False),
     ],
 )
-def test_message_pack_is_given_to_who_prefers_it(accept, is_msgpack):
+def test_a_client_that_prefers_message_pack_gets_it(accept, is_msgpack):
     assert call(accept=accept).wants_msgpack is is_msgpack

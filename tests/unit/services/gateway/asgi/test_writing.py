@@ -72,7 +72,7 @@ async def test_a_read_of_a_queue_shows_all_that_was_pulled(sizes, binary):
 
 
 @pytest.mark.parametrize("binary", [False, True])
-async def test_a_search_shows_as_many_as_fit_and_says_so(binary):
+async def test_a_search_returns_the_messages_that_fit_and_is_flagged(binary):
     made = []
 
     def views():

@@ -43,7 +43,7 @@ def test_faults_of_the_server(error: Exception, reason: str) -> None:
 
 
 @pytest.mark.parametrize("error", [wrapped(pg.UniqueViolation()), wrapped(pg.SyntaxError()), ValueError("ours")])
-def test_faults_of_our_own_stay_what_they_are(error: Exception) -> None:
+def test_internal_errors_are_not_translated(error: Exception) -> None:
     assert unavailable(error) is None
 
 

@@ -21,7 +21,7 @@ def frame(value) -> bytes:
     return len(data).to_bytes(4, "big") + data
 
 
-def test_a_text_message_keeps_what_was_given_and_nothing_else():
+def test_a_text_message_keeps_exactly_its_fields():
     message = read_message(b'{"body": "a:b", "tag": "AA", "keys": ["k"], "properties": {"x": "y"}}')
     assert (message.body, message.tag, message.keys, message.properties) == ("a:b", "AA", ["k"], {"x": "y"})
     assert message.delay is msgspec.UNSET

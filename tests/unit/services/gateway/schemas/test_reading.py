@@ -65,7 +65,7 @@ def test_a_long_text_is_not_read_again_to_be_explained():
         ),
     ],
 )
-def test_a_value_that_is_not_allowed_is_told_what_is(kind, text, said):
+def test_a_refused_value_names_the_allowed_ones(kind, text, said):
     with pytest.raises(InvalidValueError) as caught:
         read_json(text, msgspec.json.Decoder(kind))
     assert str(caught.value) == said

@@ -66,7 +66,7 @@ def test_a_run_has_an_id_or_is_the_latest():
             read_run_id(text, "run")
 
 
-def test_a_run_is_shown_as_far_as_it_is_known():
+def test_a_run_is_shown_with_its_known_fields():
     view = run_view(run())
     assert [name for name, value in view.items() if value is None] == [
         "window", "progress", "rows", "error", "started_at", "finished_at", "duration_ms", "files",

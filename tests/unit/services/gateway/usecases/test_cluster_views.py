@@ -38,7 +38,7 @@ def test_brokers_that_hold_different_filters_are_two_sightings():
     assert sightings_of([ConsumerConnection()]) == []
 
 
-def test_a_store_is_shown_as_far_as_it_is_told():
+def test_a_store_is_shown_with_the_reported_fields():
     facts = {"commitLogDiskRatio": "0.19", "commitLogMaxOffset": "733", "putTps": "1.5 2 3", "msgPutTotalTodayNow": "5"}
     view = store_view({**facts, "msgPutTotalTodayMorning": "2", "earliestMessageTimeStamp": "-1", "bootTimestamp": "1"})
     assert view == {
@@ -54,7 +54,7 @@ def test_a_store_is_shown_as_far_as_it_is_told():
     assert set(store_view({"putTps": "?", "commitLogDiskRatio": "x", "commitLogMaxOffset": "-5"}).values()) == {None}
 
 
-def test_readiness_is_the_worst_of_what_is_away():
+def test_readiness_follows_from_the_worst_missing_part():
     assert judge([]) == {"status": "ready", "reasons": []}
     assert judge([("metadata", "away", False)])["status"] == "degraded"
     both = judge([("metadata", "away", False), ("brokers", "none", True)])

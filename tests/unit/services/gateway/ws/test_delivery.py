@@ -40,7 +40,7 @@ def test_pulls_that_will_find_something_share_the_allowance() -> None:
     assert woken(stream) == [feeds[PULLS_MAX].queue]
 
 
-def test_a_pull_that_waits_takes_no_room_and_is_repeated_where_there_is_none() -> None:
+def test_a_waiting_pull_takes_no_room_and_is_repeated_if_there_is_none() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(number): 0 for number in range(PULLS_MAX + 1)}, credit={"messages": 0})
     late = subscription.feeds[queue(PULLS_MAX)]
@@ -94,7 +94,7 @@ def test_a_broker_that_hangs_keeps_no_room_from_others() -> None:
     assert stream.session.next_pull(subscription, subscription.feeds[queue(0)]) is not None
 
 
-def test_a_slow_client_keeps_its_share_only_and_goes_on_where_it_was() -> None:
+def test_a_slow_client_keeps_only_its_share_and_continues_at_its_offset() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(number): 0 for number in range(PULLS_MAX)}, credit={"messages": 32})
     fill(stream, subscription)

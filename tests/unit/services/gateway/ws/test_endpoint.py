@@ -64,7 +64,7 @@ async def test_the_callers_request_id_is_kept_where_it_is_one() -> None:
         (GatewaySettings(address_streams_max=2), {"key": THIRD_KEY}, 429, (0, 1, 0)),
     ],
 )
-async def test_there_is_room_for_so_many_streams(
+async def test_the_number_of_streams_is_limited(
     settings: GatewaySettings, others: dict[str, Any], status: int, refused: tuple[int, int, int]
 ) -> None:
     service = Service(settings=settings)
@@ -83,7 +83,7 @@ async def test_there_is_room_for_so_many_streams(
 
 
 @pytest.mark.parametrize("limit", ["key_streams_max", "address_streams_max", "streams_max"])
-async def test_a_ticket_past_the_limits_is_told_goodbye(limit: str) -> None:
+async def test_a_ticket_beyond_the_limits_gets_a_goodbye(limit: str) -> None:
     service = Service(settings=GatewaySettings(**{limit: 1}))
     first = await Peer(service).welcomed()
     ticket = service.tickets.give(service.keys.authenticate(f"Bearer {KEY}")).ticket.encode()
@@ -128,7 +128,7 @@ async def test_a_ticket_of_a_key_that_lost_its_rights() -> None:
     assert (await peer.event())["code"] == 4403
 
 
-async def test_messages_flow_and_what_is_acked_is_committed() -> None:
+async def test_messages_are_delivered_and_acknowledged_ones_committed() -> None:
     service = Service(messages=100)
     peer = await Peer(service).welcomed()
     peer.say(type="subscribe", id=1, group="G", topic="T", credit={"messages": 40})
@@ -304,7 +304,7 @@ async def test_a_client_that_reads_no_answers_is_no_longer_read_and_then_closed(
     assert service.quotas.unsent_bytes.used == 0
 
 
-async def test_every_publish_is_answered_to_who_reads_late() -> None:
+async def test_a_late_reader_gets_the_answer_to_every_publish() -> None:
     service = Service()
     peer = await Peer(service).welcomed()
     peer.is_reading.clear()
@@ -357,7 +357,7 @@ async def test_answers_on_all_streams_of_a_key_are_bounded_and_a_neighbour_notic
     assert quota.used == 0
 
 
-async def test_messages_to_streams_of_one_key_stop_at_its_share_and_go_on() -> None:
+async def test_messages_to_streams_of_one_key_stop_at_its_share_and_resume() -> None:
     share = 200 * 1024
     service = Service(messages=2_000, settings=GatewaySettings(key_unsent_bytes_max=share), slow_consumer_ms=10**6)
     slow = [await Peer(service).welcomed() for _ in range(10)]
@@ -399,7 +399,7 @@ async def test_messages_are_counted() -> None:
     assert service.metrics.counters == {"streams_opened": 1, "stream_messages": 21}
 
 
-async def test_a_breach_is_told_and_closed() -> None:
+async def test_a_protocol_error_gets_a_goodbye_and_a_close() -> None:
     peer = await Peer(Service()).welcomed()
     peer.send_event(type="websocket.receive", bytes=b"\x80")
     assert (await peer.frame())["type"] == "goodbye"
@@ -453,7 +453,7 @@ async def test_a_peer_that_does_not_read_costs_the_same_for_many_queues() -> Non
     assert service.endpoint._shared.bytes == 0
 
 
-async def test_a_stream_that_ends_gives_back_what_it_held() -> None:
+async def test_an_ended_stream_releases_its_memory() -> None:
     service = Service(messages=10**6, queues=64)
     peer = await Peer(service).welcomed()
     peer.is_reading.clear()
@@ -465,7 +465,7 @@ async def test_a_stream_that_ends_gives_back_what_it_held() -> None:
     assert (service.endpoint._shared.bytes, service.quotas.waiting_queues.used) == (0, 0)
 
 
-async def test_queues_past_the_places_to_wait_are_looked_at_again_and_again() -> None:
+async def test_queues_beyond_the_limit_of_waiting_pulls_are_polled() -> None:
     service = Service(messages=0, queues=5, settings=GatewaySettings(key_waiting_queues_max=2))
     peer = await Peer(service).welcomed()
     peer.say(type="subscribe", group="G", topic="T")

@@ -122,7 +122,7 @@ def test_half_of_a_character_is_refused_as_that() -> None:
         JsonCodec().decode(b'{"type": "pause", "subscription": "\\ud800"}')
 
 
-def test_a_name_that_stands_twice_is_refused() -> None:
+def test_a_repeated_name_is_refused() -> None:
     twice = b'{"type":"pause","subscription":"s1","subscription":"s2"}'
     with pytest.raises(RefusedFrameError, match="'subscription' stands twice"):
         JsonCodec().decode(twice)
@@ -136,7 +136,7 @@ def test_a_name_that_stands_twice_is_refused() -> None:
             MsgpackCodec().decode(header + pair + name + name)
 
 
-def test_the_items_of_a_publish_are_left_to_who_reads_them(codec: Codec) -> None:
+def test_the_items_of_a_publish_are_not_decoded_with_the_frame(codec: Codec) -> None:
     items = [{"body": "a:b"}, 3]
     frame = codec.decode(_encode(codec, {"type": "publish", "id": "x:y", "topic": "t", "messages": items}))
     assert isinstance(frame, frames.Publish)

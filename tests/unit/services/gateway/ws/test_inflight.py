@@ -53,14 +53,14 @@ def test_offsets_that_are_not_in_flight_settle_nothing() -> None:
     assert window.settle_batch(3, 5) is NOTHING
 
 
-def test_a_batch_settles_what_is_left_of_it() -> None:
+def test_a_batch_settles_its_remaining_messages() -> None:
     window = window_of([1, 2, 3])
     window.settle(2)
     assert window.settle_batch(1, 3) == Settled(2, 40)
     assert window.commit_point() == 4
 
 
-def test_overdue_is_what_was_sent_long_ago() -> None:
+def test_messages_sent_long_ago_are_overdue() -> None:
     window = window_of([10, 11], [20])
     assert window.find_overdue(sent_before_ms=9) is None
     batch = window.find_overdue(sent_before_ms=10)
@@ -72,7 +72,7 @@ def test_overdue_is_what_was_sent_long_ago() -> None:
     assert batch.is_settled
 
 
-def test_clearing_gives_back_what_was_in_flight() -> None:
+def test_clearing_returns_the_messages_in_flight() -> None:
     window = window_of([1, 2], [3])
     window.settle(1)
     assert window.clear(100) == Settled(2, 50)

@@ -67,7 +67,7 @@ RECORDS = {
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_message_is_what_its_view_is(writer: MessageWriter, name: str) -> None:
+def test_a_message_equals_its_view(writer: MessageWriter, name: str) -> None:
     data = RECORDS[name]
     taken = take_all(writer, data)
     (message,) = decode(writer, taken)
@@ -99,7 +99,7 @@ def test_full_caches_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(getattr(messagewriter, name)) <= 2
 
 
-def test_limits_stop_it_and_it_goes_on_from_there(writer: MessageWriter) -> None:
+def test_limits_end_a_slice_and_the_next_one_continues(writer: MessageWriter) -> None:
     data = pulled(range(10, 16))
     first = take_all(writer, data, offset=10, messages_max=2)
     assert (first.offsets, first.next_offset) == ([10, 11], 12)
@@ -117,7 +117,7 @@ def test_unwanted_tags_are_passed_over(writer: MessageWriter) -> None:
 
 
 @pytest.mark.parametrize("whole_record_crc", [True, False])
-def test_a_damaged_record_is_passed_over_and_told(writer: MessageWriter, whole_record_crc: bool) -> None:
+def test_a_damaged_record_is_skipped_and_reported(writer: MessageWriter, whole_record_crc: bool) -> None:
     broken = bytearray(record(1, b"good", whole_record_crc=whole_record_crc))
     broken[broken.index(b"good")] ^= 1
     taken = take_all(writer, record(0) + bytes(broken) + record(2))

@@ -18,7 +18,7 @@ def problem_of(frames: list[dict[str, Any]]) -> tuple[int, str]:
     return problem["status"], problem["type"].rpartition("/")[2]
 
 
-def test_the_welcome_comes_first_and_tells_the_limits() -> None:
+def test_the_welcome_comes_first_and_has_the_limits() -> None:
     stream = Stream(batch_max=77)
     (welcome,) = stream.take(stream.session.open())
     assert welcome["type"] == "welcome"
@@ -53,7 +53,7 @@ def test_subscribing_joins_the_group_and_is_answered_when_it_has() -> None:
     assert isinstance(stream.effects.pop(), Wake)
 
 
-def test_a_group_is_made_only_by_who_says_where_it_begins() -> None:
+def test_a_group_is_created_only_with_a_start_position() -> None:
     stream = Stream()
     for fields, may_make in (({}, False), ({"from": "last"}, True), ({"from": "first"}, True)):
         stream.say(type="subscribe", group="G", topic=f"T{fields.get('from')}", **fields)
@@ -153,7 +153,7 @@ def test_credit_is_cut_to_its_limit() -> None:
     assert (state["credit"], state["reason"], state["id"]) == ({"messages": 10, "bytes": 100}, "credit", 1)
 
 
-def test_credit_and_what_is_in_flight_are_never_more_than_the_limit() -> None:
+def test_credit_and_messages_in_flight_never_exceed_the_limit() -> None:
     """Credit was cut by itself: added while messages were in flight, it grew past the limit when they were acked."""
     stream = Stream(credit_messages_max=10, credit_bytes_max=100_000)
     subscription = stream.subscribe({queue(): 0}, credit={"messages": 4, "bytes": 100_000})
@@ -212,7 +212,7 @@ def test_a_thousand_refused_receipts_are_not_a_thousand_frames() -> None:
     assert "997 more" in frames[3]["problem"]["detail"]
 
 
-def test_acks_by_message_move_the_commit_point_over_what_is_acked_only() -> None:
+def test_acks_by_message_move_the_commit_point_only_over_acknowledged_messages() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(): 0})
     (frame,) = stream.pull(subscription, subscription.feeds[queue()], pulled(range(4)), 4)
@@ -398,7 +398,7 @@ def test_filtered_messages_move_the_commit_point() -> None:
     assert [offset for _, _, offset in stream.session.commits()] == [11]
 
 
-def test_damage_is_told_and_passed_over() -> None:
+def test_damage_is_reported_and_skipped() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(): 0})
     feed = subscription.feeds[queue()]
@@ -428,7 +428,7 @@ def test_a_pull_from_where_the_feed_no_longer_is_counts_for_nothing() -> None:
     assert [offset for _, _, offset in stream.session.commits()] == [50]
 
 
-def test_a_broker_that_can_not_be_reached_is_told_once() -> None:
+def test_an_unreachable_broker_is_reported_once() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(0): 0, queue(1): 0})
     first, second = (subscription.feeds[queue(number)] for number in (0, 1))
@@ -525,7 +525,7 @@ def test_frames_that_are_always_refused_end_the_stream() -> None:
     assert goodbye["type"] == "goodbye"
 
 
-def test_a_closed_session_says_and_does_nothing() -> None:
+def test_a_closed_session_has_no_effects() -> None:
     stream = Stream()
     subscription = stream.subscribe({queue(): 0})
     feed = subscription.feeds[queue()]

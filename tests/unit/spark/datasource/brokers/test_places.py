@@ -67,7 +67,7 @@ async def test_all_queues_of_a_consumed_topic_have_a_row(engine, a, b):
         (10, 0, None),
     ],
 )
-def test_a_commit_outside_of_the_queue_is_told(committed, lag, reason):
+def test_a_commit_outside_of_the_queue_is_reported(committed, lag, reason):
     place = Place("g", "T", "a", 0, 2, 10, committed)
     assert place.lag == lag
     assert place.remark == reason or (reason and place.remark.endswith(reason))
@@ -153,7 +153,7 @@ async def test_a_topic_deleted_meanwhile_is_told_for_each_of_its_queues(engine, 
     assert await offsets(engine) == []
 
 
-async def test_an_unauthorised_key_is_told(engine, a, b):
+async def test_an_unauthorised_key_is_reported(engine, a, b):
     a.does({RequestCode.GET_ALL_CONSUMER_OFFSET: refuse(ResponseCode.NO_PERMISSION, "no right")})
     found = await offsets(engine)
     assert {row[2]: row[8] for row in found} == {
@@ -162,7 +162,7 @@ async def test_an_unauthorised_key_is_told(engine, a, b):
     }
 
 
-async def test_a_broker_of_another_kind_is_asked_what_it_can_answer(engine, a):
+async def test_a_broker_of_rocketmq_is_asked_only_requests_it_supports(engine, a):
     table = {MessageQueue("T", "a", number): TopicOffset(min_offset=1, max_offset=7) for number in range(3)}
     body = TopicStatsTable(table, 0.0).encode()
     a.does(

@@ -44,7 +44,7 @@ def test_many_rows_are_several_tasks_of_several_batches():
     assert batches == [[ROWS_PER_BATCH, ROWS_PER_BATCH, 20_000 - 2 * ROWS_PER_BATCH], [1]]
 
 
-def test_a_batch_without_rows_has_the_schema_all_the_same():
+def test_a_batch_without_rows_has_the_schema():
     batch = record_batch(GROUPS, {name: [] for name in GROUPS.fieldNames()})
     assert batch.schema.equals(arrow_schema(GROUPS))
     assert isinstance(GROUPS, StructType)

@@ -133,7 +133,7 @@ RECORDS = st.builds(
 
 @given(st.lists(RECORDS, max_size=8))
 @settings(max_examples=150)
-def test_the_fast_way_gives_what_the_decoder_gives(changes: list[dict[str, Any]]) -> None:
+def test_the_fast_path_agrees_with_the_decoder(changes: list[dict[str, Any]]) -> None:
     records = [record(queue_offset=number, **each) for number, each in enumerate(changes)]
     rows, damages = decode(b"".join(records))
     assert damages == []
@@ -210,7 +210,7 @@ def test_nothing_gives_nothing() -> None:
     assert decode(b"") == ([], [])
 
 
-def test_store_times_of_what_can_be_read() -> None:
+def test_readable_records_have_store_times() -> None:
     records = [record(0), record(1, sys_flag=sysflag.BORN_HOST_V6, born_host=V6), record(2, body=b"bodx")]
     records[2] = records[2].replace(b"bodx", b"body")
     starts = [0, len(records[0]), len(records[0]) + len(records[1])]
@@ -227,7 +227,7 @@ def test_bounds_end_where_no_record_starts(tail: bytes) -> None:
     assert f"{len(tail)} bytes are left" in problem.reason
 
 
-def test_times_that_nobody_can_show_are_bounded() -> None:
+def test_times_out_of_range_are_bounded() -> None:
     rows, _ = decode(
         record(0, born_at_ms=2**62) + record(1, born_at_ms=-(2**62), sys_flag=sysflag.BORN_HOST_V6, born_host=V6)
     )

@@ -111,7 +111,7 @@ async def test_one_queue_that_can_not_be_answered_for_does_not_cost_the_others(e
     assert rows[0]["tags"] is None
 
 
-async def test_a_broker_without_the_requests_is_told(engine, broker, transport):
+async def test_a_broker_without_the_requests_is_reported(engine, broker, transport):
     transport.scripts["a:10911"] = {}
     (row,) = [as_dict(one) for one in await ask(engine, "a", [Question(place(), ALL, is_filter_known=False)])]
     assert row["error"] == "broker a does not know request 900002, so it can't say"
@@ -127,7 +127,7 @@ def test_a_message_that_came_after_planning_is_no_head():
     assert (row["first_offset"], row["first_stored_at"], row["error"]) == (None, None, None)
 
 
-def test_only_what_is_not_known_yet_is_asked():
+def test_only_unknown_values_are_asked_for():
     places = [
         place(10),
         place(4),
@@ -153,7 +153,7 @@ def test_a_filter_of_too_many_tags_is_not_asked():
     assert "at most" in (Question(place(), wanted, is_filter_known=True).error or "")
 
 
-async def test_a_broker_that_takes_too_long_is_told(engine, broker, transport, monkeypatch):
+async def test_a_broker_that_takes_too_long_is_reported(engine, broker, transport, monkeypatch):
     monkeypatch.setattr(heads, "HEADS_TIMEOUT_MS", 500)
     transport.latency_s["a:10911"] = 1.0
     rows = [as_dict(row) for row in await ask(engine, "a", [Question(place(), ALL, is_filter_known=False)])]

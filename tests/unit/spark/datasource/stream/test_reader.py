@@ -107,7 +107,7 @@ def test_an_offset_of_the_release_before_is_read() -> None:
         {"version": 2, "topics": {"T": {"b": {"0": {"next": 7, "last": [1]}}}}},
     ],
 )
-def test_an_offset_of_somebody_else_is_refused(offset: dict[str, object]) -> None:
+def test_an_offset_of_another_query_is_refused(offset: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="checkpoint"):
         decode_offset(offset)
 
@@ -136,7 +136,7 @@ def test_a_batch_reads_available_messages_up_to_the_limit() -> None:
     assert next_ends({A: 100, B: 10, C: 0}, now, None, rows_max=30) == {A: 100, B: 10, C: 0}
 
 
-def test_a_batch_says_itself_where_it_begins() -> None:
+def test_a_batch_has_its_own_start() -> None:
     plan = next_plan({A: 90, B: 10}, found({A: (0, 100), B: (0, 10)}))
     assert plan.ends == {A: QueueAt(100, first=90), B: QueueAt(10)}
     assert read_by(plan) == {A: (90, 100)}
@@ -228,7 +228,7 @@ def test_a_slave_that_has_not_all_proves_nothing() -> None:
     assert read_by(next_plan({A: 100}, now)) == {A: (100, 120)}
 
 
-def test_a_queue_that_left_its_topic_keeps_its_place_and_is_told_once() -> None:
+def test_a_queue_that_left_its_topic_keeps_its_offset_and_is_reported_once() -> None:
     now = found({A: (0, 5)})
     for held, lost in ((Ends(0, 12), 12), (Ends(0, 0), None)):
         plan = next_plan({A: 5, B: 9}, now, evidence=Evidence(hidden={B: held}))

@@ -45,7 +45,7 @@ def test_steps_double_up_to_the_largest_and_the_file():
     assert allocate_ahead(Ranges(1 << 20, 1 << 20), 0, 50_000, step_max=4096) == 53_248, "as much as is needed"
 
 
-def test_a_disk_that_is_nearly_full_gives_what_is_needed_and_then_nothing():
+def test_a_nearly_full_disk_allocates_only_the_needed_bytes():
     file = Ranges(1 << 20, 70_000)
     assert allocate_ahead(file, 65_536, 65_537, step_max=1 << 20) == 69_632
     with pytest.raises(StoreFullError, match="/a can't be extended: No space left on device"):
@@ -93,7 +93,7 @@ def test_a_sparse_log_is_not_filled_by_opening_it():
     assert sparse.store.stop()
 
 
-def test_a_sparse_log_on_a_full_disk_refuses_and_stores_nothing_and_goes_on():
+def test_a_sparse_log_on_a_full_disk_refuses_writes_and_recovers():
     sparse = Sparse(room=20_000)
     count = 5
     while (status := sparse.put()) is PutStatus.OK:

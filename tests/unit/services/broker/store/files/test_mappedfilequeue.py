@@ -144,7 +144,7 @@ def test_a_durable_file_survives_a_power_cut(files):
         assert files.crash_clone(Rng(seed)).size_bytes(f"{FOLDER}/{file_name(0)}") == 100
 
 
-def test_a_full_disk_is_said_and_changes_nothing(files):
+def test_a_full_disk_is_reported_and_changes_nothing(files):
     full = FaultFileSystem(files, FaultRule("create", error=errno.ENOSPC))
     queue = MappedFileQueue(full, FOLDER, 100)
     with pytest.raises(StoreFullError, match="can't be created: No space left"):
@@ -170,7 +170,7 @@ def test_dropping_old_files_never_takes_the_last(files):
     assert queue.first.start == 300
 
 
-def test_dropping_new_files_says_newest_first(files):
+def test_new_files_are_dropped_newest_first(files):
     queue = queue_of(files, 0, 100, 200)
     assert [file.start for file in queue.drop_from(100)] == [200, 100]
     assert queue.last.start == 0
@@ -185,7 +185,7 @@ def test_a_hanged_file_is_not_closed(files):
     assert mapped.close()
 
 
-def test_wiping_counts_what_was_there(files):
+def test_zero_from_counts_the_zeroed_bytes(files):
     mapped: MappedFile = queue_of(files, 0).first
     mapped.write(10, b"keep")
     mapped.write(40, b"\0torn\0\0here\0")

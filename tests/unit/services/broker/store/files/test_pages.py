@@ -39,7 +39,7 @@ class Place:
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 20)), max_size=30))
-def test_runs_hold_what_was_added_and_nothing_else(added: list[tuple[int, int]]) -> None:
+def test_runs_contain_exactly_the_added_ranges(added: list[tuple[int, int]]) -> None:
     runs, held = Runs(), set()
     for low, size in added:
         run = runs.add(low, low + size)

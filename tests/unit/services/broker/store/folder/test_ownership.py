@@ -46,7 +46,7 @@ def test_a_lock_file_that_is_gone_is_made_again_by_the_next_change(files):
     Ownership(files, ROOT).take()
 
 
-def test_a_lock_file_that_nobody_holds_is_taken(files):
+def test_a_lock_file_without_a_holder_is_taken(files):
     owner, told = owned(files)
     files.remove(LOCK)
     files.write(LOCK, b"")
@@ -55,7 +55,7 @@ def test_a_lock_file_that_nobody_holds_is_taken(files):
     assert files.find(LOCK) in files.locked
 
 
-def test_a_lock_file_that_can_not_be_made_leaves_the_store_ours_and_is_told_once(files):
+def test_a_lock_file_that_can_not_be_created_keeps_the_store_and_is_reported_once(files):
     faulty = FaultFileSystem(files)
     owner, told = owned(faulty)
     files.remove(LOCK)
@@ -70,7 +70,7 @@ def test_a_lock_file_that_can_not_be_made_leaves_the_store_ours_and_is_told_once
     assert not told
 
 
-def test_a_lock_file_without_room_for_its_content_is_locked_all_the_same(files):
+def test_a_lock_file_without_room_for_its_content_is_still_locked(files):
     faulty = FaultFileSystem(files)
     owner, told = owned(faulty)
     files.remove(LOCK)
@@ -81,7 +81,7 @@ def test_a_lock_file_without_room_for_its_content_is_locked_all_the_same(files):
 
 
 @pytest.mark.parametrize("how", ["taken", "moved", "replaced"])
-def test_a_lost_store_is_told_once_and_stays_lost(files, how):
+def test_a_lost_store_is_reported_once_and_stays_lost(files, how):
     owner, told = owned(files)
     if how == "taken":
         files.remove(LOCK)

@@ -129,7 +129,7 @@ def test_a_missing_file_is_a_hole(files):
     assert again.units(10, 10) == FILLER_UNIT + unit(11) + BLANK_UNIT * 8
 
 
-def test_putting_right_changes_only_what_differs(files):
+def test_a_correction_changes_only_wrong_units(files):
     queue = queue_in(files)
     queue.append(0, units(0, 5))
     before = files.operations
@@ -195,7 +195,7 @@ def test_find_blank_finds_the_first(blank, start):
     assert queue.find_blank() == min((index for index in blank if index >= start), default=None)
 
 
-def test_the_store_of_queues_loads_what_is_there(files):
+def test_the_store_of_queues_loads_existing_queues(files):
     for topic, queue_id in (("A", 0), ("A", 3), ("%RETRY%g", 0)):
         files.make_dirs(f"/store/consumequeue/{topic}/{queue_id}")
     files.make_dirs("/store/consumequeue/A/not-a-queue")
@@ -265,7 +265,7 @@ def test_a_full_disk_refuses_units_before_any_is_written(files):
     assert big.units(0, 400) == units(0, 400)
 
 
-def test_a_queue_that_is_looked_up_begins_with_what_the_log_still_has(files):
+def test_a_queue_begins_with_the_first_record_that_the_log_still_has(files):
     store = ConsumeQueueStore(OpenFiles(files, 2), small_settings())
     for topic in "AB":
         store.append(store.prepare(topic, 0), 0, units(0, 25))

@@ -82,7 +82,7 @@ def claimed(url: str) -> Claimed:
     ("url", "addresses"),
     [("http://10.0.0.1/", "10.0.0.1"), ("https://inside.example/", "10.0.0.1, ::1"), ("http://[::1]/", "::1")],
 )
-async def test_nothing_is_sent_to_what_is_not_public(url: str, addresses: str) -> None:
+async def test_nothing_is_sent_to_an_address_that_is_not_public(url: str, addresses: str) -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise AssertionError(request.url)
 
@@ -142,6 +142,6 @@ async def test_a_failed_delivery_is_reported_and_never_raised() -> None:
         ("http://" + "x" * 70 + "\u00e9.example/", "Invalid IDNA hostname"),
     ],
 )
-async def test_a_name_that_cannot_be_looked_up_is_a_failed_attempt(url: str, error: str) -> None:
+async def test_a_name_that_can_not_be_resolved_is_a_failed_attempt(url: str, error: str) -> None:
     sent = await client(lambda _: httpx.Response(200)).send(claimed(url))
     assert (sent.status, error in str(sent.error)) == (None, True), sent.error

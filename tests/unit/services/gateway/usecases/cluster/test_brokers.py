@@ -111,7 +111,7 @@ async def test_nothing_is_reported_missing_while_no_broker_is_known(groups, two,
         assert (problem.kind.name, problem.detail) == ("broker-unavailable", "no broker is registered just now")
 
 
-async def test_that_there_is_none_is_not_remembered(brokers, two, transport):
+async def test_an_empty_cluster_is_not_cached(brokers, two, transport):
     two.registered, registered = {}, two.registered
     assert await brokers.sets() == {}
     two.registered = registered
@@ -121,7 +121,7 @@ async def test_that_there_is_none_is_not_remembered(brokers, two, transport):
     assert len(transport.sent(CLUSTER)) == asked, CLUSTER_REMEMBERED_MS
 
 
-async def test_a_topic_without_a_route_is_looked_for_on_every_broker(reader, two, brokers, transport):
+async def test_a_topic_without_a_route_is_searched_on_every_broker(reader, two, brokers, transport):
     del two.routes["T"]
     await brokers.sets()
     assert (await problem_of(reader.route("T"))).kind.name == "unknown-topic"

@@ -35,7 +35,7 @@ async def later(health: Health) -> tuple[str, str]:
     return await look(health)
 
 
-async def test_a_broker_that_died_is_said_before_name_servers_notice(
+async def test_a_dead_broker_is_reported_before_name_servers_notice(
     health: Health, transport: ScriptedTransport, cluster: ScriptedCluster
 ) -> None:
     assert await look(health) == ("ready", "")

@@ -12,7 +12,7 @@ NARROW = TopicSettings(read_queues=2)
 BOTH = {"a": TopicConfig("T", 4, 4, 6), "b": TopicConfig("T", 4, 4, 6)}
 
 
-def test_each_setting_names_what_it_takes():
+def test_each_loss_is_reported_for_its_setting():
     assert find_losses(RW, RW, BOTH) == {}
     assert find_losses(RW, ON_A, BOTH) == {"/brokers": {"b": 0}}
     assert find_losses(RW, CLOSED, BOTH) == {"/perm": {"a": 0, "b": 0}}
@@ -31,7 +31,7 @@ def test_losses_follow_from_observed_and_not_from_desired_settings():
     assert find_losses(CLOSED, CLOSED, BOTH) == {"/perm": {"a": 0, "b": 0}}
 
 
-def test_a_broker_that_can_not_be_asked_may_lose_only_what_it_should_have():
+def test_losses_on_an_unreachable_broker_follow_from_desired_settings():
     assert may_lose(RW, ON_A, "b")
     assert may_lose(RW, CLOSED, "b")
     assert may_lose(RW, NARROW, "b")

@@ -153,7 +153,7 @@ async def test_a_topic_that_its_brokers_no_longer_have_is_unknown(sending, engin
     assert (problem.kind.name, problem.outcome, problem.retryable) == ("unknown-topic", "not_stored", False)
 
 
-async def test_all_who_miss_a_topic_share_one_look(reader, seen, brokers, transport):
+async def test_concurrent_callers_of_a_missing_topic_share_one_search(reader, seen, brokers, transport):
     seen.routes.clear()
     problems = await asyncio.gather(*(problem_of(reader.route("NOPE")) for _ in range(50)))
     assert {problem.kind.name for problem in problems} == {"unknown-topic"}

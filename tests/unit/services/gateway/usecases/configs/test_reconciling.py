@@ -38,7 +38,7 @@ def test_missing_or_different_settings_are_put():
     assert decide(DesiredState(1, ON_A), {}).put == ("a",)
 
 
-def test_nothing_is_dropped_where_it_is_only_not_wanted():
+def test_a_topic_is_not_dropped_only_because_a_broker_is_not_desired():
     assert decide(DesiredState(1, ON_A), {"a": there(), "b": there()}) == Plan()
 
 
@@ -101,7 +101,7 @@ SETTINGS = st.builds(
     st.none() | st.builds(DesiredState, st.just(1), SETTINGS, st.booleans()),
     st.dictionaries(st.sampled_from("abc"), CONFIGS),
 )
-def test_doing_what_was_decided_leaves_nothing_to_do(wanted, present):
+def test_an_applied_plan_leaves_nothing_to_do(wanted, present):
     """Carried out once, a plan is settled: the reconciler does not go round in circles."""
     plan = decide_name(wanted, present, answered=("a", "b", "c"), silent=())
     after = {broker: config for broker, config in present.items() if broker not in plan.drop}

@@ -105,7 +105,7 @@ async def test_a_damaged_message_is_not_shown(lookup, one_broker, metrics):
     assert metrics.damaged_records == 2
 
 
-async def test_while_no_broker_is_registered_an_id_is_not_said_to_be_unknown(lookup, one_broker, cluster):
+async def test_an_id_is_not_unknown_while_no_broker_is_registered(lookup, one_broker, cluster):
     one_broker.at(str(HOST), {VIEW: answering(record(100))})
     registered, cluster.registered = cluster.registered, {}
     assert (await problem_of(lookup.by_id(encode_stored_id(HOST, 100), None))).kind.name == "broker-unavailable"
@@ -117,7 +117,7 @@ async def test_while_no_broker_is_registered_an_id_is_not_said_to_be_unknown(loo
     assert message.message_id == "ID1"
 
 
-async def test_a_message_id_that_a_broker_could_not_be_asked_for_is_not_said_to_be_unknown(lookup, cluster, transport):
+async def test_an_id_is_not_unknown_if_a_broker_could_not_be_asked(lookup, cluster, transport):
     cluster.topic("T", "a", "b")
     transport.at("a:10911", {QUERY: refuse(ResponseCode.QUERY_NOT_FOUND)})
     transport.down("b:10911")

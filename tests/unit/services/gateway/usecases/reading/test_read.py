@@ -179,7 +179,7 @@ async def test_a_wait_ends_with_its_time(reader, answers, transport, clock):
     assert caller.turns == 1, "thousands that began together end together"
 
 
-async def test_a_reader_waits_only_where_there_is_nothing_and_it_may(reader, answers):
+async def test_a_reader_waits_only_at_the_end_and_if_allowed(reader, answers):
     caller = Caller(waits_max=0)
     answers(found(record(0), next_offset=1))
     assert (await read(reader, wait_ms=30_000, caller=caller))["status"] == "FOUND"
@@ -232,13 +232,13 @@ async def test_places_to_wait_at_are_limited(reader, answers, transport, monkeyp
     await asyncio.gather(*waiting)
 
 
-async def test_an_illegal_offset_says_where_to_go_on(reader, answers):
+async def test_an_illegal_offset_has_the_next_offset(reader, answers):
     answers(lambda request: pulled(request, ResponseCode.PULL_OFFSET_MOVED, 7))
     answer = await read(reader, 99, wait_ms=10_000)
     assert (answer["status"], answer["next_offset"]) == ("OFFSET_ILLEGAL", "7")
 
 
-async def test_a_queue_that_is_not_there_is_404(reader, answers, transport):
+async def test_a_missing_queue_is_404(reader, answers, transport):
     answers(nothing)
     transport.at("a:10911", {RequestCode.GET_TOPIC_CONFIG: refuse(ResponseCode.TOPIC_NOT_EXIST)})
     for queue, kind in (
@@ -261,7 +261,7 @@ def test_a_damaged_record_is_named_and_never_shown(at):
     assert [entry["reason"] for entry in records.damaged] == ["checksum: record_mismatch"]
 
 
-def test_behind_a_record_of_unknown_length_reading_goes_on_with_the_next_pull():
+def test_reading_continues_after_a_record_of_unknown_length_with_the_next_pull():
     damaged = bytearray(record(1))
     damaged[4] ^= 1  # The magic: nobody knows what follows.
     records = read_records(memoryview(record(0) + bytes(damaged) + record(2)), QUEUE, 0, 3)
@@ -275,7 +275,7 @@ async def test_brokers_that_refuse_are_problems(reader, answers):
         await read(reader)
 
 
-async def test_nothing_is_pulled_for_who_takes_nothing(reader, answers, transport):
+async def test_nothing_is_pulled_for_a_caller_that_reads_nothing(reader, answers, transport):
     """Answers were made first and refused then, so that asking on cost the gateway more than the caller."""
     answers(found(record(3), next_offset=4))
     caller = Caller()
@@ -286,7 +286,7 @@ async def test_nothing_is_pulled_for_who_takes_nothing(reader, answers, transpor
     assert not transport.sent(RequestCode.PULL_MESSAGE)
 
 
-async def test_nothing_is_pulled_for_who_has_gone(reader, answers, transport):
+async def test_nothing_is_pulled_for_a_disconnected_caller(reader, answers, transport):
     answers(found(record(3), next_offset=4))
     caller = Caller()
     caller.has_gone = True

@@ -57,7 +57,7 @@ def expected(sample):
     return (*map(list, columns), min(stored, default=None))
 
 
-def test_first_all_then_what_moved(reader):
+def test_the_first_block_is_full_and_later_ones_have_changes(reader):
     quiet, busy = one("QUIET"), one("BUSY", first=START_MS - 5)
     plan = reader.look([quiet, busy], 0)
     assert (plan.kind, plan.based_at_ms, plan.queues) == (Kind.FULL, None, 4)
@@ -72,7 +72,7 @@ def test_first_all_then_what_moved(reader):
     assert reader.look([quiet, busy], 4 * ROUND_MS) is None
 
 
-def test_whether_somebody_was_connected_is_in_every_kind_of_block(reader):
+def test_every_kind_of_block_has_the_connections(reader):
     def read(plan):
         base = (
             None if plan.based_at_ms is None else looked_of(decode_block(bases[plan.based_at_ms]), Kind.FULL, at_ms=0)
@@ -133,7 +133,7 @@ def test_pairs_come_and_go_and_change_their_queues(reader):
         (("KEPT", "T"), kept), (("GONE", "T"), gone), (("WIDE", "T"), wide))}  # fmt: skip
 
 
-def test_a_broker_without_anything_is_looked_at_all_the_same(reader):
+def test_a_broker_without_topics_has_a_look_too(reader):
     assert reader.read(reader.look([], 0)) == {}
     assert reader.look([], ROUND_MS) is None
     assert reader.read(reader.look([], STATE_EVERY_MS)) == {}

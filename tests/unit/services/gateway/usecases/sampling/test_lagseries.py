@@ -32,18 +32,18 @@ def test_a_message_from_ahead_of_the_clock_is_not_of_the_future():
     assert figures(sample(stored_at_ms=(NOW_MS + 50,))).shown[0].age_ms == 0
 
 
-def test_an_age_is_not_known_where_one_queues_is_not():
+def test_an_age_is_unknown_if_that_of_one_queue_is():
     found = figures(sample(low=(0, 0), high=(10, 10), committed=(4, 4), stored_at_ms=(NOW_MS - 5_000, None)))
     assert found.shown == [LagFigure("One", "G", "T", 12, None)]
     assert b"lag_latency{" not in found.render()
 
 
-def test_a_lag_is_not_known_where_nothing_was_committed_or_a_commit_lies_beyond_the_end():
+def test_a_lag_is_unknown_without_a_commit_or_with_one_beyond_the_end():
     for committed in (None, 11):
         assert figures(sample(committed=(committed,), stored_at_ms=(None,))) == LagFigures([], unknown=1)
 
 
-def test_a_lag_is_not_known_while_one_of_its_brokers_is_away():
+def test_a_lag_is_unknown_while_one_of_its_brokers_is_unavailable():
     series = LagSeries(series_max=100)
     both = [sample(), sample(broker="b"), sample(group="OTHER")]
     assert figures(*both, series=series).unknown == 0

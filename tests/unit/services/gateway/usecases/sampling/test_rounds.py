@@ -60,7 +60,7 @@ def nothing(begun_at, up_to):
         (learned(None, 50, None, 0), 51, None),  # It took too long, and would again.
     ],
 )
-def test_only_what_moved_is_asked_for(known: KnownHead | None, committed: int, start: int | None):
+def test_only_changed_queues_are_asked_for(known: KnownHead | None, committed: int, start: int | None):
     assert find_search(known, committed, QUEUE, None, now_ms=1) == start
 
 
@@ -72,7 +72,7 @@ def test_a_search_is_repeated_for_another_filter_and_after_a_while():
     assert find_search(learned(None, 50, None, 0), 50, QUEUE, None, now_ms=HEAD_KEPT_MS) == 50
 
 
-def test_the_first_message_is_known_only_as_long_as_it_is_the_first():
+def test_a_first_message_is_known_only_while_it_is_the_first():
     assert first_stored_at(found(50, 60), 55, QUEUE) == 60_000
     assert first_stored_at(found(50, 60), None, QUEUE) is None
     assert first_stored_at(found(50, 60), 61, QUEUE) is None
@@ -89,7 +89,7 @@ def test_filters():
         assert filter_of(kind, expression) is UNSEARCHABLE
 
 
-def test_a_sample_stands_in_the_order_of_its_queues():
+def test_a_sample_is_in_the_order_of_its_queues():
     sample = sample_of(PAIR, {3: QUEUE, 1: Extent(0, 5)}, {3: 50, 9: 1}, {3: found(50, 60)})
     assert sample == Sample(
         *PAIR,

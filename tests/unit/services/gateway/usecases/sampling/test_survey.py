@@ -140,7 +140,7 @@ async def test_known_first_messages_are_not_searched_again(broker, see):
     assert broker.searched == [("T", 0, 1), ("T", 0, 2)]
 
 
-async def test_the_filter_decides_and_an_unknown_one_says_nothing(broker, see):
+async def test_the_filter_decides_and_an_unknown_one_gives_no_result(broker, see):
     pair = ("G", "T")
     assert (await see(Subscribed({pair: Filter((8,))}, frozenset())))[0]["G", "T", "a"][2] == (2_000, None)
     assert (await see(Subscribed({pair: Filter((5,))}, frozenset())))[0]["G", "T", "a"][2] == (None, None)

@@ -53,7 +53,7 @@ async def send_many(sending, *call, **options):
     return await sending.send_many(*call, turn=functools.partial(turns.take, "key-1"), **options)
 
 
-async def test_a_stored_message_says_where_it_is(sending, two_brokers, metrics):
+async def test_a_stored_message_has_its_place(sending, two_brokers, metrics):
     two_brokers()
     result = await sending.send_one("T", read_message(b'{"body": "b", "queue": {"broker": "b", "id": 1}}'))
     assert result == {
@@ -180,7 +180,7 @@ async def test_one_ordering_key_is_one_queue_in_order(sending, two_brokers, tran
         assert bodies == sorted(bodies)
 
 
-async def test_a_key_whose_broker_is_down_goes_nowhere_else(sending, two_brokers, transport, engine):
+async def test_messages_of_an_ordering_key_do_not_move_to_another_broker(sending, two_brokers, transport, engine):
     two_brokers()
     await engine.publish_info("T")
     transport.down("a:10911")
@@ -242,7 +242,7 @@ def naming(broker: str, queue_id: int) -> str:
 
 
 @pytest.mark.parametrize("named", ["a", "gone-{}"])
-async def test_there_is_one_look_for_all_queues_of_a_batch_that_nobody_knows(
+async def test_all_unknown_queues_of_a_batch_share_one_search(
     sending, two_brokers, transport, topics, monkeypatch, named
 ):
     two_brokers()
