@@ -12,7 +12,10 @@ from services.gateway.db.models import Metadata
 ROOT = Path(__file__).resolve().parents[5]
 AGES = {
     "audit": ("tests/integration/test_audit_retention.py", "test_old_rows_go_in_small_transactions"),
-    "subscriptions": ("tests/integration/test_database.py", "test_subscriptions_of_long_ago_are_forgotten"),
+    "subscriptions": (
+        "tests/integration/test_database.py",
+        "test_old_subscriptions_are_forgotten_except_the_last_of_a_group",
+    ),
     "lag_samples": ("tests/integration/test_samples_database.py", "test_days_of_older_gateways_are_dropped"),
     "lag_sample_blocks": (
         "tests/integration/test_samples_database.py",
