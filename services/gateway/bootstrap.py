@@ -54,7 +54,6 @@ from services.gateway.usecases.sampling.lagseries import LagSeries
 from services.gateway.usecases.sampling.retention import SampleTidy
 from services.gateway.usecases.sampling.sampler import Sampler
 from services.gateway.usecases.sampling.survey import SampleLook
-from services.gateway.usecases.sending.publish import StreamPublisher
 from services.gateway.usecases.sending.send import SendMessages
 from services.gateway.ws.consumers import GroupConsumers
 from services.gateway.ws.endpoint import StreamEndpoint
@@ -159,7 +158,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
     known_topics = Presence(topic_kind, metadata, brokers, engine)
     known_groups = Presence(group_kind, metadata, brokers, engine)
     reader = _reader(engine, brokers, metrics, health, clock=clock, topics=known_topics)
-    sending = SendMessages(producer, engine, engine.unique_keys, metrics, topics=known_topics)
+    sending = SendMessages(producer, engine, metrics, topics=known_topics)
     groups = Configs(group_kind, metadata, brokers, engine, presence=known_groups, clock=clock)
     consumers = Consumers(engine, brokers, metadata, clock=clock)
     return Dependencies(
@@ -200,7 +199,7 @@ def build(settings: GatewaySettings, *, clock: Clock | None = None, rng: Rng | N
             keys=keys,
             tickets=tickets,
             consumers=GroupConsumers(engine, groups.consume_timeout_ms, explained=reader.explained),
-            publisher=StreamPublisher(sending),
+            publisher=sending,
             quotas=limits,
             metrics=metrics,
             clock=clock,

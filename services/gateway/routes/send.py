@@ -37,9 +37,9 @@ from services.gateway.schemas.outgoing import (
     Sendable,
     read_message,
 )
+from services.gateway.sendresults import outcome_counts, result_views, single_view
 from services.gateway.turns import MESSAGE_BYTES
 from services.gateway.usecases.sending.send import SendMessages
-from services.gateway.usecases.sending.sendframes import count_outcomes
 
 JSON_MEDIA: Final = "application/json"
 LINES_MEDIA: Final = "application/x-ndjson"
@@ -73,8 +73,8 @@ def send_routes(sending: SendMessages) -> list[Route]:
             result = await sending.send_one(topic, message)
         except ProblemError as problem:
             raise _undetected(problem) from None
-        status = 201 if result["outcome"] == STORED else 202
-        return Answer(status, encode_json({**result, "topic": topic}), [JSON_TYPE, NO_DETECTION])
+        status = 201 if result.outcome == STORED else 202
+        return Answer(status, encode_json(single_view(result, topic)), [JSON_TYPE, NO_DETECTION])
 
     async def send_batch(call: Call) -> Answer:
         topic = call.parameters["topic"]
@@ -85,11 +85,12 @@ def send_routes(sending: SendMessages) -> list[Route]:
         call.expect_answer(len(items) * RESULT_BYTES)
         call.outcome = UNKNOWN
         try:
-            results = await sending.send_many(topic, items, call.request_id, turn=call.take_turn)
+            report = await sending.send_many(topic, items, turn=call.take_turn)
         except ProblemError as problem:
             raise _undetected(problem) from None
-        await call.take_turn(len(results) * MESSAGE_BYTES)
-        return Answer(200, encode_json({"results": results, **count_outcomes(results)}), [JSON_TYPE, NO_DETECTION])
+        await call.take_turn(len(items) * MESSAGE_BYTES)
+        view = {"results": result_views(report, call.request_id), **outcome_counts(report)}
+        return Answer(200, encode_json(view), [JSON_TYPE, NO_DETECTION])
 
     return [
         Route("POST", "/v1/topics/{topic}/messages", send_one, is_send=True),

@@ -68,7 +68,7 @@ class Answers:
         }
         return self._send(frame, frame_id)
 
-    def published(self, results: Sequence[dict[str, Any]], counts: dict[str, int], frame_id: FrameId) -> Send:
+    def published(self, results: Sequence[object], counts: dict[str, int], frame_id: FrameId) -> Send:
         """Tell what became of each message."""
         return self._send({"type": "published", "results": results, **counts}, frame_id)
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import msgspec
+from typing import Protocol
 
 from gantry.model.group import ConsumeFromWhere, SubscriptionData
 from gantry.model.message import MessageQueue
 from services.gateway.auth.principal import Principal
+from services.gateway.schemas.outgoing import Item
 from services.gateway.turns import Turn
+from services.gateway.usecases.sending.results import BatchReport
 
 
 class OnChange(Protocol):
@@ -86,12 +86,14 @@ class Consumers(Protocol):
 
 
 class Publisher(Protocol):
-    """Sends what streams publish."""
+    """Sends the messages that streams publish (usecases/sending/send.py)."""
 
-    async def publish(
-        self, topic: str, messages: Sequence[msgspec.Raw], request_id: str, *, turn: Turn, binary: bool
-    ) -> Sequence[dict[str, Any]]:
-        """Return a result for each message. Raises ProblemError, InvalidValueError."""
+    def check_topic(self, topic: str) -> None:
+        """Raise InvalidNameError for an invalid topic name, ProblemError (403) for a topic that takes no sends."""
+        ...
+
+    async def send_many(self, topic: str, items: Sequence[Item], *, turn: Turn) -> BatchReport:
+        """Send a batch and return the result of each message. Raises ProblemError."""
         ...
 
 

@@ -1,7 +1,6 @@
 """The publishes of a stream that are under way: how many there may be, and their answers. Pure."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from services.gateway.errors import TOO_LARGE, TOO_MANY, ProblemError
 from services.gateway.ws import frames
@@ -37,7 +36,7 @@ class Publishes:
         self.pending += 1
         return Publish(frame.topic, frame.messages, frame.id, frame_bytes)
 
-    def done(self, frame_id: FrameId, results: Sequence[dict[str, Any]], counts: dict[str, int]) -> list[Effect]:
+    def done(self, frame_id: FrameId, results: Sequence[object], counts: dict[str, int]) -> list[Effect]:
         """The messages of a publish were sent, each with its result."""
         self.pending -= 1
         return [] if self.is_closed else [self._answers.published(results, counts, frame_id)]

@@ -1,1 +1,1 @@
-"""Sending: one message, a batch, or the messages of a stream, each with its outcome."""
+"""Sending: one message or a batch; each message has a result of its own."""

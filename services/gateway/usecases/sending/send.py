@@ -1,25 +1,26 @@
-"""Sending: one message or many, each with its outcome.
+"""Sends one message or a batch. Each message has a result of its own.
 
-A call's messages are sorted by the queue they must go to, then sent in frames: one request of remoting for many
-messages, so that their cost is shared. Messages without an ordering key or queue go together, to any queue, and are tried
-again on another broker. Those of one queue stay in their order: its frames are sent one after the other, and once one
-was not stored, what is behind it is not sent.
+The messages of a batch are grouped by their queue. Each group is sent in as few remoting requests as possible, because
+one request for many messages costs less than many requests. Messages without an ordering key or queue form one group:
+they go to any queue, and are sent again to another broker after a failure. The messages of one queue keep their order:
+its requests are sent one after the other, and after a request that was not stored, the later ones are not sent.
 
-Concurrency: the event loop's thread, any number of calls at once. A call that is cancelled may have stored something.
+Concurrency: the event loop's thread, any number of calls at once. A cancelled call may have stored messages.
 """
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Final, Protocol
+from typing import Final
 
+from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerError, ClientError, NoRouteError, Outcome, SendError
+from gantry.client.producer import Producer
 from gantry.client.routecache import PublishInfo
-from gantry.client.sendrequest import BatchSendResult, EncodedSend
 from gantry.model.errors import InvalidValueError
 from gantry.model.message import MessageQueue
 from gantry.model.names import NOT_ALLOWED_SEND_TOPICS, check_topic, is_dlq_topic, is_retry_topic, is_system_topic
 from gantry.model.names import TRACE_TOPIC as OPEN_SYSTEM_TOPIC
-from gantry.model.uniqkey import UniqueKeyGenerator
 from gantry.remoting.codes import ResponseCode
 from services.gateway.errors import (
     BROKER_ERROR,
@@ -37,104 +38,58 @@ from services.gateway.errors import (
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.outgoing import Item, Sendable
 from services.gateway.turns import MESSAGE_BYTES, Turn
-from services.gateway.usecases.sending.preparing import PreparedMessage, prepare
-from services.gateway.usecases.sending.sendframes import (
+from services.gateway.usecases.sending.batchcall import (
     FREE_MESSAGES_MAX,
     BatchCall,
-    Result,
-    batch_frame,
     body_length,
-    count_outcomes,
     held_back,
     is_one_message_at_fault,
     placed_error,
-    result_views,
-    single_frame,
+    single_request,
 )
-from services.gateway.usecases.sending.unknownqueues import UnknownQueues
+from services.gateway.usecases.sending.preparing import PreparedMessage, prepare
+from services.gateway.usecases.sending.results import BatchReport, OneWayMessage, SentMessage, placed_messages
+from services.gateway.usecases.sending.unknownqueues import Topics, UnknownQueues
 
-# Of one call, at a time: beside each other to different queues.
-FRAMES_UNDER_WAY_MAX: Final = 8
+# Largest number of requests of one batch that are sent at the same time, to different queues.
+REQUESTS_PENDING_MAX: Final = 8
 _TOPICS_CHECKED_MAX: Final = 4_096
 _KEY_TOPICS_MAX: Final = 256
 _KEYS_OF_TOPIC_MAX: Final = 16_384
 _NO_KEYS: Final[tuple[PublishInfo | None, dict[str, MessageQueue]]] = (None, {})
 
 
-class Sender(Protocol):
-    """What is needed of gantry.client's producer."""
-
-    async def send_prepared(
-        self,
-        prepared: EncodedSend,
-        *,
-        queue: MessageQueue | None = None,
-        timeout_ms: int | None = None,
-    ) -> BatchSendResult:
-        """Send a message or batch and return where it is. Raises SendError, InvalidArgumentError, NotStartedError."""
-        ...
-
-    async def send_prepared_one_way(self, prepared: EncodedSend, *, queue: MessageQueue | None = None) -> None:
-        """Send and want no answer. Raises SendError, InvalidArgumentError, NotStartedError."""
-        ...
-
-
-class Routes(Protocol):
-    """What is needed of gantry.client's engine."""
-
-    def cached_publish_info(self, topic: str) -> PublishInfo | None:
-        """Return what is known of a topic."""
-        ...
-
-    async def publish_info(self, topic: str, *, refresh: bool = False) -> PublishInfo:
-        """Return what a producer needs of a topic. Raises ClientError."""
-        ...
-
-
-class Topics(Protocol):
-    """Tells a topic that does not exist from one whose brokers are away (presence.py)."""
-
-    async def absence(self, name: str) -> ProblemError:
-        """Return the problem of a topic without a route: 404 or 503."""
-        ...
-
-    async def find_away(self, name: str, brokers: Collection[str]) -> Collection[str]:
-        """Return those of the brokers that may hold the topic and are away. Raises ProblemError (503)."""
-        ...
-
-
 class SendMessages:
-    """Sends for everybody: REST and WebSocket."""
+    """Sends the messages of REST calls and of WebSocket streams."""
 
     def __init__(
         self,
-        sender: Sender,
-        routes: Routes,
-        ids: UniqueKeyGenerator,
+        producer: Producer,
+        engine: ClientEngine,
         metrics: GatewayMetrics,
         *,
         topics: Topics,
     ) -> None:
-        """Make one.
+        """Make the use case.
 
         Args:
-            sender: A producer.
-            routes: Knows where topics are.
-            ids: Makes unique keys.
-            metrics: Where messages are counted by outcome.
-            topics: Says why a topic or its broker is not there.
+            producer: Sends the requests.
+            engine: Knows the routes of topics, and makes unique keys.
+            metrics: Counts the messages by outcome.
+            topics: Gives the reason why a topic has no route, or a broker is missing from it.
         """
-        self._sender = sender
-        self._routes = routes
-        self._ids = ids
+        self._producer = producer
+        self._engine = engine
+        self._unique_keys = engine.unique_keys
         self._metrics = metrics
         self._topics = topics
         self._checked: set[str] = set()
-        # Hashing a key takes as long as everything else that is done to its message.
+        # Topic → its publish info, and the queues of keys in it. Hashing a key takes as long as all other work on its
+        # message.
         self._key_queues: dict[str, tuple[PublishInfo | None, dict[str, MessageQueue]]] = {}
 
     def check_topic(self, topic: str) -> None:
-        """Raise InvalidNameError for what is no topic's name, ProblemError (403) for one nobody may send to."""
+        """Raise InvalidNameError for an invalid topic name, ProblemError (403) for a topic that takes no sends."""
         if topic in self._checked:
             return
         check_topic(topic)
@@ -144,65 +99,66 @@ class SendMessages:
         if len(self._checked) < _TOPICS_CHECKED_MAX:
             self._checked.add(topic)
 
-    async def send_one(self, topic: str, message: Sendable) -> Result:
+    async def send_one(self, topic: str, message: Sendable) -> SentMessage:
         """Send a message.
 
         Args:
-            topic: Where to; `check_topic` has passed it, and the caller's right is checked.
-            message: What.
+            topic: The destination. The caller has passed it to `check_topic` and has checked its own right to publish.
+            message: The message.
 
         Returns:
-            The result, with outcome `stored`; or `unknown` where the broker stored it less safely than it should, or
-            where it was one-way.
+            The result. Its outcome is `unknown` if the broker stored the message less safely than it promises, or if
+            the message was one-way.
 
         Raises:
-            ProblemError: It was not stored, or may not have been; `outcome` says which.
+            ProblemError: The message was not stored, or its outcome is unknown; `outcome` says which.
         """
         try:
-            prepared = prepare(message, self._ids.make)
+            prepared = prepare(message, self._unique_keys.make)
         except InvalidValueError as error:
             raise problem_of(error, outcome=NOT_STORED) from None
-        info = self._routes.cached_publish_info(topic)
+        info = self._engine.cached_publish_info(topic)
         if info is None:
             info = await self._find_route(topic)
-        queue = await self._queue_of(info, prepared, lambda: self._unknown_queues(topic, (message,)))
-        frame = single_frame(topic, prepared)
+        queue = None
+        if prepared.ordering_key is not None or prepared.queue is not None:
+            queue = await self._queue_of(info, prepared, lambda: self._unknown_queues(topic, (message,)))
+        request = single_request(topic, prepared)
         self._metrics.sent_bytes += len(prepared.body)
+        result: SentMessage
         try:
             if prepared.one_way:
-                await self._sender.send_prepared_one_way(frame, queue=queue)
-                result: Result = {"outcome": UNKNOWN, "message_id": prepared.message_id}
+                await self._producer.send_prepared_one_way(request, queue=queue)
+                result = OneWayMessage(prepared.message_id)
             else:
-                (result,) = result_views(await self._sender.send_prepared(frame, queue=queue))
+                (result,) = placed_messages(await self._producer.send_prepared(request, queue=queue))
         except ClientError as error:
-            raise await self._refused(topic, error, prepared) from None
-        self._metrics.sent[result["outcome"]] += 1
+            problem = await self._refused(topic, error, prepared)
+            self._metrics.sent[problem.outcome or NOT_STORED] += 1
+            raise problem from None
+        self._metrics.sent[result.outcome] += 1
         return result
 
-    async def send_many(
-        self, topic: str, items: Sequence[Item], request_id: str, *, turn: Turn, binary: bool = False
-    ) -> list[Result]:
-        """Send messages and return a result for each, in their order; one bad message never costs the others.
+    async def send_many(self, topic: str, items: Sequence[Item], *, turn: Turn) -> BatchReport:
+        """Send a batch. A message that fails does not affect the other messages.
 
         Args:
-            topic: Where to; `check_topic` has passed it, and the caller's right is checked.
-            items: Messages, and errors in the place of those that could not be read (schemas/outgoing.py).
-            request_id: Stands in the problems.
-            turn: Of the loop; a batch takes several.
-            binary: For MessagePack: offsets as integers.
+            topic: The destination. The caller has passed it to `check_topic` and has checked its own right to publish.
+            items: The messages, and errors in the place of those that could not be read (schemas/outgoing.py).
+            turn: Waits for a turn of the event loop; a batch takes several.
 
         Raises:
-            ProblemError: Nothing was stored: the topic is not known, or nobody can say whether it is.
+            ProblemError: No message was stored: the topic does not exist, or no name server answers.
         """
-        info = self._routes.cached_publish_info(topic) or await self._find_route(topic)
-        call = BatchCall(topic, items, request_id, turn=turn, binary=binary)
+        info = self._engine.cached_publish_info(topic) or await self._find_route(topic)
+        call = BatchCall(topic, items, turn=turn)
         anywhere, by_queue, one_way = await self._sort(call, info)
         works: list[Awaitable[None]] = [
-            self._send_frame(call, None, frame) for frame in call.frames(anywhere, FREE_MESSAGES_MAX)
+            self._send(call, None, indexes) for indexes in call.split(anywhere, FREE_MESSAGES_MAX)
         ]
         works += [
-            # Unsplit where it can be: a request is stored as a whole or not at all, so nothing has to be held back.
-            self._send_in_order(call, queue, call.frames(indexes, len(indexes)))
+            # One request if possible: the broker stores all messages of a request or none, so none has to be held back.
+            self._send_in_order(call, queue, call.split(indexes, len(indexes)))
             for queue, indexes in by_queue.items()
         ]
         works += [self._send_one_way(call, index, queue) for index, queue in one_way]
@@ -210,8 +166,9 @@ class SendMessages:
             await works[0]
         elif works:
             await _bounded_gather(works)
-        self._count(call)
-        return call.results
+        report = call.report()
+        self._count(call, report)
+        return report
 
     async def _sort(
         self, call: BatchCall, info: PublishInfo
@@ -220,12 +177,12 @@ class SendMessages:
         by_queue: dict[MessageQueue, list[int]] = {}
         one_way: list[tuple[int, MessageQueue | None]] = []
         await call.turn(len(call.items) * MESSAGE_BYTES)
-        make_id = iter(self._ids.make_many(len(call.items))).__next__
+        make_id = iter(self._unique_keys.make_many(len(call.items))).__next__
         prepared_bytes = 0
         unknown = self._unknown_queues(call.topic, call.items)
         for index, item in enumerate(call.items):
             if prepared_bytes > _PREPARED_BYTES_AT_ONCE_MAX:
-                # A thousand messages with all the properties they may have take a fifth of a second.
+                # A thousand messages with as many properties as allowed take a fifth of a second.
                 await call.turn(prepared_bytes)
                 prepared_bytes = 0
             try:
@@ -240,7 +197,7 @@ class SendMessages:
                     queue = await self._queue_of(info, prepared, lambda: unknown, at=f"/messages/{index}")
             except (InvalidValueError, ProblemError) as error:
                 prepared_bytes += _REFUSED_BYTES + body_length(item)
-                call.refuse(index, problem_of(placed_error(error, item, index), outcome=NOT_STORED))
+                call.fail(index, problem_of(placed_error(error, item, index), outcome=NOT_STORED))
                 continue
             if prepared.one_way:
                 one_way.append((index, queue))
@@ -250,48 +207,45 @@ class SendMessages:
                 by_queue.setdefault(queue, []).append(index)
         return anywhere, by_queue, one_way
 
-    async def _send_in_order(self, call: BatchCall, queue: MessageQueue, frames: list[list[int]]) -> None:
-        for number, frame in enumerate(frames):
-            await self._send_frame(call, queue, frame)
-            if number + 1 < len(frames) and any(call.results[index]["outcome"] != STORED for index in frame):
-                # What comes later in the order must not overtake what may have to be sent again.
-                for index in (index for later in frames[number + 1 :] for index in later):
-                    call.refuse(index, held_back(queue))
+    async def _send_in_order(self, call: BatchCall, queue: MessageQueue, groups: list[list[int]]) -> None:
+        for number, indexes in enumerate(groups, 1):
+            await self._send(call, queue, indexes)
+            if number < len(groups) and not call.are_stored(indexes):
+                # Later messages must not overtake messages that may have to be sent again.
+                for index in itertools.chain.from_iterable(groups[number:]):
+                    call.fail(index, held_back(queue))
                 return
 
-    async def _send_frame(self, call: BatchCall, queue: MessageQueue | None, indexes: list[int]) -> None:
-        prepared = [call.prepared[index] for index in indexes]
-        count_bytes = len(prepared) * MESSAGE_BYTES
-        await call.turn(count_bytes + sum([len(each.body) for each in prepared]))
-        frame = single_frame(call.topic, prepared[0]) if len(prepared) == 1 else batch_frame(call.topic, prepared)
+    async def _send(self, call: BatchCall, queue: MessageQueue | None, indexes: list[int]) -> None:
+        count_bytes = len(indexes) * MESSAGE_BYTES
+        await call.turn(count_bytes + sum([len(call.prepared[index].body) for index in indexes]))
         try:
-            placement = await self._sender.send_prepared(frame, queue=queue)
+            placement = await self._producer.send_prepared(call.request(indexes), queue=queue)
         except ClientError as error:
             if len(indexes) > 1 and is_one_message_at_fault(error):
-                # The broker refuses all of a frame for one of its messages; let each answer for itself.
+                # The broker refuses a whole request because of one message. Send each message in its own request.
                 for index in indexes:
-                    await self._send_frame(call, queue, [index])
+                    await self._send(call, queue, [index])
                 return
             for index in indexes:
-                call.refuse(index, await self._refused(call.topic, error, call.prepared[index], count=False))
+                call.fail(index, await self._refused(call.topic, error, call.prepared[index]))
             return
         await call.turn(count_bytes)
-        for index, result in zip(indexes, result_views(placement, binary=call.binary), strict=True):
-            call.results[index] = result
+        call.finish(indexes, placed_messages(placement))
 
     async def _send_one_way(self, call: BatchCall, index: int, queue: MessageQueue | None) -> None:
         prepared = call.prepared[index]
         try:
-            await self._sender.send_prepared_one_way(single_frame(call.topic, prepared), queue=queue)
+            await self._producer.send_prepared_one_way(single_request(call.topic, prepared), queue=queue)
         except ClientError as error:
-            call.refuse(index, await self._refused(call.topic, error, prepared, count=False))
+            call.fail(index, await self._refused(call.topic, error, prepared))
         else:
-            call.results[index] = {"outcome": UNKNOWN, "message_id": prepared.message_id}
+            call.finish([index], [OneWayMessage(prepared.message_id)])
 
     async def _queue_of(
         self, info: PublishInfo, prepared: PreparedMessage, unknown: Callable[[], UnknownQueues], at: str = ""
     ) -> MessageQueue | None:
-        """Return the queue a message must go to, whether its broker is up or not; None for any."""
+        """Return the queue of a message, whether its broker is up or not; None for any queue."""
         if prepared.ordering_key is not None:
             return self._queue_for_key(info, prepared.ordering_key)
         if prepared.queue is None:
@@ -307,7 +261,7 @@ class SendMessages:
     def _queue_for_key(self, info: PublishInfo, key: str) -> MessageQueue:
         known_for, queues = self._key_queues.get(info.topic, _NO_KEYS)
         if known_for is not info:
-            # The route is another one now, and with it perhaps every key's queue.
+            # The route has changed, so the queue of any key may have changed.
             if len(self._key_queues) >= _KEY_TOPICS_MAX:
                 self._key_queues.clear()
             queues = {}
@@ -325,63 +279,60 @@ class SendMessages:
     async def _find_route(self, topic: str, *, refresh: bool = False) -> PublishInfo:
         try:
             try:
-                return await self._routes.publish_info(topic, refresh=refresh)
+                return await self._engine.publish_info(topic, refresh=refresh)
             except NoRouteError:
                 problem = await self._topics.absence(topic)
             try:
-                # Those that were missing a moment ago may have told name servers meanwhile.
-                return await self._routes.publish_info(topic, refresh=True)
+                # The missing brokers may have registered in the meantime.
+                return await self._engine.publish_info(topic, refresh=True)
             except NoRouteError:
                 problem.outcome = NOT_STORED
                 raise problem from None
         except ClientError as error:
             raise no_name_server(error, outcome=NOT_STORED) from None
 
-    async def _refused(
-        self, topic: str, error: ClientError, prepared: PreparedMessage, *, count: bool = True
-    ) -> ProblemError:
-        if isinstance(error, SendError) and error.outcome is Outcome.NOT_STORED and _misses_topic(error.cause):
+    async def _refused(self, topic: str, error: ClientError, prepared: PreparedMessage) -> ProblemError:
+        if isinstance(error, SendError) and error.outcome is Outcome.NOT_STORED and _is_topic_missing(error.cause):
             problem = problem_of(await self._topics.absence(topic), outcome=NOT_STORED)
         else:
             problem = problem_of(error, outcome=NOT_STORED)
         if problem.outcome == UNKNOWN:
             problem.message_id = prepared.message_id
-        if count:
-            self._metrics.sent[problem.outcome or NOT_STORED] += 1
         return problem
 
-    def _count(self, call: BatchCall) -> None:
+    def _count(self, call: BatchCall, report: BatchReport) -> None:
         sent = self._metrics.sent
-        for outcome, count in count_outcomes(call.results).items():
-            sent[outcome] += count
+        sent[STORED] += report.stored
+        sent[NOT_STORED] += report.not_stored
+        sent[UNKNOWN] += report.unknown
         self._metrics.sent_bytes += sum([len(prepared.body) for prepared in call.prepared.values()])
 
 
-def _misses_topic(error: ClientError) -> bool:
-    """Say whether an attempt ended because the topic was not where it was sent to."""
+def _is_topic_missing(error: ClientError) -> bool:
+    """Return whether an attempt failed because the broker, or every name server, does not have the topic."""
     missed = isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST
     return missed or isinstance(error, NoRouteError)
 
 
 def no_name_server(error: ClientError, *, outcome: str | None = None) -> ProblemError:
-    """Return the problem of a route that nobody could be asked for."""
+    """Return the problem of a route that no name server could give."""
     from_client = problem_of(error, outcome=outcome)
     if from_client.kind not in _NO_ANSWER_KINDS:
         return from_client
     return ProblemError(NAMESRV_UNAVAILABLE, from_client.detail, outcome=outcome)
 
 
-# About 1 ms of work. A refused message counts as if it had been long: what it took is not known.
+# About 1 ms of work. A refused message counts as a long one, because the work that it took is unknown.
 _PREPARED_BYTES_AT_ONCE_MAX: Final = 16 * 1024
 _REFUSED_BYTES: Final = 1_024
-# To copy a body is so much cheaper than to check properties.
+# Copying a byte of a body is cheaper than checking a byte of properties by this factor.
 _BODY_BYTES_A_PROPERTY_BYTE: Final = 16
 
 _NO_ANSWER_KINDS: Final = (BROKER_UNAVAILABLE, BROKER_TIMEOUT, BROKER_ERROR, TOO_MANY)
 
 
 async def _bounded_gather(works: Sequence[Awaitable[None]]) -> None:
-    room = asyncio.Semaphore(FRAMES_UNDER_WAY_MAX)
+    room = asyncio.Semaphore(REQUESTS_PENDING_MAX)
 
     async def bounded(work: Awaitable[None]) -> None:
         async with room:

@@ -1,7 +1,7 @@
-"""Queues that a send names and the route at hand does not have: there is one look for them, whatever their number.
+"""Queues that a send names and the known route does not have. A call looks for all of them once.
 
-A batch may name a thousand. If each were looked for by itself, one request would ask the name server a thousand times,
-and with a name server that hangs its good messages would wait for an hour.
+A batch may name a thousand such queues. If the gateway looked for each of them separately, one call would send a thousand
+requests to the name server. If the name server hung, the valid messages of the batch would wait for an hour.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -16,24 +16,35 @@ from services.gateway.schemas.outgoing import Item
 NOT_REGISTERED: Final = "is not registered just now"
 
 
-class Homes(Protocol):
-    """Tells a broker that is away from one that never was (presence.py)."""
+class Topics(Protocol):
+    """Distinguishes a topic that does not exist from a topic whose brokers are away (usecases/configs/presence.py)."""
+
+    async def absence(self, name: str) -> ProblemError:
+        """Return the problem of a topic without a route: 404 or 503."""
+        ...
 
     async def find_away(self, name: str, brokers: Collection[str]) -> Collection[str]:
-        """Return those of the brokers that may hold the topic all the same and are away. Raises ProblemError (503)."""
+        """Return those of the brokers that may hold the topic and are away. Raises ProblemError (503)."""
         ...
 
 
 class UnknownQueues:
-    """The look of one call.
+    """The search of one call for the queues that the known route does not have.
 
     Concurrency: one task.
     """
 
     def __init__(
-        self, items: Collection[Item], refresh: Callable[[], Awaitable[PublishInfo]], *, topic: str, topics: Homes
+        self, items: Collection[Item], refresh: Callable[[], Awaitable[PublishInfo]], *, topic: str, topics: Topics
     ) -> None:
-        """Make one; `items` are the call's messages, `refresh` returns the route anew and raises ProblemError."""
+        """Make a search.
+
+        Args:
+            items: The messages of the call.
+            refresh: Returns a newer route. Raises ProblemError.
+            topic: The topic of the messages.
+            topics: Finds brokers that are away.
+        """
         self._items = items
         self._refresh = refresh
         self._topic = topic
@@ -43,20 +54,20 @@ class UnknownQueues:
         self._failure: ProblemError | None = None
 
     async def require(self, queue: MessageQueue, at: str) -> None:
-        """Raise ProblemError unless the topic has the queue after all.
+        """Raise ProblemError unless the newer route of the topic has the queue.
 
         Args:
-            queue: Queue that the message at `at`, a JSON pointer, names.
-            at: Stands in the problem.
+            queue: The queue that a message names.
+            at: JSON pointer of that message.
 
         Raises:
-            ProblemError: 404: there is no such queue; 503: its broker may have it and is away, or nobody can say.
+            ProblemError: 404: there is no such queue. 503: the queue's broker is away, or the search failed.
         """
         if self._known is None:
-            await self._look()
+            await self._search()
         failure = self._failure
         if failure is not None:
-            # An exception that is raised a thousand times keeps as many traces.
+            # Raise a new error for each message: a shared error would collect the tracebacks of all of them.
             raise ProblemError(failure.kind, failure.detail, field=failure.field, outcome=NOT_STORED)
         if queue in (self._known or ()):
             return
@@ -67,7 +78,7 @@ class UnknownQueues:
         detail = f"{at}/queue: {broker!r} has no queue {queue.queue_id} of topic {self._topic} to write to"
         raise ProblemError(UNKNOWN_QUEUE, detail, field=f"{at}/queue", outcome=NOT_STORED)
 
-    async def _look(self) -> None:
+    async def _search(self) -> None:
         self._known = ()
         try:
             self._known = known = (await self._refresh()).key_queues

@@ -61,7 +61,7 @@ def topics(engine: ClientEngine, brokers: Brokers) -> Presence[TopicConfig]:
 
 @pytest.fixture
 def sending(engine: ClientEngine, metrics: GatewayMetrics, topics: Presence[TopicConfig]) -> SendMessages:
-    return SendMessages(Producer(engine, "GW"), engine, engine.unique_keys, metrics, topics=topics)
+    return SendMessages(Producer(engine, "GW"), engine, metrics, topics=topics)
 
 
 @pytest.fixture

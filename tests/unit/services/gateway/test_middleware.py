@@ -17,6 +17,7 @@ from services.gateway.routes.limits import limit_routes
 from services.gateway.routes.send import send_routes
 from services.gateway.schemas.rights import ALL_RIGHTS
 from services.gateway.settings import BODY_RESERVE_PART, REQUEST_BYTES_MAX, GatewaySettings
+from tests.support.sendresults import stored_messages
 from tests.support.virtualtime import FakeClock
 
 KEY = (b"authorization", b"Bearer gk_x")
@@ -337,10 +338,10 @@ class RecordingSender:
 
     async def send_one(self, topic, message):
         self.messages.append(message)
-        return {"outcome": "stored", "message_id": "ID"}
+        return stored_messages(topic, 1).results[0]
 
-    async def send_many(self, topic, items, request_id, *, turn):
-        return [{"outcome": "stored"} for _ in items]
+    async def send_many(self, topic, items, *, turn):
+        return stored_messages(topic, len(items))
 
 
 TRACE_PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"

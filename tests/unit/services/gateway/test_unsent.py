@@ -15,12 +15,12 @@ from services.gateway.middleware import HttpApp
 from services.gateway.routes.send import send_routes
 from services.gateway.schemas.rights import ALL_RIGHTS
 from services.gateway.settings import GatewaySettings
+from tests.support.sendresults import stored_messages
 from tests.support.virtualtime import FakeClock
 from tests.unit.services.gateway.wires import House, Wire, settle
 
 ANSWER_BYTES = 100_000
 SHARE, TOTAL, ADDRESS_SHARE = 5 * ANSWER_BYTES, 8 * ANSWER_BYTES, 2 * ANSWER_BYTES
-RESULT = {"outcome": "stored", "message_id": "7F" * 16, "stored_id": "AB" * 16, "broker": "b", "queue_id": 0}
 
 
 class Sending:
@@ -32,9 +32,9 @@ class Sending:
     def check_topic(self, topic):
         pass
 
-    async def send_many(self, topic, items, request_id, *, turn):
+    async def send_many(self, topic, items, *, turn):
         self.stored += len(items)
-        return [RESULT for _ in items]
+        return stored_messages(topic, len(items))
 
 
 async def large(call):

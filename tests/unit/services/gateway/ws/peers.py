@@ -14,13 +14,16 @@ from services.gateway.auth.tickets import Tickets
 from services.gateway.errors import UNKNOWN_TOPIC, ProblemError
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
+from services.gateway.schemas.outgoing import Item
 from services.gateway.schemas.rights import ALL_RIGHTS, Rights
 from services.gateway.settings import GatewaySettings
 from services.gateway.turns import Turn
+from services.gateway.usecases.sending.results import BatchReport
 from services.gateway.ws.endpoint import StreamEndpoint
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.ports import OnChange, Pulled
 from tests.support.pulledrecords import pulled
+from tests.support.sendresults import stored_messages
 from tests.support.virtualtime import VirtualClock
 from tests.unit.services.gateway.ws.streams import check_frame
 
@@ -94,17 +97,16 @@ class FakePublisher:
         self.stored = 0
         self.on_begin: Callable[[str], None] = lambda _: None
 
-    async def publish(
-        self, topic: str, messages: Sequence[msgspec.Raw], request_id: str, *, turn: Turn, binary: bool
-    ) -> Sequence[dict[str, Any]]:
+    def check_topic(self, topic: str) -> None:
+        pass
+
+    async def send_many(self, topic: str, items: Sequence[Item], *, turn: Turn) -> BatchReport:
         self.on_begin(topic)
         await asyncio.sleep(0.05)
         if topic == "FULL":
             raise ProblemError(UNKNOWN_TOPIC, "topic: 'FULL' does not exist")
-        self.stored += len(messages)
-        ids = {"message_id": "7F" * 16, "stored_id": "AB" * 16, "broker": "broker-a", "queue_id": 0}
-        stored = {"outcome": "stored", "status": "SEND_OK", **ids}
-        return [{**stored, "queue_offset": str(number)} for number, _ in enumerate(messages)]
+        self.stored += len(items)
+        return stored_messages(topic, len(items))
 
 
 class Service:

@@ -99,10 +99,11 @@ async def test_a_send_while_all_brokers_are_away_is_503(sending, engine, brokers
     message.one_way = one_way
     problem = await problem_of(sending.send_one("T", message))
     assert (problem.kind.name, problem.outcome, problem.retryable) == ("broker-unavailable", "not_stored", True)
-    [result] = await sending.send_many(
-        "T", read_items([body.encode()], packed=False), "r", turn=functools.partial(Turns().take, "key-1")
+    report = await sending.send_many(
+        "T", read_items([body.encode()], packed=False), turn=functools.partial(Turns().take, "key-1")
     )
-    assert (result["outcome"], result["problem"]["status"], result["problem"]["retryable"]) == ("not_stored", 503, True)
+    [result] = report.results
+    assert (result.outcome, result.problem.status, result.problem.retryable) == ("not_stored", 503, True)
 
 
 async def unwritten(answer):

@@ -18,7 +18,7 @@ def prepared(**fields):
 
 def test_everything_is_in_the_properties():
     message = prepared(tag="AA", keys=["k1", "k2"], properties={"origin": "EWR", "ünï": "日本"}, ordering_key="N1")
-    assert decode_properties(message.properties) == {
+    assert decode_properties(message.properties.encode()) == {
         "UNIQ_KEY": "ID",
         "TAGS": "AA",
         "KEYS": "k1 k2",
@@ -27,7 +27,7 @@ def test_everything_is_in_the_properties():
         "__SHARDINGKEY": "N1",
     }
     assert (message.message_id, message.ordering_key, message.one_way) == ("ID", "N1", False)
-    assert decode_properties(prepared().properties) == {"UNIQ_KEY": "ID"}
+    assert decode_properties(prepared().properties.encode()) == {"UNIQ_KEY": "ID"}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import functools
 import json
 
+import msgspec
 import pytest
 
 from gantry.model.batch import decode_batch
@@ -15,9 +16,10 @@ from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.outgoing import read_items, read_message
+from services.gateway.sendresults import outcome_counts, result_views, single_view
 from services.gateway.turns import Turns
 from services.gateway.usecases.configs.presence import Row
-from services.gateway.usecases.sending.sendframes import FREE_MESSAGES_MAX
+from services.gateway.usecases.sending.batchcall import FREE_MESSAGES_MAX
 from tests.support.scriptedpeer import Deed, Script, ok, refuse
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
@@ -47,15 +49,23 @@ def outcomes(results):
     return [result["outcome"] for result in results]
 
 
-async def send_many(sending, *call, **options):
-    """Send a batch whose caller has the loop for itself."""
-    turns = Turns()
-    return await sending.send_many(*call, turn=functools.partial(turns.take, "key-1"), **options)
+async def send_one(sending, message):
+    """Send a message and return its result as answers show it."""
+    return msgspec.to_builtins(single_view(await sending.send_one("T", message), "T"))
+
+
+async def send_many(sending, topic, items, request_id, *, binary=False):
+    """Send a batch whose caller has the loop for itself, and return its results as answers show them."""
+    report = await sending.send_many(topic, items, turn=functools.partial(Turns().take, "key-1"))
+    views = msgspec.to_builtins(result_views(report, request_id, binary=binary))
+    counts = {name: outcomes(views).count(name) for name in ("stored", "not_stored", "unknown")}
+    assert outcome_counts(report) == counts
+    return views
 
 
 async def test_a_stored_message_has_its_place(sending, two_brokers, metrics):
     two_brokers()
-    result = await sending.send_one("T", read_message(b'{"body": "b", "queue": {"broker": "b", "id": 1}}'))
+    result = await send_one(sending, read_message(b'{"body": "b", "queue": {"broker": "b", "id": 1}}'))
     assert result == {
         "outcome": "stored",
         "status": "SEND_OK",
@@ -64,6 +74,7 @@ async def test_a_stored_message_has_its_place(sending, two_brokers, metrics):
         "broker": "b",
         "queue_id": 1,
         "queue_offset": "7",
+        "topic": "T",
     }
     assert metrics.sent == {"stored": 1, "not_stored": 0, "unknown": 0}
 
@@ -138,14 +149,14 @@ async def test_less_safe_than_asked_is_unknown_and_has_a_place(sending, two_brok
         return answer
 
     two_brokers(late, late)
-    result = await sending.send_one("T", read_message(b'{"body": "b"}'))
+    result = await send_one(sending, read_message(b'{"body": "b"}'))
     assert (result["outcome"], result["status"], result["queue_offset"]) == ("unknown", "FLUSH_DISK_TIMEOUT", "7")
 
 
 async def test_one_way_is_handed_over_and_unknown(sending, two_brokers, transport):
     two_brokers()
-    result = await sending.send_one("T", read_message(b'{"body": "b", "one_way": true}'))
-    assert set(result) == {"outcome", "message_id"}
+    result = await send_one(sending, read_message(b'{"body": "b", "one_way": true}'))
+    assert set(result) == {"outcome", "message_id", "topic"}
     assert result["outcome"] == "unknown"
     [request] = transport.sent(SEND)
     assert request.is_one_way
@@ -283,7 +294,7 @@ async def test_an_unknown_queue_is_refused_after_a_second_look(sending, two_brok
         await sending.send_one("T", message)
     assert (caught.value.kind.name, caught.value.outcome) == ("unknown-queue", "not_stored")
     cluster.topic("T", "a", "b", queues=8)
-    assert (await sending.send_one("T", message))["queue_id"] == 5
+    assert (await sending.send_one("T", message)).queue_id == 5
 
 
 async def test_idempotency_keys_are_message_ids_on_the_wire(sending, two_brokers, transport):
