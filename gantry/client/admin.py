@@ -121,12 +121,12 @@ class Admin:
             order=config.order,
             attributes=",".join(f"+{name}={value}" for name, value in config.attributes.items()),
         )
-        await self._tell(RequestCode.UPDATE_AND_CREATE_TOPIC, header, brokers=brokers)
+        await self._call_masters(RequestCode.UPDATE_AND_CREATE_TOPIC, header, brokers=brokers)
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic on all broker sets, then its routes on all name servers."""
         _check_topic(topic)
-        await self._tell(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicHeader(topic=topic))
+        await self._call_masters(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicHeader(topic=topic))
         header = DeleteTopicInNamesrvHeader(topic=topic)
         await self._engine.name_servers.tell_all(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
         self._engine.forget_topic(topic)
@@ -158,13 +158,13 @@ class Admin:
         """Create or change a consumer group on all broker sets, or on the named ones."""
         _check_group(group.group_name)
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-        await self._tell(code, body=encode_subscription_group(group), brokers=brokers)
+        await self._call_masters(code, body=encode_subscription_group(group), brokers=brokers)
 
     async def delete_group(self, group: str, *, clean_offsets: bool = False) -> None:
         """Delete a consumer group on all broker sets; with `clean_offsets`, delete its committed offsets too."""
         _check_group(group)
         header = DeleteSubscriptionGroupHeader(group_name=group, clean_offset=clean_offsets)
-        await self._tell(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
+        await self._call_masters(RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
     async def group_config(self, group: str, broker: str) -> SubscriptionGroup | None:
         """Return a group's configuration on one broker set, or None if the group does not exist there."""
@@ -284,7 +284,7 @@ class Admin:
             for address in (await self._masters_of(topic)).values()
         ]
 
-    async def _tell(
+    async def _call_masters(
         self,
         code: int,
         header: EncodableHeader | None = None,

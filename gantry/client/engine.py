@@ -232,15 +232,15 @@ class ClientEngine:
         return (await self.routes.get(topic, refresh=refresh)).subscribe_queues
 
     def declare_queues(self, topic: str, write_queue_nums: Mapping[str, int]) -> None:
-        """Declare the broker sets that should hold a topic, with their write queues, whether the sets are up or not.
+        """Set the broker sets that should hold a topic, with their write queues, whether the sets are up or not.
 
         Ordering keys are spread over these queues even before the client has seen any of the sets up.
         """
-        self.routes.cache.declare(topic, write_queue_nums)
+        self.routes.cache.set_desired(topic, write_queue_nums)
 
     def known_homes(self, topic: str) -> frozenset[str]:
-        """Return the broker sets that routes (old ones too) and declarations name for a topic."""
-        return self.routes.cache.homes(topic)
+        """Return the broker sets that routes (old ones too) or the desired state name for a topic."""
+        return self.routes.cache.broker_sets(topic)
 
     def known_write_queues(self, topic: str) -> Mapping[str, int]:
         """Return the number of write queues of a topic on each set that `known_homes` returns."""

@@ -80,7 +80,7 @@ class Heartbeats:
     def add_producer(self, client_id: str, group: str) -> None:
         """Add a client id as a producer of a group."""
         self._clients.setdefault(client_id, _Client()).producers.add(group)
-        self._forget_told(client_id)
+        self._forget_reached(client_id)
         self._wake.set()
 
     async def put_consumer(self, client_id: str, consumer: ConsumerData) -> None:
@@ -94,8 +94,8 @@ class Heartbeats:
         if group is None:
             group = client.groups[consumer.group_name] = _Group(consumer, {})
         group.subscriptions.update({one.topic: one for one in consumer.subscriptions})
-        self._forget_told(client_id)
-        await self.tell_now(client_id)
+        self._forget_reached(client_id)
+        await self.send_now(client_id)
 
     async def remove_producer(self, client_id: str, group: str) -> None:
         """Leave a producer group and tell the brokers that can be reached."""
@@ -113,18 +113,18 @@ class Heartbeats:
         for topic in topics:
             group.subscriptions.pop(topic, None)
         if group.subscriptions:
-            self._forget_told(client_id)
-            await self.tell_now(client_id)
+            self._forget_reached(client_id)
+            await self.send_now(client_id)
             return
         del client.groups[group_name]
         await self._unregister(
             client_id, client, UnregisterClientHeader(client_id=client_id, consumer_group=group_name)
         )
 
-    async def tell_now(self, client_id: str) -> None:
+    async def send_now(self, client_id: str) -> None:
         """Send a heart-beat of one client id to all brokers now; return when each has answered or can't be reached."""
         missing = {address: [client_id] for address in self._addresses_for(client_id)}
-        if not await self._tell(missing, again=True):
+        if not await self._send_all(missing, again=True):
             self._wake.set()
 
     def connection_lost(self, address: str) -> None:
@@ -150,9 +150,9 @@ class Heartbeats:
                 self._reached.clear()
                 everyone_due_at = loop.time() + self._interval_s
             self._wake.clear()
-            all_told = await self._tell(self._missing())
+            all_sent = await self._send_all(self._missing())
             wait_s = everyone_due_at - loop.time()
-            if not all_told:
+            if not all_sent:
                 await asyncio.sleep(min(RETRY_INTERVAL_S, max(0.0, wait_s)))
                 continue
             try:
@@ -161,9 +161,9 @@ class Heartbeats:
             except TimeoutError:
                 pass
 
-    def _forget_told(self, client_id: str) -> None:
-        for told in self._reached.values():
-            told.discard(client_id)
+    def _forget_reached(self, client_id: str) -> None:
+        for client_ids in self._reached.values():
+            client_ids.discard(client_id)
 
     def _addresses_for(self, client_id: str) -> list[str]:
         client = self._clients.get(client_id)
@@ -185,11 +185,11 @@ class Heartbeats:
                     missing.setdefault(address, []).append(client_id)
         return missing
 
-    async def _tell(self, missing: Mapping[str, Iterable[str]], *, again: bool = False) -> bool:
-        told = await asyncio.gather(*(self._tell_one(address, ids, again=again) for address, ids in missing.items()))
-        return all(told)
+    async def _send_all(self, missing: Mapping[str, Iterable[str]], *, again: bool = False) -> bool:
+        sent = await asyncio.gather(*(self._send_to(address, ids, again=again) for address, ids in missing.items()))
+        return all(sent)
 
-    async def _tell_one(self, address: str, client_ids: Iterable[str], *, again: bool) -> bool:
+    async def _send_to(self, address: str, client_ids: Iterable[str], *, again: bool) -> bool:
         for client_id in client_ids:
             client = self._clients.get(client_id)
             # Another task may have sent the heart-beat by now.
@@ -218,17 +218,16 @@ class Heartbeats:
         return True
 
     async def _unregister(self, client_id: str, client: _Client, header: UnregisterClientHeader) -> None:
-        addresses = [address for address, told in self._reached.items() if client_id in told]
+        addresses = [address for address, client_ids in self._reached.items() if client_id in client_ids]
         if client.is_idle:
             self._clients.pop(client_id, None)
-            for told in self._reached.values():
-                told.discard(client_id)
+            self._forget_reached(client_id)
 
-        async def tell(address: str) -> None:
+        async def unregister(address: str) -> None:
             try:
                 await self._invoke(address, RemotingCommand.request(RequestCode.UNREGISTER_CLIENT, header))
             except NoAnswerError as error:
                 # The broker forgets the client by itself, after 120 s at the latest.
                 log.info("unregistering failed", address=address, client_id=client_id, error=str(error))
 
-        await asyncio.gather(*(tell(address) for address in addresses))
+        await asyncio.gather(*(unregister(address) for address in addresses))

@@ -115,7 +115,7 @@ class Producer:
         choice = QueueChoice(queue, ordering_key, selector)
         choice.check(message.topic)
         prepared = await self._prepare(message, ordering_key)
-        return (await self._deliver(prepared, choice, timeout_ms, retries_refusals=True)).results()[0]
+        return (await self._send_with_retries(prepared, choice, timeout_ms, retries_refusals=True)).results()[0]
 
     def send_async(
         self,
@@ -144,7 +144,7 @@ class Producer:
         async def deliver() -> None:
             try:
                 prepared = await self._prepare(message, ordering_key)
-                placement = await self._deliver(prepared, choice, timeout_ms, retries_refusals=False)
+                placement = await self._send_with_retries(prepared, choice, timeout_ms, retries_refusals=False)
             except SendError as error:
                 callback(None, error)
             except ClientError as error:
@@ -205,7 +205,7 @@ class Producer:
         prepared = prepare_batch(topic, items, ids, body_bytes_max=self._settings.body_bytes_max)
         choice = QueueChoice(queue)
         choice.check(topic)
-        return (await self._deliver(prepared, choice, timeout_ms, retries_refusals=True)).results()
+        return (await self._send_with_retries(prepared, choice, timeout_ms, retries_refusals=True)).results()
 
     async def send_prepared(
         self, prepared: EncodedSend, *, queue: MessageQueue | None = None, timeout_ms: int | None = None
@@ -225,7 +225,7 @@ class Producer:
         self._engine.check_running()
         choice = ANY_QUEUE if queue is None else QueueChoice(queue)
         choice.check(prepared.topic)
-        return await self._deliver(prepared, choice, timeout_ms, retries_refusals=True)
+        return await self._send_with_retries(prepared, choice, timeout_ms, retries_refusals=True)
 
     async def send_prepared_one_way(self, prepared: EncodedSend, *, queue: MessageQueue | None = None) -> None:
         """Send a prepared message or batch without an answer. Raises the errors of `send_one_way`."""
@@ -244,7 +244,7 @@ class Producer:
             info = await self._targets.publish_info(topic, timeout_ms=self._settings.send_timeout_ms)
         except _NOWHERE_TO_SEND as error:
             raise send_error(error) from None
-        if not info.key_queues:
+        if not info.ordering_queues:
             raise send_error(NotWritableError(topic, is_transient=False))
         return info.queue_for_key(ordering_key)
 
@@ -282,7 +282,7 @@ class Producer:
             (message_id or made_id or "",),
         )
 
-    async def _deliver(
+    async def _send_with_retries(
         self, prepared: EncodedSend, choice: QueueChoice, timeout_ms: int | None, *, retries_refusals: bool
     ) -> BatchSendResult:
         clock, targets, topic = self._clock, self._targets, prepared.topic

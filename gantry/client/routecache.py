@@ -3,10 +3,10 @@
 A route is converted into three lists of queues once, when it arrives:
 
 - `queues`: the queues that can be written now. Their set has a master and the topic's write bit.
-- `key_queues`: all write queues of the topic, whether their broker is up or not. Messages with an ordering key are
+- `ordering_queues`: all write queues of the topic, whether their broker is up or not. Messages with an ordering key are
   spread over these queues, so that a key keeps its queue while a broker is away. The cache therefore remembers a set
   that has left the route. It forgets the set only when the set certainly no longer holds the topic: the set is
-  registered again without the topic, or the keeper of the desired state says so (`declare`).
+  registered again without the topic, or the keeper of the desired state says so (`set_desired`).
 - `subscribe_queues`: the queues that can be read.
 
 Source: RocketMQ 5.3 MQClientInstance.topicRouteData2TopicPublishInfo. RocketMQ does not remember sets that are away.
@@ -31,7 +31,7 @@ class PublishInfo:
 
     topic: str
     queues: tuple[MessageQueue, ...]
-    key_queues: tuple[MessageQueue, ...]
+    ordering_queues: tuple[MessageQueue, ...]
     masters: Mapping[str, str]
     """Broker name → address of its master, for the sets that have a master."""
     is_read_only: bool = False
@@ -44,7 +44,7 @@ class PublishInfo:
         """
         # RocketMQ takes the remainder of the hash first and then drops its sign. Dropping the sign first gives the same
         # result for every divisor.
-        return self.key_queues[abs(java_hash(ordering_key)) % len(self.key_queues)]
+        return self.ordering_queues[abs(java_hash(ordering_key)) % len(self.ordering_queues)]
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class RouteCache:
     brokers: dict[str, BrokerData] = field(default_factory=dict)
     """Broker name → the newest data that any route has given for this set."""
     _entries: dict[str, TopicEntry] = field(default_factory=dict)
-    _declared: dict[str, dict[str, int]] = field(default_factory=dict)
+    _desired: dict[str, dict[str, int]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -107,8 +107,8 @@ class RouteCache:
         known = {} if before is None else dict(before.write_queue_nums)
         for name in gone:
             known.pop(name, None)
-        # A declared set counts even if it is gone: whoever declared it is about to create the topic there again.
-        known = {**self._declared.get(topic, {}), **known}
+        # A desired set counts even if it is gone: the gateway is about to create the topic there again.
+        known = {**self._desired.get(topic, {}), **known}
         known.update({queue.broker_name: queue.write_queue_nums for queue in route.queue_datas})
         if before is None:
             self._make_room()
@@ -124,31 +124,31 @@ class RouteCache:
         self.brokers.update({broker.broker_name: broker for broker in route.broker_datas})
         return entry
 
-    def declare(self, topic: str, write_queue_nums: Mapping[str, int]) -> None:
+    def set_desired(self, topic: str, write_queue_nums: Mapping[str, int]) -> None:
         """Store the broker sets that should hold a topic, with their write queues.
 
         The cache forgets the other remembered sets. It keeps the sets that the route names, because the route is newer.
         """
-        self._declared[topic] = dict(write_queue_nums)
+        self._desired[topic] = dict(write_queue_nums)
         entry = self._entries.get(topic)
         if entry is not None:
             named = {queue.broker_name: queue.write_queue_nums for queue in entry.route.queue_datas}
             entry.write_queue_nums = {**write_queue_nums, **named}
             entry.publish = publish_info(topic, entry.route, entry.write_queue_nums)
 
-    def homes(self, topic: str) -> frozenset[str]:
-        """Return the broker sets that hold a topic, as far as known, or should hold it, whether they are up or not."""
+    def broker_sets(self, topic: str) -> frozenset[str]:
+        """Return the broker sets that hold a topic, as far as known, or that should hold it, whether they are up or not."""
         return frozenset(self.write_queue_nums(topic))
 
     def write_queue_nums(self, topic: str) -> dict[str, int]:
-        """Return the number of write queues of a topic on each of its `homes`."""
+        """Return the number of write queues of a topic on each of its `broker_sets`."""
         entry = self._entries.get(topic)
-        return {**self._declared.get(topic, {}), **({} if entry is None else entry.write_queue_nums)}
+        return {**self._desired.get(topic, {}), **({} if entry is None else entry.write_queue_nums)}
 
     def forget(self, topic: str) -> None:
-        """Forget a deleted topic and its declaration."""
+        """Forget a deleted topic and its desired broker sets."""
         self._entries.pop(topic, None)
-        self._declared.pop(topic, None)
+        self._desired.pop(topic, None)
 
     def prune_brokers(self) -> None:
         """Forget the broker sets that no route names any more."""
@@ -172,7 +172,7 @@ def publish_info(topic: str, route: TopicRoute, write_queue_nums: Mapping[str, i
         return PublishInfo(
             topic=topic,
             queues=tuple(queue for queue in ordered if queue.broker_name in masters),
-            key_queues=ordered,
+            ordering_queues=ordered,
             masters=masters,
         )
     allowed = [queue for queue in route.queue_datas if queue.perm & Perm.WRITE]
@@ -180,7 +180,7 @@ def publish_info(topic: str, route: TopicRoute, write_queue_nums: Mapping[str, i
     return PublishInfo(
         topic=topic,
         queues=tuple(_queues(topic, writable)),
-        key_queues=tuple(_queues(topic, sorted(write_queue_nums.items()))),
+        ordering_queues=tuple(_queues(topic, sorted(write_queue_nums.items()))),
         masters=masters,
         is_read_only=not allowed,
     )

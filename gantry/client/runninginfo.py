@@ -1,7 +1,7 @@
-"""The answer to 307: what the consumers of this process are doing, when a broker or `mqadmin consumerStatus` asks.
+"""The answer to request 307 (GET_CONSUMER_RUNNING_INFO), which a broker or `mqadmin consumerStatus` sends.
 
-One engine has many consumers, and a client id may have several members in one group, each with other topics. A broker
-asks for a client id and a group, so that the answer is of all these members together.
+One engine has many consumers. A client id may have several members in one group, each with different topics. The request
+names a client id and a group, so the answer combines all these members.
 
 Source: RocketMQ 5.3 ClientRemotingProcessor.getConsumerRunningInfo.
 
@@ -20,13 +20,13 @@ Describe = Callable[[], ConsumerRunningInfo]
 
 
 class RunningInfos:
-    """Knows who can say what the consumers of this process are doing."""
+    """The consumers of this process, and the answer about them."""
 
     def __init__(self) -> None:
         self._members: dict[tuple[str, str], list[Describe]] = {}
 
     def add(self, client_id: str, group: str, describe: Describe) -> Callable[[], None]:
-        """Have `describe` called whenever a broker asks for this client in this group; returns what ends it."""
+        """Add a member of a group; `describe` returns its running info. Return a function that removes the member."""
         members = self._members.setdefault((client_id, group), [])
         members.append(describe)
 
@@ -38,7 +38,7 @@ class RunningInfos:
         return stop
 
     def answer(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer a request. Raises HeaderError."""
+        """Return the answer to a request. Raises HeaderError."""
         header = GetConsumerRunningInfoHeader.from_ext(request.ext_fields)
         members = self._members.get((header.client_id, header.consumer_group))
         if members is None:

@@ -100,7 +100,7 @@ class SendTargets:
         if queue is None:
             raise NotWritableError(topic, is_transient=not info.is_read_only)
         if address is None:
-            if all(queue.broker_name != known.broker_name for known in info.key_queues):
+            if all(queue.broker_name != known.broker_name for known in info.ordering_queues):
                 raise InvalidArgumentError("queue", queue.broker_name, f"is no broker of topic {topic!r}")
             raise BrokerUnavailableError(queue.broker_name)
         return Target(queue, address, info)
@@ -153,7 +153,7 @@ class SendTargets:
         if choice.queue is not None:
             return choice.queue
         if choice.ordering_key is not None:
-            return info.queue_for_key(choice.ordering_key) if info.key_queues else None
+            return info.queue_for_key(choice.ordering_key) if info.ordering_queues else None
         if not info.queues:
             return None
         if choice.selector is not None:

@@ -6,7 +6,18 @@ from typing import Any
 import msgspec
 
 from gantry.http.alertresults import Alert, AlertEvent, Delivery, Objective, Webhook
-from gantry.http.call import JSON, Call, Page, json_decoder, json_of, page_of, params_of, path_of
+from gantry.http.call import (
+    JSON,
+    Call,
+    Page,
+    if_match,
+    json_decoder,
+    json_of,
+    page_of,
+    params_of,
+    path_of,
+    read_nothing,
+)
 
 
 def list_objectives(*, group: str | None, cursor: str | None) -> Call[Page[Objective]]:
@@ -27,14 +38,14 @@ def put_objective(group: str, change: Mapping[str, Any], *, topic: str | None, e
         _objective,
         params_of(topic=topic),
         content=msgspec.json.encode(change),
-        headers={"content-type": JSON, **_match(etag)},
+        headers={"content-type": JSON, **if_match(etag)},
     )
 
 
 def delete_objective(group: str, *, topic: str | None, etag: str | None) -> Call[None]:
     """Delete an objective."""
     path = path_of("groups", group, "objective")
-    return Call("DELETE", path, _nothing, params_of(topic=topic), headers=_match(etag))
+    return Call("DELETE", path, read_nothing, params_of(topic=topic), headers=if_match(etag))
 
 
 def list_alerts(*, group: str | None, cursor: str | None) -> Call[Page[Alert]]:
@@ -67,7 +78,7 @@ def put_webhook(webhook: str, change: Mapping[str, Any]) -> Call[Webhook]:
 
 def delete_webhook(webhook: str) -> Call[None]:
     """Delete a webhook."""
-    return Call("DELETE", path_of("webhooks", webhook), _nothing)
+    return Call("DELETE", path_of("webhooks", webhook), read_nothing)
 
 
 def test_webhook(webhook: str) -> Call[Delivery]:
@@ -84,11 +95,3 @@ def list_deliveries(webhook: str, *, status: str | None, limit: int) -> Call[Pag
 def _objective(content: bytes, headers: Mapping[str, str]) -> Objective:
     found: Objective = json_decoder(Objective).decode(content)
     return msgspec.structs.replace(found, etag=headers.get("etag"))
-
-
-def _match(etag: str | None) -> dict[str, str]:
-    return {} if etag is None else {"if-match": etag}
-
-
-def _nothing(content: bytes, headers: Mapping[str, str]) -> None:
-    del content, headers

@@ -21,7 +21,6 @@ class Call(Generic[T]):
     """A request, and the function that reads its answer.
 
     Attributes:
-        sends: Whether it sends messages, so that a missing answer has an outcome.
         wait_ms: Time for which the server may hold the request, in addition to the client's time-out.
     """
 
@@ -31,7 +30,6 @@ class Call(Generic[T]):
     params: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    sends: bool = False
     wait_ms: int = 0
 
 
@@ -110,6 +108,16 @@ def msgpack_of(kind: type[T]) -> Callable[[bytes, Mapping[str, str]], T]:
     """Return a function that reads a MessagePack answer."""
     decode: Callable[[bytes], T] = _msgpack_decoder(cast("Any", kind)).decode
     return lambda content, _: decode(content)
+
+
+def read_nothing(content: bytes, headers: Mapping[str, str]) -> None:
+    """Read an answer without a result."""
+    del content, headers
+
+
+def if_match(etag: str | None) -> dict[str, str]:
+    """Return the header that makes a change conditional on an ETag; no header if there is none."""
+    return {} if etag is None else {"if-match": etag}
 
 
 def path_of(*parts: str) -> str:

@@ -10,7 +10,19 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from gantry.http.call import JSON, Call, Page, json_decoder, json_of, msgpack_of, page_of, params_of, path_of
+from gantry.http.call import (
+    JSON,
+    Call,
+    Page,
+    if_match,
+    json_decoder,
+    json_of,
+    msgpack_of,
+    page_of,
+    params_of,
+    path_of,
+    read_nothing,
+)
 from gantry.http.results import (
     AuditEntry,
     BatchResult,
@@ -56,7 +68,7 @@ def put_topic(name: str, config: Mapping[str, Any], *, only_new: bool, etag: str
 
 def delete_topic(name: str, *, etag: str | None) -> Call[None]:
     """Delete a topic and its messages."""
-    return Call("DELETE", path_of("topics", name), _nothing, headers=_match(etag))
+    return Call("DELETE", path_of("topics", name), read_nothing, headers=if_match(etag))
 
 
 def list_queues(topic: str) -> Call[Page[Queue]]:
@@ -76,7 +88,6 @@ def send(topic: str, message: OutgoingMessage, *, one_way: bool) -> Call[SendRes
         json_of(SendResult),
         content=msgspec.json.encode(fields),
         headers={"content-type": JSON} | ({"idempotency-key": key} if key is not None else {}),
-        sends=True,
     )
 
 
@@ -86,7 +97,7 @@ def send_batch(topic: str, messages: Iterable[OutgoingMessage]) -> Call[BatchRes
     items = [encode(message) for message in messages]
     content = b"".join([part for item in items for part in (len(item).to_bytes(4), item)])
     path = path_of("topics", topic) + "/messages:batch"
-    return Call("POST", path, json_of(BatchResult), content=content, headers={"content-type": BATCH}, sends=True)
+    return Call("POST", path, json_of(BatchResult), content=content, headers={"content-type": BATCH})
 
 
 def get_message(message_id: str, *, topic: str | None, system: bool) -> Call[Message]:
@@ -137,7 +148,7 @@ def put_group(name: str, config: Mapping[str, Any], *, only_new: bool, etag: str
 
 def delete_group(name: str, *, etag: str | None) -> Call[None]:
     """Delete a group and its offsets."""
-    return Call("DELETE", path_of("groups", name), _nothing, headers=_match(etag))
+    return Call("DELETE", path_of("groups", name), read_nothing, headers=if_match(etag))
 
 
 def get_offsets(group: str, *, topic: str | None) -> Call[Page[GroupOffset]]:
@@ -186,7 +197,7 @@ def create_key(name: str, rights: Rights) -> Call[Key]:
 
 def revoke_key(key_id: str) -> Call[None]:
     """Revoke an API key."""
-    return Call("DELETE", path_of("keys", key_id), _nothing)
+    return Call("DELETE", path_of("keys", key_id), read_nothing)
 
 
 def create_ticket() -> Call[Ticket]:
@@ -231,10 +242,6 @@ def _tagged(kind: type[Tagged]) -> Callable[[bytes, Mapping[str, str]], Tagged]:
     return lambda content, headers: msgspec.structs.replace(decode(content), etag=headers.get("etag"))
 
 
-def _nothing(content: bytes, headers: Mapping[str, str]) -> None:
-    del content, headers
-
-
 def _put(
     path: str,
     read: Callable[[bytes, Mapping[str, str]], Tagged],
@@ -243,14 +250,10 @@ def _put(
     only_new: bool,
     etag: str | None,
 ) -> Call[Tagged]:
-    headers = {"content-type": JSON, **_match(etag)}
+    headers = {"content-type": JSON, **if_match(etag)}
     if only_new:
         headers["if-none-match"] = "*"
     return Call("PUT", path, read, content=msgspec.json.encode(config), headers=headers)
-
-
-def _match(etag: str | None) -> dict[str, str]:
-    return {} if etag is None else {"if-match": etag}
 
 
 def _flag(value: bool) -> str | None:

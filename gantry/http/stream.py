@@ -220,7 +220,7 @@ class StreamClient:
         finally:
             self._pending.drop(frame_id)
 
-    def settle(self, subscription: Subscription, receipts: Sequence[str]) -> None:
+    def queue_acks(self, subscription: Subscription, receipts: Sequence[str]) -> None:
         """Send receipts, together with others that come before the next turn of the loop."""
         if subscription.name is None:
             return
@@ -302,18 +302,18 @@ class StreamClient:
         if isinstance(frame, Goodbye):
             self._goodbye = frame
         elif isinstance(frame, (Messages, Assigned)):
-            self._tell(frame.subscription, frame)
+            self._route_frame(frame.subscription, frame)
         elif isinstance(frame, ErrorFrame):
             # A refused receipt does not answer its ack; the state frame that follows does.
             is_answer = frame.receipt is None and self._pending.fail(frame.id, GantryProblem(frame.problem))
             if not is_answer and frame.subscription is not None:
-                self._tell(frame.subscription, frame)
+                self._route_frame(frame.subscription, frame)
         elif not isinstance(frame, Welcome):
             self._pending.answer(frame.id, frame)
             if isinstance(frame, State):
-                self._tell(frame.subscription, frame)
+                self._route_frame(frame.subscription, frame)
 
-    def _tell(self, name: str, frame: Messages | Assigned | State | ErrorFrame) -> None:
+    def _route_frame(self, name: str, frame: Messages | Assigned | State | ErrorFrame) -> None:
         subscription = self._by_name.get(name)
         if subscription is not None:
             subscription.take(frame)

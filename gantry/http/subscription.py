@@ -17,7 +17,7 @@ PROBLEMS_MAX: Final = 100
 class Connection(Protocol):
     """The part of a stream that a subscription uses."""
 
-    def settle(self, subscription: "Subscription", receipts: Sequence[str]) -> None:
+    def queue_acks(self, subscription: "Subscription", receipts: Sequence[str]) -> None:
         """Send receipts soon, together with others."""
         ...
 
@@ -139,7 +139,7 @@ class Subscription:
             await self._connection.flush()
             await self._connection.ask({"type": "ack", "subscription": self.name, "receipts": receipts})
         else:
-            self._connection.settle(self, receipts)
+            self._connection.queue_acks(self, receipts)
 
     async def add_credit(self, *, messages: int = 0, size_bytes: int = 0) -> Credit:
         """Let the gateway send more, and return its credit now."""

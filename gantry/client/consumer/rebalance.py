@@ -291,7 +291,7 @@ class GroupMember:
             client_ids = ()  # A broker that knows no member of the group refuses the request.
         if self.client_id not in client_ids:
             # A broker that was away has forgotten this client.
-            await self._engine.heartbeats.tell_now(self.client_id)
+            await self._engine.heartbeats.send_now(self.client_id)
             client_ids = await self._client_ids(queues)
         return allocate_averagely(self.client_id, queues, sorted(client_ids))
 

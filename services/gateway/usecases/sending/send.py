@@ -86,7 +86,7 @@ class SendMessages:
         self._checked: set[str] = set()
         # Topic → its publish info, and the queues of keys in it. Hashing a key takes as long as all other work on its
         # message.
-        self._key_queues: dict[str, tuple[PublishInfo | None, dict[str, MessageQueue]]] = {}
+        self._queues_by_key: dict[str, tuple[PublishInfo | None, dict[str, MessageQueue]]] = {}
 
     def check_topic(self, topic: str) -> None:
         """Raise InvalidNameError for an invalid topic name, ProblemError (403) for a topic that takes no sends."""
@@ -251,7 +251,7 @@ class SendMessages:
         if prepared.queue is None:
             return None
         queue = MessageQueue(info.topic, prepared.queue.broker, prepared.queue.id)
-        if queue not in info.key_queues:
+        if queue not in info.ordering_queues:
             await unknown().require(queue, at)
         return queue
 
@@ -259,16 +259,16 @@ class SendMessages:
         return UnknownQueues(items, lambda: self._find_route(topic, refresh=True), topic=topic, topics=self._topics)
 
     def _queue_for_key(self, info: PublishInfo, key: str) -> MessageQueue:
-        known_for, queues = self._key_queues.get(info.topic, _NO_KEYS)
+        known_for, queues = self._queues_by_key.get(info.topic, _NO_KEYS)
         if known_for is not info:
             # The route has changed, so the queue of any key may have changed.
-            if len(self._key_queues) >= _KEY_TOPICS_MAX:
-                self._key_queues.clear()
+            if len(self._queues_by_key) >= _KEY_TOPICS_MAX:
+                self._queues_by_key.clear()
             queues = {}
-            self._key_queues[info.topic] = (info, queues)
+            self._queues_by_key[info.topic] = (info, queues)
         queue = queues.get(key)
         if queue is None:
-            if not info.key_queues:
+            if not info.ordering_queues:
                 detail = f"topic: {info.topic} has no queue that can be written"
                 raise ProblemError(BROKER_UNAVAILABLE, detail, outcome=NOT_STORED)
             queue = info.queue_for_key(key)

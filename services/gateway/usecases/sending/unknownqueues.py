@@ -81,7 +81,7 @@ class UnknownQueues:
     async def _search(self) -> None:
         self._known = ()
         try:
-            self._known = known = (await self._refresh()).key_queues
+            self._known = known = (await self._refresh()).ordering_queues
             named = {
                 item.queue.broker for item in self._items if not isinstance(item, InvalidValueError) and item.queue
             }

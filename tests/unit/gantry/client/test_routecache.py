@@ -31,8 +31,8 @@ def cache_with(*queues: QueueData, topics_max: int = 10) -> RouteCache:
     return cache
 
 
-def key_queues(cache: RouteCache) -> list[str]:
-    return names(cache.find("T").publish.key_queues)
+def ordering_queues(cache: RouteCache) -> list[str]:
+    return names(cache.find("T").publish.ordering_queues)
 
 
 def test_queues_that_can_be_written_are_those_with_a_master_and_the_write_bit():
@@ -59,13 +59,13 @@ def test_queues_that_can_be_read_are_sorted_and_need_no_master():
 def test_keys_are_spread_over_all_write_queues_up_or_down_writable_or_not():
     made = route(queue("a"), queue("b", perm=4), brokers=(broker("a"), broker("b", _1="b:1")))
     cache = RouteCache(10)
-    assert names(cache.update("T", made, now_ms=0).publish.key_queues) == ["a0", "a1", "b0", "b1"]
+    assert names(cache.update("T", made, now_ms=0).publish.ordering_queues) == ["a0", "a1", "b0", "b1"]
 
 
 def test_a_set_that_left_the_route_is_remembered_for_keys():
     cache = cache_with(queue("a"), queue("b"))
     cache.update("T", route(queue("a")), now_ms=1)
-    assert key_queues(cache) == ["a0", "a1", "b0", "b1"]
+    assert ordering_queues(cache) == ["a0", "a1", "b0", "b1"]
     assert names(cache.find("T").publish.queues) == ["a0", "a1"]
     assert cache.missing_sets("T", route(queue("a"))) == {"b"}
 
@@ -73,30 +73,30 @@ def test_a_set_that_left_the_route_is_remembered_for_keys():
 def test_a_set_that_no_longer_has_the_topic_is_forgotten():
     cache = cache_with(queue("a"), queue("b"))
     cache.update("T", route(queue("a")), gone={"b"}, now_ms=1)
-    assert key_queues(cache) == ["a0", "a1"]
+    assert ordering_queues(cache) == ["a0", "a1"]
     assert cache.missing_sets("T", route(queue("a"))) == set()
 
 
 def test_declared_queues_count_without_a_route_and_after_their_broker_is_gone():
     cache = RouteCache(10)
-    cache.declare("T", {"a": 2, "b": 2})
+    cache.set_desired("T", {"a": 2, "b": 2})
     cache.update("T", route(queue("a", write=3)), now_ms=0)
-    assert key_queues(cache) == ["a0", "a1", "a2", "b0", "b1"]
+    assert ordering_queues(cache) == ["a0", "a1", "a2", "b0", "b1"]
     cache.update("T", route(queue("a", write=3)), gone={"b"}, now_ms=1)
-    assert key_queues(cache) == ["a0", "a1", "a2", "b0", "b1"]
+    assert ordering_queues(cache) == ["a0", "a1", "a2", "b0", "b1"]
 
 
 def test_declaring_drops_remembered_queues_of_other_brokers():
     cache = cache_with(queue("a"), queue("b"))
     cache.update("T", route(queue("a")), now_ms=1)
-    cache.declare("T", {"a": 2})
-    assert key_queues(cache) == ["a0", "a1"]
+    cache.set_desired("T", {"a": 2})
+    assert ordering_queues(cache) == ["a0", "a1"]
 
 
 def test_a_changed_number_of_queues_is_taken_from_the_route():
     cache = cache_with(queue("a", write=2))
     cache.update("T", route(queue("a", write=4)), now_ms=1)
-    assert key_queues(cache) == ["a0", "a1", "a2", "a3"]
+    assert ordering_queues(cache) == ["a0", "a1", "a2", "a3"]
 
 
 @settings(deadline=None, max_examples=50)
@@ -107,12 +107,12 @@ def test_a_key_keeps_its_queue_while_a_broker_is_away(key: str):
     cache.update("T", route(queue("a", write=3)), now_ms=1)
     after = cache.find("T").publish
     assert after.queue_for_key(key) == before
-    assert before == after.key_queues[hash_index(key, 7)]
+    assert before == after.ordering_queues[hash_index(key, 7)]
 
 
 def test_an_order_configuration_fixes_the_queues():
     made = publish_info("T", route(queue("a"), queue("b"), brokers=(broker("a"),), conf="b:2;a:1;;x;y:z;q:"), {"a": 9})
-    assert names(made.key_queues) == ["b0", "b1", "a0"]
+    assert names(made.ordering_queues) == ["b0", "b1", "a0"]
     assert names(made.queues) == ["a0"]
 
 
@@ -152,11 +152,11 @@ def test_the_least_recently_used_topic_is_evicted():
 
 def test_a_deleted_topic_is_forgotten_with_its_declared_queues():
     cache = cache_with(queue("a"))
-    cache.declare("T", {"z": 1})
+    cache.set_desired("T", {"z": 1})
     cache.forget("T")
     assert cache.find("T") is None
     cache.update("T", route(queue("a", write=1)), now_ms=0)
-    assert key_queues(cache) == ["a0"]
+    assert ordering_queues(cache) == ["a0"]
 
 
 def test_an_unused_topic_has_no_missing_sets():

@@ -153,7 +153,7 @@ async def test_a_set_that_left_the_route_is_remembered_while_it_is_not_registere
     cluster.topic("T", "a")
     del cluster.registered["b"]
     await engine.route("T", refresh=True)
-    assert len(engine.cached_publish_info("T").key_queues) == 4
+    assert len(engine.cached_publish_info("T").ordering_queues) == 4
     assert len(engine.cached_publish_info("T").queues) == 2
 
 
@@ -165,7 +165,7 @@ async def test_a_set_that_has_died_since_the_last_look_at_the_cluster_is_remembe
     cluster.topic("T", "a")
     del cluster.registered["b"]
     await engine.route("T", refresh=True)
-    assert len(engine.cached_publish_info("T").key_queues) == 4
+    assert len(engine.cached_publish_info("T").ordering_queues) == 4
 
 
 async def test_a_set_that_is_registered_without_the_topic_does_not_hold_it(engine, cluster):
@@ -173,7 +173,7 @@ async def test_a_set_that_is_registered_without_the_topic_does_not_hold_it(engin
     await engine.route("T")
     cluster.topic("T", "a")
     await engine.route("T", refresh=True)
-    assert len(engine.cached_publish_info("T").key_queues) == 2
+    assert len(engine.cached_publish_info("T").ordering_queues) == 2
 
 
 async def test_a_set_is_remembered_while_its_registration_is_unknown(engine, cluster, transport):
@@ -182,7 +182,7 @@ async def test_a_set_is_remembered_while_its_registration_is_unknown(engine, clu
     cluster.topic("T", "a")
     transport.at("ns:1", {RequestCode.GET_BROKER_CLUSTER_INFO: lambda request: ok(request, body=b"nonsense")})
     await engine.route("T", refresh=True)
-    assert len(engine.cached_publish_info("T").key_queues) == 4
+    assert len(engine.cached_publish_info("T").ordering_queues) == 4
 
 
 async def test_one_look_at_the_cluster_serves_many_topics(engine, cluster, transport):
@@ -200,9 +200,9 @@ async def test_declared_queues_count_for_keys(engine, cluster):
     cluster.topic("T", "a")
     engine.declare_queues("T", {"a": 2, "b": 3})
     info = await engine.publish_info("T")
-    assert [queue.broker_name for queue in info.key_queues] == ["a", "a", "b", "b", "b"]
+    assert [queue.broker_name for queue in info.ordering_queues] == ["a", "a", "b", "b", "b"]
     engine.forget_topic("T")
-    assert len((await engine.publish_info("T")).key_queues) == 2
+    assert len((await engine.publish_info("T")).ordering_queues) == 2
 
 
 async def test_unknown_topics_are_made_after_the_default_one_where_settings_say_so(start_engine, cluster):
