@@ -128,7 +128,7 @@ class Admin:
         _check_topic(topic)
         await self._call_masters(RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicHeader(topic=topic))
         header = DeleteTopicInNamesrvHeader(topic=topic)
-        await self._engine.name_servers.tell_all(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
+        await self._engine.name_servers.send_to_all(RequestCode.DELETE_TOPIC_IN_NAMESRV, header)
         self._engine.forget_topic(topic)
 
     async def topic_config(self, topic: str, broker: str) -> TopicConfig | None:

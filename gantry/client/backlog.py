@@ -121,10 +121,10 @@ class Backlog:
             )
         return Units(answer.min_offset, answer.max_offset, answer.first_offset, answer.next_offset, rows)
 
-    async def heads(self, broker: str, queries: Sequence[HeadQuery]) -> list[Head]:
+    async def first_unconsumed(self, broker: str, queries: Sequence[HeadQuery]) -> list[Head]:
         """Return the first message for each query, in the order of the queries. The number of queries has no limit.
 
-        If a query can't be answered (no such topic, a damaged record), `error` of its head gives the reason.
+        If a query can't be answered (no such topic, a damaged record), `error` of its result gives the reason.
         """
         for query in queries:
             _check("offset", query.offset, 0, _OFFSET_MAX)
@@ -132,10 +132,12 @@ class Backlog:
             if query.tags_codes is not None:
                 _check("tags_codes", len(query.tags_codes), 0, TAGS_CODES_MAX)
         address = await self._master(broker)
-        heads: list[Head] = []
+        found: list[Head] = []
         for part in _parts(queries):
-            heads += await self._heads(address, part)
-        return heads
+            found += await self._find_part(address, part)
+        return found
+
+    heads = first_unconsumed
 
     async def committed_offsets(self, broker: str) -> dict[str, dict[str, dict[int, int]]]:
         """Return the committed offsets of all groups: group → topic → queue id → offset."""
@@ -180,30 +182,30 @@ class Backlog:
             for queue, found in sorted(table.items())
         ]
 
-    async def _heads(self, address: str, queries: Sequence[HeadQuery]) -> list[Head]:
+    async def _find_part(self, address: str, queries: Sequence[HeadQuery]) -> list[Head]:
         """Ask until every query is answered, because the broker scans a limited number of units in one request."""
-        heads: list[Head | None] = [None] * len(queries)
+        found: list[Head | None] = [None] * len(queries)
         waiting = list(enumerate(queries))
         for _ in range(HEAD_ROUNDS_MAX):
-            answer = await self._ask_heads(address, [query for _, query in waiting])
+            answer = await self._ask_once(address, [query for _, query in waiting])
             again: list[tuple[int, HeadQuery]] = []
             for (index, query), bean in zip(waiting, answer.heads, strict=True):
-                heads[index] = _head(bean, answer.now_ms)
+                found[index] = _to_head(bean, answer.now_ms)
                 if (resumed := _unfinished(bean)) is not None:
                     again.append((index, replace(query, offset=resumed)))
             waiting = again
             if not waiting:
                 break
         for index, query in waiting:
-            head, begun = heads[index], queries[index].offset
-            assert head is not None, "it was answered at least once"
-            heads[index] = replace(
-                head,
+            last, begun = found[index], queries[index].offset
+            assert last is not None, "it was answered at least once"
+            found[index] = replace(
+                last,
                 error=f"no message that the filter lets through from offset {begun} up to {query.offset}; given up",
             )
-        return [head for head in heads if head is not None]
+        return [one for one in found if one is not None]
 
-    async def _ask_heads(self, address: str, queries: Sequence[HeadQuery]) -> QueueHeads:
+    async def _ask_once(self, address: str, queries: Sequence[HeadQuery]) -> QueueHeads:
         beans = [
             HeadQueryBean(
                 topic=query.topic,
@@ -216,7 +218,7 @@ class Backlog:
         response = await self._ask(address, RequestCode.GANTRY_HEADS, body=HeadQueries(queries=beans).encode())
         answer = read_body(QueueHeads.decode, response, address)
         if len(answer.heads) != len(queries):
-            raise _unreadable(address, f"{len(answer.heads)} heads for {len(queries)} queries")
+            raise _unreadable(address, f"{len(answer.heads)} results for {len(queries)} queries")
         return answer
 
     async def _ask(
@@ -263,7 +265,7 @@ def _unfinished(bean: QueueHead) -> int | None:
     return bean.scanned_to if bean.scanned_to < bean.max_offset else None
 
 
-def _head(bean: QueueHead, now_ms: int) -> Head:
+def _to_head(bean: QueueHead, now_ms: int) -> Head:
     return Head(
         min_offset=bean.min_offset,
         max_offset=bean.max_offset,

@@ -60,7 +60,7 @@ class NameServers:
         assert silence is not None, "there is at least one name server"
         raise silence
 
-    async def tell_all(self, code: int, header: Any = None, *, body: bytes | None = None) -> None:
+    async def send_to_all(self, code: int, header: Any = None, *, body: bytes | None = None) -> None:
         """Send a request to all name servers, because they do not forward it to each other.
 
         Raises:

@@ -268,13 +268,13 @@ class GroupMember:
     async def _take(self, assigned: Sequence[Assignment], revoked: Sequence[MessageQueue]) -> None:
         await self._commit_all(revoked)
         self._held.update({one.queue: one.committed_offset for one in assigned})
-        was_told = False
+        is_accepted = False
         try:
             # The revoked queues are still held during the call, so that the owner may commit their offsets.
             await self._on_change(assigned, revoked)
-            was_told = True
+            is_accepted = True
         finally:
-            for queue in revoked if was_told else (*revoked, *(one.queue for one in assigned)):
+            for queue in revoked if is_accepted else (*revoked, *(one.queue for one in assigned)):
                 del self._held[queue]
         # The next holder of a queue must start at the same offset as this member. Without a committed offset, it might
         # start at the end that the queue has by then.

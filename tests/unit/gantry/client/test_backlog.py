@@ -82,9 +82,9 @@ async def test_arguments_that_can_not_be(backlog):
         backlog.units(QUEUE, -1),
         backlog.units(QUEUE, 0, count=0),
         backlog.units(QUEUE, 0, count=4_097),
-        backlog.heads("a", [HeadQuery("T", 0, -1)]),
-        backlog.heads("a", [HeadQuery("T", -1, 0)]),
-        backlog.heads("a", [HeadQuery("T", 0, 0, tuple(range(16_385)))]),
+        backlog.first_unconsumed("a", [HeadQuery("T", 0, -1)]),
+        backlog.first_unconsumed("a", [HeadQuery("T", -1, 0)]),
+        backlog.first_unconsumed("a", [HeadQuery("T", 0, 0, tuple(range(16_385)))]),
     ):
         with pytest.raises(InvalidArgumentError):
             await call
@@ -96,7 +96,7 @@ async def test_a_head_is_the_message_that_the_broker_found(backlog, broker):
         stored_at=1_000, expires_at=5_000, expires_at_is_earliest=True,
     )  # fmt: skip
     broker(RequestCode.GANTRY_HEADS, lambda request: answered(request, [found, QueueHead(error="no such topic")]))
-    head, failed = await backlog.heads("a", [HeadQuery("T", 0, 2), HeadQuery("U", 0, 0, (5,))])
+    head, failed = await backlog.first_unconsumed("a", [HeadQuery("T", 0, 2), HeadQuery("U", 0, 0, (5,))])
     assert head == Head(
         min_offset=1, max_offset=9, queue_offset=4, physical_offset=400, size=50, tags_code=7, stored_at_ms=1_000,
         expires_at_ms=5_000, expires_at_is_earliest=True, error=None, now_ms=99,
@@ -110,11 +110,11 @@ async def test_any_number_of_queries_in_requests_of_a_limited_size(backlog, brok
         return answered(request, [QueueHead(queue_offset=query.offset) for query in queries])
 
     broker(RequestCode.GANTRY_HEADS, answer)
-    assert await backlog.heads("a", []) == []
-    heads = await backlog.heads("a", [HeadQuery("T", 0, number) for number in range(600)])
+    assert await backlog.first_unconsumed("a", []) == []
+    heads = await backlog.first_unconsumed("a", [HeadQuery("T", 0, number) for number in range(600)])
     assert [head.queue_offset for head in heads] == list(range(600))
     many = tuple(range(10_000))
-    heads = await backlog.heads("a", [HeadQuery("T", 0, number, many) for number in range(3)])
+    heads = await backlog.first_unconsumed("a", [HeadQuery("T", 0, number, many) for number in range(3)])
     assert [head.queue_offset for head in heads] == [0, 1, 2]
     sent = [HeadQueries.decode(request.body_bytes).queries for request in transport.sent(RequestCode.GANTRY_HEADS)]
     assert [len(queries) for queries in sent] == [256, 256, 88, 1, 1, 1]
@@ -130,7 +130,7 @@ async def test_a_search_continues_where_the_broker_stopped(backlog, broker, tran
         return answered(request, heads)
 
     broker(RequestCode.GANTRY_HEADS, answer)
-    heads = await backlog.heads("a", [HeadQuery("T", 0, 0), HeadQuery("T", 1, 0), HeadQuery("T", 2, 90)])
+    heads = await backlog.first_unconsumed("a", [HeadQuery("T", 0, 0), HeadQuery("T", 1, 0), HeadQuery("T", 2, 90)])
     assert [(head.queue_offset, head.error) for head in heads] == [(80, None), (None, None), (None, None)]
     sent = [HeadQueries.decode(request.body_bytes).queries for request in transport.sent(RequestCode.GANTRY_HEADS)]
     assert [[query.offset for query in queries] for queries in sent] == [[0, 0, 90], [40, 40], [80]]
@@ -144,7 +144,7 @@ async def test_a_filter_that_lets_nothing_pass_is_given_up(backlog, broker, tran
         return answered(request, [QueueHead(max_offset=10**9, scanned_to=query.offset + 5) for query in queries])
 
     broker(RequestCode.GANTRY_HEADS, answer)
-    (head,) = await backlog.heads("a", [HeadQuery("T", 0, 7, (5,))])
+    (head,) = await backlog.first_unconsumed("a", [HeadQuery("T", 0, 7, (5,))])
     assert head.error == "no message that the filter lets through from offset 7 up to 22; given up"
     assert (head.queue_offset, head.max_offset) == (None, 10**9)
     assert len(transport.sent(RequestCode.GANTRY_HEADS)) == 3
@@ -154,7 +154,7 @@ async def test_heads_that_can_not_be(backlog, broker):
     for body in (b"", b"{}", QueueHeads(broker_name="a", heads=[], now_ms=1).encode()):
         broker(RequestCode.GANTRY_HEADS, lambda request, body=body: ok(request, body=body))
         with pytest.raises(BrokerError, match="its answer can't be read"):
-            await backlog.heads("a", [HeadQuery("T", 0, 0)])
+            await backlog.first_unconsumed("a", [HeadQuery("T", 0, 0)])
 
 
 async def test_a_broker_that_does_not_know_a_request(backlog):
@@ -162,12 +162,12 @@ async def test_a_broker_that_does_not_know_a_request(backlog):
         await backlog.units(QUEUE, 0)
     assert (raised.value.code, raised.value.request_code, raised.value.address) == (3, 900_001, "a:10911")
     with pytest.raises(NotServedError, match="900002"):
-        await backlog.heads("a", [HeadQuery("T", 0, 0)])
+        await backlog.first_unconsumed("a", [HeadQuery("T", 0, 0)])
 
 
 async def test_brokers_and_topics_that_are_not_there(backlog, transport, cluster):
     with pytest.raises(BrokerUnavailableError, match="broker zzz"):
-        await backlog.heads("zzz", [])
+        await backlog.first_unconsumed("zzz", [])
     cluster.registered["slaves"] = BrokerData("C", "slaves", {1: "s:1"})
     with pytest.raises(BrokerUnavailableError, match="broker slaves"):
         await backlog.committed_offsets("slaves")
@@ -175,7 +175,7 @@ async def test_brokers_and_topics_that_are_not_there(backlog, transport, cluster
         await backlog.units(MessageQueue("Nobody", "a", 0), 0)
     transport.down("a:10911")
     with pytest.raises(ConnectionFailedError):
-        await backlog.heads("a", [HeadQuery("T", 0, 0)])
+        await backlog.first_unconsumed("a", [HeadQuery("T", 0, 0)])
 
 
 async def test_committed_offsets_by_group(backlog, broker):

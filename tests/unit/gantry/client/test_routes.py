@@ -254,7 +254,7 @@ async def test_a_request_to_all_name_servers_reaches_the_others_if_one_fails(sta
         transport.at(address, {100: lambda request, address=address: heard.append(address) or ok(request)})
     engine = await start_engine(namesrv=("ns:1", "ns:2", "ns:3"))
     with pytest.raises(ConnectionFailedError, match="ns:2"):
-        await engine.name_servers.tell_all(100)
+        await engine.name_servers.send_to_all(100)
     assert heard == ["ns:1", "ns:3"]
 
 
