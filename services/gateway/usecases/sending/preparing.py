@@ -26,7 +26,7 @@ from services.gateway.schemas.times import parse_duration_ms, parse_time_ms
 PROPERTIES_OF_BROKER_BYTES: Final = 1_024
 USER_PROPERTIES_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - PROPERTIES_OF_BROKER_BYTES
 JSON: Final = "json"
-_UTF8_BYTES_MAX: Final = 4  # Of one character.
+_UTF8_BYTES_MAX: Final = 4  # The longest encoding of one character.
 
 # Properties of delayed and transactional messages.
 _NOT_BUILT: Final = frozenset(
