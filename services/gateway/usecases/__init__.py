@@ -1,1 +1,1 @@
-"""What the gateway does, one operation a module; nothing here knows of HTTP."""
+"""The use cases of the gateway, one operation a module. This package knows nothing of HTTP."""

@@ -1,4 +1,4 @@
-"""API keys: making, listing and revoking them."""
+"""API keys: create, list and revoke."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ LISTING = "keys"
 
 
 class Keys:
-    """What can be done with API keys; the caller has checked the right `admin`."""
+    """The operations on API keys. The caller has checked the right `admin`."""
 
     def __init__(self, metadata: Metadata, keys: KeyRing, store: KeyStore) -> None:
         self._metadata = metadata
@@ -27,7 +27,7 @@ class Keys:
         self._store = store
 
     async def create(self, new: NewKey, actor: Actor) -> dict[str, Any]:
-        """Make a key; the answer is the only place where it is ever shown."""
+        """Create a key; only this answer ever contains it."""
         key = make_key()
         digest = digest_of(key)
         rights = msgspec.to_builtins(new.rights)
@@ -39,7 +39,7 @@ class Keys:
         return {**_view(row), "key": key}
 
     async def page(self, *, cursor: str | None, limit: int, revoked: bool) -> dict[str, Any]:
-        """List keys by id. Raises InvalidValueError for a cursor that is none."""
+        """List keys by id. Raises InvalidValueError if the cursor is not valid."""
         after = "" if cursor is None else decode_cursor(cursor, LISTING)
         async with self._metadata.transaction() as session:
             rows = await KeyRepository(session).page(after=after, limit=min(limit + 1, LIST_LIMIT_MAX), revoked=revoked)
@@ -48,7 +48,7 @@ class Keys:
         return {"items": items, "next_cursor": encode_cursor(LISTING, items[-1]["id"]) if more else None}
 
     async def get(self, key_id: str) -> dict[str, Any]:
-        """Show a key. Raises ProblemError (404)."""
+        """Return a key. Raises ProblemError (404)."""
         async with self._metadata.transaction() as session:
             row = await KeyRepository(session).get(key_id)
         if row is None:
@@ -56,14 +56,14 @@ class Keys:
         return _view(row)
 
     async def revoke(self, key_id: str, actor: Actor) -> None:
-        """End a key.
+        """Revoke a key.
 
         Raises:
-            ProblemError: 404: there is none; 409: it is the last one with the right `admin`.
+            ProblemError: 404: the key does not exist; 409: it is the last one with the right `admin`.
         """
         async with self._metadata.transaction() as session:
             repository = KeyRepository(session)
-            # Before anything is read: two that revoke each other's key must not both see the other's.
+            # The lock comes before any read: of two keys that revoke each other, only one may succeed.
             if await repository.lock_admins() == [key_id]:
                 raise ProblemError(LAST_ADMIN_KEY, f"id: {key_id} is the last key with the right `admin`", field="id")
             if await repository.revoke(key_id, actor=actor) is None:

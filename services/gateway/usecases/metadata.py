@@ -16,10 +16,10 @@ from services.gateway.errors import INVALID_FIELD, METADATA_UNAVAILABLE, VERSION
 
 
 class Metadata:
-    """The gateway's metadata, or the lack of it.
+    """The gateway's metadata in Postgres, or its absence.
 
     Attributes:
-        database: None where no database is configured; then everything here is 503.
+        database: Database; None if none is configured, and then every transaction raises a 503.
     """
 
     def __init__(self, database: Database | None) -> None:
@@ -27,10 +27,11 @@ class Metadata:
 
     @asynccontextmanager
     async def transaction(self, *, within_ms: int = TRANSACTION_TIMEOUT_MS) -> AsyncIterator[AsyncSession]:
-        """Open a transaction that is committed at the end of the block and given up after `within_ms`.
+        """Open a transaction that is committed at the end of the block and rolled back after `within_ms`.
 
         Raises:
-            ProblemError: 503: Postgres is away. 412: it is not as the caller expects. 400: Postgres can't keep a value.
+            ProblemError: 503: Postgres is unavailable. 412: the row does not match the caller's condition. 400:
+                Postgres cannot store a value.
         """
         if self.database is None:
             raise ProblemError(METADATA_UNAVAILABLE, "metadata: no database is configured")
@@ -49,7 +50,7 @@ class Metadata:
             raise ProblemError(VERSION_CONFLICT, f"If-None-Match: {error}", field="If-None-Match") from None
 
     async def is_available(self) -> bool:
-        """Say whether Postgres answers."""
+        """Return whether Postgres answers."""
         if self.database is None:
             return False
         try:
@@ -60,5 +61,5 @@ class Metadata:
 
 
 def is_away(error: ProblemError) -> bool:
-    """Say whether a problem means that Postgres is away, so that brokers may be asked instead."""
+    """Return whether a problem means that Postgres is unavailable, so that brokers may be asked instead."""
     return error.kind is METADATA_UNAVAILABLE

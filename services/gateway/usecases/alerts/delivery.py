@@ -1,7 +1,7 @@
-"""One delivery to a webhook: signed, sent to an address that was checked, and how it went.
+"""One delivery to a webhook: signed, sent to a checked address, with its outcome.
 
-Source: Standard Webhooks 1.0, symmetric signatures: `webhook-id`, `webhook-timestamp` (seconds) and `webhook-signature`,
-which is `v1,` and the base64 of HMAC-SHA256 over `ID.TIMESTAMP.BODY`.
+Source: Standard Webhooks 1.0, symmetric signatures: `webhook-id`, `webhook-timestamp` (seconds) and
+`webhook-signature`, which is `v1,` and the base64 of HMAC-SHA256 over `ID.TIMESTAMP.BODY`.
 """
 
 import asyncio
@@ -30,22 +30,22 @@ LookUp = Callable[[str, int], Awaitable[list[str]]]
 """Host and port → addresses; raises OSError."""
 
 NAMES_REMEMBERED_MAX: Final = 100
-"""As many as webhooks there may be; the oldest are forgotten."""
+"""Limit of remembered host names, which is the limit of webhooks; the oldest are evicted."""
 
 LEASE_SPARE_MS: Final = 50_000
-"""By how much a lease is longer than an attempt: until its outcome is written, even by a slow Postgres."""
+"""Time by which a lease outlasts an attempt, so that even a slow Postgres can store the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class SendPolicy:
-    """How deliveries are tried; lengths of time in ms.
+    """The policy for attempts; times in ms.
 
     Attributes:
-        timeout_ms: For one attempt, from the look-up of the name to the head of the answer.
-        pause_ms: Before the second attempt; doubled before each further one, and moved by up to a fifth.
-        pause_ms_max: The longest pause.
-        give_up_ms: The age at which a delivery is not tried any more.
-        lease_ms: How long a delivery belongs to the gateway that took it; longer than an attempt.
+        timeout_ms: Time-out of one attempt, from the lookup of the name to the head of the answer.
+        pause_ms: Pause before the second attempt; doubled before each further one, and varied by up to a fifth.
+        pause_ms_max: Longest pause.
+        give_up_ms: Age at which a delivery is abandoned.
+        lease_ms: Lease of the gateway that took a delivery; longer than an attempt.
     """
 
     timeout_ms: int = 10_000
@@ -56,16 +56,16 @@ class SendPolicy:
 
     @property
     def give_up(self) -> timedelta:
-        """When to give up, from when it was to be told first."""
+        """Return the age at which a delivery is abandoned."""
         return timedelta(milliseconds=self.give_up_ms)
 
     @property
     def lease(self) -> timedelta:
-        """For how long a delivery is taken."""
+        """Return the lease of a delivery."""
         return timedelta(milliseconds=self.lease_ms)
 
     def pause(self, attempts: int, rng: Rng) -> timedelta:
-        """Return how long to wait after the `attempts`-th attempt."""
+        """Return the pause after the `attempts`-th attempt."""
         assert attempts >= 1
         base_ms = min(self.pause_ms_max, self.pause_ms << min(attempts - 1, 30))
         return timedelta(milliseconds=rng.jitter_ms(base_ms))
@@ -73,14 +73,14 @@ class SendPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """How an attempt went: `error` None where the webhook has it; `status` None where it did not answer."""
+    """The outcome of an attempt: `error` is None on success; `status` is None if there was no answer."""
 
     status: int | None
     error: str | None
 
 
 class AddressRefusedError(Exception):
-    """None of a name's addresses may be sent to; the message says which there are."""
+    """No address of the host name is allowed; the message lists the addresses."""
 
 
 def signature(secret: str, delivery_id: str, timestamp_s: int, body: bytes) -> str:
@@ -92,8 +92,9 @@ def signature(secret: str, delivery_id: str, timestamp_s: int, body: bytes) -> s
 class WebhookClient:
     """Sends deliveries.
 
-    A name is looked up for each attempt, and the connection goes to the very address that was checked; the certificate must
-    be the name's. Nothing is redirected, no proxy is asked, and the body of the answer is not read.
+    The host name is looked up for each attempt, and the connection goes to exactly the address that was checked; the
+    certificate must match the host name. Redirects are not followed, no proxy is used, and the body of the answer is
+    not read.
 
     Concurrency: one event loop, any number of tasks.
     """
@@ -120,11 +121,11 @@ class WebhookClient:
         )
 
     async def close(self) -> None:
-        """Close what is open."""
+        """Close the connections."""
         await self._http.aclose()
 
     async def send(self, claimed: Claimed) -> Sent:
-        """Make one attempt; never raises but for cancellation."""
+        """Make one attempt; raise nothing except cancellation."""
         try:
             async with asyncio.timeout(self._policy.timeout_ms / 1_000):
                 status = await self._post(claimed)
@@ -155,7 +156,7 @@ class WebhookClient:
             return answer.status_code
 
     async def _checked_address(self, url: httpx.URL) -> str:
-        """Return an address of the URL's host that may be sent to. Raises OSError, AddressRefusedError."""
+        """Return an address of the URL's host that is allowed. Raises OSError, AddressRefusedError."""
         addresses = await self._look_up(url.host, url.port or (443 if url.scheme == "https" else 80))
         for address in addresses:
             if is_allowed(ipaddress.ip_address(address.partition("%")[0]), self._networks):
@@ -164,11 +165,12 @@ class WebhookClient:
 
 
 class NameServices:
-    """The system's look-up of names, three at a time: uvloop looks them up in four threads, and connections need one, too.
+    """The system's lookup of host names, at most three at a time.
 
-    A look-up can't be ended: its thread is busy until the name servers' time-outs are over, however early the caller gives
-    up. So there are three lanes of one look-up at a time: for names that were found the last time, for those that were not,
-    and for new ones. Name servers that do not answer hold up their own lane.
+    uvloop looks names up in four threads, and other connections need one, too. A lookup cannot be cancelled: its thread
+    stays busy until the name servers time out, even if the caller gives up earlier. So there are three lanes with one
+    lookup at a time each: for names that were found the last time, for names that were not found, and for new names.
+    Name servers that do not answer block only their own lane.
 
     Concurrency: one event loop, any number of tasks.
     """
@@ -185,7 +187,7 @@ class NameServices:
         await lane.acquire()
         loop = asyncio.get_running_loop()
         looking = asyncio.ensure_future(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
-        # The thread may be busy for longer than the caller waits.
+        # The lane stays taken until the thread is free, which may be long after the caller gave up.
         looking.add_done_callback(lambda done: _end(done, lane))
         found: list[Any] = []
         try:
@@ -204,18 +206,21 @@ class NameServices:
 def _end(looking: "asyncio.Future[Any]", lane: asyncio.Semaphore) -> None:
     lane.release()
     if not looking.cancelled():
-        # Where the caller has given up, nobody else asks for it, and asyncio would complain.
+        # If the caller has given up, the exception is retrieved here; otherwise asyncio would log it.
         looking.exception()
 
 
 async def open_transport() -> httpx.AsyncHTTPTransport:
-    """Return what connects. A connection is never used again: it was verified for one name, others may have its address."""
+    """Return a new transport.
+
+    It keeps no connections: each was verified for one host name, and others may share its address.
+    """
     return await asyncio.to_thread(_make_transport)
 
 
 def _make_transport() -> httpx.AsyncHTTPTransport:
-    # To read the certificates of all authorities, and to load what the first connection imports, take longer than the
-    # event loop may be held. The latter is loaded by any use of anyio.
+    # Loading the certificates of all authorities and the modules of the first connection takes too long for the event
+    # loop. Any use of anyio loads these modules.
     anyio.run(anyio.sleep, 0)
     return httpx.AsyncHTTPTransport(
         verify=httpx.create_ssl_context(), trust_env=False, limits=httpx.Limits(max_keepalive_connections=0)

@@ -1,4 +1,4 @@
-"""Alerts: what is open now, and what has happened. Lag reports make them (docs/alerts.md)."""
+"""Alerts: the open ones and past events. Lag reports create them (docs/alerts.md)."""
 
 import re
 from typing import Any, Final
@@ -17,18 +17,19 @@ _ID = re.compile(r"[1-9][0-9]{0,17}", re.ASCII)
 
 
 class Alerts:
-    """Reads alerts; the caller has checked the rights."""
+    """Reads alerts. The caller has checked the rights."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
 
     async def open_page(self, *, group: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
-        """List open alerts by group and topic. Raises InvalidValueError for a cursor that is none, ProblemError."""
+        """List open alerts by group and topic. Raises InvalidValueError if the cursor is not valid, ProblemError."""
         after = None if cursor is None else _place(_PAIR, cursor, OPEN_LISTING)
         async with self._metadata.transaction() as session:
             pair = None if after is None else (after[1], after[2])
             rows = await AlertRepository(session).open_page(group=group, after=pair, limit=limit)
-        # A page that is exactly full may be the last one; the next is then empty, which costs less than one row more.
+        # A full page may be the last one. The next page is then empty, which is cheaper than reading one more row each
+        # time.
         last = rows[-1] if len(rows) == limit else None
         return {
             "items": [alert_view(row) for row in rows],
@@ -38,7 +39,7 @@ class Alerts:
     async def events_page(
         self, *, group: str | None, topic: str | None, cursor: str | None, limit: int
     ) -> dict[str, Any]:
-        """List events, the newest first. Raises InvalidValueError for a cursor that is none, ProblemError."""
+        """List events, newest first. Raises InvalidValueError if the cursor is not valid, ProblemError."""
         before_id = None if cursor is None else int(_place(_ID, cursor, EVENTS_LISTING)[0])
         async with self._metadata.transaction() as session:
             rows = await AlertRepository(session).events_page(

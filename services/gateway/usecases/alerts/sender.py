@@ -1,9 +1,10 @@
-"""The sender of webhooks: makes deliveries of events, and sends what is due. Any number of gateways may run it.
+"""The sender of webhooks: creates deliveries from events, and sends those that are due.
 
-    alert_events ──hand out──▶ webhook_deliveries ──take, with a lease──▶ send ──▶ delivered, or due again, or failed
+  alert_events ──hand out──▶ webhook_deliveries ──take, with a lease──▶ send ──▶ delivered, or due again, or failed
 
-Each webhook has at most EACH_MAX attempts under way in a gateway. Slow ones, or those that do not answer, have at most
-SLOW_MAX together, and take turns: the others have places left, however many deliveries wait for those.
+Any number of gateways may run it. Each webhook has at most EACH_MAX attempts in flight in a gateway. All slow or
+unresponsive webhooks together have at most SLOW_MAX attempts, and take turns, so that the other webhooks always have
+slots left.
 """
 
 import asyncio
@@ -34,19 +35,19 @@ POLL_S: Final = 2.0
 AWAY_S: Final = 10.0
 EACH_MAX: Final = 4
 SENDING_MAX: Final = 32
-"""Attempts under way at once; each holds a connection."""
+"""Attempts in flight at once; each holds a connection."""
 SLOW_MS: Final = 1_000
-"""A webhook whose last attempt took as long is slow."""
+"""Duration of an attempt from which its webhook counts as slow."""
 SLOW_MAX: Final = SENDING_MAX // 2
-"""Attempts under way at once to all slow webhooks together."""
+"""Attempts in flight at once to all slow webhooks together."""
 SLOW_REMEMBERED_MAX: Final = 100
-"""As many as webhooks there may be; ids of deleted ones go in time."""
+"""Limit of remembered slow webhooks, which is the limit of webhooks; ids of deleted webhooks are evicted in time."""
 SETTLING_MAX: Final = 2
-"""Outcomes that are written at once: requests need connections to Postgres, too."""
+"""Outcomes that are written at once; requests need connections to Postgres, too."""
 
 
 class WebhookSender:
-    """Tells webhooks of events for ever.
+    """Delivers events to webhooks.
 
     Concurrency: one task runs it.
     """
@@ -68,14 +69,14 @@ class WebhookSender:
         self._networks = networks
         self._policy = policy
         self._busy: dict[uuid.UUID, int] = {}
-        # A set in the order of turns: a webhook that had one goes to the end.
+        # An ordered set of slow webhooks by turn: a webhook that had its turn goes to the end.
         self._slow: dict[uuid.UUID, None] = {}
         self._wake = asyncio.Event()
         self._settling = asyncio.Semaphore(SETTLING_MAX)
         self._is_away = False
 
     async def run(self) -> None:
-        """Send for ever."""
+        """Send until cancelled."""
         if self._metadata.database is None:
             return
         client = WebhookClient(
@@ -97,7 +98,7 @@ class WebhookSender:
             await client.close()
 
     async def _turn(self, client: WebhookClient, sending: TaskBag) -> float:
-        """Hand out and begin what is due; return how long to wait for the next turn."""
+        """Create deliveries of new events, start those that are due; return the pause before the next turn, in s."""
         try:
             while await self.hand_out() == EVENTS_AT_ONCE:
                 pass
@@ -109,7 +110,7 @@ class WebhookSender:
                 log.warning("webhooks are not told", reason=error.detail)
             self._is_away = True
             return AWAY_S
-        except Exception:  # boundary: of a background loop; a webhook is never worth a gateway that ends.
+        except Exception:  # boundary: of a background loop; a webhook must not end the gateway.
             log.exception("webhooks are not told")
             self._metrics.count("webhook_faults")
             return AWAY_S
@@ -117,7 +118,7 @@ class WebhookSender:
         return POLL_S
 
     async def hand_out(self) -> int:
-        """Make deliveries of events that nobody has made any of; return of how many events."""
+        """Create deliveries for events that have none yet; return the number of events."""
         async with self._metadata.transaction() as session:
             deliveries = DeliveryRepository(session)
             events = await deliveries.take_events()
@@ -136,7 +137,7 @@ class WebhookSender:
                 ]
                 if wanted:
                     await deliveries.add(wanted, body_of(event), event_id=event.id)
-                # One event may be matched with thousands of patterns.
+                # One event may be matched with thousands of patterns, so other tasks get a turn here.
                 await asyncio.sleep(0)
         return len(events)
 
@@ -171,7 +172,7 @@ class WebhookSender:
         sent = await client.send(claimed)
         self._note_pace(claimed.webhook_id, self._clock.monotonic_ms() - began_ms)
         self._metrics.count("webhook_delivered" if sent.error is None else "webhook_failed_attempts")
-        # Where nobody can be told, it is sent again after the lease: a receiver knows it by its id.
+        # If the outcome cannot be stored, the delivery is sent again after the lease; receivers recognise it by its id.
         with suppress(ProblemError):
             async with self._settling, self._metadata.transaction() as session:
                 await self._settle(DeliveryRepository(session), claimed, sent)
@@ -197,6 +198,6 @@ class WebhookSender:
 
 
 def body_of(event: Any) -> str:
-    """Return what webhooks are told of an event."""
+    """Return the body of a delivery for an event."""
     view = event_view(event)
     return msgspec.json.encode({"type": f"alert.{view['kind']}", "timestamp": view["at"], "data": view}).decode()

@@ -1,4 +1,4 @@
-"""Webhooks: URLs that are told of alerts; sender.py sends."""
+"""Webhooks: URLs that receive alerts. sender.py sends them."""
 
 import re
 import uuid
@@ -28,7 +28,7 @@ from services.gateway.usecases.metadata import Metadata
 LISTING: Final = "webhooks"
 DELIVERIES_LISTING: Final = "webhook-deliveries"
 WEBHOOKS_MAX: Final = 100
-"""Each event is matched with all of them."""
+"""Limit of webhooks, because each event is matched with all of them."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -36,7 +36,7 @@ _DELIVERY_PLACE: Final = re.compile(r"([0-9]{1,17})/([0-9a-f-]{36})", re.ASCII)
 
 
 class Webhooks:
-    """Use cases of webhooks; the caller has checked the right `admin`."""
+    """Use cases of webhooks. The caller has checked the right `admin`."""
 
     def __init__(self, metadata: Metadata, *, clock: Clock, networks: Sequence[Network]) -> None:
         self._metadata = metadata
@@ -44,11 +44,11 @@ class Webhooks:
         self._networks = networks
 
     async def create(self, new: NewWebhook, actor: Actor) -> dict[str, Any]:
-        """Make a webhook; the answer is the only place where its secret is ever shown.
+        """Create a webhook; only this answer ever contains its secret.
 
         Raises:
-            InvalidValueError: A value can't be meant.
-            ProblemError: 409: there are WEBHOOKS_MAX.
+            InvalidValueError: A value is not valid.
+            ProblemError: 409: there are WEBHOOKS_MAX already.
         """
         columns = wanted_columns(new, self._networks)
         async with self._metadata.transaction() as session:
@@ -58,11 +58,12 @@ class Webhooks:
         return {**webhook_view(row), "secret": row.secret}
 
     async def page(self, *, cursor: str | None, limit: int) -> dict[str, Any]:
-        """List webhooks by id. Raises InvalidValueError for a cursor that is none."""
+        """List webhooks by id. Raises InvalidValueError if the cursor is not valid."""
         after = None if cursor is None else _cursor_id(cursor)
         async with self._metadata.transaction() as session:
             rows = await WebhookRepository(session).page(after=after, limit=limit)
-        # A page that is exactly full may be the last one; the next is then empty, which costs less than one row more.
+        # A full page may be the last one. The next page is then empty, which is cheaper than reading one more row each
+        # time.
         last = rows[-1] if len(rows) == limit else None
         return {
             "items": [webhook_view(row) for row in rows],
@@ -70,7 +71,7 @@ class Webhooks:
         }
 
     async def get(self, webhook: str) -> dict[str, Any]:
-        """Show a webhook. Raises InvalidValueError, ProblemError (404)."""
+        """Return a webhook. Raises InvalidValueError, ProblemError (404)."""
         async with self._metadata.transaction() as session:
             row = await WebhookRepository(session).get(_read_id(webhook))
         if row is None:
@@ -78,7 +79,7 @@ class Webhooks:
         return webhook_view(row)
 
     async def change(self, webhook: str, change: WebhookChange, actor: Actor) -> dict[str, Any]:
-        """Change a webhook; what is not said stays. Raises InvalidValueError, ProblemError (404)."""
+        """Change a webhook; fields that are not given stay. Raises InvalidValueError, ProblemError (404)."""
         columns = wanted_columns(change, self._networks)
         async with self._metadata.transaction() as session:
             row = await WebhookRepository(session).change(_read_id(webhook), columns, actor=actor)
@@ -87,18 +88,18 @@ class Webhooks:
         return webhook_view(row)
 
     async def delete(self, webhook: str, actor: Actor) -> None:
-        """Delete a webhook, and what it was to be told. Raises InvalidValueError, ProblemError (404)."""
+        """Delete a webhook and its deliveries. Raises InvalidValueError, ProblemError (404)."""
         async with self._metadata.transaction() as session:
             is_gone = await WebhookRepository(session).delete(_read_id(webhook), actor=actor)
         if not is_gone:
             raise _unknown(webhook)
 
     async def test(self, webhook: str) -> dict[str, Any]:
-        """Have something sent that tells of nothing; return the delivery.
+        """Queue a test delivery; return it.
 
         Raises:
-            InvalidValueError: It is no id.
-            ProblemError: 404: there is no such webhook; 409: it is not enabled.
+            InvalidValueError: The id is not valid.
+            ProblemError: 404: the webhook does not exist; 409: it is not enabled.
         """
         webhook_id = _read_id(webhook)
         moment = format_moment(datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC))
@@ -112,7 +113,7 @@ class Webhooks:
             return delivery_view(await DeliveryRepository(session).add_test(webhook_id, body))
 
     async def deliveries(self, webhook: str, *, status: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
-        """List a webhook's deliveries, the newest first. Raises InvalidValueError, ProblemError (404)."""
+        """List a webhook's deliveries, newest first. Raises InvalidValueError, ProblemError (404)."""
         webhook_id = _read_id(webhook)
         before = None if cursor is None else _delivery_place(cursor)
         async with self._metadata.transaction() as session:
@@ -138,7 +139,7 @@ def _find_id(text: str) -> uuid.UUID | None:
         found = uuid.UUID(text)
     except ValueError:
         return None
-    # What Python's reader takes besides: braces, `urn:uuid:`, no hyphens, capitals.
+    # UUID() also accepts braces, `urn:uuid:`, missing hyphens and capitals; these are rejected here.
     return found if str(found) == text else None
 
 

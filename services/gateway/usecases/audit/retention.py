@@ -1,6 +1,6 @@
-"""The audit trail's retention: rows older than `audit_keep_days` are deleted, now and then, by one gateway at a time.
+"""Retention of the audit trail: one gateway at a time deletes rows older than `audit_keep_days`, every hour.
 
-Each page is a transaction of its own with a pause behind it, so that neither Postgres nor the event loop is held.
+Each page is a transaction of its own with a pause after it, so that neither Postgres nor the event loop is blocked.
 """
 
 import asyncio
@@ -19,19 +19,19 @@ log = logger("gateway.audit")
 
 DUTY: Final = "audit"
 INTERVAL_S: Final = 3_600.0
-# Where Postgres is away, or another gateway is at it.
+# The pause if Postgres is unavailable, or another gateway is the leader.
 RETRY_S: Final = 60.0
 PAUSE_S: Final = 0.1
 
 
 class AuditTidy:
-    """Deletes old rows for ever.
+    """Deletes old rows.
 
     Concurrency: one task runs it.
     """
 
     def __init__(self, metadata: Metadata, metrics: GatewayMetrics, *, clock: Clock, keep_days: int) -> None:
-        """Make one; with `keep_days` 0 it deletes nothing."""
+        """Create it; with `keep_days` 0 it deletes nothing."""
         self._metadata = metadata
         self._metrics = metrics
         self._clock = clock
@@ -40,7 +40,7 @@ class AuditTidy:
         self._leadership = None if database is None or keep_days == 0 else Leadership(database, DUTY)
 
     async def run(self) -> None:
-        """Tidy for ever."""
+        """Delete old rows until cancelled."""
         if self._leadership is None:
             return
         while True:
@@ -48,7 +48,7 @@ class AuditTidy:
             await asyncio.sleep(INTERVAL_S if is_tidy else RETRY_S)
 
     async def round(self, *, rows: int = PAGE_ROWS) -> int:
-        """Delete all old rows, `rows` at a time; return how many there were. Raises ProblemError (503)."""
+        """Delete all old rows, `rows` at a time; return their number. Raises ProblemError (503)."""
         before = datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC) - timedelta(days=self._keep_days)
         deleted = 0
         after: int | None = 0
@@ -61,7 +61,7 @@ class AuditTidy:
         return deleted
 
     async def _turn(self, leadership: Leadership) -> bool:
-        """Return whether the trail is tidy now."""
+        """Return whether all old rows are deleted now."""
         try:
             if not await leadership.hold():
                 return False
@@ -69,12 +69,12 @@ class AuditTidy:
         except ProblemError as error:
             log.warning("audit trail not tidied", reason=error.detail)
             return False
-        except Exception:  # boundary: of a background loop; old rows are never worth a gateway that ends.
+        except Exception:  # boundary: of a background loop; old rows must not end the gateway.
             log.exception("audit trail not tidied")
             self._metrics.count("audit_tidy_failures")
             return False
         finally:
-            # An hour is long for a connection that does nothing.
+            # The leadership holds a connection, and an hour is too long for an idle connection.
             await leadership.release()
         if deleted:
             log.info("old audit rows deleted", count=deleted, keep_days=self._keep_days)

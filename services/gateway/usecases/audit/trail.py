@@ -1,4 +1,4 @@
-"""The audit trail: who changed what."""
+"""The audit trail: the changes of configuration, with the key that made them."""
 
 from typing import Any
 
@@ -13,13 +13,13 @@ _ID_MAX = 2**63 - 1
 
 
 class Audit:
-    """Reads the trail; the caller has checked the right `admin`."""
+    """Reads the trail. The caller has checked the right `admin`."""
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
 
     async def page(self, *, kind: str | None, name: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
-        """List changes, the newest first. Raises InvalidValueError for a cursor that is none."""
+        """List changes, newest first. Raises InvalidValueError if the cursor is not valid."""
         before = None
         if cursor is not None:
             after = decode_cursor(cursor, LISTING)
@@ -42,7 +42,8 @@ class Audit:
             }
             for row in rows
         ]
-        # A page that is exactly full may be the last one; the next is then empty, which costs less than one row more.
+        # A full page may be the last one. The next page is then empty, which is cheaper than reading one more row each
+        # time.
         return {
             "items": items,
             "next_cursor": encode_cursor(LISTING, str(rows[-1].id)) if len(items) == limit else None,

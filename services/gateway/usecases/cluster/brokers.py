@@ -1,10 +1,10 @@
-"""The brokers of the cluster, asked all at once and each within a time.
+"""The brokers of the cluster: requests to all of them at once, each with a time-out.
 
-What one of them can't say never keeps the others' answers from being used: `Asked` holds both.
+One broker's failure does not hide the answers of the others: `Asked` holds both.
 
-A name server that has just been started knows no brokers, or some, until all have registered again. So a broker set that was
-seen once stays among the sets for a while after name servers no longer name it; whether it is gone or only not back yet, it
-says itself, at its last address. That no broker is known at all never means that something does not exist.
+A name server that has just been started knows no brokers, or only some, until all have registered again. So a broker
+set that was seen once stays in the list for a while after name servers no longer name it, and is asked at its last
+address. If no broker is known, this never means that a topic or group does not exist.
 """
 
 import asyncio
@@ -22,21 +22,21 @@ from services.gateway.usecases.sending.send import no_name_server
 
 T = TypeVar("T")
 
-# Several calls of one page of the console come within moments.
+# Several requests of one console page come within moments.
 CLUSTER_REMEMBERED_MS: Final = 2_000
-# As long as name servers keep a broker that is silent: who is not back by then is gone for them, too.
+# Name servers keep a silent broker this long, too; a broker that is not back by then is gone for them as well.
 MISSING_KEPT_MS: Final = 120_000
 ASKED_AT_ONCE_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Asked(Generic[T]):
-    """What brokers answered: by name, and of those that did not, why.
+    """The answers of brokers by name, and the reasons of those that did not answer.
 
     Attributes:
-        answers: What those have that have anything.
-        failures: Why the others could not be asked.
-        heard: Those that answered, even if only that they have nothing.
+        answers: Answers of the brokers that have something.
+        failures: Reasons why the other brokers did not answer.
+        heard: Brokers that answered, even if they have nothing.
     """
 
     answers: Mapping[str, T]
@@ -45,21 +45,21 @@ class Asked(Generic[T]):
 
     @property
     def is_complete(self) -> bool:
-        """Whether there were brokers, and all of them answered: only then is what nobody has nowhere."""
+        """Whether there are brokers and all of them answered: only then a missing name exists nowhere."""
         return bool(self.heard) and not self.failures
 
     def require_any(self) -> None:
-        """Raise ProblemError (503) where nothing was found and not all could be asked, or nobody was there to ask."""
+        """Raise ProblemError (503) if nothing was found and not all brokers answered, or there are none."""
         if not self.answers and not self.is_complete:
             raise self.problem()
 
     def require_heard(self) -> None:
-        """Raise ProblemError (503) where no broker answered at all."""
+        """Raise ProblemError (503) if no broker answered."""
         if not self.heard:
             raise self.problem()
 
     def problem(self) -> ProblemError:
-        """Return the problem (503) of those that could not be asked."""
+        """Return the problem (503) of the brokers that did not answer."""
         if not self.failures:
             return no_broker()
         return ProblemError(BROKER_UNAVAILABLE, "; ".join(self.failures[name] for name in sorted(self.failures)))
@@ -67,7 +67,7 @@ class Asked(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class KnownSet:
-    """A broker set, and since when name servers no longer name it (monotonic ms; None: they do)."""
+    """A broker set; `missing_since_ms` is when name servers stopped naming it (monotonic ms), else None."""
 
     data: BrokerData
     missing_since_ms: int | None = None
@@ -78,8 +78,8 @@ def still_known(
 ) -> dict[str, KnownSet]:
     """Return the sets that are known after a name server's answer; pure.
 
-    One that is not in it is kept for MISSING_KEPT_MS from the first answer without it, unless another set is at its address
-    now: that one would answer for it.
+    A set that is missing from the answer is kept for MISSING_KEPT_MS, counted from the first answer without it, unless
+    another set now has its address: that set would answer in its place.
     """
     taken = {address for data in registered.values() for address in data.broker_addrs.values()}
     known = {name: KnownSet(data) for name, data in registered.items()}
@@ -93,14 +93,14 @@ def still_known(
 
 
 def no_broker() -> ProblemError:
-    """Return the problem (503) that nobody is there who could say anything."""
+    """Return the problem (503) for a cluster without registered brokers."""
     return ProblemError(BROKER_UNAVAILABLE, "no broker is registered just now")
 
 
 class Brokers:
-    """The broker sets that are registered, or were a moment ago.
+    """The broker sets that are registered, or were a short time ago.
 
-    Concurrency: the event loop's thread; several that ask for the cluster at once share one look.
+    Concurrency: the event loop's thread. Concurrent callers share one request for the cluster.
     """
 
     def __init__(self, engine: ClientEngine, *, clock: Clock) -> None:
@@ -112,10 +112,10 @@ class Brokers:
         self._lock = asyncio.Lock()
 
     async def sets(self, *, fresh: bool = False) -> Mapping[str, BrokerData]:
-        """Return all broker sets by name; none only means that nobody knows any.
+        """Return all broker sets by name; an empty result only means that no set is known at the moment.
 
         Raises:
-            ProblemError: 503: no name server answers, and nothing is known from earlier.
+            ProblemError: 503: no name server answers, and no sets are known from earlier.
         """
         async with self._lock:
             now_ms = self._clock.monotonic_ms()
@@ -123,32 +123,32 @@ class Brokers:
                 try:
                     registered = (await self._engine.cluster_info()).broker_addr_table
                 except ClientError as error:
-                    # Brokers can be asked while every name server is away, as long as we know where they are.
+                    # While every name server is down, brokers can still be asked at their known addresses.
                     if not self._sets:
                         raise no_name_server(error) from None
                 else:
                     self._known = still_known(self._known, registered, now_ms)
                     self._sets = {name: self._known[name].data for name in sorted(self._known)}
-                    # One that knows nobody has just been started, and the next look finds more.
+                    # A name server without brokers has just been started, so the next call asks again.
                     self._seen_ms = now_ms if registered else None
             return self._sets
 
     async def missing(self) -> list[str]:
-        """Return the names of the sets that name servers did not name when asked last. Raises ProblemError (503)."""
+        """Return the names of the sets that the name servers' last answer lacks. Raises ProblemError (503)."""
         await self.sets()
         return [name for name, known_set in self._known.items() if known_set.missing_since_ms is not None]
 
     async def require_registered(self, broker: str) -> None:
-        """Raise ProblemError: 404: there is no such set; 503: it has no master just now, or is not registered."""
+        """Raise ProblemError: 404: the set does not exist; 503: it has no master now, or is not registered."""
         await self.master(broker)
         if broker in await self.missing():
             raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} is not registered just now", field="broker")
 
     async def master(self, broker: str) -> str:
-        """Return the address of one set's master.
+        """Return the address of the master of a set.
 
         Raises:
-            ProblemError: 404: there is no such set; 503: it has no master just now, or nobody knows which sets there are.
+            ProblemError: 404: the set does not exist; 503: it has no master now, or no set is known.
         """
         sets = await self.sets()
         if not sets:
@@ -161,7 +161,7 @@ class Brokers:
         return found.master_address
 
     async def find(self, find_one: Callable[[str], Awaitable[T | None]], *, fresh: bool = False) -> Asked[T]:
-        """Ask all for something that not all have; `answers` is of those that have it. Arguments and errors as `ask`."""
+        """Ask all brokers for something that may be missing; `answers` has only those with it. Raises as `ask`."""
         asked = await self.ask(find_one, fresh=fresh)
         there = {broker: found for broker, found in asked.answers.items() if found is not None}
         return Asked(there, asked.failures, asked.heard)
@@ -172,9 +172,10 @@ class Brokers:
         """Ask the master of each broker set.
 
         Args:
-            ask_one: Asks the broker at an address. May raise ClientError, or the errors of a body that can't be read.
-            among: Names of the sets to ask; None for all. One without a master is among the failures.
-            fresh: Look at the cluster again.
+            ask_one: Asks the broker at an address. May raise ClientError, or the errors of a body that cannot be
+                decoded.
+            among: Names of the sets to ask; None for all. A set without a master is among the failures.
+            fresh: Whether to ask a name server for the cluster first.
 
         Raises:
             ProblemError: 503: no name server answers, and no broker is known from earlier.

@@ -1,10 +1,10 @@
-"""Health: whether the gateway can serve, and what is away.
+"""Health: whether the gateway can serve, and which parts are down.
 
-Asked by load balancers several times a second, so the answer is remembered for a second.
+Load balancers ask several times a second, so the answer is cached for a second.
 
-Name servers notice late that a broker has died, and forget it some time after. So each look makes sure that there is a
-connection to every master, which costs nothing while there is one, and a broker that name servers no longer name counts as
-away for as long as the gateway remembers it (brokers.py).
+Name servers notice late that a broker has died, and forget it some time after. So each check makes sure that there is a
+connection to every master, which costs nothing if there is one already. A broker that name servers no longer name
+counts as down for as long as the gateway remembers it (brokers.py).
 """
 
 import asyncio
@@ -24,15 +24,16 @@ UNREADY: Final = "unready"
 
 REMEMBERED_MS: Final = 1_000
 TIMEOUT_MS: Final = 2_000
-# Shorter than the patience of those who ask. An attempt that takes longer goes on, and the next look sees how it ended.
+# Shorter than the time-out of load balancers. An attempt that takes longer continues, and the next check sees its
+# result.
 CONNECT_TIMEOUT_MS: Final = 300
 _NAMED_MAX: Final = 10
 
 
 class Health:
-    """What readiness depends on.
+    """The checks that readiness depends on.
 
-    Concurrency: the event loop's thread; calls at the same time share one look.
+    Concurrency: the event loop's thread. Concurrent calls share one check.
     """
 
     def __init__(
@@ -46,11 +47,11 @@ class Health:
         self._seen: tuple[int, dict[str, Any]] | None = None
         self._known: Mapping[str, KnownSet] = {}
         self.is_draining = False
-        """Requests are served, but load balancers should turn to another gateway."""
+        """Whether load balancers should turn to another gateway; requests are still served."""
         self.is_stopping = False
 
     async def readiness(self) -> dict[str, Any]:
-        """Return the status and the reasons for anything but `ready`."""
+        """Return the status, and the reasons if it is not `ready`."""
         if self.is_draining or self.is_stopping:
             return judge([("gateway", "it is stopping", True)])
         async with self._lock:
@@ -82,7 +83,7 @@ class Health:
         return ("brokers", "; ".join(away[:_NAMED_MAX]) + more, len(away) == len(reasons))
 
     async def _look_at_broker(self, name: str) -> str | None:
-        """Return why a broker can't be used, or None."""
+        """Return the reason why a broker cannot be used, or None."""
         known = self._known[name]
         address = known.data.master_address
         if address is None:
@@ -102,12 +103,12 @@ class Health:
         try:
             await database.ping(within_ms=TIMEOUT_MS)
         except MetadataUnavailableError as error:
-            # Messages flow without Postgres, but only for callers whose keys are known.
+            # Without Postgres, messages still flow, but only for callers whose keys are loaded.
             return ("metadata", error.reason, not self._keys_loaded())
         return None if self._keys_loaded() else ("keys", "the API keys are not known yet", True)
 
 
 def judge(found: list[tuple[str, str, bool]]) -> dict[str, Any]:
-    """Return the status that follows from what is away: (part, detail, whether nothing works without it)."""
+    """Return the status for the failures found: (part, detail, whether nothing works without the part)."""
     status = UNREADY if any(fatal for _, _, fatal in found) else DEGRADED if found else READY
     return {"status": status, "reasons": [{"part": part, "detail": detail} for part, detail, _ in found]}

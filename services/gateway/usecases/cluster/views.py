@@ -16,7 +16,7 @@ from services.gateway.usecases.metadata import Metadata
 
 
 class Cluster:
-    """Looks at the cluster; the caller has checked the right `admin`."""
+    """Reads the state of the cluster. The caller has checked the right `admin`."""
 
     def __init__(self, engine: ClientEngine, brokers: Brokers, metadata: Metadata) -> None:
         self._engine = engine
@@ -24,7 +24,7 @@ class Cluster:
         self._metadata = metadata
 
     async def show(self) -> dict[str, Any]:
-        """Return all name servers and brokers as they are now. Raises ProblemError (503)."""
+        """Return all name servers and brokers with their current state. Raises ProblemError (503)."""
         sets = await self._brokers.sets(fresh=True)
         missing = set(await self._brokers.missing())
         members = [
@@ -67,7 +67,7 @@ class Cluster:
 
 
 def store_view(facts: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a broker's runtime information says of its store; null where it does not say."""
+    """Return the store's figures from a broker's runtime information; null for those that are missing."""
     return {
         "disk_ratio": _number(facts.get("commitLogDiskRatio")),
         "min_physical_offset": _digits(facts.get("commitLogMinOffset")),

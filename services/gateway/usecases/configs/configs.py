@@ -1,10 +1,10 @@
-"""Topics and groups as people see and change them.
+"""Topics and groups as the HTTP API shows and changes them.
 
-A change is written to Postgres first, with its audit row, and then to the brokers. From the first moment on it is what is
-wanted, so what a broker could not be told is mended by the reconciler. What is shown is both: what is wanted, and what
-brokers have now.
+A change is first written to Postgres, together with its audit row, and then to the brokers. The row in Postgres is the
+desired state from that moment on, so the reconciler repairs every broker that the change did not reach. A view shows
+both states: the desired state, and the state that brokers have now.
 
-While Postgres is away only the brokers' side is known; it is shown with `"metadata": "unavailable"`.
+While Postgres is unavailable, only the brokers' state is known; the view then says `"metadata": "unavailable"`.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ TABLES_REMEMBERED_MS: Final = 2_000
 
 CONSUME_TIMEOUT_MINUTES: Final = 15
 
-# How often a change is made anew because somebody else's came first.
+# Attempts to write a change; an attempt fails when another writer changes the same row first.
 WRITES_MAX: Final = 5
 
 Sees = Callable[[str], bool]
@@ -57,7 +57,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A topic or group as it is answered, and its version (None where Postgres has no row of it)."""
+    """The view of a topic or group, and its version (None if Postgres has no row for it)."""
 
     view: dict[str, Any]
     version: int | None
@@ -65,14 +65,14 @@ class Shown:
 
     @property
     def etag(self) -> str | None:
-        """Return the ETag: the version, which If-Match asks for, and a digest of what is shown, for If-None-Match."""
+        """Return the ETag: the version, which If-Match compares, and a digest of the view for If-None-Match."""
         if self.version is None:
             return None
         return f'"{self.version}-{hashlib.blake2b(_encode(self.view), digest_size=4).hexdigest()}"'
 
 
 class Configs(Generic[ObservedState]):
-    """What can be done with topics, or with groups; rights are checked by the caller."""
+    """The operations on topics, or on groups. The caller checks the rights."""
 
     def __init__(
         self,
@@ -94,16 +94,16 @@ class Configs(Generic[ObservedState]):
         self._tables_lock = asyncio.Lock()
 
     async def put(self, name: str, change: Change[ObservedState], expect: Expectation, actor: Actor) -> Shown:
-        """Create one, or change what is named of it.
+        """Create a topic or group, or change the settings that `change` names.
 
         Raises:
-            InvalidValueError: The name or a value can't be used.
-            ProblemError: 403: the name belongs to the system; 404: a broker that is named does not exist; 409: it would hide
-                messages; 412: it is not as expected; 503: Postgres or all of the brokers are away.
+            InvalidValueError: The name or a value is not valid.
+            ProblemError: 403: the name is reserved for the system; 404: a named broker does not exist; 409: the change
+                would hide messages; 412: the row does not match `expect`; 503: Postgres or all brokers are unavailable.
         """
         sets = await self._check_name(name)
         if not sets:
-            # Which names are brokers' own, and whether those that are named exist, nobody can say.
+            # Without brokers, neither the reserved names (brokers' own topics) nor the existing brokers are known.
             raise no_broker()
         wanted, result = await self._write(name, change, sets, expect, actor)
         self._tables = None
@@ -121,7 +121,7 @@ class Configs(Generic[ObservedState]):
         return self._show(name, result.row, asked, created=result.created)
 
     async def get(self, name: str) -> Shown:
-        """Show one. Raises ProblemError (404)."""
+        """Return the view of one topic or group. Raises ProblemError (404, 503)."""
         self._kind.check_name(name)
         state, row = await self._presence.find_row(name)
         asked = await self._find(name)
@@ -130,16 +130,16 @@ class Configs(Generic[ObservedState]):
         return self._show(name, row, asked, metadata=state is not Row.AWAY)
 
     async def require(self, name: str) -> None:
-        """Raise ProblemError (404; 503 where it exists or may exist) unless a broker that answers has it."""
+        """Raise ProblemError unless a broker that answers has it: 404, or 503 if it exists or may exist."""
         asked = await self._find(name)
         if not asked.answers:
             raise self._presence.problem_of(name, (await self._presence.find_row(name))[0], asked)
 
     async def consume_timeout_ms(self, name: str) -> int | None:
-        """Return how long a consumer of the group may take over a message; None for a group that no broker has.
+        """Return the time a consumer of the group has for one message, in ms; None if no broker has the group.
 
         Raises:
-            ProblemError: 503: no broker can say.
+            ProblemError: 503: no broker answers.
         """
         asked = await self._find(name)
         asked.require_heard()
@@ -149,7 +149,7 @@ class Configs(Generic[ObservedState]):
         return min(minutes) * 60_000 if minutes else None
 
     async def delete(self, name: str, expect: Expectation, actor: Actor) -> None:
-        """Delete one, from all brokers that can be reached now, and from the others when they are back.
+        """Delete a topic or group from all brokers that can be reached now, and from the others once they are back.
 
         Raises:
             ProblemError: 403, 404, 412, 503 as `put`.
@@ -159,7 +159,7 @@ class Configs(Generic[ObservedState]):
         async with self._metadata.transaction() as session:
             repository = self._kind.repository(session)
             if present.answers and await repository.find(name) is None:
-                # Made on a broker directly and not seen by the reconciler yet.
+                # It was created directly on a broker, and the reconciler has not imported it yet.
                 sets = frozenset(await self._brokers.sets())
                 config = self._kind.adopted(present.answers, sets)
                 observed = {broker: self._kind.observed(there) for broker, there in present.answers.items()}
@@ -182,7 +182,7 @@ class Configs(Generic[ObservedState]):
             log.warning("deleted on all brokers; its row stays for now", name=name, reason=error.detail)
 
     async def page(self, *, cursor: str | None, limit: int, system: bool, sees: Sees) -> dict[str, Any]:
-        """List those that `sees` lets through, by name. Raises InvalidValueError for a cursor that is none."""
+        """List those that `sees` accepts, by name. Raises InvalidValueError if the cursor is not valid."""
         after = "" if cursor is None else decode_cursor(cursor, self._kind.name)
         asked = await self._all_tables()
         sets = await self._brokers.sets()
@@ -206,8 +206,6 @@ class Configs(Generic[ObservedState]):
             "metadata": "available" if metadata else "unavailable",
         }
 
-    # Inside
-
     async def _write(
         self,
         name: str,
@@ -216,7 +214,7 @@ class Configs(Generic[ObservedState]):
         expect: Expectation,
         actor: Actor,
     ) -> tuple[DesiredSettings[ObservedState], PutResult[Any]]:
-        """Write the settings after a change, which is made again over what others have written meanwhile."""
+        """Apply a change to the current settings and write the result; start again if another writer was first."""
         for _ in range(WRITES_MAX):
             row = await self._row(name)
             asked = await self._find(name)
@@ -226,7 +224,7 @@ class Configs(Generic[ObservedState]):
             elif (await self._presence.find_row(name))[0] is Row.DELETING:
                 asked = Asked({}, asked.failures, asked.heard)
             elif asked.answers:
-                # Made on a broker directly and not seen by the reconciler yet.
+                # It was created directly on a broker, and the reconciler has not imported it yet.
                 base = self._kind.read_settings(self._kind.adopted(asked.answers, frozenset(sets)))
             wanted = change.over(base)
             wanted.check()
@@ -262,7 +260,7 @@ class Configs(Generic[ObservedState]):
     async def _rows_after(
         self, after: str, count: int, is_shown: Callable[[str], bool]
     ) -> tuple[dict[str, ConfigRow], bool]:
-        """Return at least `count` rows that are shown, if there are as many; with them those being deleted."""
+        """Return at least `count` visible rows if there are as many, and the rows that are being deleted."""
         found: dict[str, ConfigRow] = {}
         try:
             async with self._metadata.transaction() as session:
@@ -312,7 +310,7 @@ class Configs(Generic[ObservedState]):
             self._brokers.ask(apply, meant), self._brokers.ask(keep, sets.keys() - meant)
         )
         if kept.failures:
-            # The reconciler does it once they are back.
+            # The reconciler repairs these brokers once they are back.
             log.warning("not looked at everywhere", kind=self._kind.name, name=name, failures=dict(kept.failures))
         return applied
 
@@ -323,7 +321,7 @@ class Configs(Generic[ObservedState]):
         return True
 
     async def _note(self, name: str, row: ConfigRow, asked: Asked[ObservedState]) -> None:
-        """Write down how applying went; if that fails, the reconciler finds out for itself."""
+        """Record the result of the change; if that fails, the reconciler finds it out."""
         detail = "; ".join(asked.failures.values()) or None
         try:
             async with self._metadata.transaction() as session:
@@ -335,7 +333,7 @@ class Configs(Generic[ObservedState]):
             log.warning("applied, but Postgres was not told", kind=self._kind.name, name=name, reason=error.detail)
 
     async def _await_route(self, name: str, asked: Asked[ObservedState]) -> None:
-        """Wait until the topic can be sent to: brokers tell name servers about it behind their answer."""
+        """Wait until producers can find a route: brokers register a new topic with name servers after they answer."""
         if self._kind.name != "topic":
             return
         try:
@@ -346,7 +344,7 @@ class Configs(Generic[ObservedState]):
                         if asked.answers.keys() <= {queue.broker_name for queue in route.queue_datas}:
                             return
                     except ClientError:
-                        pass  # Not there yet, or nobody can say; the time-out decides.
+                        pass  # The route is not there yet, or no name server answers. The time-out decides.
                     await asyncio.sleep(_ROUTE_POLL_S)
         except TimeoutError:
             log.warning("name servers do not know the topic yet", topic=name)

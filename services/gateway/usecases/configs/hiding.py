@@ -1,12 +1,13 @@
-"""Messages that a change of a topic would hide: they stay on the disk, and no consumer reads them.
+"""Messages that a change of a topic would hide: they stay on disk, but no consumer reads them.
 
-Consumers read the queues below `read_queues`, producers write those below `write_queues`. A change hides messages where
+Consumers read the queues below `read_queues`; producers write to the queues below `write_queues`. A change hides
+messages in these cases:
 
-- it leaves fewer queues to read than to write, or lets producers write a topic that nobody may read: what will be sent;
-- it shrinks `read_queues`: what lies in the queues above;
-- it takes the right to read: everything;
-- it takes the topic from a broker: what lies there. The broker still serves it while it is up, but the gateway no longer
-  counts it as a part of the topic, and says nothing of it while the broker is away.
+- It leaves fewer queues to read than to write, or makes the topic write-only: future messages are hidden.
+- It shrinks `read_queues`: the messages in the queues above are hidden.
+- It takes the read permission away: all messages are hidden.
+- It removes the topic from a broker: the messages there are hidden. The broker still serves the topic while it is up,
+  but the gateway no longer counts it as a home of the topic, and does not report it as missing while it is down.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -21,13 +22,13 @@ from services.gateway.errors import BROKER_UNAVAILABLE, HIDES_MESSAGES, ProblemE
 from services.gateway.schemas.configs import TopicChange, TopicSettings
 from services.gateway.usecases.cluster.brokers import Asked
 
-# An error names so many of the queues that hold messages, and counts the others.
+# An error names at most this many queues that hold messages, and counts the rest.
 _QUEUES_NAMED_MAX: Final = 10
 _PERMITTED: Final = '"allow_hiding": true permits it'
 
 
 def find_hidden(states: Mapping[str, Iterable[QueueState]], first_hidden: int) -> list[str]:
-    """Return the queues of each broker that hold messages, from queue `first_hidden` on; pure."""
+    """Return the queues with messages, of each broker, from queue `first_hidden` on; pure."""
     return [
         f"{broker}/{state.queue_id} ({count} message{'s' if count > 1 else ''})"
         for broker, queues in states.items()
@@ -39,7 +40,7 @@ def find_hidden(states: Mapping[str, Iterable[QueueState]], first_hidden: int) -
 def find_losses(
     base: TopicSettings | None, wanted: TopicSettings, present: Mapping[str, TopicConfig]
 ) -> dict[str, dict[str, int]]:
-    """Return which queues of which brokers a change takes from consumers; pure.
+    """Return the queues that a change takes from consumers; pure.
 
     Returns:
         JSON pointer of the setting → broker → the first queue that is taken.
@@ -47,7 +48,7 @@ def find_losses(
     losses: dict[str, dict[str, int]] = {}
     for broker, there in present.items():
         if not wanted.is_for(broker):
-            # One that was not named before either keeps what it has.
+            # A broker that the old settings did not name either keeps what it has.
             if base is not None and base.is_for(broker):
                 losses.setdefault("/brokers", {})[broker] = 0
         elif not wanted.is_readable:
@@ -59,7 +60,7 @@ def find_losses(
 
 
 def may_lose(base: TopicSettings | None, wanted: TopicSettings, broker: str) -> bool:
-    """Say whether a change may take queues of a broker from consumers that can't be asked what it has; pure."""
+    """Return whether a change may take queues of an unreachable broker from consumers; pure."""
     if base is None or not base.is_for(broker):
         return False
     is_taken = not wanted.is_for(broker) or (base.is_readable and not wanted.is_readable)
@@ -67,7 +68,7 @@ def may_lose(base: TopicSettings | None, wanted: TopicSettings, broker: str) -> 
 
 
 class Hiding:
-    """Looks at queues before they are taken from consumers."""
+    """Checks queues for messages before a change takes the queues from consumers."""
 
     def __init__(self, engine: ClientEngine) -> None:
         self._engine = engine
@@ -82,17 +83,17 @@ class Hiding:
         *,
         held: Collection[str],
     ) -> None:
-        """Refuse a change that hides messages.
+        """Reject a change that hides messages.
 
         Args:
-            topic: Its name.
+            topic: Name of the topic.
             change: The change.
-            base: The settings that it goes over; None where there are none.
-            asked: The configurations that brokers have now.
-            held: Brokers that had the topic when they were last seen.
+            base: Settings before the change; None if there are none.
+            asked: Configurations that brokers have now.
+            held: Brokers that had the topic when they were last observed.
 
         Raises:
-            ProblemError: 409: it does; 503: a broker that may hold messages can't be asked.
+            ProblemError: 409: the change hides messages; 503: a broker that may hold messages does not answer.
         """
         wanted = change.over(base)
         _refuse_unread(change, base, wanted)
@@ -126,7 +127,7 @@ class Hiding:
 
 
 def _refuse_unread(change: TopicChange, base: TopicSettings | None, wanted: TopicSettings) -> None:
-    """Raise ProblemError (409) for a change after which messages are written that nobody reads."""
+    """Raise ProblemError (409) if producers would write messages after the change that no consumer reads."""
     if change.makes_write_only(base):
         raise ProblemError(HIDES_MESSAGES, f'/perm: "w": what is sent is read by nobody; {_PERMITTED}', field="/perm")
     if change.hides(base):

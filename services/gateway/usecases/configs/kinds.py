@@ -1,7 +1,7 @@
-"""The two kinds of configuration that brokers hold, topics and groups, behind one face.
+"""The two kinds of configuration that brokers hold, topics and groups, behind one interface.
 
-What a use case or the reconciler does with a topic it does with a group, too. What differs is here: the requests, the
-words, which names belong to the system, and what name servers and routes must be told.
+Use cases and the reconciler treat topics and groups alike. This module holds the differences: the requests, the words,
+the reserved names, and the updates that name servers and routes need.
 """
 
 import asyncio
@@ -47,26 +47,26 @@ ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 
 class DesiredSettings(Settings[ObservedState], Protocol[ObservedState]):
-    """Settings that can be written to a broker, too."""
+    """Settings that can also be written to a broker."""
 
     def applied_to(self, name: str, present: ObservedState | None) -> ObservedState:
         """Return the broker's configuration with these settings."""
         ...
 
     def kept_as(self, present: ObservedState) -> ObservedState:
-        """Return the configuration for a broker that has it and should not."""
+        """Return the configuration for a broker that has the name although these settings do not place it there."""
         ...
 
     def check(self) -> None:
-        """Raise InvalidValueError for what the types can't tell."""
+        """Raise InvalidValueError for values that the types cannot rule out."""
         ...
 
 
 class Change(Protocol[ObservedState]):
-    """Settings that somebody changes; those that are not named stay."""
+    """A change of settings; the settings that it does not name stay as they are."""
 
     def over(self, base: Any) -> DesiredSettings[ObservedState]:
-        """Return the settings after the change; `base` None where there are none yet."""
+        """Return the settings after the change; `base` is None if there are none yet."""
         ...
 
 
@@ -76,81 +76,81 @@ class Kind(Protocol[ObservedState]):
     name: str
 
     def repository(self, session: AsyncSession) -> ConfigRepository[Any]:
-        """Return the rows."""
+        """Return the repository of the rows."""
         ...
 
     def read_settings(self, config: Mapping[str, Any]) -> DesiredSettings[ObservedState]:
-        """Return a row's settings."""
+        """Return the settings of a row."""
         ...
 
     def observed(self, present: ObservedState) -> dict[str, Any]:
-        """Return what a broker has in the API's words."""
+        """Return a broker's configuration in the API's terms."""
         ...
 
     def adopted(self, present: Mapping[str, ObservedState], all_brokers: frozenset[str]) -> dict[str, Any]:
-        """Return the settings under which it is taken over from brokers."""
+        """Return the settings with which a name that only brokers have is imported."""
         ...
 
     def check_name(self, name: str) -> None:
-        """Raise InvalidNameError."""
+        """Raise InvalidNameError if the name is not valid."""
         ...
 
     def is_system(self, name: str, sets: Mapping[str, BrokerData]) -> bool:
-        """Say whether the name belongs to the system."""
+        """Return whether the name is reserved for the system."""
         ...
 
     async def table(self, address: str) -> Mapping[str, ObservedState]:
-        """Return all that a broker has. Raises ClientError, BodyError."""
+        """Return all configurations of a broker. Raises ClientError, BodyError."""
         ...
 
     async def find(self, address: str, name: str) -> ObservedState | None:
-        """Return what a broker has under a name. Raises ClientError, BodyError."""
+        """Return a broker's configuration of the name. Raises ClientError, BodyError."""
         ...
 
     async def put(self, address: str, config: ObservedState) -> None:
-        """Give it to a broker. Raises ClientError."""
+        """Write a configuration to a broker. Raises ClientError."""
         ...
 
     async def drop(self, address: str, name: str) -> None:
-        """Take it from a broker. Raises ClientError."""
+        """Delete a configuration from a broker. Raises ClientError."""
         ...
 
     async def refuse_hiding(
         self, name: str, change: Change[ObservedState], base: Any, asked: Asked[ObservedState], *, held: Collection[str]
     ) -> None:
-        """Raise ProblemError where a change would make messages that are there, or those to come, unreadable.
+        """Raise ProblemError if a change would make existing or future messages unreadable.
 
         Args:
-            name: The name of the topic or group.
+            name: Name of the topic or group.
             change: The change.
-            base: The settings that it goes over; None where there are none.
-            asked: The configurations that brokers have under the name now.
-            held: Brokers that had it when they were last seen, whether they are registered now or not.
+            base: Settings before the change; None if there are none.
+            asked: Configurations that brokers have under the name now.
+            held: Brokers that had the name when they were last observed, registered now or not.
         """
         ...
 
     def declare(self, name: str, settings: DesiredSettings[ObservedState], homes: Sequence[str]) -> None:
-        """Take note of the brokers that hold it or should, whether they are up or not."""
+        """Record the brokers that hold the name or should hold it, whether they are up or not."""
         ...
 
     def known_homes(self, name: str) -> frozenset[str]:
-        """Return the brokers that our routes name for it, of whatever age."""
+        """Return the brokers that this gateway's routes name for it, however old the routes are."""
         ...
 
     def unknown_problem(self, name: str) -> ProblemError:
-        """Return the problem (404) of a name that does not exist."""
+        """Return the problem (404) for a name that does not exist."""
         ...
 
     async def after_put(self, name: str, settings: DesiredSettings[ObservedState], homes: Sequence[str]) -> None:
-        """Tell others that brokers have it now; failures are mended later."""
+        """Announce that brokers have the name now; a failure is repaired later."""
         ...
 
     async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
-        """Delete what we keep of it besides its row, in the transaction that marks the row."""
+        """Delete the other rows that belong to the name, in the transaction that marks its row."""
         ...
 
     async def after_drop(self, name: str) -> None:
-        """Tell others that brokers no longer have it; failures are mended later."""
+        """Announce that brokers no longer have the name; a failure is repaired later."""
         ...
 
 
@@ -164,19 +164,19 @@ class TopicKind:
         self._hiding = Hiding(engine)
 
     def repository(self, session: AsyncSession) -> ConfigRepository[Any]:
-        """Return the rows."""
+        """Return the repository of the rows."""
         return TopicRepository(session)
 
     def read_settings(self, config: Mapping[str, Any]) -> configs.TopicSettings:
-        """Return a row's settings."""
+        """Return the settings of a row."""
         return configs.read_topic_settings(config)
 
     def observed(self, present: TopicConfig) -> dict[str, Any]:
-        """Return what a broker has in the API's words."""
+        """Return a broker's configuration in the API's terms."""
         return configs.observed_topic(present)
 
     def adopted(self, present: Mapping[str, TopicConfig], all_brokers: frozenset[str]) -> dict[str, Any]:
-        """Return the settings under which it is taken over from brokers."""
+        """Return the settings with which a topic that only brokers have is imported."""
         return configs.adopted_topic(present, all_brokers)
 
     def check_name(self, name: str) -> None:
@@ -184,7 +184,7 @@ class TopicKind:
         names.check_topic(name, length_max=names.RETRY_TOPIC_LENGTH_MAX if name.startswith("%") else 127)
 
     def is_system(self, name: str, sets: Mapping[str, BrokerData]) -> bool:
-        """Say whether the name belongs to the system; brokers and clusters have topics of their names."""
+        """Return whether the name is reserved: for the system, or because a broker or a cluster has this name."""
         if names.is_system_topic(name) or names.is_retry_topic(name) or names.is_dlq_topic(name):
             return True
         return any(names.is_system_topic(name, broker.cluster, broker.broker_name) for broker in sets.values())
@@ -195,7 +195,7 @@ class TopicKind:
         return TopicConfigSerializeWrapper.decode(response.body_bytes).topic_config_table
 
     async def find(self, address: str, name: str) -> TopicConfig | None:
-        """Return a broker's topic."""
+        """Return a broker's configuration of the topic."""
         header = GetTopicConfigHeader(topic=name)
         body = await _found(self._engine, address, RequestCode.GET_TOPIC_CONFIG, header, ResponseCode.TOPIC_NOT_EXIST)
         return None if body is None else decode_topic_config(body)
@@ -221,7 +221,7 @@ class TopicKind:
     async def refuse_hiding(
         self, name: str, change: Change[TopicConfig], base: Any, asked: Asked[TopicConfig], *, held: Collection[str]
     ) -> None:
-        """Raise ProblemError: 409: a queue is written and not read, or has messages and is no longer read; 503: can't tell."""
+        """Raise ProblemError: 409: the change hides messages; 503: a broker that may hold messages does not answer."""
         assert isinstance(change, configs.TopicChange)
         if not change.allow_hiding:
             await self._hiding.refuse(name, change, base, asked, held=held)
@@ -231,18 +231,19 @@ class TopicKind:
         return self._engine.known_homes(name)
 
     def unknown_problem(self, name: str) -> ProblemError:
-        """Return the problem (404) of a topic that does not exist."""
+        """Return the problem (404) for a topic that does not exist."""
         return ProblemError(UNKNOWN_TOPIC, topic_hint(name), field="topic")
 
     def declare(self, name: str, settings: DesiredSettings[TopicConfig], homes: Sequence[str]) -> None:
-        """Tell our routes where ordering keys belong."""
+        """Set the queues that the producers' routes use for ordering keys."""
         self._engine.declare_queues(name, _write_queues(name, settings, homes))
 
     async def after_put(self, name: str, settings: DesiredSettings[TopicConfig], homes: Sequence[str]) -> None:
-        """Tell our routes where ordering keys belong, and name servers which topics are ordered."""
+        """Set the queues for ordering keys, and update the list of ordered topics on name servers."""
         self.declare(name, settings, homes)
         if settings.applied_to(name, None).order:
-            # Brokers take the flag from here with each registration; without it they would lose it again.
+            # Brokers read the flag from the name servers at each registration; without this entry they would lose the
+            # flag again.
             queues = _write_queues(name, settings, homes)
             order = ";".join(f"{broker}:{count}" for broker, count in queues.items())
             header = PutKvConfigHeader(namespace=ORDER_NAMESPACE, key=name, value=order)
@@ -251,10 +252,10 @@ class TopicKind:
             await self._forget_order(name)
 
     async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
-        """Do nothing: objectives on a topic are their groups'."""
+        """Do nothing: objectives on a topic belong to groups."""
 
     async def after_drop(self, name: str) -> None:
-        """Make name servers and our routes forget the topic."""
+        """Delete the topic from name servers and from this gateway's routes."""
         self._engine.forget_topic(name)
         await self._tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvHeader(topic=name))
         await self._forget_order(name)
@@ -268,7 +269,7 @@ class TopicKind:
             try:
                 await self._engine.call(address, code, header)
             except ClientError as error:
-                # It is away, and learns from the brokers' registrations when it is back.
+                # The name server is unreachable. It learns from the brokers' registrations when it is back.
                 log.warning("a name server was not told", address=address, code=code.name, error=str(error))
 
         await asyncio.gather(*(tell(address) for address in self._engine.settings.namesrv))
@@ -283,27 +284,27 @@ class GroupKind:
         self._engine = engine
 
     def repository(self, session: AsyncSession) -> ConfigRepository[Any]:
-        """Return the rows."""
+        """Return the repository of the rows."""
         return GroupRepository(session)
 
     def read_settings(self, config: Mapping[str, Any]) -> configs.GroupSettings:
-        """Return a row's settings."""
+        """Return the settings of a row."""
         return configs.read_group_settings(config)
 
     def observed(self, present: SubscriptionGroup) -> dict[str, Any]:
-        """Return what a broker has in the API's words."""
+        """Return a broker's configuration in the API's terms."""
         return configs.observed_group(present)
 
     def adopted(self, present: Mapping[str, SubscriptionGroup], all_brokers: frozenset[str]) -> dict[str, Any]:
-        """Return the settings under which it is taken over from brokers."""
+        """Return the settings with which a group that only brokers have is imported."""
         return configs.adopted_group(present, all_brokers)
 
     def check_name(self, name: str) -> None:
-        """Raise InvalidNameError."""
+        """Raise InvalidNameError if the name is not valid."""
         names.check_group(name)
 
     def is_system(self, name: str, sets: Mapping[str, BrokerData]) -> bool:
-        """Say whether the name belongs to the system."""
+        """Return whether the name is reserved for the system."""
         return names.is_system_group(name)
 
     async def table(self, address: str) -> Mapping[str, SubscriptionGroup]:
@@ -312,7 +313,7 @@ class GroupKind:
         return SubscriptionGroupWrapper.decode(response.body_bytes).subscription_group_table
 
     async def find(self, address: str, name: str) -> SubscriptionGroup | None:
-        """Return a broker's group."""
+        """Return a broker's configuration of the group."""
         header = GetSubscriptionGroupConfigHeader(group=name)
         code, missing = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
         body = await _found(self._engine, address, code, header, missing)
@@ -340,11 +341,11 @@ class GroupKind:
         """Do nothing: a group holds no messages."""
 
     def known_homes(self, name: str) -> frozenset[str]:
-        """Return nothing: no route names a group."""
+        """Return an empty set: no route names a group."""
         return frozenset()
 
     def unknown_problem(self, name: str) -> ProblemError:
-        """Return the problem (404) of a group that does not exist."""
+        """Return the problem (404) for a group that does not exist."""
         path = f"/v1/groups/{name.replace('%', '%25')}"
         detail = f"group: {name!r} does not exist; PUT {path} or its first consumer creates it"
         return ProblemError(UNKNOWN_GROUP, detail, field="group")
@@ -353,14 +354,14 @@ class GroupKind:
         """Do nothing: a group has no queues."""
 
     async def after_put(self, name: str, settings: DesiredSettings[SubscriptionGroup], homes: Sequence[str]) -> None:
-        """Do nothing: nobody else needs to know."""
+        """Do nothing: name servers and routes do not know groups."""
 
     async def delete_parts(self, session: AsyncSession, name: str, actor: Actor) -> None:
-        """Delete the group's objectives: kept, they would judge, or ignore, another group that gets the name."""
+        """Delete the group's objectives; otherwise they would apply to a later group of the same name."""
         await ObjectiveRepository(session).delete_all(name, actor=actor)
 
     async def after_drop(self, name: str) -> None:
-        """Do nothing: nobody else needs to know."""
+        """Do nothing: name servers and routes do not know groups."""
 
 
 def _write_queues(name: str, settings: DesiredSettings[TopicConfig], homes: Sequence[str]) -> dict[str, int]:
@@ -368,7 +369,7 @@ def _write_queues(name: str, settings: DesiredSettings[TopicConfig], homes: Sequ
 
 
 async def _found(engine: ClientEngine, address: str, code: int, header: Any, missing: ResponseCode) -> bytes | None:
-    """Return an answer's body, or None where the broker says that there is no such thing."""
+    """Return the body of the answer, or None if the broker answers with the code `missing`."""
     try:
         response = await engine.call(address, code, header)
     except BrokerError as error:

@@ -1,18 +1,18 @@
-"""Whether something does not exist, or is only out of sight.
+"""Whether a topic or group does not exist, or cannot be seen at the moment.
 
-Name servers forget a topic as soon as none of its brokers is registered, so that they know no route does not mean that
-there is no topic. A sender that is told 404 gives up; so the gateway says 404 only on evidence:
+Name servers forget a topic as soon as none of its brokers is registered, so a missing route does not prove that the
+topic does not exist. A sender gives up on a 404, so the gateway answers 404 only with evidence:
 
 | Postgres | brokers | answer |
 |---|---|---|
-| is deleting it | any | 404 |
-| wants it | any | 503 |
-| has no row, or is away | nobody answers | 503 |
-| has no row, or is away | one has it | 503 |
-| has no row | one that our routes name for it does not answer | 503 |
-| has no row | some answer, nobody has it | 404: the reconciler has taken over everything that it saw on brokers |
-| is away | one that is known, or that our routes name for it, does not answer | 503 |
-| is away | all answer, nobody has it | 404 |
+| row is being deleted | any | 404 |
+| row exists | any | 503 |
+| no row, or unavailable | none answers | 503 |
+| no row, or unavailable | one has it | 503 |
+| no row | one that this gateway's routes name for it does not answer | 503 |
+| no row | some answer, none has it | 404: the reconciler has imported everything that it saw on brokers |
+| unavailable | one that is registered, or that this gateway's routes name for it, does not answer | 503 |
+| unavailable | all answer, none has it | 404 |
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from services.gateway.usecases.cluster.brokers import Asked, Brokers, no_broker
 from services.gateway.usecases.configs.kinds import ConfigRow, Kind, ObservedState
 from services.gateway.usecases.metadata import Metadata, is_away
 
-# A send waits for this; with a Postgres that hangs the brokers decide alone.
+# Sends wait for this lookup; if Postgres hangs, the brokers' answers alone decide.
 POSTGRES_TIMEOUT_MS: Final = 2_000
 
 
@@ -43,14 +43,14 @@ class Row(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The knowledge about a name that no route leads to; all brokers by name.
+    """The evidence about a name without a route; all brokers are given by name.
 
     Attributes:
-        row: The answer of Postgres.
+        row: Answer of Postgres.
         has: Brokers that have it.
         heard: Brokers that answered, whether they have it or not.
-        silent: Brokers that are known and did not answer.
-        homes: Brokers that our own routes name for it, of whatever age.
+        silent: Registered brokers that did not answer.
+        homes: Brokers that this gateway's routes name for it, however old the routes are.
     """
 
     row: Row
@@ -61,7 +61,7 @@ class Evidence:
 
 
 class Absence(enum.Enum):
-    """The meaning of a missing route."""
+    """The reason why a route is missing."""
 
     UNKNOWN = "there is no such thing"
     WANTED = "is wanted, and none of its brokers is registered just now"
@@ -70,7 +70,7 @@ class Absence(enum.Enum):
 
 
 def judge(evidence: Evidence) -> Absence:
-    """Say what the absence of a route means; the table above, pure."""
+    """Return the reason why a route is missing: the table above, pure."""
     if evidence.row is Row.DELETING:
         return Absence.UNKNOWN
     if evidence.row is Row.WANTED:
@@ -85,9 +85,9 @@ def judge(evidence: Evidence) -> Absence:
 
 
 class Presence(Generic[ObservedState]):
-    """Finds out why something that was asked for is not there: topics, or groups.
+    """Finds out why a topic, or a group, was not found.
 
-    Concurrency: the event loop's thread; all that miss the same name share one look.
+    Concurrency: the event loop's thread. All callers that miss the same name share one lookup.
     """
 
     def __init__(self, kind: Kind[ObservedState], metadata: Metadata, brokers: Brokers, engine: ClientEngine) -> None:
@@ -98,7 +98,7 @@ class Presence(Generic[ObservedState]):
         self._looks: dict[str, asyncio.Task[ProblemError]] = {}
 
     async def absence(self, name: str) -> ProblemError:
-        """Return the problem of a name that no route leads to: 404, or 503 where it exists or nobody can say."""
+        """Return the problem for a name without a route: 404, or 503 if it exists or may exist."""
         look = self._looks.get(name)
         if look is None:
             look = self._looks[name] = self._engine.tasks.spawn(self._look(name))
@@ -107,17 +107,17 @@ class Presence(Generic[ObservedState]):
         if look.cancelled():
             return ProblemError(STOPPING, "the gateway is stopping")
         found = look.result()
-        # Each caller adds the outcome of its own call.
+        # Each caller gets a problem of its own, because each adds the outcome of its own call.
         return ProblemError(found.kind, found.detail, field=found.field)
 
     def problem_of(self, name: str, row: Row, asked: Asked[ObservedState]) -> ProblemError:
-        """Return the problem of a name for which the caller has asked Postgres and the brokers."""
+        """Return the problem for a name that the caller has looked up in Postgres and on brokers."""
         homes = self._kind.known_homes(name)
         evidence = Evidence(row, has=list(asked.answers), heard=asked.heard, silent=list(asked.failures), homes=homes)
         return self._problem(name, evidence, asked)
 
     async def find_row(self, name: str) -> tuple[Row, ConfigRow | None]:
-        """Return what Postgres says of a name, and its row where it is wanted."""
+        """Return the answer of Postgres about a name, and the row if it is not being deleted."""
         try:
             async with self._metadata.transaction(within_ms=POSTGRES_TIMEOUT_MS) as session:
                 row: ConfigRow | None = await self._kind.repository(session).find(name)
@@ -130,14 +130,15 @@ class Presence(Generic[ObservedState]):
         return (Row.DELETING, None) if row.state == ConfigState.DELETING else (Row.WANTED, row)
 
     async def require_not_away(self, name: str, broker: str) -> None:
-        """Raise ProblemError (503) where a broker that the route does not name may hold the name all the same."""
+        """Raise ProblemError (503) if a broker that the route does not name may still hold the name."""
         if await self.find_away(name, (broker,)):
             raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} is not registered just now", field="broker")
 
     async def find_away(self, name: str, brokers: Collection[str]) -> Collection[str]:
-        """Return those of the brokers, none of which the route names, that may hold the name all the same.
+        """Return the brokers, of those given, that may hold the name although the route does not name them.
 
-        The brokers are asked themselves: a route and a look at the cluster are of different moments.
+        The brokers themselves are asked, because the route and the list of registered brokers may date from different
+        moments.
 
         Raises:
             ProblemError: 503: no name server answers.
@@ -154,7 +155,7 @@ class Presence(Generic[ObservedState]):
         return away
 
     async def observed_homes(self, name: str) -> dict[str, dict[str, Any]]:
-        """Return what each broker that should hold the name was last seen to hold; nothing while Postgres is away."""
+        """Return the last observed configuration on each broker that should hold the name; empty without Postgres."""
         _, row = await self.find_row(name)
         if row is None:
             return {}
@@ -162,10 +163,12 @@ class Presence(Generic[ObservedState]):
         return {broker: held for broker, held in row.observed.items() if wanted.is_for(broker)}
 
     async def require_all_homes(self) -> None:
-        """Raise ProblemError (503) where a broker that holds something is one that nobody names now.
+        """Raise ProblemError (503) if a broker that holds a topic or group is not registered now.
+
+        While Postgres is unavailable, only the registered brokers are known, and nothing is raised.
 
         Raises:
-            ProblemError: 503, with the brokers' names. While Postgres is away nobody knows more than the name servers name.
+            ProblemError: 503, with the brokers' names.
         """
         known = await self._brokers.sets()
         try:
@@ -182,7 +185,7 @@ class Presence(Generic[ObservedState]):
         asked: Asked[ObservedState] = Asked({}, {}, ())
         try:
             row, _ = await self.find_row(name)
-            # The brokers' word changes nothing where Postgres has the last one.
+            # A row in Postgres decides alone; the brokers' answers could not change the result.
             if row is Row.WANTED and await self._brokers.sets(fresh=True):
                 return self._wanted(name)
             if row is not Row.DELETING:

@@ -1,8 +1,9 @@
-"""The reconciler: keeps brokers as people want them, and takes over what was made on brokers directly.
+"""The reconciler: brings brokers to the desired state, and imports names that were created directly on brokers.
 
-One gateway at a time does it (Postgres advisory lock). A round looks at all brokers and all rows, decides (reconciling.py) and
-carries the decisions out, one name after the other. Each name is done under its row's lock and only if the row is still at the
-version that was decided on, so that it never undoes a change that somebody is making meanwhile.
+One gateway at a time reconciles (Postgres advisory lock). A round reads all brokers and all rows, decides
+(reconciling.py) and applies the decisions, one name after the other. Each name is handled under the lock of its row,
+and only if the row still has the version that the decision was made for. So the reconciler never undoes a change that a
+user makes at the same time.
 """
 
 import asyncio
@@ -30,7 +31,7 @@ DUTY = "reconcile"
 
 @dataclass(slots=True)
 class Round:
-    """What a round did, by kind."""
+    """Counts of a round's actions."""
 
     put: int = 0
     dropped: int = 0
@@ -41,14 +42,14 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class _Case(Generic[ObservedState]):
-    """One name about which something is to be done."""
+    """One name that needs an action."""
 
     name: str
     plan: Plan
     row: ConfigRow | None
     present: Mapping[str, ObservedState]
     waiting: list[str]
-    """Why brokers that should have it (or lose it) could not be asked."""
+    """Reasons why brokers that should have it (or lose it) could not be reached."""
 
 
 class KindReconciler(Generic[ObservedState]):
@@ -60,7 +61,7 @@ class KindReconciler(Generic[ObservedState]):
         self._brokers = brokers
 
     async def round(self) -> Round:
-        """Look at everything once and mend what is not as it should be. Raises ProblemError."""
+        """Compare all names once and repair the differences. Raises ProblemError."""
         asked = await self._brokers.ask(self._kind.table, fresh=True)
         asked.require_any()
         sets = await self._brokers.sets()
@@ -80,7 +81,7 @@ class KindReconciler(Generic[ObservedState]):
         return done
 
     async def declare(self) -> None:
-        """Tell our routes where the ordering keys of all topics belong. Raises ProblemError."""
+        """Set the queues for ordering keys of all topics in this gateway's routes. Raises ProblemError."""
         sets = await self._brokers.sets()
         for name, row in (await self._all_rows()).items():
             if row.state != ConfigState.DELETING:
@@ -116,7 +117,7 @@ class KindReconciler(Generic[ObservedState]):
             return
         async with self._metadata.transaction() as session:
             repository = self._kind.repository(session)
-            # Locks the row, and says whether it is still the one that was decided on.
+            # This locks the row, and checks that the row still has the version of the decision.
             if not await repository.settle(row.name, row.version, detail=row.state_detail):
                 return
             failures = [*case.waiting, *await self._mend(case, row, done)]
@@ -124,7 +125,7 @@ class KindReconciler(Generic[ObservedState]):
                 await repository.settle(row.name, row.version, detail="; ".join(failures) or None)
             elif not failures:
                 done.forgotten += await repository.forget(row.name, row.version)
-        # Outside the transaction, which has no time to wait for name servers as well.
+        # This comes after the transaction, because name servers may take longer than a transaction may.
         if row.state == ConfigState.DELETING and case.plan.drop:
             await self._kind.after_drop(case.name)
         elif case.plan.put:
@@ -142,7 +143,7 @@ class KindReconciler(Generic[ObservedState]):
             log.info("taken over from brokers", kind=self._kind.name, name=case.name, brokers=sorted(observed))
 
     async def _mend(self, case: "_Case[ObservedState]", row: ConfigRow, done: Round) -> list[str]:
-        """Give to brokers and take from them, all at once, for the row is locked meanwhile; return what failed."""
+        """Write to and delete from all brokers concurrently, as the row is locked meanwhile; return the failures."""
         settings = self._kind.read_settings(row.config)
         failures: list[str] = []
 
@@ -186,7 +187,7 @@ class KindReconciler(Generic[ObservedState]):
 
 
 class Reconciler:
-    """Does the rounds for as long as this gateway has the duty.
+    """Runs the rounds while this gateway is the leader.
 
     Concurrency: one task runs it.
     """
@@ -205,9 +206,9 @@ class Reconciler:
         self._leadership = None if metadata.database is None else Leadership(metadata.database, DUTY)
 
     async def declare(self) -> None:
-        """Tell our routes where the ordering keys of all topics belong; before the first message is taken, and then again.
+        """Set the queues for ordering keys of all topics: before the first message is accepted, and after each round.
 
-        Without Postgres they follow the brokers that were seen up since the start.
+        Without Postgres, the queues follow the brokers that were seen up since the start.
         """
         try:
             for kind in self._kinds:
@@ -216,7 +217,7 @@ class Reconciler:
             log.warning("homes of ordering keys are not known", reason=error.detail)
 
     async def run(self) -> None:
-        """Reconcile for ever."""
+        """Reconcile until cancelled."""
         if self._leadership is None:
             return
         try:
@@ -234,7 +235,7 @@ class Reconciler:
                 for kind in self._kinds:
                     self._count(await kind.round())
         except ProblemError as error:
-            # Postgres or all brokers are away; the next round finds out whether they are back.
+            # Postgres or all brokers are unavailable; the next round tries again.
             log.warning("not reconciled", reason=error.detail, metadata_away=is_away(error))
         self._metrics.gauges["is_reconciler"] = float(self._leadership.is_leader)
 

@@ -1,15 +1,17 @@
-"""What must happen so that brokers are as people want them: the decision, pure.
+"""The actions that bring brokers to the desired state: the decision, pure.
 
-For each name there is what is wanted (a row, perhaps one that is being deleted) and what each broker that answered has.
+For each name there is a desired state (a row, perhaps one that is being deleted) and the observed state of each broker
+that answered.
 
-| wanted | a broker that should have it has it so | otherwise | not at all | a broker that should not have it does |
+| row | broker should have it: as desired | different | missing | broker should not have it but does |
 |---|---|---|---|---|
-| yes | nothing | put | put | put where it may be read less than wanted, else nothing: dropping it would lose messages |
-| gone | drop | drop | nothing | drop |
-| no row | adopt | adopt | - | - |
+| exists | nothing | put | put | put if it may be read less than desired, else nothing: deleting it would lose messages |
+| being deleted | drop | drop | nothing | drop |
+| none | adopt | adopt | - | - |
 
-A row that is being deleted is forgotten only once every broker of the cluster has answered and none has it: one that is
-away may bring it back otherwise. A broker that did not answer is `missing`, and what it should have stays pending.
+A row that is being deleted is removed only when every broker of the cluster has answered and none has the name;
+otherwise an unreachable broker could bring it back. A broker that did not answer is `waiting`, and its part of the
+change stays pending.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -21,24 +23,24 @@ Config_contra = TypeVar("Config_contra", contravariant=True)
 
 
 class Settings(Protocol[Config_contra]):
-    """What people want, as far as the decision needs it."""
+    """The desired settings, as far as the decision needs them."""
 
     def is_for(self, broker: str) -> bool:
-        """Say whether a broker should have it."""
+        """Return whether a broker should have the name."""
         ...
 
     def is_met_by(self, present: Config_contra) -> bool:
-        """Say whether what a broker has is as it should be."""
+        """Return whether a broker's configuration is as desired."""
         ...
 
     def is_kept_by(self, present: Config_contra) -> bool:
-        """Say whether what a broker has that should not have it may stay as it is."""
+        """Return whether the configuration may stay on a broker that should not have the name."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredState(Generic[ObservedState]):
-    """A row: what is wanted of a name, at which version, and whether it should be gone."""
+    """A row: the desired settings, their version, and whether the name is being deleted."""
 
     version: int
     settings: Settings[ObservedState]
@@ -48,14 +50,14 @@ class DesiredState(Generic[ObservedState]):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do about one name.
+    """The actions for one name.
 
     Attributes:
-        put: Brokers that must be given it.
-        drop: Brokers that must lose it.
-        adopt: It is nowhere in Postgres: take it over as the brokers have it.
+        put: Brokers to write it to.
+        drop: Brokers to delete it from.
+        adopt: Whether Postgres has no row, so that the brokers' configuration is imported.
         waiting: Brokers that should have it (or lose it) and did not answer.
-        is_settled: Nothing is to be done, and nobody is waited for.
+        is_settled: Whether there is no action and no broker to wait for.
     """
 
     put: tuple[str, ...] = ()
@@ -69,16 +71,17 @@ class Plan:
 
 
 def homes_of(settings: Settings[ObservedState], registered: Iterable[str], observed: Iterable[str]) -> list[str]:
-    """Return the brokers that hold a name or should, whether they are up or not.
+    """Return the brokers that hold a name or should hold it, whether they are up or not.
 
-    One that has not registered for a while is still one of them as long as it was seen to have it: ordering keys must not
-    move to another broker because theirs is away. Who takes a broker out of service for good names the others in `brokers`.
+    A broker that has not been registered for a while still counts if it was observed to have the name: ordering keys
+    must not move to another broker while theirs is down. To take a broker out of service for good, name the other
+    brokers in `brokers`.
     """
     return sorted(broker for broker in {*registered, *observed} if settings.is_for(broker))
 
 
 def still_observed(before: Mapping[str, Any], now: Mapping[str, Any], answered: Collection[str]) -> dict[str, Any]:
-    """Return what brokers hold: what those that answered say, and of the others what they said last."""
+    """Return the observed configurations: new ones of brokers that answered, the last ones of the others."""
     return {**{broker: seen for broker, seen in before.items() if broker not in answered}, **now}
 
 
@@ -89,13 +92,13 @@ def decide_name(
     answered: Sequence[str],
     silent: Sequence[str],
 ) -> Plan:
-    """Say what must happen about one name.
+    """Return the actions for one name.
 
     Args:
-        wanted: Its row, or None where Postgres has none.
-        present: Broker name → what it has, for those that have it.
-        answered: The brokers that were asked and answered.
-        silent: Those that are registered and did not answer.
+        wanted: Row of the name; None if Postgres has none.
+        present: Broker name → its configuration, for brokers that have the name.
+        answered: Brokers that answered.
+        silent: Registered brokers that did not answer.
     """
     if wanted is None:
         return Plan(adopt=bool(present))
@@ -120,13 +123,13 @@ def decide_all(
     answered: Sequence[str],
     silent: Sequence[str],
 ) -> dict[str, Plan]:
-    """Say what must happen about every name; one about which nothing must is left out unless its row is not settled.
+    """Return the actions for every name; names without an action are left out unless their row is unsettled.
 
     Args:
         wanted: All rows.
-        present: Name → broker → what it has; names of the system are left out by the caller.
-        answered: The brokers that answered.
-        silent: Those that did not.
+        present: Name → broker → its configuration, without the names reserved for the system.
+        answered: Brokers that answered.
+        silent: Registered brokers that did not answer.
     """
     plans: dict[str, Plan] = {}
     for name in sorted(wanted.keys() | present.keys()):

@@ -1,6 +1,7 @@
-"""Who consumes: the instances of groups that are connected, and what they subscribed to.
+"""Consumers: the connected instances of groups, and their subscriptions.
 
-Brokers know who is connected now. Postgres also remembers who was, as `subscriptionmirror.py` keeps it in line with the brokers.
+Brokers know the instances that are connected now. Postgres also remembers earlier ones; `subscriptionmirror.py` copies
+them there from the brokers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,7 +27,7 @@ _ID_MAX: Final = 2**63 - 1
 
 
 class Consumers:
-    """Looks at consumers; the right to the group is checked by the caller."""
+    """Reads consumers. The caller checks the right to the group."""
 
     def __init__(self, engine: ClientEngine, brokers: Brokers, metadata: Metadata, *, clock: Clock) -> None:
         self._engine = engine
@@ -41,7 +42,7 @@ class Consumers:
         return {"items": client_views(asked.answers), "next_cursor": None}
 
     async def connections(self, group: str) -> Asked[ConsumerConnection]:
-        """Return what each broker knows of a group's instances; those with nobody are left out."""
+        """Return each broker's connections of a group; empty on a broker without instances of it."""
 
         async def ask(address: str) -> ConsumerConnection:
             header = GetConsumerConnectionListHeader(consumer_group=group)
@@ -56,10 +57,10 @@ class Consumers:
         return await self._brokers.ask(ask)
 
     async def subscribed_topics(self, group: str) -> frozenset[str] | None:
-        """Return the topics for which somebody is connected in a group now; None where a broker does not say.
+        """Return the topics for which clients of a group are connected now; None if a broker does not answer.
 
         Raises:
-            ProblemError: 503: no broker is known.
+            ProblemError: 503: no broker is registered.
         """
         asked = await self.connections(group)
         if not asked.is_complete:
@@ -67,10 +68,10 @@ class Consumers:
         return frozenset(topic for one in asked.answers.values() if one.connections for topic in one.subscriptions)
 
     async def subscriptions(self, group: str, *, cursor: str | None, limit: int) -> dict[str, Any]:
-        """Return a group's subscriptions, also those of instances that have gone.
+        """Return a group's subscriptions, including those of instances that have disconnected.
 
         Raises:
-            InvalidValueError: The cursor is none of this list.
+            InvalidValueError: The cursor is not one of this list.
             ProblemError: 503: neither Postgres nor any broker answers.
         """
         after = 0
@@ -118,10 +119,10 @@ class Consumers:
 
 
 def sightings_of(connections: Iterable[ConsumerConnection]) -> list[Sighting]:
-    """Return what the instances of one group ask for, put together from all brokers; pure.
+    """Return the subscriptions of one group's instances, merged from all brokers; pure.
 
-    A broker keeps one subscription a topic for the whole group, the newest. So instances that differ are seen where
-    brokers differ, or one after the other.
+    A broker keeps one subscription for each topic and group, the newest. So differing instances show up when brokers
+    differ, or one after the other.
     """
     seen: dict[tuple[str, str, str, str, str], tuple[int, set[str]]] = {}
     for connection in connections:
@@ -139,7 +140,7 @@ def sightings_of(connections: Iterable[ConsumerConnection]) -> list[Sighting]:
 
 
 def client_views(connections: Mapping[str, ConsumerConnection]) -> list[dict[str, Any]]:
-    """Return a group's instances as answers show them, put together from all brokers; pure."""
+    """Return the views of a group's instances, merged from all brokers; pure."""
     views: dict[str, dict[str, Any]] = {}
     for broker, connection in connections.items():
         for client in connection.connections:

@@ -1,4 +1,4 @@
-"""Committed offsets of consumer groups, and setting them while nobody of the group is connected."""
+"""Committed offsets of consumer groups. They can be set while no member of the group is connected."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -31,12 +31,12 @@ COMMITTED: Final = "committed"
 REFUSED: Final = "refused"
 COMMITS_MAX: Final = 1_000
 _COMMITS_AT_ONCE_MAX: Final = 32
-# An error names so many connected members; GET …/clients names all.
+# An error names at most this many connected members; GET …/clients lists all.
 _MEMBERS_NAMED_MAX: Final = 10
 
 
 class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One queue's offset: that of the next message to consume."""
+    """The offset of one queue: that of the next message to consume."""
 
     topic: Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[%|a-zA-Z0-9_-]+\Z")]
     broker: BrokerName
@@ -50,13 +50,13 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Commits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a request commits."""
+    """The body of a commit request."""
 
     offsets: Annotated[list[Commit], Meta(min_length=1, max_length=COMMITS_MAX)]
 
 
 def refuse_twice(commits: Sequence[Commit]) -> None:
-    """Raise DuplicateError where two of the commits are for one queue."""
+    """Raise DuplicateError if two of the commits name the same queue."""
     first: dict[MessageQueue, int] = {}
     for index, commit in enumerate(commits):
         if first.setdefault(commit.queue, index) != index:
@@ -65,7 +65,7 @@ def refuse_twice(commits: Sequence[Commit]) -> None:
 
 
 class GroupOffsets:
-    """Reads and writes offsets of groups; the right to the group is checked by the caller."""
+    """Reads and writes offsets of groups. The caller checks the right to the group."""
 
     def __init__(
         self, engine: ClientEngine, brokers: Brokers, reader: QueueReader, consumers: Consumers, metadata: Metadata
@@ -101,10 +101,11 @@ class GroupOffsets:
         return items
 
     async def of_group(self, group: str) -> list[dict[str, Any]]:
-        """Return the group's offsets in all queues that it has committed something for.
+        """Return the group's offsets in all queues that it has committed.
 
         Raises:
-            ProblemError: 404: no broker knows the group, or it has committed nothing; 503: nobody can say.
+            ProblemError: 404: no broker knows the group, or it has committed nothing; 503: a broker that may know it
+                does not answer.
         """
         asked = await self._brokers.ask(self._table)
         asked.require_any()
@@ -121,25 +122,26 @@ class GroupOffsets:
             except ProblemError as error:
                 if error.status != 404:
                     raise
-                continue  # The topic was deleted; its offsets mean nothing any more.
+                continue  # The topic was deleted, so its offsets are meaningless.
             items += [
                 item
                 for item in found
-                # What one that could not be asked has is not known, and shown as that.
+                # The commits on a broker that did not answer are unknown, and all its queues are listed as unknown.
                 if item["broker"] not in asked.heard or (item["broker"], item["queue_id"]) in topics[topic]
             ]
         return items
 
     async def commit(self, group: str, commits: Sequence[Commit], principal: Principal, actor: Actor) -> dict[str, Any]:
-        """Set offsets and return a result for each, in their order; one that is refused does not cost the others.
+        """Set offsets and return a result for each, in order; a rejected offset does not affect the others.
 
-        A member of the group that is connected would commit over them from where it is, so nothing is changed then. One that
-        connects between the look and the change may still do so.
+        A connected member of the group would commit its own position over them, so nothing is changed while members are
+        connected. A member that connects between this check and the change may still do so.
 
         Raises:
             DuplicateError: A queue is named twice.
-            ProblemError: 403: the group belongs to the system; 409: members are connected; 503: a broker can't say whether any is, or Postgres is away, without
-                which nobody would learn who changed what. Nothing was changed.
+            ProblemError: 403: the group is reserved for the system; 409: members are connected; 503: a broker cannot
+                say whether members are connected, or Postgres is unavailable, so that the change cannot be recorded in
+                the audit trail. Nothing was changed.
         """
         if is_system_group(group):
             raise reserved_name("group", group)
@@ -175,7 +177,7 @@ class GroupOffsets:
         return {"results": results, "committed": committed, "refused": len(results) - committed}
 
     async def _check(self, group: str, commit: Commit, principal: Principal, at: str) -> int | None:
-        """Return what the group has committed on a queue so far, once it is clear that it may commit this."""
+        """Return the group's committed offset of a queue, after checking that the new one is allowed."""
         if not principal.is_admin:
             principal.require_consume(commit.topic, group)
         queue = commit.queue
@@ -183,7 +185,7 @@ class GroupOffsets:
         async with self._reader.explained(commit.topic):
             end = await self._offsets.max_offset(queue)
             if int(commit.offset) > end:
-                # Messages that come later would never be consumed.
+                # The group would never consume the messages up to this offset.
                 raise InvalidValueError(f"{at}/offset", commit.offset, f"is beyond the end of the queue, {end}")
             return await self._offsets.committed_offset(group, queue)
 
@@ -202,7 +204,7 @@ class GroupOffsets:
             )
 
     async def _record(self, group: str, changes: Mapping[int, tuple[Commit, int | None]], actor: Actor) -> None:
-        """Write to the audit trail which offsets are about to change, and from what."""
+        """Record in the audit trail which offsets are about to change, and their old values."""
         changed = [(commit, old) for commit, old in changes.values() if old != int(commit.offset)]
         if not changed:
             return
@@ -230,6 +232,6 @@ def _view(topic: str, broker: str, queue_id: int, state: QueueState | None) -> d
         "committed_offset": None if committed is None else str(committed),
         "min_offset": None if state is None else str(state.min_offset),
         "max_offset": None if state is None else str(state.max_offset),
-        # Nobody knows what a group lags behind that has not said where it is.
+        # Without a commit, the lag is unknown.
         "lag": None if state is None or committed is None else str(max(0, state.max_offset - committed)),
     }

@@ -1,7 +1,7 @@
-"""The mirror: subscriptions that brokers see, kept in Postgres with when they were last seen.
+"""The mirror: copies the subscriptions that brokers see to Postgres, with the time they were last seen.
 
-One gateway at a time does it. A round asks every broker about every group; what cannot be asked is left as it was, since a
-silent broker says nothing about who has gone.
+One gateway at a time mirrors. A round asks every broker about every group. The rows of a group stay unchanged if a
+broker does not answer, because its instances may still be connected.
 """
 
 import asyncio
@@ -21,12 +21,12 @@ from services.gateway.usecases.metadata import Metadata
 log = logger("gateway.mirror")
 
 DUTY: Final = "subscriptions"
-# A transaction for so many groups: short enough for its deadline.
+# Groups for each transaction, so that it meets its deadline.
 _GROUPS_AT_ONCE: Final = 50
 
 
 class Mirror:
-    """Does the rounds for as long as this gateway has the duty.
+    """Runs the rounds while this gateway is the leader.
 
     Concurrency: one task runs it.
     """
@@ -42,7 +42,7 @@ class Mirror:
         interval_ms: int,
         keep_days: int,
     ) -> None:
-        """Make one; with `keep_days` 0 it deletes no subscriptions."""
+        """Create a mirror; with `keep_days` 0 it deletes no subscriptions."""
         self._consumers = consumers
         self._groups = groups
         self._brokers = brokers
@@ -53,7 +53,7 @@ class Mirror:
         self._leadership = None if metadata.database is None else Leadership(metadata.database, DUTY)
 
     async def run(self) -> None:
-        """Mirror for ever."""
+        """Mirror until cancelled."""
         if self._leadership is None:
             return
         try:
@@ -69,7 +69,7 @@ class Mirror:
             await self._leadership.release()
 
     async def round(self) -> None:
-        """Look at all groups once. Raises ProblemError."""
+        """Mirror all groups once. Raises ProblemError."""
         asked = await self._brokers.ask(self._groups.table, fresh=True)
         asked.require_any()
         groups = sorted({group for table in asked.answers.values() for group in table})

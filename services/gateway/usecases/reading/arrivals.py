@@ -1,8 +1,8 @@
-"""Arrivals: waiting at brokers for messages, once for all readers that wait for the same.
+"""Arrivals: waits at brokers for messages, one wait for all readers of the same queue, offset and filter.
 
-A broker holds one pull for each queue, offset and filter, however many readers wait there. It finds at most one message,
-which is thrown away: readers that wake then fetch what they want, a few at a time (fairgate.py), so that one message
-that wakes thousands of readers does not bring thousands of copies into memory at once.
+A broker holds one pull for each queue, offset and filter, however many readers wait there. The pull returns at most one
+message, which is discarded. The readers that wake then fetch their messages, a few readers at a time (fairgate.py), so
+that one message that wakes thousands of readers does not bring thousands of copies into memory at once.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from gantry.runtime.tasks import TaskBag
 from gantry.runtime.telemetry import logger
 from services.gateway.errors import OVERLOADED, ProblemError
 
-# A wait is made of several, so that one that nobody needs any more ends soon, and a gateway that stops waits for none.
+# A wait consists of slices, so that it ends soon once no reader is left, or the gateway stops.
 WAIT_SLICE_MS: Final = 5_000
-# A pull that is held costs the broker and us about 2 KiB; the channel to a broker has room for 10,000 requests.
+# A held pull costs the broker and the gateway about 2 KiB; the channel to a broker has room for 10,000 requests.
 HELD_PULLS_MAX: Final = 2_000
 
 log = logger("gateway.arrivals")
@@ -28,7 +28,7 @@ _Place = tuple[MessageQueue, int, str]
 class Arrivals:
     """Waits for messages.
 
-    Concurrency: the event loop's thread; a task for each pull that is held.
+    Concurrency: the event loop's thread; one task for each held pull.
     """
 
     def __init__(self, puller: PullConsumer) -> None:
@@ -38,15 +38,15 @@ class Arrivals:
 
     @property
     def held_pulls(self) -> int:
-        """Return how many pulls brokers hold."""
+        """Return the number of pulls that brokers hold."""
         return len(self._waits)
 
     async def wait(self, queue: MessageQueue, offset: int, subscription: SubscriptionData, wait_ms: int) -> bool:
-        """Wait until the queue has something new at or behind the offset; return False if the time was over before.
+        """Wait for new messages at the offset or beyond it; return False if the time is over first.
 
         Raises:
-            ProblemError: 503: brokers hold as many pulls as they may.
-            ClientError: The broker refuses, or can't be reached.
+            ProblemError: 503: brokers hold HELD_PULLS_MAX pulls already.
+            ClientError: The broker rejects the pull, or cannot be reached.
         """
         place = (queue, offset, subscription.sub_string)
         wait = self._waits.get(place)
@@ -76,25 +76,25 @@ class Arrivals:
                 )
                 if result.status is not PullStatus.NO_NEW_MSG or result.next_offset > offset:
                     break
-        except Exception as error:  # noqa: BLE001 # boundary: of a task; each reader is told.
+        except Exception as error:  # noqa: BLE001 # boundary: of a task; each reader gets it.
             wait.arrived.set_exception(error)
-            wait.arrived.exception()  # It counts as seen, whether or not a reader is left.
+            wait.arrived.exception()  # This marks the exception as retrieved, even if no reader is left.
         else:
             wait.arrived.set_result(None)
         finally:
             del self._waits[place]
 
     async def close(self) -> None:
-        """End all waits; nobody waits any more."""
+        """Cancel all waits; the caller makes sure that no reader waits."""
         await self._tasks.cancel()
 
 
 class _Wait:
-    """Readers that wait for the same.
+    """The readers that wait for the same messages.
 
     Attributes:
-        arrived: Done once something came.
-        readers: How many wait.
+        arrived: Future that is done once a message arrived.
+        readers: Number of waiting readers.
     """
 
     __slots__ = ("arrived", "readers")

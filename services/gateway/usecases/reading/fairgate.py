@@ -1,4 +1,4 @@
-"""FairGate: lets a few in at a time, and each holder in its turn, however many of one holder stand in line."""
+"""FairGate: admits a few at a time and serves holders in turn, however long the line of one holder is."""
 
 import asyncio
 from collections import deque
@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 
 
 class FairGate:
-    """A gate with room for so many; those of one holder enter in order, and holders take turns.
+    """A gate with limited room. The entries of one holder are admitted in order, and holders take turns.
 
-    Who needs more room than is free waits for it, and nobody passes meanwhile.
+    An entry that needs more room than is free waits for it, and no other entry passes it.
 
     Concurrency: the event loop's thread.
     """
@@ -17,17 +17,17 @@ class FairGate:
     def __init__(self, room: int) -> None:
         self._room = room
         self._free = room
-        # By holder, in the order of their turns: who stands in line, and how much room each needs.
+        # Holder → its waiting entries and the room that each needs; holders are in the order of their turns.
         self._lines: dict[str, deque[tuple[asyncio.Future[None], int]]] = {}
 
     @property
     def waiting(self) -> int:
-        """Return how many stand in line."""
+        """Return the number of waiting entries."""
         return sum(len(line) for line in self._lines.values())
 
     @asynccontextmanager
     async def enter(self, holder: str, room: int = 1) -> AsyncIterator[None]:
-        """Wait for room, and have it until the block ends; who needs more than there is gets all of it."""
+        """Wait for room and hold it until the block ends; a need beyond the whole room gets all of it."""
         room = min(room, self._room)
         if self._free >= room and not self._lines:
             self._free -= room
@@ -44,12 +44,13 @@ class FairGate:
         try:
             await turn
         except asyncio.CancelledError:
-            # It may have been let in just now, and goes without having entered; or those behind it need less room.
+            # If it was admitted just now, its room is released; if not, entries behind it may need less room and fit
+            # now.
             self._leave(0 if turn.cancelled() else room)
             raise
 
     def _leave(self, room: int = 1) -> None:
-        """Let in whoever there is room for now: the first of each holder whose turn it is."""
+        """Release room, and admit the entries that fit now: the first of each holder, in turn."""
         self._free += room
         while self._lines:
             holder = next(iter(self._lines))
@@ -60,8 +61,8 @@ class FairGate:
             del self._lines[holder]
             line.popleft()
             if line:
-                self._lines[holder] = line  # Behind the other holders.
+                self._lines[holder] = line  # The holder goes behind the other holders.
             if not turn.done():
                 self._free -= needed
                 turn.set_result(None)
-            # Otherwise it was cancelled while it stood in line.
+            # Otherwise the entry was cancelled while it waited.

@@ -1,4 +1,4 @@
-"""Finding messages: by where they are stored, by the id their producer gave them, and by key."""
+"""Lookups of messages: by stored id, by the message id that the producer assigned, and by key."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -24,22 +24,22 @@ from services.gateway.usecases.configs.presence import Presence
 from services.gateway.usecases.reading.fairgate import FairGate
 from services.gateway.usecases.reading.read import Caller, QueueReader
 
-# Answers of brokers to look-ups that may be on their way or in memory at once. A broker drops a connection that leaves
-# 64 MiB of its answers unread, and readers of queues and streams read from the same one.
+# Limit of the brokers' answers to lookups that are in flight or in memory at once. A broker closes a connection that
+# leaves 64 MiB of its answers unread, and readers of queues and streams use the same connection.
 _FETCHED_BYTES_MAX: Final = 16 * 1024 * 1024
 
 # About 1 ms of checksums and copies.
 _DECODED_BYTES_AT_ONCE: Final = 1024 * 1024
 
-# All of time: an index has no order that a narrower one would make use of.
+# The whole of time: a narrower range would not make an index search faster.
 _BEGIN_MS: Final = 0
 _END_MS: Final = 2**62
-# A message that was retried has the same id several times; the first one stored is the one that was sent.
+# A message that was retried is stored several times with the same id; the first one stored is the original.
 _SAME_ID_MAX: Final = 64
 
 
 class Lookup:
-    """Finds messages; the right to a topic is checked by the caller, before or on what was found."""
+    """Finds messages. The caller checks the right to the topic, before the lookup or on the result."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class Lookup:
 
     @asynccontextmanager
     async def turn(self, caller: Caller, messages_max: int) -> AsyncIterator[None]:
-        """Wait for one's turn to look for so many messages, and have it until the answer is written.
+        """Wait for a turn to look up `messages_max` messages, and hold it until the answer is written.
 
         Raises:
-            ProblemError: 429, 503: the caller takes too little of its answers.
+            ProblemError: 429, 503: the caller reads its answers too slowly.
         """
         size = min(messages_max * BODY_BYTES_MAX, FRAME_BYTES_MAX)
         async with self._gate.enter(caller.key_id, size):
@@ -74,11 +74,12 @@ class Lookup:
         """Return a message and its broker's name.
 
         Args:
-            message_id: A stored id; with a topic first taken as a message id.
-            topic: Where to look for a message id.
+            message_id: Stored id; with a topic, first taken as a message id.
+            topic: Topic in which to look for a message id.
 
         Raises:
-            ProblemError: 404: there is no such message; 500: it is damaged; 503: nobody can say.
+            ProblemError: 404: there is no such message; 500: it is damaged; 503: a broker that may have it does not
+                answer.
         """
         unasked: ProblemError | None = None
         if topic is not None:
@@ -103,9 +104,9 @@ class Lookup:
             raise
 
     async def by_key(self, topic: str, key: str, *, limit: int, binary: bool, system: bool) -> dict[str, Any]:
-        """Return the messages of a topic that have a key, the newest first. Raises ProblemError.
+        """Return the messages of a topic that have a key, newest first. Raises ProblemError.
 
-        The items are made one by one, as large bodies may be.
+        The items are made one by one, because bodies may be large.
         """
         sets = await self._homes(topic)
         asked = await self._query(topic, key, limit, sets, unique=False)
@@ -136,7 +137,7 @@ class Lookup:
                 self._metrics.damaged_records += 1
 
     def view(self, message: StoredMessage, broker: str, *, binary: bool, system: bool) -> dict[str, Any]:
-        """Return a message as answers show it. Raises ProblemError (500) where it is damaged."""
+        """Return the view of a message. Raises ProblemError (500) if the message is damaged."""
         try:
             if message.crc.is_good:
                 return message_view(message, broker=broker, binary=binary, system=system, leaves_large=True)
@@ -147,13 +148,13 @@ class Lookup:
         raise ProblemError(CORRUPT_RECORD, f"id: {message.stored_id} on {broker} is damaged: {reason}", field="id")
 
     async def _homes(self, topic: str) -> Iterable[str]:
-        """Return the brokers that may hold messages of a topic: those of the route, and those that are away."""
+        """Return the brokers that may hold messages of a topic: those of the route, and known homes that are down."""
         route = await self._reader.route(topic)
         return {data.broker_name for data in route.queue_datas} | self._engine.known_homes(topic)
 
     async def _by_stored_id(self, stored_id: str) -> tuple[StoredMessage, str]:
         address, physical_offset = decode_stored_id(stored_id)
-        # Only compared, never connected to: the address comes from whoever asks.
+        # The address comes from the caller, so it is only compared with registered addresses and never connected to.
         wanted = str(address)
         sets = await self._brokers.sets()
         if not sets:
@@ -169,7 +170,7 @@ class Lookup:
                 wanted, RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageHeader(offset=physical_offset)
             )
         except BrokerError as error:
-            # Code 1 is how brokers say that nothing starts there.
+            # Brokers answer code 1 (SYSTEM_ERROR) if no record starts at the offset.
             if error.code in (ResponseCode.SYSTEM_ERROR, ResponseCode.QUERY_NOT_FOUND):
                 raise _unknown(stored_id) from None
             raise

@@ -1,4 +1,4 @@
-"""Reading queues without consuming: messages from an offset, the queues of a topic, the offset of a moment."""
+"""Reads of queues without consuming: messages from an offset, the queues of a topic, the offset of a time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
@@ -33,31 +33,31 @@ from services.gateway.usecases.sending.send import no_name_server
 
 T = TypeVar("T")
 
-# Brokers have it from their start and let it pull everything; nothing is ever committed for it.
+# Brokers create this group at their start and let it pull every topic; no offset is ever committed for it.
 READER_GROUP: Final = "TOOLS_CONSUMER"
-# Each may find a message of 4 MiB, which takes several times as much until its answer is written. A broker drops a
-# connection that leaves 64 MiB of its answers unread, and look-ups and streams read from the same one.
+# Each fetch may return a message of 4 MiB, which takes several times as much memory until its answer is written. A
+# broker closes a connection that leaves 64 MiB of its answers unread, and lookups and streams use the same connection.
 FETCHES_AT_ONCE: Final = 8
 
 
 class Caller(Protocol):
-    """Who reads."""
+    """The caller of a read."""
 
     @property
     def key_id(self) -> str:
-        """Return the id of the key."""
+        """Return the id of the caller's API key."""
         ...
 
     def require_presence(self) -> None:
-        """Raise where the caller has gone, so that nothing is fetched for nobody."""
+        """Raise if the caller has disconnected, so that no messages are fetched in vain."""
         ...
 
     def require_room(self) -> None:
-        """Raise ProblemError (429, 503) where the caller takes too little of its answers for another one."""
+        """Raise ProblemError (429, 503) if the caller reads its answers too slowly to get another one."""
         ...
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Return a block in which the request waits. Entering raises ProblemError (429, 503): too many wait already."""
+        """Return a block in which the request waits. Entering raises ProblemError (429, 503): too many wait."""
         ...
 
     async def take_turn(self) -> None:
@@ -67,7 +67,7 @@ class Caller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AwayQueues:
-    """The queues of a broker that is away, as they were last seen; None for what nobody remembers."""
+    """The queues on a broker that is down, as last observed; None for unknown values."""
 
     read_queues: int | None
     write_queues: int
@@ -75,13 +75,13 @@ class AwayQueues:
 
     @property
     def count(self) -> int:
-        """Return how many queues there are at least."""
+        """Return the least number of queues there."""
         return max(self.read_queues or 0, self.write_queues)
 
 
 @dataclass(slots=True)
 class Records:
-    """What a pull's records are worth."""
+    """The records of one pull, sound and damaged."""
 
     messages: list[StoredMessage]
     damaged: list[dict[str, Any]]
@@ -89,7 +89,7 @@ class Records:
 
 
 class QueueReader:
-    """Reads queues for anybody; rights are checked by the caller."""
+    """Reads queues. The caller checks the rights."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class QueueReader:
         self._is_stopping = is_stopping
         self._puller = PullConsumer(engine, READER_GROUP)
         self._arrivals = Arrivals(self._puller)
-        # A gate for each broker: readers of one that hangs don't hold up those of another.
+        # Each broker has a gate of its own, so that readers of a broker that hangs do not block readers of another.
         self._gates: dict[str, FairGate] = {}
         self._offsets = Offsets(engine)
         self._backlog = Backlog(engine)
@@ -127,15 +127,15 @@ class QueueReader:
         caller: Caller,
         write: Callable[[dict[str, Any]], Awaitable[T]],
     ) -> T:
-        """Read messages, waiting up to `wait_ms` where there is none yet, and return what `write` makes of them.
+        """Read messages, waiting up to `wait_ms` if there is none yet, and return the result of `write`.
 
-        Only so many answers are fetched and written at once.
+        The number of answers that are fetched and written at once is limited (FETCHES_AT_ONCE for each broker).
 
         Raises:
-            InvalidValueError: The name or the expression can't be used.
-            ProblemError: 404: there is no such topic, broker or queue. 429: the caller waits too often already. 503,
-                504: it can't be read just now.
-            ClientError: The broker refuses.
+            InvalidValueError: The name or the expression is not valid.
+            ProblemError: 404: the topic, broker or queue does not exist. 429: the caller has too many waiting requests.
+                503, 504: the queue cannot be read just now.
+            ClientError: The broker rejects the pull.
         """
         await self.check_queue(queue)
         subscription = parse_tag_expression(queue.topic, expression, self._clock.now_ms())
@@ -154,18 +154,19 @@ class QueueReader:
                 with caller.waiting():
                     has_news = await self._wait(queue, offset, subscription, deadline_ms)
                 if not has_news:
-                    await caller.take_turn()  # Thousands that began together end together.
+                    # Thousands of waits that began together end together, so their answers take turns.
+                    await caller.take_turn()
                     return await write(self._view(queue, offset, result, binary=binary, system=system))
 
     async def _wait(self, queue: MessageQueue, offset: int, subscription: SubscriptionData, deadline_ms: int) -> bool:
-        """Return whether something came before the deadline."""
+        """Return whether a message arrived before the deadline."""
         while (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0 and not self._is_stopping():
             if await self._arrivals.wait(queue, offset, subscription, min(left_ms, WAIT_SLICE_MS)):
                 return True
         return False
 
     async def close(self) -> None:
-        """End what waits at brokers."""
+        """Cancel all waits at brokers."""
         await self._arrivals.close()
 
     async def queues(self, topic: str) -> dict[str, Any]:
@@ -198,9 +199,9 @@ class QueueReader:
         return {"items": items, "next_cursor": None}
 
     async def away(self, topic: str, named: Collection[str]) -> dict[str, AwayQueues]:
-        """Return the queues of a topic on the brokers that hold it and that its route, with `named`, does not name.
+        """Return the topic's queues on brokers that hold it but are not in `named`, the brokers of its route.
 
-        Name servers forget a broker that is away, and what it holds is still there.
+        Name servers forget a broker that is down, but the broker still holds its messages.
         """
         write_queues = self._engine.known_write_queues(topic)
         away = {broker: AwayQueues(None, count) for broker, count in write_queues.items() if broker not in named}
@@ -210,17 +211,17 @@ class QueueReader:
         return away
 
     async def find_offset(self, queue: MessageQueue, at_ms: int, boundary: str) -> str:
-        """Return the offset of a moment. Raises ProblemError, ClientError."""
+        """Return the offset of a time. Raises ProblemError, ClientError."""
         await self.check_queue(queue)
         async with self.explained(queue.topic):
             return str(max(0, await self._offsets.search_offset(queue, at_ms, boundary.upper())))
 
     async def route(self, topic: str, *, refresh: bool = False) -> TopicRoute:
-        """Return where a topic is.
+        """Return the route of a topic.
 
         Raises:
-            InvalidNameError: That is no topic's name.
-            ProblemError: 404: there is no such topic; 503: nobody can say.
+            InvalidNameError: The name is not valid.
+            ProblemError: 404: the topic does not exist; 503: it exists or may exist, and cannot be reached.
         """
         check_topic(topic, length_max=RETRY_TOPIC_LENGTH_MAX if topic.startswith("%") else TOPIC_LENGTH_MAX)
         try:
@@ -229,7 +230,7 @@ class QueueReader:
             except NoRouteError:
                 problem = await self._topics.absence(topic)
             try:
-                # Those that were missing a moment ago may have told name servers meanwhile.
+                # Brokers that were missing a moment ago may have registered meanwhile.
                 return await self._engine.route(topic, refresh=True)
             except NoRouteError:
                 raise problem from None
@@ -238,10 +239,10 @@ class QueueReader:
 
     @asynccontextmanager
     async def explained(self, topic: str) -> AsyncIterator[None]:
-        """Turn a topic's disappearance within the block into what it means.
+        """Turn the error of a topic that disappears within the block into a problem.
 
         Raises:
-            ProblemError: 404: there is no such topic any more; 503: its broker is away.
+            ProblemError: 404: the topic no longer exists; 503: its broker is down.
         """
         try:
             yield
@@ -260,7 +261,7 @@ class QueueReader:
                 if data.broker_name == queue.broker_name and queue.queue_id < data.read_queue_nums:
                     return
         if all(data.broker_name != queue.broker_name for data in route.queue_datas):
-            # Tells a broker that is away from one that never was.
+            # These calls tell a broker that is down from one that does not exist.
             await self._topics.require_not_away(queue.topic, queue.broker_name)
             await self._brokers.require_registered(queue.broker_name)
         raise ProblemError(
@@ -270,7 +271,7 @@ class QueueReader:
         )
 
     async def queue_states(self, topic: str, among: list[str], group: str | None = None) -> Asked[list[QueueState]]:
-        """Return the state of a topic's queues by broker; with a group, also what it has committed."""
+        """Return the states of a topic's queues by broker; with a group, including its committed offsets."""
 
         async def ask(address: str) -> list[QueueState]:
             try:
@@ -299,7 +300,7 @@ class QueueReader:
         self._metrics.damaged_records += len(records.damaged)
         status = result.status
         if status is PullStatus.FOUND and not wanted and not records.damaged:
-            # The broker compares hashes of tags; none of these has the tag itself.
+            # The broker compares hashes of tags; none of these messages has the tag itself.
             status = PullStatus.NO_MATCHED_MSG
         for damaged in records.damaged:
             damaged["queue_offset"] = _offset(damaged["queue_offset"], binary=binary)
@@ -316,10 +317,10 @@ class QueueReader:
 
 
 def read_records(body: memoryview, queue: MessageQueue, offset: int, next_offset: int) -> Records:
-    """Return what a pull's body holds: sound messages, and what is damaged.
+    """Return the sound messages of a pull's body, and the damaged records.
 
-    After a record whose length can't be trusted nobody knows where the next one starts, so reading goes on behind it
-    with the next pull.
+    A record with an untrustworthy length hides where the next record starts, so the next pull continues one offset
+    later.
     """
     records = Records([], [], next_offset)
     expected = offset
@@ -337,7 +338,7 @@ def read_records(body: memoryview, queue: MessageQueue, offset: int, next_offset
 
 
 def damaged_view(message: StoredMessage, reason: str) -> dict[str, Any]:
-    """Return what can be said of a record that is not shown."""
+    """Return the known facts about a record that is not shown."""
     return {"queue_offset": message.queue_offset, "stored_id": message.stored_id, "reason": reason}
 
 

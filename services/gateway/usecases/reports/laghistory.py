@@ -1,7 +1,7 @@
-"""How far behind a group was on a topic: messages and seconds over time, from samples.
+"""The lag of a group on a topic over time, in messages and seconds, from samples.
 
-Points are as far apart as the stretch of time allows, at most POINTS_MAX. Blocks hold all groups of a broker, so that what is
-read is bounded by its bytes: where a cluster is large, points are further apart.
+The step between points follows from the time range, with at most POINTS_MAX points. A block holds all groups of a
+broker, so the bytes that are read are limited; in a large cluster, the step is longer.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ log = logger("gateway.samples")
 SPAN: Final = timedelta(hours=24)
 SPAN_MAX: Final = STEPS[-1] * POINTS_MAX
 BYTES_MAX: Final = 32 * 1024 * 1024
-"""Of blocks that are read for one answer: 2,000 groups that move for a day have less."""
+"""Limit of the blocks that are read for one answer; 2,000 groups that move for a day need less."""
 READ_WITHIN_MS: Final = 10_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,7 +35,7 @@ Bases = Mapping[tuple[str, datetime], bytes]
 
 
 class LagHistory:
-    """Histories of lags; the caller has checked the rights."""
+    """Lag histories. The caller has checked the rights."""
 
     def __init__(
         self, metadata: Metadata, *, clock: Clock, in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -45,17 +45,17 @@ class LagHistory:
         self._in_thread = in_thread
 
     async def read(self, group: str, topic: str, *, start_ms: int | None, end_ms: int | None) -> dict[str, Any]:
-        """Return points of [start, end], by time.
+        """Return the points of [start, end], by time.
 
         Args:
-            group: Whose lag.
-            topic: Where.
-            start_ms: None: SPAN before the end.
-            end_ms: None: now.
+            group: Consumer group.
+            topic: Topic.
+            start_ms: Wall time in ms; None: SPAN before the end.
+            end_ms: Wall time in ms; None: now.
 
         Raises:
-            InvalidValueError: The times can't be, or are too far apart.
-            ProblemError: 503: Postgres is away.
+            InvalidValueError: The times are not valid, or too far apart.
+            ProblemError: 503: Postgres is unavailable.
         """
         end = moment_of(self._clock.now_ms() if end_ms is None else end_ms)
         start = end - SPAN if start_ms is None else moment_of(start_ms)
@@ -84,8 +84,8 @@ class LagHistory:
 async def _read(
     repository: LagBlockRepository, start: datetime, end: datetime, step: timedelta
 ) -> tuple[timedelta, Sequence[StoredBlock], Bases]:
-    """Return the step that can be read, its blocks, and the full blocks that these need."""
-    # What did not move for a while is in a block of all pairs from before.
+    """Return the step that the byte limit allows, its blocks, and the full blocks that these refer to."""
+    # A pair that did not change for a while is in an earlier block of all pairs.
     since = start - WRITTEN_EVERY
     if step < WRITTEN_EVERY and await repository.size(Kind.CHANGES, since, end) <= BYTES_MAX:
         blocks = await repository.blocks(Kind.CHANGES, since, end, step=None)
@@ -94,7 +94,7 @@ async def _read(
         steps = [one for one in STEPS if one >= max(step, WRITTEN_EVERY)]
         step = next((one for one in steps if size * (WRITTEN_EVERY / one) <= BYTES_MAX), steps[-1])
         blocks = await repository.blocks(Kind.STATE, since, end, step=step)
-        # The last block of all pairs is up to five minutes old.
+        # The last block of all pairs is up to five minutes old, so the latest changes are added.
         recent = end - WRITTEN_EVERY
         size = await repository.size(Kind.CHANGES, recent, end) + sum(len(block.data) for block in blocks)
         if size <= BYTES_MAX:

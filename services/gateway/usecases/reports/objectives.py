@@ -1,4 +1,4 @@
-"""Objectives: how far behind a group may be. Lag reports judge by them (docs/alerts.md)."""
+"""Objectives: limits for the lag of a group. Lag reports judge by them (docs/alerts.md)."""
 
 import re
 from datetime import UTC, datetime
@@ -17,13 +17,13 @@ from services.gateway.usecases.metadata import Metadata
 
 LISTING: Final = "objectives"
 OBJECTIVES_MAX: Final = 10_000
-"""Reports read them all; more would take a report longer than its own work."""
+"""Reports read all objectives; reading more would take longer than the report itself."""
 
 _PLACE = re.compile(r"([^/]+)/([^/]*)")
 
 
 class Objectives:
-    """Use cases of objectives; the caller has checked the rights and the names."""
+    """Use cases of objectives. The caller has checked the rights and the names."""
 
     def __init__(self, metadata: Metadata, groups: Configs[SubscriptionGroup], *, clock: Clock) -> None:
         self._metadata = metadata
@@ -31,11 +31,12 @@ class Objectives:
         self._clock = clock
 
     async def page(self, *, group: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
-        """List objectives by group and topic; that of a group stands before those of its topics."""
+        """List objectives by group and topic; the objective of a group comes before those of its topics."""
         after = None if cursor is None else _place_of(cursor)
         async with self._metadata.transaction() as session:
             rows = await ObjectiveRepository(session).page(group=group, after=after, limit=limit)
-        # A page that is exactly full may be the last one; the next is then empty, which costs less than one row more.
+        # A full page may be the last one. The next page is then empty, which is cheaper than reading one more row each
+        # time.
         last = rows[-1] if len(rows) == limit else None
         return {
             "items": [objective_view(row) for row in rows],
@@ -43,7 +44,7 @@ class Objectives:
         }
 
     async def get(self, group: str, topic: str | None) -> Shown:
-        """Show one; `topic` None is that of all topics. Raises ProblemError (404)."""
+        """Return one objective; `topic` None is the objective for all topics. Raises ProblemError (404)."""
         async with self._metadata.transaction() as session:
             row = await ObjectiveRepository(session).get(group, topic or ALL_TOPICS)
         if row is None:
@@ -53,11 +54,12 @@ class Objectives:
     async def put(
         self, group: str, topic: str | None, change: ObjectiveChange, expect: Expectation, actor: Actor
     ) -> Shown:
-        """Make or change one: what is not said stays, null takes away.
+        """Create or change an objective: fields that are not given stay, null removes a limit.
 
         Raises:
-            InvalidValueError: A value can't be meant.
-            ProblemError: 404: there is no such group; 409: there are OBJECTIVES_MAX; 412: it is not as expected.
+            InvalidValueError: A value is not valid.
+            ProblemError: 404: the group does not exist; 409: there are OBJECTIVES_MAX already; 412: the row does not
+                match `expect`.
         """
         await self._groups.require(group)
         now = datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC)
@@ -76,7 +78,7 @@ class Objectives:
         return Shown(objective_view(row), row.version, created=is_new)
 
     async def delete(self, group: str, topic: str | None, expect: Expectation, actor: Actor) -> None:
-        """Take one away. Raises ProblemError (404, 412)."""
+        """Delete one. Raises ProblemError (404, 412)."""
         async with self._metadata.transaction() as session:
             repository = ObjectiveRepository(session)
             if not await repository.delete(group, topic or ALL_TOPICS, actor=actor, expect=expect):

@@ -1,7 +1,7 @@
-"""What reports found, row by row and page by page.
+"""Rows of reports, page by page.
 
-Rows of lag reports and backlog profiles are of one run. Buckets of the throughput are of no run: each one replaces the buckets
-of its window, and they are kept longer than runs.
+Rows of lag reports and backlog profiles belong to one run. Throughput buckets belong to no run: each run replaces the
+buckets of its window, and buckets are kept longer than runs.
 """
 
 import re
@@ -27,19 +27,19 @@ from services.gateway.usecases.reports.runs import BACKLOG_PROFILE, LAG_REPORT, 
 
 SECTIONS: Final = ("age", "key", "queue", "size", "tag")
 SPANS: Final = {"minute": timedelta(hours=6), "hour": timedelta(days=7), "day": timedelta(days=90)}
-"""How far back the buckets of a unit are shown where nobody says from when."""
+"""Time range of the buckets of a unit if the request gives no start."""
 
 _LAG_LISTING: Final = "lag-rows"
 _BACKLOG_LISTING: Final = "backlog-rows"
 _FLOW_LISTING: Final = "throughput"
-# No name of a group, topic or broker has a slash in it.
+# Names of groups, topics and brokers contain no slash.
 _LAG_PLACE: Final = re.compile(r"([^/]+)/([^/]+)/(?:topic|queue/([^/]*)/(-1|[0-9]{1,10}))", re.ASCII)
 _QUEUE_ID_MAX: Final = 2**31 - 1
 _ZONE_CHARACTERS_MAX: Final = 64
 _HOUR_S: Final = 3_600
 _DAY: Final = timedelta(days=1)
 _ZONE_DAYS_MAX: Final = 3_660
-"""The zone's offset is looked up for each day, on the event loop."""
+"""Limit on days, because the zone's offset is looked up for each day on the event loop."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -48,7 +48,7 @@ _flow_place = msgspec.json.Decoder(tuple[int, str, str])
 
 
 class ReportRows:
-    """What reports found; the caller has checked the rights."""
+    """Rows of reports. The caller has checked the rights."""
 
     def __init__(self, metadata: Metadata, *, clock: Clock) -> None:
         self._metadata = metadata
@@ -60,8 +60,8 @@ class ReportRows:
         """Return rows of a lag report.
 
         Raises:
-            InvalidValueError: The run's id or the cursor is none.
-            ProblemError: 404: there is no such run; 409: it has not succeeded; 503: Postgres is away.
+            InvalidValueError: The run's id or the cursor is not valid.
+            ProblemError: 404: the run does not exist; 409: it has not succeeded; 503: Postgres is unavailable.
         """
         run_id = read_run_id(run, "run")
         after = None if cursor is None else _read_lag_place(cursor)
@@ -107,21 +107,21 @@ class ReportRows:
         cursor: str | None,
         limit: int,
     ) -> dict[str, Any]:
-        """Return buckets of the throughput that begin in [start, end).
+        """Return throughput buckets that begin in [start, end).
 
         Args:
             unit: `minute`, `hour` or `day`.
-            start_ms: None: some time before the end (SPANS).
-            end_ms: None: now.
-            zone: Name of the time zone whose days are meant; None: UTC.
-            group: Only what this group consumed.
-            topic: Only of this topic.
-            cursor: Of the page before.
-            limit: The most to return.
+            start_ms: Wall time in ms; None: a default range before the end (SPANS).
+            end_ms: Wall time in ms; None: now.
+            zone: Name of the time zone that days are counted in; None: UTC.
+            group: Only messages that this group consumed.
+            topic: Only messages of this topic.
+            cursor: Cursor from the page before.
+            limit: Maximum number of buckets.
 
         Raises:
-            InvalidValueError: There is no such zone, the times can't be, or the cursor is none.
-            ProblemError: 503: Postgres is away.
+            InvalidValueError: The zone does not exist, the times are not valid, or the cursor is not valid.
+            ProblemError: 503: Postgres is unavailable.
         """
         after = None if cursor is None else _read_flow_place(cursor)
         end = moment_of(self._clock.now_ms() if end_ms is None else end_ms)
@@ -129,7 +129,7 @@ class ReportRows:
         if start >= end:
             raise InvalidValueError("from", format_moment(start), f"is not before `to`, {format_moment(end)}")
         known_zone = None if zone is None else _zone(zone)
-        # All other buckets are the same everywhere.
+        # Only days depend on the time zone.
         wanted = Buckets(unit, start, end) if known_zone is None or unit != "day" else _days_of(known_zone, start, end)
         async with self._metadata.transaction() as session:
             rows = await ReportRowRepository(session).throughput(
@@ -169,7 +169,7 @@ def _zone(name: str) -> ZoneInfo:
 
 
 def _days_of(zone: ZoneInfo, start: datetime, end: datetime) -> Buckets:
-    """Return the smaller buckets of which whole days of a zone are made. Raises InvalidValueError."""
+    """Return the smaller buckets that add up to whole days of a zone. Raises InvalidValueError."""
     start = start.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     days = (end - start) // _DAY + 1
     if days > _ZONE_DAYS_MAX:

@@ -1,7 +1,7 @@
-"""Reports: which jobs there are, and their runs; reports/rows.py shows what they found.
+"""Reports: the jobs and their runs; reports/rows.py returns their rows.
 
-The gateway only wants runs and shows them. The scheduler takes what is queued, and the jobs write their results into
-Postgres in one transaction at their end, so that there is either a whole report or the one before it.
+The gateway only requests runs and returns them. The scheduler takes queued runs, and each job writes its results into
+Postgres in one transaction at its end, so that a reader sees either the whole report or the one before it.
 """
 
 import re
@@ -34,7 +34,7 @@ _RUN_PLACE: Final = re.compile(r"([0-9]{1,17})/([0-9a-f-]{36})", re.ASCII)
 
 
 class Reports:
-    """What can be done with reports; the caller has checked the rights."""
+    """The operations on reports. The caller has checked the rights."""
 
     def __init__(self, metadata: Metadata, *, clock: Clock) -> None:
         self._metadata = metadata
@@ -60,11 +60,11 @@ class Reports:
         return {"items": items}
 
     async def start(self, job: str, wanted: NewRun, actor: Actor) -> tuple[dict[str, Any], bool]:
-        """Want a run; return it, and whether it is queued by that.
+        """Request a run; return it, and whether this call queued it.
 
         Raises:
-            InvalidValueError: The window can't be one.
-            ProblemError: 404: there is no such job; 503: Postgres is away.
+            InvalidValueError: The window is not valid.
+            ProblemError: 404: the job does not exist; 503: Postgres is unavailable.
         """
         check_job(job)
         window = None if wanted.window is None else Window(*read_window(wanted.window, now_ms=self._clock.now_ms()))
@@ -73,12 +73,13 @@ class Reports:
         return run_view(started.run), started.is_queued
 
     async def page(self, job: str, *, cursor: str | None, limit: int) -> dict[str, Any]:
-        """List a job's runs, the newest first. Raises InvalidValueError for a cursor that is none, ProblemError."""
+        """List a job's runs, newest first. Raises InvalidValueError if the cursor is not valid, ProblemError."""
         check_job(job)
         before = None if cursor is None else _run_place(cursor)
         async with self._metadata.transaction() as session:
             rows = await ReportRepository(session).page(job, before=before, limit=limit)
-        # A page that is exactly full may be the last one; the next is then empty, which costs less than one row more.
+        # A full page may be the last one. The next page is then empty, which is cheaper than reading one more row each
+        # time.
         is_full = len(rows) == limit
         return {
             "items": [run_view(row) for row in rows],
@@ -86,11 +87,11 @@ class Reports:
         }
 
     async def get(self, job: str, run: str) -> dict[str, Any]:
-        """Show a run. Raises InvalidValueError, ProblemError (404)."""
+        """Return a run. Raises InvalidValueError, ProblemError (404)."""
         return run_view((await self._find(job, run, html=False))[0])
 
     async def html(self, job: str, run: str) -> str:
-        """Return a run's page. Raises InvalidValueError, ProblemError (404)."""
+        """Return the HTML page of a run. Raises InvalidValueError, ProblemError (404)."""
         row, page = await self._find(job, run, html=True)
         if page is None:
             raise ProblemError(UNKNOWN_RUN, f"run: {row.id} is {row.status} and has no page", field="run")
@@ -106,13 +107,13 @@ class Reports:
 
 
 def check_job(job: str) -> None:
-    """Raise ProblemError (404) unless there is such a job."""
+    """Raise ProblemError (404) unless the job exists."""
     if job not in JOBS:
         raise ProblemError(UNKNOWN_REPORT, f"job: {job!r} is not one of {', '.join(JOBS)}", field="job")
 
 
 async def require_run(repository: ReportRepository, job: str, run_id: uuid.UUID | None) -> Row[Any]:
-    """Return a run, the latest that succeeded where no id is given. Raises ProblemError (404)."""
+    """Return a run; without an id, the latest that succeeded. Raises ProblemError (404)."""
     found = await (repository.latest(job) if run_id is None else repository.get(job, run_id))
     if found is None:
         there = (

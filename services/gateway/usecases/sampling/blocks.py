@@ -1,15 +1,15 @@
-"""From looks at a broker to the blocks that are written of it (gantry/model/sampleblock.py): the decisions, pure.
+"""The blocks that are written from surveys of one broker (gantry/model/sampleblock.py): the decisions, pure.
 
-| a look, since the last | is written as |
+| since the last | a survey is written as |
 |---|---|
 | full block: FULL_EVERY_MS, or there is none | full: all pairs, with names |
-| block of all pairs: STATE_EVERY_MS | state: all pairs, as differences to the full one |
-| block: something moved | changes: the pairs that moved |
-| block: nothing moved | nothing |
+| block of all pairs: STATE_EVERY_MS | state: all pairs, as differences to the full block |
+| block: something changed | changes: the pairs that changed |
+| block: nothing changed | nothing |
 
-So each pair is in a block every five minutes, which is how far readers look back for what stands still, and a broker at rest costs
-a few bytes. A pair that appears between two full blocks, or whose queues are others, is written with its name and its numbers as
-they are until the next one.
+So each pair is in a block at least every five minutes, which is how far readers look back for a pair that does not
+change, and an idle broker costs a few bytes. A pair that appears between two full blocks, or whose queues change, is
+written with its name and absolute numbers until the next full block.
 """
 
 from array import array
@@ -36,26 +36,29 @@ from services.gateway.usecases.sampling.rounds import Sample
 
 FULL_EVERY_MS: Final = 3_600_000
 STATE_EVERY_MS: Final = 240_000
-"""With the longest interval, and a round that takes its time, that is within the five minutes that readers look back."""
+"""With the longest interval and a slow round, this stays within the five minutes that readers look back."""
 
 _NO_MESSAGE: Final = -1
 
 Figures: TypeAlias = "array[int]"
-"""Of a pair: queue ids, max offsets, min offsets and behind codes, all of one length; then when its oldest message was stored, and
-the place of its `is_served` in SERVED."""
+"""Figures of a pair.
+
+Queue ids, max offsets, min offsets and behind codes, all of one length; then the store time of the oldest message in
+wall ms, and the index of `is_served` in SERVED.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A block that is to be written.
+    """A block to write.
 
     Attributes:
         kind: CHANGES, STATE or FULL.
-        at_ms: Its moment, by the wall clock.
-        based_at_ms: That of its base; None: it is full.
-        queues: How many rows of queues readers make of it.
-        data: Its bytes.
-        figures: What is known of all pairs then.
+        at_ms: Wall time of the block, in ms.
+        based_at_ms: Wall time of its base block, in ms; None for a full block.
+        queues: Number of queue rows that readers make of it.
+        data: Encoded block.
+        figures: Figures of all pairs at this time.
     """
 
     kind: Kind
@@ -67,10 +70,10 @@ class Plan:
 
 
 class BlockWriter:
-    """Decides what is written of one broker.
+    """Decides which blocks are written for one broker.
 
-    `plan` says what to write of a look and changes nothing; `keep` says that it was written. Without `keep` the next plan is made as if
-    there had been no look.
+    `plan` returns the block for a survey and changes nothing; `keep` records that it was written. Without `keep`, the
+    next plan is made as if the survey had not happened.
 
     Concurrency: one call at a time, on any thread.
     """
@@ -83,26 +86,26 @@ class BlockWriter:
         self._state_ms = 0
 
     def is_whole_due(self, now_ms: int) -> bool:
-        """Say whether the next block is one of all pairs."""
+        """Return whether the next block contains all pairs."""
         return (
             self._full_ms is None
             or max(now_ms - self._full_ms - FULL_EVERY_MS, now_ms - self._state_ms - STATE_EVERY_MS) >= 0
         )
 
     def plan(self, samples: Sequence[Sample], *, at_ms: int, now_ms: int) -> Plan | None:
-        """Return the block to write of a look, None where nothing moved.
+        """Return the block to write for a survey, or None if nothing changed.
 
         Args:
-            samples: All of the broker.
-            at_ms: When it gave the numbers, by the wall clock; later than before.
-            now_ms: Monotonic.
+            samples: All samples of the broker.
+            at_ms: Wall time of the numbers, in ms; later than the previous survey's.
+            now_ms: Monotonic time, in ms.
 
         Raises:
-            OverflowError: A number is not within 64 bits.
+            OverflowError: A number does not fit 64 bits.
             SampleBlockError: There are too many pairs.
         """
         seen = {(sample.group, sample.topic): figures_of(sample) for sample in samples}
-        # Equal figures are kept once: of tens of thousands of pairs few move.
+        # Unchanged figures share one array: of tens of thousands of pairs, few change.
         figures = {pair: last if (last := self._last.get(pair)) == new else new for pair, new in seen.items()}
         if self._full_ms is None or now_ms - self._full_ms >= FULL_EVERY_MS:
             return self._made(Kind.FULL, at_ms, figures, _full(figures, at_ms))
@@ -117,7 +120,7 @@ class BlockWriter:
         return self._made(Kind.CHANGES, at_ms, figures, self._differing(moved, at_ms, []), moved)
 
     def keep(self, plan: Plan, *, now_ms: int) -> None:
-        """Note that a plan's block was written."""
+        """Record that the block of a plan was written."""
         self._last = plan.figures
         if plan.kind is Kind.CHANGES:
             return
@@ -140,7 +143,7 @@ class BlockWriter:
         return Plan(kind, at_ms, based_at_ms, queues, encode_block(block), figures)
 
     def _differing(self, listed: Mapping[Pair, Figures], at_ms: int, gone: Sequence[int]) -> Block:
-        """Return a block of some pairs, as differences to the base where it has them with the same queues."""
+        """Return a block of some pairs, as differences to the base for pairs whose queues are the same there."""
         known = {pair: new for pair, new in listed.items() if self._is_alike(pair, new)}
         others = {pair: new for pair, new in listed.items() if pair not in known}
         pairs, whole = _whole(others, at_ms)
@@ -178,7 +181,7 @@ def _full(figures: Mapping[Pair, Figures], at_ms: int) -> Block:
 
 
 def figures_of(sample: Sample) -> Figures:
-    """Return a sample's figures. Raises OverflowError."""
+    """Return the figures of a sample. Raises OverflowError."""
     figures = array("q", sample.queue_ids)
     figures.extend(sample.max_offsets)
     figures.extend(sample.min_offsets)

@@ -1,8 +1,8 @@
-"""How far groups are behind, as Prometheus' series: of the sampler's last round, for each group and topic.
+"""Consumer lag as Prometheus series, from the sampler's last round, for each group and topic.
 
-The names are those of RocketMQ 5, whose brokers give such series each for itself; here they are sums over all brokers, and only the
-gateway that samples gives them. A lag that is not known has no series: silence is no number. The text is made once a round
-and not whenever somebody asks: thousands of series take a tenth of a second.
+The names are those of RocketMQ 5. There each broker exports series of its own; here a series is the sum over all
+brokers, and only the gateway that samples exports it. An unknown lag has no series, because 0 would be wrong. The text
+is rendered once a round and not for each scrape: thousands of series take a tenth of a second.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ Key = tuple[str, str]
 
 
 class LagFigure(NamedTuple):
-    """How far a group is behind on a topic; `age_ms` is of its oldest unconsumed message, None where it is not known."""
+    """The lag of a group on a topic; `age_ms` is the age of its oldest unconsumed message, None if unknown."""
 
     cluster: str
     group: str
@@ -33,12 +33,12 @@ class LagFigure(NamedTuple):
 
 
 class LagFigures(NamedTuple):
-    """How far groups are behind.
+    """The lag of all groups.
 
     Attributes:
-        shown: Those that have series.
-        unknown: How many groups and topics have none since their lag is not known.
-        left_out: How many have none since there would be too many.
+        shown: Figures that get a series.
+        unknown: Number of pairs of group and topic without a series, because their lag is unknown.
+        left_out: Number of pairs of group and topic without a series, because the limit is reached.
     """
 
     shown: Sequence[LagFigure] = ()
@@ -46,7 +46,7 @@ class LagFigures(NamedTuple):
     left_out: int = 0
 
     def render(self) -> bytes:
-        """Return them in Prometheus' text format."""
+        """Return the figures in Prometheus' text format."""
         registry = CollectorRegistry()
         registry.register(_Families(self))
         return generate_latest(registry)
@@ -57,7 +57,7 @@ class _Families(Collector):
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families, by the names and in the units of RocketMQ 5."""
+        """Yield the metric families, with the names and units of RocketMQ 5."""
         messages = GaugeMetricFamily(
             "rocketmq_consumer_lag_messages",
             "Messages that the group has not consumed, on all brokers.",
@@ -85,7 +85,7 @@ class _Families(Collector):
 
 @dataclass(slots=True)
 class _Sum:
-    """What is known of one group and topic so far."""
+    """The sum so far for one group and topic."""
 
     brokers: set[str] = field(default_factory=set)
     messages: int = 0
@@ -95,14 +95,14 @@ class _Sum:
 
 
 class LagSeries:
-    """Adds up rounds.
+    """Adds up the samples of each round.
 
     Concurrency: called by one task; `add_up` may run in a thread.
     """
 
     def __init__(self, *, series_max: int) -> None:
         self._series_max = series_max
-        # On which brokers each pair was, in the last round in which they answered.
+        # The brokers of each pair, from the last round in which they answered.
         self._brokers: dict[Key, frozenset[str]] = {}
 
     def add_up(
@@ -111,10 +111,10 @@ class LagSeries:
         """Return the figures of a round.
 
         Args:
-            samples: Of all brokers that answered.
-            missing: Names of those that did not.
+            samples: Samples of all brokers that answered.
+            missing: Names of the brokers that did not answer.
             clusters: Broker → cluster.
-            now_ms: Wall time of the round.
+            now_ms: Wall time of the round, in ms.
         """
         sums: dict[Key, _Sum] = {}
         for sample in samples:
@@ -123,7 +123,7 @@ class LagSeries:
         away = frozenset(missing)
         for key, brokers in self._brokers.items():
             if gone := brokers & away:
-                # What it had there is not known now; where it was nowhere else, it is still to be counted as unknown.
+                # The lag on this broker is unknown. A pair that is on no other broker still counts as unknown.
                 known = sums.setdefault(key, _Sum())
                 known.is_known = False
                 known.brokers |= gone
@@ -137,7 +137,7 @@ class LagSeries:
         return LagFigures(shown, unknown=len(sums) - len(figures), left_out=len(figures) - len(shown))
 
     def forget(self) -> None:
-        """Forget where pairs were: another gateway samples."""
+        """Forget the brokers of all pairs, because another gateway samples now."""
         self._brokers = {}
 
 
@@ -147,7 +147,8 @@ def _add(found: _Sum, sample: Sample) -> None:
         sample.min_offsets, sample.max_offsets, sample.committed_offsets, sample.first_stored_at_ms, strict=True
     ):
         if committed is None or committed > high:
-            # Where the group would begin is the consumer's choice; and beyond the end, the topic was made anew.
+            # Without a commit, the consumer chooses where to start. A commit beyond the end belongs to a deleted topic
+            # of the same name.
             found.is_known &= high == low
             continue
         behind = high - max(committed, low)

@@ -1,17 +1,18 @@
-"""Samples as they age: fewer of them, then none.
+"""Retention of samples: older samples are thinned out, then deleted.
 
-| older than | stays, for each broker |
+| older than | kept, for each broker |
 |---|---|
-| `raw_hours` | of the changes of each minute one block |
+| `raw_hours` | one block of the changes of each minute |
 | MINUTES_KEPT | all pairs, every quarter of an hour |
 | QUARTERS_KEPT | all pairs, every hour |
 | `keep_days` | nothing |
 
-Of several samples in a step the last one stays: offsets only grow, so nothing that moved is lost, only when. Blocks of all pairs need
-no other one but their base, so that a step of a quarter or more is made by deleting; only changes are merged.
+The last sample of each step stays: offsets only grow, so no progress is lost, only its exact time. Blocks of all pairs
+need no other block but their base, so steps of a quarter of an hour or more are made by deletion; only changes are
+merged.
 
-The work is done in pieces, each in a short transaction of its own that leaves samples whole: a gateway that ends between
-two pieces, or loses the duty, leaves the rest to the next one.
+The work is done in pieces, each in a short transaction that leaves the samples consistent. A gateway that stops between
+two pieces, or loses the leadership, leaves the rest to the next leader.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ MINUTES_KEPT: Final = timedelta(days=7)
 QUARTERS_KEPT: Final = timedelta(days=30)
 INTERVAL_MS: Final = 60_000
 TURN_MS_MAX: Final = 2_000
-"""Rounds wait for it."""
+"""Longest time for one call of `round`, since rounds of samples wait for it."""
 DELETED_AT_ONCE: Final = 500
 
 _MINUTE: Final = timedelta(minutes=1)
@@ -47,9 +48,9 @@ R = TypeVar("R")
 
 
 class SampleTidy:
-    """Makes samples fewer.
+    """Thins out and deletes samples.
 
-    Concurrency: called by the sampler's task, by the gateway that has its duty.
+    Concurrency: called by the sampler's task, on the gateway that leads.
     """
 
     def __init__(
@@ -71,25 +72,25 @@ class SampleTidy:
         self._next_ms = 0
 
     async def round(self) -> None:
-        """Do some pieces, if it is time. Raises ProblemError (503)."""
+        """Do some pieces if the interval has passed. Raises ProblemError (503)."""
         began_ms = self._clock.monotonic_ms()
         if began_ms < self._next_ms:
             return
         self._next_ms = began_ms + INTERVAL_MS
         while await self.piece():
             if self._clock.monotonic_ms() - began_ms >= TURN_MS_MAX:
-                # There is more: go on behind the next round.
+                # There is more to do: continue after the next round.
                 self._next_ms = 0
                 return
 
     async def piece(self) -> bool:
-        """Do one piece; say whether there was something to do. Raises ProblemError (503)."""
+        """Do one piece; return whether there was something to do. Raises ProblemError (503)."""
         now = _EPOCH + timedelta(milliseconds=self._clock.now_ms())
         return (
             await self._delete(now)
             or await self._merge(_floor(now - self._raw, _MINUTE))
             or await self._thin(Kind.STATE, Kind.QUARTER, _QUARTER, now - MINUTES_KEPT)
-            # Their bases stay as long as they do.
+            # A base must stay as long as the blocks that refer to it.
             or await self._thin(Kind.FULL, Kind.HOUR, _HOUR, now - QUARTERS_KEPT - _BASE_SLACK)
         )
 
@@ -97,7 +98,7 @@ class SampleTidy:
         keep = now - self._keep
         async with self._metadata.transaction() as session:
             samples = SampleRepository(session)
-            # Rounds say between which looks nothing moved, which nobody knows any more of what is merged.
+            # A round shows that nothing changed between two surveys. Merged blocks no longer carry this fact.
             rounds = await samples.delete_rounds(before=now - self._raw, limit=DELETED_AT_ONCE)
             blocks = 0
             for kinds, before in (
@@ -112,7 +113,7 @@ class SampleTidy:
         return rounds + blocks + dropped > 0
 
     async def _merge(self, before: datetime) -> bool:
-        """Merge the changes of the oldest minute that has some, of one broker."""
+        """Merge the changes of one broker in the oldest minute that has changes."""
         async with self._metadata.transaction() as session:
             samples = SampleRepository(session)
             oldest = await samples.find_oldest(Kind.CHANGES, before=before)
@@ -127,7 +128,7 @@ class SampleTidy:
         return True
 
     async def _thin(self, kind: Kind, kept: Kind, step: timedelta, before: datetime) -> bool:
-        """Keep one block a step, of an hour of all brokers."""
+        """Keep one block for each step, in one hour of all brokers."""
         async with self._metadata.transaction() as session:
             samples = SampleRepository(session)
             oldest = await samples.find_oldest(kind, before=_floor(before, _HOUR))
@@ -142,15 +143,15 @@ class SampleTidy:
 
 
 def merged_minute(stretch: Sequence[StoredBlock]) -> list[StoredBlock]:
-    """Return what stays of a broker's changes of one minute.
+    """Return the blocks that replace a broker's changes of one minute.
 
     Args:
-        stretch: All of its blocks of the minute, by time.
+        stretch: All blocks of the broker in this minute, by time.
     """
     of_bases: dict[datetime, list[StoredBlock]] = {}
     for block in stretch:
         if block.kind >= Kind.STATE:
-            # It says how all pairs stood, later than what changed before it.
+            # A block of all pairs makes the changes before it unnecessary.
             of_bases.clear()
         elif block.kind is Kind.CHANGES and block.based_at is not None:
             of_bases.setdefault(block.based_at, []).append(block)
@@ -158,7 +159,7 @@ def merged_minute(stretch: Sequence[StoredBlock]) -> list[StoredBlock]:
 
 
 def _merged(blocks: Sequence[StoredBlock]) -> StoredBlock | None:
-    """Return changes to one base as one block; None where all of them are damaged."""
+    """Return changes to one base as one block; None if all of them are damaged."""
     sound = []
     for block in blocks:
         try:

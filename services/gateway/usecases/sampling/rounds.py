@@ -1,15 +1,15 @@
-"""What a round of samples asks for, and what is put together of the answers: the decisions, pure.
+"""The questions of a sampling round, and the samples built from the answers: the decisions, pure.
 
-The first message that a group has not consumed stays the first until the group commits beyond it, or retention does.
-So what was found is kept, and only what has moved is asked for again: a group that stands still costs nothing.
+The first unconsumed message of a group stays the same until the group commits beyond it or retention deletes it. So a
+search result is kept, and only what has moved is searched again: a group that stands still costs nothing.
 
-| known of the queue | the group now stands | then |
+| known result for the queue | committed offset now | action |
 |---|---|---|
-| nothing, too old, or of another filter | anywhere behind the end | search from there |
-| a message | before it or at it | nothing: it still is the first |
-| a message | beyond it | search from there |
-| that it could not be found | where it stood | nothing for a while |
-| that nothing passed up to some offset | not before where that search began | search on from that offset |
+| none, too old, or for another filter | anywhere before the end | search from the committed offset |
+| a message | before the message or at it | none: it is still the first |
+| a message | beyond it | search from the committed offset |
+| search failed | where it was | none until the result expires |
+| no matching message up to an offset | not before the start of that search | continue the search at that offset |
 """
 
 from collections.abc import Mapping
@@ -21,22 +21,25 @@ from gantry.model.errors import InvalidExpressionError
 from gantry.model.group import TAG_EXPRESSION, parse_tag_expression
 
 HEAD_KEPT_MS: Final = 300_000
-"""What was found is asked for again after this long, whatever happened: a topic may have been deleted and made anew."""
+"""Age at which a result is searched again in any case: the topic may have been deleted and created again."""
 
-# As the wire takes them; a filter of more tags is not searched for.
+# The limit of the wire format; a filter with more tags is not searched for.
 _CODES_MAX: Final = 1_024
 JUMP_MESSAGES_MIN: Final = 1_000
-"""A commit that goes forward by so much at once may have been set; reports ask whether somebody was connected (jump_messages_min)."""
+"""Messages that a commit advances by at once, from which it may be an offset reset.
+
+Reports then check whether a client was connected (jump_messages_min).
+"""
 _EVERYWHERE: Final = 2**63 - 1
 
 Codes = tuple[int, ...] | None
 Pair = tuple[str | None, str, str]
-"""Group, topic and broker; without a group it is the topic's own, where no group is sampled."""
+"""Group, topic and broker; the group is None for a topic without sampled groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """The tags a group asks for: their codes, None for everything; `is_known` False where nobody can say by codes."""
+    """A group's tag filter: its codes, None for all tags; `is_known` is False if tag codes cannot express it."""
 
     codes: Codes = None
     is_known: bool = True
@@ -48,7 +51,7 @@ UNSEARCHABLE: Final = Filter(is_known=False)
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a queue holds: from `min_offset` up to, but without, `max_offset`."""
+    """The range of a queue: from `min_offset` up to, but without, `max_offset`."""
 
     min_offset: int
     max_offset: int
@@ -56,16 +59,18 @@ class Extent:
 
 @dataclass(frozen=True, slots=True)
 class KnownHead:
-    """What a search found.
+    """The result of a search for the first unconsumed message.
 
     Attributes:
-        begun_at: The offset it began at.
-        reached: The message's offset; where it found none, how far it looked; where it failed, up to where that counts.
-        is_found: Whether it found a message.
-        stored_at_ms: When that was stored; None where there is none or it can't be read.
-        is_given_up: It failed, and is not tried again before HEAD_KEPT_MS are over or the group is beyond `reached`.
-        codes: Of the filter it was made with.
-        at_ms: When, in monotonic ms.
+        begun_at: Offset at which the search began.
+        reached: Offset of the message; without a message, the end of the search; after a failure, the last offset that
+            the failure covers.
+        is_found: Whether the search found a message.
+        stored_at_ms: Store time of the message; None if there is none or it cannot be read.
+        is_given_up: Whether the search failed; it is repeated after HEAD_KEPT_MS, or once the group is beyond
+            `reached`.
+        codes: Tag codes of the filter.
+        at_ms: Monotonic time of the search, in ms.
     """
 
     begun_at: int
@@ -79,12 +84,12 @@ class KnownHead:
 
 @dataclass(slots=True)
 class PairState:
-    """What is kept of one group, topic and broker from round to round.
+    """The state of one group, topic and broker that is kept between rounds.
 
     Attributes:
-        heads: Queue id → what is known of the first unconsumed message.
-        committed: Queue id → committed offset; None before the first look.
-        is_served: As in a sample.
+        heads: Queue id → last search result for the first unconsumed message.
+        committed: Queue id → committed offset; None before the first survey.
+        is_served: As in Sample.
     """
 
     heads: dict[int, KnownHead] = field(default_factory=dict)
@@ -94,10 +99,10 @@ class PairState:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was seen of one group, topic and broker; the tuples stand in the order of `queue_ids`.
+    """The sample of one group, topic and broker; the tuples are in the order of `queue_ids`.
 
-    `group` is None for the topic itself: then nothing is committed, and no message is the first. `is_served` says whether somebody
-    was connected for the group and topic when its commits were last seen to move; None where that is not known.
+    `group` is None for a sample of the topic itself, which has no commits and no first unconsumed message. `is_served`
+    is whether a client was connected for the group and topic when its commits last moved; None if unknown.
     """
 
     group: str | None
@@ -112,7 +117,7 @@ class Sample:
 
 
 def filter_of(expression_type: str, expression: str) -> Filter:
-    """Return how a subscription's filter is searched for."""
+    """Return the filter to search with for a subscription's expression."""
     if expression_type not in (TAG_EXPRESSION, ""):
         return UNSEARCHABLE
     try:
@@ -125,7 +130,7 @@ def filter_of(expression_type: str, expression: str) -> Filter:
 
 
 def find_search(known: KnownHead | None, committed: int, extent: Extent, codes: Codes, now_ms: int) -> int | None:
-    """Return the offset from which to search for the first unconsumed message, None where there is nothing to ask."""
+    """Return the offset to search from for the first unconsumed message, or None if no search is needed."""
     start = max(committed, extent.min_offset)
     if start >= extent.max_offset:
         return None
@@ -134,16 +139,16 @@ def find_search(known: KnownHead | None, committed: int, extent: Extent, codes: 
     if known.is_given_up:
         return None if start <= known.reached else start
     if start < known.begun_at or known.reached > extent.max_offset:
-        return start  # The group was rewound, or the topic was made anew.
+        return start  # The group was rewound, or the topic was created again.
     if known.is_found:
         return None if start <= known.reached < extent.max_offset else start
     return max(start, known.reached) if known.reached < extent.max_offset else None
 
 
 def learned(head: Head | None, begun_at: int, codes: Codes, now_ms: int) -> KnownHead:
-    """Return what a search that began at an offset has found; None for one that did not end."""
+    """Return the result of a search that began at an offset; `head` is None if the search did not finish."""
     if head is None:
-        # Wherever the group is next, it would take as long again.
+        # A search from any later offset would take as long again.
         return KnownHead(begun_at, _EVERYWHERE, False, None, True, codes, now_ms)
     if head.error is not None or head.max_offset is None:
         return KnownHead(begun_at, begun_at, False, None, True, codes, now_ms)
@@ -153,17 +158,17 @@ def learned(head: Head | None, begun_at: int, codes: Codes, now_ms: int) -> Know
 
 
 def first_stored_at(known: KnownHead | None, committed: int | None, extent: Extent) -> int | None:
-    """Return when the first unconsumed message was stored; None where there is none, or it is not known."""
+    """Return the store time of the first unconsumed message; None if there is none or it is unknown."""
     if known is None or committed is None or not known.is_found:
         return None
     return known.stored_at_ms if max(committed, extent.min_offset) <= known.reached < extent.max_offset else None
 
 
 def note_commits(state: PairState, committed: Mapping[int, int]) -> bool:
-    """Note what a pair has committed; say whether commits went so far that it has to be found out who is connected.
+    """Record a pair's commits; return whether they moved so far that the connected clients must be looked up.
 
     Args:
-        state: Of the pair. Who is connected is not known any more where commits moved.
+        state: State of the pair. Its `is_served` is reset to None if the commits moved.
         committed: Queue id → committed offset.
     """
     before, state.committed = state.committed, committed
@@ -183,14 +188,14 @@ def sample_of(
     *,
     is_served: bool | None = None,
 ) -> Sample:
-    """Put together what was seen of one (group, topic, broker).
+    """Build the sample of one (group, topic, broker).
 
     Args:
         pair: Group or None, topic and broker.
-        extents: Of the queues that could be looked at.
-        committed: Queue id → committed offset; a queue without one was never committed.
-        heads: Queue id → what is known of the first unconsumed message.
-        is_served: Whether somebody was connected when commits were last seen to move.
+        extents: Queue id → range, for the queues that could be read.
+        committed: Queue id → committed offset; queues without a commit are missing.
+        heads: Queue id → last search result for the first unconsumed message.
+        is_served: Whether a client was connected when the commits last moved.
     """
     queue_ids = sorted(extents)
     offsets = [committed.get(queue_id) for queue_id in queue_ids]

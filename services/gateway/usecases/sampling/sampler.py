@@ -1,8 +1,8 @@
-"""The sampler: the offsets of all groups and topics, kept in Postgres, so that growth and drain have a history.
+"""The sampler: keeps the offsets of all groups and topics in Postgres, as the history of growth and drain.
 
-One gateway at a time does it (Postgres advisory lock). A round looks at all brokers (survey.py) and writes for each one what
-differs from the look before (blocks.py). A broker that does not answer is named with the round; nothing is written of it,
-since silence is no number.
+One gateway at a time samples (Postgres advisory lock). A round surveys all brokers (survey.py) and writes for each one
+the differences to the survey before (blocks.py). The round names the brokers that did not answer; no numbers are
+written for them, because their offsets are unknown.
 """
 
 import asyncio
@@ -34,9 +34,10 @@ R = TypeVar("R")
 
 
 class Sampler:
-    """Does the rounds for as long as this gateway has the duty.
+    """Runs the rounds while this gateway is the leader.
 
-    Concurrency: one task runs it. Blocks are made on the worker's thread: of tens of thousands of queues that takes long.
+    Concurrency: one task runs it. The worker's thread encodes the blocks, because tens of thousands of queues take
+    long.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Sampler:
         self._writers: dict[str, BlockWriter] = {}
 
     async def run(self) -> None:
-        """Sample for ever."""
+        """Sample until cancelled."""
         if self._leadership is None:
             return
         try:
@@ -74,7 +75,7 @@ class Sampler:
                 began_ms = self._clock.monotonic_ms()
                 await self._turn(self._leadership)
                 took_ms = self._clock.monotonic_ms() - began_ms
-                # One that takes longer than the interval still leaves brokers a while to themselves.
+                # A round that takes longer than the interval is still followed by a pause, so that brokers recover.
                 await asyncio.sleep(max(self._interval_ms - took_ms, took_ms // 4) / 1_000)
         finally:
             self._worker.close()
@@ -85,18 +86,19 @@ class Sampler:
             if await leadership.hold():
                 await self.round()
             else:
-                # Whoever leads now has written other blocks; what we have seen is worth nothing when we lead again.
+                # The current leader has written other blocks, so the state kept here is useless when this gateway leads
+                # again.
                 self._forget()
         except ProblemError as error:
-            # Postgres or all brokers are away; the next round finds out whether they are back.
+            # Postgres or all brokers are unavailable; the next round tries again.
             self._failed(error.detail)
-        except Exception as error:  # noqa: BLE001 # boundary: samples are never worth a gateway that ends.
+        except Exception as error:  # noqa: BLE001 # boundary: of a background loop; samples must not end the gateway.
             self._forget()
             self._failed("a fault of the gateway's own", error)
         self._metrics.gauges["is_sampler"] = float(leadership.is_leader)
 
     async def round(self) -> None:
-        """Sample everything once. Raises ProblemError (503)."""
+        """Sample all brokers once. Raises ProblemError (503)."""
         now_ms, began_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         subscribed = await self._subscribed()
         sets = await self._brokers.sets()
@@ -116,7 +118,7 @@ class Sampler:
                 missing.append(broker)
         took_ms = self._clock.monotonic_ms() - began_ms
         async with self._metadata.transaction() as session:
-            # Last: where a round is, its blocks are all there.
+            # The round is written last: if it exists, all its blocks exist.
             await SampleRepository(session).end_round(moment_of(now_ms), took_ms=took_ms, missing=sorted(missing))
         self._metrics.count("sample_rounds")
         self._metrics.gauges["sample_round_seconds"] = took_ms / 1_000
@@ -135,9 +137,9 @@ class Sampler:
         return Subscribed(filters, active, active.union((row[0], row[1]) for row in rows if row[5]))
 
     async def _write(self, broker: str, samples: Sequence[Sample], began_ms: int) -> bool:
-        """Write a broker's block, if there is something to write; say whether its numbers could be written.
+        """Write a broker's block if there is one to write; return whether its numbers could be encoded.
 
-        A block has the moment at which its broker gave the numbers, between the round's beginning and its end.
+        The block carries the time at which the broker gave the numbers, between the begin of the round and its end.
         """
         writer = self._writers[broker]
         at_ms = self._look.read_at_ms[broker]
@@ -149,7 +151,8 @@ class Sampler:
             return False
         if plan is None:
             return True
-        # Whether it was written nobody knows when the answer is lost; then the next block is a full one again.
+        # If the answer of Postgres is lost, it is unknown whether the block was written; the next block is then a full
+        # one.
         del self._writers[broker]
         async with self._metadata.transaction() as session:
             await SampleRepository(session).add(stored_block(broker, plan))
@@ -169,17 +172,17 @@ class Sampler:
         self._metrics.lag = b""
 
     def _failed(self, reason: str, error: Exception | None = None) -> None:
-        self._metrics.lag = b""  # Nobody knows it now.
+        self._metrics.lag = b""  # The lag is unknown now.
         self._metrics.count("sample_failures")
         log.warning("not sampled", reason=reason, exc_info=error)
 
 
 def stored_block(broker: str, plan: Plan) -> StoredBlock:
-    """Return a plan as it is stored."""
+    """Return the row that stores a plan's block."""
     based_at = None if plan.based_at_ms is None else moment_of(plan.based_at_ms)
     return StoredBlock(moment_of(plan.at_ms), broker, plan.kind, based_at, plan.queues, plan.data)
 
 
 def moment_of(wall_ms: int) -> datetime:
-    """Return wall milliseconds as a moment in UTC."""
+    """Return wall milliseconds as a UTC datetime."""
     return datetime.fromtimestamp(wall_ms // 1_000, UTC).replace(microsecond=wall_ms % 1_000 * 1_000)

@@ -1,19 +1,21 @@
-"""Looking at brokers for samples: what groups have committed, how far queues reach, and when first messages were stored.
+"""Surveys of brokers for samples: committed offsets, queue ranges, and store times of first unconsumed messages.
 
-A group that has committed in a topic on one broker, or is connected for it, is sampled on all brokers of the topic: rates and
-forecasts are sums over all queues. Where else groups commit is known from the look before, so that no broker waits for another one.
+A group that has committed in a topic on one broker, or is connected for the topic, is sampled on all brokers of the
+topic, because rates and forecasts are sums over all queues. The commits on other brokers are taken from the survey
+before, so that no broker waits for another one.
 
-A topic that no group has committed in, or is connected for, is sampled by itself: what is only produced into has a
-throughput, too. Where there is a group, its samples say how far the queues reach, and the topic's own would say it twice.
+A topic without such a group is sampled by itself, because a topic that only has producers has a throughput, too. If
+there is a group, its samples already contain the queue ranges, and samples of the topic itself would repeat them.
 
-Brokers are asked gently: a few at once, and each one request after the other. In a round a broker is asked for its table of
-offsets and for its topics, then how far queues reach, 256 a request, and then for the first unconsumed messages that are
-not known any more (rounds.py). Those cost most by far. Where more than SEARCHES_MAX queues have moved, they are asked for only with
-blocks of all pairs, every four minutes: in between nobody knows how old a moving group's oldest message is.
+The load on brokers stays low: a few brokers at once, and one request after the other for each. A round asks a broker
+for its table of offsets and for its topics, then for the queue ranges, 256 queues a request, and then for the first
+unconsumed messages that are no longer known (rounds.py). These searches cost most by far. If more than SEARCHES_MAX
+queues have moved, the searches run only for blocks of all pairs, every four minutes; in between, the age of a moving
+group's oldest message is unknown.
 
-Where a group's commits went far at once, brokers are asked who is connected: a commit that nobody can have consumed was set. What is
-not known then is unknown in the sample, be it that a broker does not answer, or that somebody was there a short time ago. Postgres
-says who was, but is half a minute behind: too late for who is.
+If the commits of a group advance far at once, the brokers are asked for its connected clients: without a consumer, the
+commit was an offset reset. The sample says "unknown" if a broker does not answer, or if a client was connected a short
+time ago. Postgres knows the recent clients, but half a minute late, which is too late for the current ones.
 """
 
 import asyncio
@@ -50,37 +52,43 @@ from services.gateway.usecases.sampling.rounds import (
 log = logger("gateway.samples")
 
 PAIRS_MAX: Final = 50_000
-"""Triples of group, topic and broker; what is beyond is left out, counted and logged, topics without a group first."""
+"""Limit of triples of group, topic and broker.
+
+Triples beyond the limit are left out, counted and logged, topics without a group first.
+"""
 LOOK_TIMEOUT_S: Final = 60.0
-# A filter that lets nothing pass may make a broker look at millions of units.
+# A filter that matches nothing may make a broker read millions of ConsumeQueue units.
 SEARCH_TIMEOUT_S: Final = 10.0
 SEARCHES_MAX: Final = 4_000
-"""Of a broker and look: 130 ms of its processor. Where more queues moved, first messages are searched for every few minutes only."""
+"""Limit for a broker and survey: 130 ms of its processor time.
+
+If more queues have moved, first unconsumed messages are searched for only every few minutes.
+"""
 
 GROUPS_ASKED_MAX: Final = 64
-"""Of so many is asked in a look who is connected; first of those for which nobody seems to be."""
+"""Groups whose connected clients are asked for in one survey; groups that seem to have none come first."""
 ASK_TIMEOUT_S: Final = 5.0
 
 _BROKERS_AT_ONCE: Final = 4
 _QUERIES_AT_ONCE: Final = 256
-# Tens of thousands of queues are worked through between requests; others want the loop, too.
+# The loop over tens of thousands of queues yields this often to other tasks.
 _PAIRS_AT_ONCE: Final = 200
-# Nothing is at or beyond it, so that a broker has nothing to look for and tells how far the queue reaches.
+# No queue reaches this offset, so a broker searches for nothing and returns the range of the queue.
 _BEYOND: Final = 2**62
 
 
 Connected = Callable[[str], Awaitable[Collection[str] | None]]
-"""Returns the topics for which somebody is connected in a group; None where a broker does not say. Raises ProblemError."""
+"""Returns the topics for which clients of a group are connected; None: a broker is silent. Raises ProblemError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """What subscriptions say.
+    """The subscriptions that Postgres knows.
 
     Attributes:
-        filters: By (group, topic), where not all is wanted.
-        active: For which somebody is connected.
-        recent: For which somebody was connected a short time ago.
+        filters: Filters by (group, topic), for subscriptions that do not take all messages.
+        active: Pairs (group, topic) with a connected client.
+        recent: Pairs (group, topic) for which a client was connected a short time ago.
     """
 
     filters: Mapping[tuple[str, str], Filter]
@@ -90,7 +98,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """A search that is to be made: of which pair, queue and filter, from where; and whether nothing is known without it."""
+    """A search to make; `is_moved` is whether the first unconsumed message is unknown without it."""
 
     pair: Pair
     queue_id: int
@@ -103,11 +111,11 @@ class _Ask:
 
 
 class SampleLook:
-    """Looks at all brokers, and remembers what it found.
+    """Surveys all brokers, and keeps the results between surveys.
 
     Attributes:
-        states: Of each (group or None, topic, broker) that was seen in the last look.
-        read_at_ms: Broker → when it gave the numbers of the last look, in wall ms; those that did are in it.
+        states: State of each (group or None, topic, broker) of the last survey.
+        read_at_ms: Broker → wall time of its numbers in the last survey, in ms; only brokers that gave numbers.
 
     Concurrency: one task calls it.
     """
@@ -130,23 +138,23 @@ class SampleLook:
         self._clock = clock
         self.states: dict[Pair, PairState] = {}
         self.read_at_ms: dict[str, int] = {}
-        # Broker → in which topics groups had committed at its last answer; of one that is away, too.
+        # Broker → (group, topic) of the commits in its last answer; also kept for a broker that is down.
         self._committed_in: dict[str, set[tuple[str, str]]] = {}
 
     def forget(self) -> None:
-        """Forget everything: it is asked for, and due, anew."""
+        """Forget all results, so that the next survey asks for everything again."""
         self.states = {}
         self._committed_in = {}
 
     async def look(
         self, sets: Mapping[str, BrokerData], subscribed: Subscribed, *, thorough: Container[str] | None = None
     ) -> tuple[list[Sample], list[str]]:
-        """Return what was seen, and the names of the brokers that did not answer. Raises nothing that brokers do.
+        """Return the samples, and the names of the brokers that did not answer. A broker's failure raises nothing.
 
         Args:
             sets: Brokers by name.
-            subscribed: What subscriptions say.
-            thorough: At which brokers all first messages are searched for, however many; None: at all of them.
+            subscribed: Subscriptions that Postgres knows.
+            thorough: Brokers on which all first unconsumed messages are searched for, however many; None: all brokers.
         """
         samples: list[Sample] = []
         missing: list[str] = []
@@ -169,7 +177,8 @@ class SampleLook:
                 log.warning("a broker was not sampled", broker=broker, reason=str(error) or "not in time")
 
         await asyncio.gather(*(look_at(broker) for broker in sets))
-        # What is kept of a broker that is away is as old as its silence, and asked for anew when it is back.
+        # The state of a broker that did not answer is outdated, so it is dropped and read again when the broker is
+        # back.
         self.states = states
         await self._find_served(doubtful, subscribed)
         return [self._with_served(sample, doubtful) for sample in samples], sorted(missing)
@@ -184,9 +193,10 @@ class SampleLook:
         *,
         is_thorough: bool,
     ) -> list[Sample]:
-        """Look at one broker. Raises ClientError, BodyError, HeaderError, ProblemError."""
+        """Survey one broker. Raises ClientError, BodyError, HeaderError, ProblemError."""
         topics = await self._topics.table(await self._brokers.master(broker))
-        # Right before the queues' ends: what takes time is done before, or after.
+        # Offsets are read right before the queue ranges, so that both are of the same time; slow requests come before
+        # or after.
         committed = await self._backlog.committed_offsets(broker)
         self._committed_in[broker] = {(group, topic) for group, there in committed.items() for topic in there}
         pairs = self._pairs(broker, topics, subscribed, sets)
@@ -219,7 +229,8 @@ class SampleLook:
                         asks.append(_Ask(pair, queue_id, start, wanted, is_moved))
         unknown: set[Pair] = set()
         if len(asks) > SEARCHES_MAX and not is_thorough:
-            # The oldest of all queues is not known where one is not; a message that is still the first one may be asked for later.
+            # One unknown queue makes the oldest message of the pair unknown. Known first messages can be searched for
+            # again later.
             unknown = {ask.pair for ask in asks if ask.is_moved}
             self._metrics.count("sample_searches_put_off", len(asks))
             asks = []
@@ -237,7 +248,7 @@ class SampleLook:
         return samples
 
     async def _find_served(self, doubtful: Collection[Pair], subscribed: Subscribed) -> None:
-        """Ask who is connected for the groups of some pairs; what nobody says stays unknown."""
+        """Look up the connected clients for the groups of some pairs; a pair without an answer stays unknown."""
         of_groups: dict[str, list[Pair]] = {}
         for pair in doubtful:
             if pair[0] is not None:
@@ -255,7 +266,7 @@ class SampleLook:
                 return
             for pair in of_groups[group]:
                 is_served = pair[1] in topics
-                # Who was there a short time ago may have consumed, and gone.
+                # A client that was connected a short time ago may have consumed the messages and left.
                 if is_served or (group, pair[1]) not in subscribed.recent:
                     self.states[pair].is_served = is_served
 
@@ -272,9 +283,9 @@ class SampleLook:
         subscribed: Subscribed,
         sets: Mapping[str, BrokerData],
     ) -> list[Pair]:
-        """Return what is sampled: what groups committed in on any broker, or are connected for, and all other topics by themselves.
+        """Return the pairs to sample: committed or connected on any broker, then the other topics.
 
-        Nothing of the system's own.
+        Names reserved for the system are left out.
         """
         wanted = subscribed.active.union(*self._committed_in.values())
         data = sets[broker]
@@ -299,7 +310,7 @@ class SampleLook:
     async def _extents(
         self, broker: str, wanted: list[str], topics: Mapping[str, TopicConfig]
     ) -> tuple[dict[str, dict[int, Extent]], bool]:
-        """Return how far the queues of topics reach, and whether the broker can search in them."""
+        """Return the ranges of the topics' queues, and whether the broker supports searches."""
         queues = [
             (topic, queue_id)
             for topic in wanted
@@ -318,7 +329,7 @@ class SampleLook:
         return extents, True
 
     async def _foreign_extents(self, broker: str, wanted: list[str]) -> dict[str, dict[int, Extent]]:
-        """Ask a broker that is not ours, topic by topic."""
+        """Ask a broker that is not Gantry's, one topic after the other."""
         extents: dict[str, dict[int, Extent]] = {}
         for topic in wanted:
             try:
@@ -330,7 +341,7 @@ class SampleLook:
         return extents
 
     async def _search(self, broker: str, asks: list[_Ask], states: Mapping[Pair, PairState], now_ms: int) -> None:
-        """Search for first messages and keep what is found; one that fails costs only its own part."""
+        """Search for first unconsumed messages and keep the results; a failed request affects only its own queues."""
         for start in range(0, len(asks), _QUERIES_AT_ONCE):
             part = asks[start : start + _QUERIES_AT_ONCE]
             heads: list[Head] | list[None]
