@@ -1,4 +1,4 @@
-"""An ack that is being settled: up to ten thousand receipts, some at a time, so that others use the loop between. Pure."""
+"""An ack frame with up to ten thousand receipts, settled in parts so that other tasks get their turn. Pure."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -7,12 +7,12 @@ from services.gateway.ws.answers import Answers
 from services.gateway.ws.effects import Effect, FrameId
 from services.gateway.ws.subscription import Subscription
 
-# A receipt takes 2 to 5 µs, so the loop is held for 5 ms at most.
+# A receipt takes 2 to 5 µs, so a part blocks the loop for at most 5 ms.
 RECEIPTS_AT_ONCE: Final = 1_000
 
 
 class Acking:
-    """One `ack` frame and how far its receipts are settled."""
+    """One `ack` frame and the number of its receipts that are settled."""
 
     def __init__(self, subscription: Subscription, receipts: Sequence[str], frame_id: FrameId) -> None:
         self.subscription = subscription
@@ -25,11 +25,11 @@ class Acking:
 
     @property
     def is_done(self) -> bool:
-        """Say whether all receipts were looked at."""
+        """Return whether all receipts are settled."""
         return self._at >= len(self._receipts)
 
     def settle_some(self, answers: Answers, *, errors_max: int) -> list[Effect]:
-        """Settle the next receipts; return an error for each that is refused, the last of all for those past `errors_max`."""
+        """Settle the next receipts; return an error for each rejected one, up to `errors_max`, and one for the rest."""
         effects: list[Effect] = []
         settle = self.subscription.settle
         end = self._at + RECEIPTS_AT_ONCE

@@ -1,4 +1,4 @@
-"""The frames that a session answers with, all but the messages themselves. Pure."""
+"""The frames that a session sends, except for the messages themselves. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from services.gateway.ws.frames import Codec
 from services.gateway.ws.limits import PING_MS, StreamLimits
 from services.gateway.ws.subscription import GONE, Subscription
 
-# What a client wrote is repeated to it, but not by the megabyte.
+# Characters of a client's text that an error repeats.
 SHOWN_MAX = 80
 
 
@@ -37,14 +37,14 @@ class Answers:
         )
 
     def subscribed(self, subscription: Subscription, frame_id: FrameId, *, skipped: int) -> Send:
-        """Say that a subscription is in force, and how many messages the group will not get because it begins now."""
+        """Return the frame that confirms a subscription; `skipped` counts the messages before the group's start."""
         frame: dict[str, Any] = {"type": "subscribed", "subscription": subscription.name}
         if skipped:
             frame["skipped"] = self._codec.offset(skipped)
         return self._send(frame, frame_id)
 
     def assigned(self, subscription: Subscription) -> Send:
-        """Tell all queues that the connection has now."""
+        """Return the frame with all queues that the connection has now."""
         feeds = sorted(subscription.feeds.values(), key=lambda feed: feed.queue)
         queues = [
             {
@@ -57,7 +57,7 @@ class Answers:
         return self._send({"type": "assigned", "subscription": subscription.name, "queues": queues})
 
     def state(self, subscription: Subscription, reason: str, frame_id: FrameId = UNSET) -> Send:
-        """Tell what is in flight and what may still be sent."""
+        """Return the frame with the messages in flight and the remaining credit."""
         credit = {"messages": max(0, subscription.credit_messages), "bytes": max(0, subscription.credit_bytes)}
         frame = {
             "type": "state",
@@ -69,7 +69,7 @@ class Answers:
         return self._send(frame, frame_id)
 
     def published(self, results: Sequence[object], counts: dict[str, int], frame_id: FrameId) -> Send:
-        """Tell what became of each message."""
+        """Return the frame with the outcome of each message."""
         return self._send({"type": "published", "results": results, **counts}, frame_id)
 
     def error(
@@ -80,7 +80,7 @@ class Answers:
         subscription: str | None = None,
         receipt: str | None = None,
     ) -> Send:
-        """Tell what was refused."""
+        """Return the frame of a rejection."""
         frame: dict[str, Any] = {"type": "error", "problem": problem.to_dict(self._session)}
         if subscription is not None:
             frame["subscription"] = subscription
@@ -89,7 +89,7 @@ class Answers:
         return self._send(frame, frame_id)
 
     def receipt_refused(self, subscription: Subscription, receipt: str, refusal: str, frame_id: FrameId) -> Send:
-        """Tell which receipt was refused, and why."""
+        """Return the error of one rejected receipt, with the reason."""
         shown = receipt[:SHOWN_MAX]
         if refusal == GONE:
             detail = f"receipts: {shown!r} is not in flight here: acked already, of another session or subscription, or its queue has moved"
@@ -99,20 +99,20 @@ class Answers:
         return self.error(problem, frame_id=frame_id, subscription=subscription.name, receipt=shown)
 
     def receipts_refused(self, subscription: Subscription, receipt: str, count: int, frame_id: FrameId) -> Send:
-        """Tell how many more receipts of one ack were refused, of which `receipt` is the last."""
+        """Return the error for `count` more rejected receipts of one ack; `receipt` is the last of them."""
         detail = f"receipts: {count} more of this ack are not in flight or can't be read"
         problem = ProblemError(RECEIPT_GONE, detail, field="/receipts")
         return self.error(problem, frame_id=frame_id, subscription=subscription.name, receipt=receipt[:SHOWN_MAX])
 
     def damages(self, subscription: Subscription, damaged: Iterable[Damage]) -> list[Send]:
-        """Tell which records can't be delivered."""
+        """Return the errors for records that cannot be delivered."""
         return [
             self.error(ProblemError(CORRUPT_RECORD, _describe(damage)), subscription=subscription.name)
             for damage in damaged
         ]
 
     def goodbye(self, reason: str, *, retry: bool, after_ms: int) -> Send:
-        """Say why the connection is about to be closed."""
+        """Return the frame that gives the reason why the connection is about to be closed."""
         return self._send({"type": "goodbye", "retry": retry, "after_ms": after_ms, "reason": reason})
 
     def _send(self, frame: dict[str, Any], frame_id: FrameId = UNSET) -> Send:

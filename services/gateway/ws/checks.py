@@ -22,12 +22,12 @@ from services.gateway.ws.subscription import Subscription
 
 
 def come_later(field: str, what: str) -> NoReturn:
-    """Refuse what is not built yet."""
+    """Reject a request for a feature that is not built yet."""
     raise not_implemented(field, f"{what} comes with a later version")
 
 
 def refuse_what_comes_later(frame: frames.Subscribe) -> str:
-    """Return the tag expression of a subscription that asks for nothing that is not built yet."""
+    """Return the tag expression of a subscription, or reject one that asks for features that are not built yet."""
     for field, value, built in (
         ("/mode", frame.mode, "clustering"),
         ("/order", frame.order, "concurrent"),
@@ -41,7 +41,7 @@ def refuse_what_comes_later(frame: frames.Subscribe) -> str:
 
 
 def parse_names(frame: frames.Subscribe, expression: str, version_ms: int) -> SubscriptionData:
-    """Return the group's subscription. Raises ProblemError (400, 403) for a name or an expression that can't be used."""
+    """Return the group's subscription. Raises ProblemError (400, 403) if a name or the expression is not valid."""
     if is_system_group(frame.group):
         raise reserved_name("/group", frame.group)
     try:
@@ -53,7 +53,7 @@ def parse_names(frame: frames.Subscribe, expression: str, version_ms: int) -> Su
 
 
 def require_room(frame: frames.Subscribe, present: Collection[Subscription], limits: StreamLimits) -> None:
-    """Refuse a subscription above a limit of the connection, or to a (group, topic) that it has subscribed to."""
+    """Reject a subscription above a limit of the connection, or to a (group, topic) that it already has."""
     if len(present) >= limits.subscriptions_max:
         raise ProblemError(TOO_MANY, f"subscriptions: {limits.subscriptions_max} are the most on one connection")
     if frame.batch > limits.batch_max:
@@ -63,7 +63,7 @@ def require_room(frame: frames.Subscribe, present: Collection[Subscription], lim
 
 
 def parse_start(text: str) -> tuple[ConsumeFromWhere, int | None]:
-    """Return where a group without an offset starts, and the moment in wall ms if it is one."""
+    """Return the start for a group without an offset, and the time in wall ms if the start is a time."""
     if text == "first":
         return ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, None
     if text == "last":

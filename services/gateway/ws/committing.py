@@ -1,8 +1,8 @@
-"""What is acked on its way to the brokers: each broker is told by itself, one queue after the other.
+"""Commits of acknowledged offsets: all brokers at once, and one queue after the other for each broker.
 
-A broker that hangs holds up nobody but itself: not the offsets of other brokers' queues, and not the keeper, who has the
-stream's key and its limits to look after. Where a broker does not answer for one queue, those behind it are left for the
-next time, as each of them would wait as long.
+A broker that hangs blocks only its own commits, neither those of other brokers nor the keeper task, which checks the
+stream's key and limits. If a broker does not answer for one queue, its other queues are left for the next time, because
+each of them would wait as long.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ log = logger("gateway.ws")
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """An offset to be written; where there is a feed, the offset is what that says when it is this queue's turn."""
+    """An offset to commit; with a feed, the feed is asked for the offset when the queue's turn comes."""
 
     membership: Membership
     queue: MessageQueue
@@ -43,7 +43,7 @@ class Committing:
         self._busy: set[str] = set()
 
     def begin(self) -> None:
-        """Commit what is due and wait for nothing; a broker that is still busy with an earlier call is left out."""
+        """Start the commits that are due, without waiting; leave out brokers that are busy with an earlier call."""
         for broker_name, commits in _by_broker(self._due()).items():
             if broker_name not in self._busy:
                 self._busy.add(broker_name)
@@ -51,11 +51,11 @@ class Committing:
                 task.add_done_callback(lambda _, name=broker_name: self._busy.discard(name))  # type: ignore[misc]
 
     async def commit_all(self) -> None:
-        """Commit what is due; returns when each broker has answered or failed to."""
+        """Commit what is due; return when each broker has answered or failed."""
         await self.commit(self._due())
 
     async def commit(self, commits: Iterable[Commit]) -> None:
-        """Commit these; returns when each broker has answered or failed to."""
+        """Commit these offsets; return when each broker has answered or failed."""
         await asyncio.gather(*(self._write(each) for each in _by_broker(commits).values()))
 
     def _due(self) -> list[Commit]:
@@ -68,7 +68,8 @@ class Committing:
     async def _write(self, commits: Iterable[Commit]) -> None:
         for commit in commits:
             queue, feed = commit.queue, commit.feed
-            # While those before were under way, more was acked, or the queue has gone to somebody who is further.
+            # While earlier commits were in flight, more may have been acknowledged, or the queue may have moved to
+            # another consumer that is further.
             offset = commit.offset if feed is None else feed.to_commit()
             if offset is None:
                 continue

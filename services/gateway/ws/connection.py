@@ -1,10 +1,11 @@
-"""One stream: carries out what its session decides.
+"""One stream: carries out the decisions of its session.
 
-Tasks of a stream, all of which end with it: the reader (who calls `run`), the writer (outbox.py), one for each
-assigned queue, which pulls, one for each publish, and the keeper, which commits, finds what is overdue and looks
-after the key. None waits for another on a message's way.
+A stream has these tasks, which all end with it: the reader (the caller of `run`), the writer (outbox.py), one puller
+for each assigned queue, one task for each publish, and the keeper, which commits, finds overdue messages and checks the
+key. On the way of a message, none of them waits for another.
 
-However a stream ends, what is acked is committed and the groups are left, so that others have its queues at once.
+However a stream ends, acknowledged offsets are committed and the groups are left, so that other members get its queues
+at once.
 """
 
 import asyncio
@@ -52,14 +53,15 @@ log = logger("gateway.ws")
 
 KEEPER_INTERVAL_MS: Final = 1_000
 KEY_CHECK_MS: Final = 5_000
-# For the writing of the goodbye to a peer that may no longer read.
+# Time-out for writing the goodbye frame to a peer that may no longer read.
 GOODBYE_TIMEOUT_S: Final = 2.0
-# For the last commits, and then for the leaving of groups; a broker that does not answer finds out by itself.
+# Time-outs for the last commits, and then for leaving the groups. A broker that does not answer notices the end of the
+# member by itself.
 COMMIT_TIMEOUT_S: Final = 3.0
 LEAVE_TIMEOUT_S: Final = 5.0
 CONSUME_TIMEOUT_MS: Final = 15 * 60_000
 
-# A client that has more to take and takes less than this from one look of the keeper to the next is slow.
+# A client with a backlog that takes fewer bytes than this between two ticks of the keeper is slow.
 FAST_BYTES_PER_TICK: Final = 1024 * 1024
 
 Event = MutableMapping[str, Any]
@@ -139,13 +141,13 @@ class StreamConnection:
             limits=limits,
             is_text=is_text,
         )
-        self._group_changes = asyncio.Lock()  # Joins and leaves keep the order of their frames.
+        self._group_changes = asyncio.Lock()  # The lock keeps the frames of joins and leaves in order.
         self._leaving: set[asyncio.Task[None]] = set()
         self._reader: asyncio.Task[None] | None = None
         self._is_over = False
 
     async def run(self) -> None:
-        """Serve the stream until it ends, from either side."""
+        """Serve the stream until either side ends it."""
         writer = self._tasks.spawn(self._write_all())
         self._tasks.spawn(self._keep())
         self._apply(self.session.open())
@@ -158,10 +160,8 @@ class StreamConnection:
             await self._end()
 
     def close(self, code: int, reason: str, *, retry: bool = False, after_ms: int = 0) -> None:
-        """Say goodbye and end the stream, soon."""
+        """Send a goodbye frame and end the stream soon after."""
         self._apply(self.session.close(code, reason, retry=retry, after_ms=after_ms))
-
-    # The session's decisions
 
     def _apply(self, effects: Iterable[Effect]) -> None:
         if self._is_over:
@@ -198,28 +198,27 @@ class StreamConnection:
     def _has_room(self) -> None:
         self._apply(self.session.unblock(now_ms=self._clock.monotonic_ms()))
 
-    # Reading and writing
-
     async def _read(self) -> None:
         receive, session, monotonic_ms = self._receive, self.session, self._clock.monotonic_ms
         while not session.is_closed:
-            # Nothing here names the event: a frame of 8 MiB would stay in memory until the next one comes.
+            # No local variable keeps the event: a frame of 8 MiB would stay in memory until the next one comes.
             if not self._take(await receive(), monotonic_ms()):
                 return
             while session.is_acking:
                 await asyncio.sleep(0)
                 self._apply(session.go_on())
-            # Who does not read its answers, or publishes faster than brokers take it, is not read either.
+            # No further frames are read from a client that does not read its answers, or that publishes faster than
+            # brokers accept.
             while self._outbox.is_full or not self._publishing.has_room:
                 await self._outbox.wait_for_room()
                 await self._publishing.wait_for_room()
 
     def _take(self, event: Event, now_ms: int) -> bool:
-        """Take in what the peer sent; return whether more may come."""
+        """Process an event from the peer; return whether more may follow."""
         if event["type"] == "websocket.disconnect":
             return False
         if event["type"] == "gantry.limit":
-            # Of streamprotocol.py: what the peer sends past it never gets here.
+            # An event of streamprotocol.py: the frame that exceeded the limit never gets here.
             self.close(LIMIT, event["reason"])
             return False
         data = event.get("bytes")
@@ -230,7 +229,7 @@ class StreamConnection:
         return True
 
     async def _write_all(self) -> None:
-        with contextlib.suppress(OSError):  # The peer has gone; uvicorn says so with an OSError of its own.
+        with contextlib.suppress(OSError):  # The peer has disconnected; uvicorn raises a subclass of OSError.
             await self._outbox.run()
 
     async def _write(self, frame: bytes) -> None:
@@ -245,12 +244,10 @@ class StreamConnection:
                     {"type": "websocket.close", "code": self.close_code, "reason": self._close_reason[:100]}
                 )
         except TimeoutError:
-            # It does not read. What is written waits for it in the socket for ever, and so would the socket.
+            # The peer does not read, so the socket would keep the written bytes for ever; it is aborted.
             self._abort()
         except OSError:
-            return  # It has gone: there is nobody to tell.
-
-    # Groups
+            return  # The peer has disconnected, so the goodbye cannot be sent.
 
     async def _join(self, join: Join) -> None:
         subscription, session = join.subscription, self.session
@@ -314,8 +311,6 @@ class StreamConnection:
                 pass  # Queues are assigned before `join` has returned.
         return self._memberships[subscription.name]
 
-    # Keeping
-
     async def _keep(self) -> None:
         checked_at_ms = self._clock.monotonic_ms()
         while True:
@@ -329,7 +324,7 @@ class StreamConnection:
                 return
             self._reading.look_for_room()
             if self.session.delivery.is_blocked and not self._outbox.is_full:
-                # The key had too much unsent, on other streams perhaps.
+                # The key had too many unsent bytes before, perhaps on other streams.
                 self._has_room()
             is_slow = self._outbox.is_full and self._outbox.take_written() < FAST_BYTES_PER_TICK
             self._apply(self.session.delivery.set_slow(is_slow))
@@ -346,7 +341,7 @@ class StreamConnection:
             self._committing.begin()
 
     def _close_late(self) -> None:
-        """Say goodbye to a client whose message did not come in time."""
+        """Send a goodbye to a client whose message did not arrive in time."""
         late = f"a message was not whole after {self._limits.message_timeout_ms} ms"
         code, reason = TOO_SLOW, "stream_slow_message"
         if self._reading.waits_for_room:
@@ -358,8 +353,6 @@ class StreamConnection:
         membership = self._memberships.get(subscription.name)
         return CONSUME_TIMEOUT_MS if membership is None else membership.consume_timeout_ms
 
-    # The end
-
     async def _end(self) -> None:
         self.session.end()
         self._metrics.count("stream_messages", self.session.take_pushed())
@@ -367,7 +360,7 @@ class StreamConnection:
             if self._leaving:
                 await asyncio.wait(self._leaving, timeout=LEAVE_TIMEOUT_S)
             await self._tasks.cancel()
-            # Each with a time of its own: a broker that hangs must not keep the stream in its groups for ever.
+            # Each step has its own time-out: a broker that hangs must not keep the stream in its groups for ever.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(COMMIT_TIMEOUT_S):
                     await self._committing.commit_all()
@@ -379,7 +372,7 @@ class StreamConnection:
             self._outbox.drop()
             self._pulling.forget()
             self._is_over = True
-            # They call back: circles of references wait for the garbage collector.
+            # These objects hold callbacks to this one; the cycles would otherwise wait for the garbage collector.
             self._memberships.clear()
             del self._outbox, self._pulling, self._publishing, self._committing, self._tasks, self._reader
 

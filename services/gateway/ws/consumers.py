@@ -1,4 +1,4 @@
-"""Streams as consumers of groups: each subscription is a member of its group over the gateway's one client engine."""
+"""Streams as consumers of groups: each subscription is a member of its group, over the gateway's one client engine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,15 +14,15 @@ from gantry.model.message import MessageQueue
 from services.gateway.errors import UNKNOWN_GROUP, ProblemError
 from services.gateway.ws.ports import OnChange, Pulled
 
-# RocketMQ's brokerSuspendMaxTimeMillis: how long a push consumer lets its pulls be held.
+# The time that brokers may hold a pull of a push consumer: RocketMQ's brokerSuspendMaxTimeMillis.
 SUSPEND_MS: Final = 15_000
 
 TimeoutOf = Callable[[str], Awaitable[int | None]]
-"""Returns a group's consume time-out in ms; None for a group that no broker has. Raises ClientError, ProblemError."""
+"""Returns a group's consume time-out in ms; None if no broker has the group. Raises ClientError, ProblemError."""
 CONSUME_TIMEOUT_MS: Final = 15 * 60_000
 
 Explained = Callable[[str], AbstractAsyncContextManager[None]]
-"""Turns the disappearance of a topic within the block into a ProblemError that says what it means."""
+"""Turns the error of a topic that disappears within the block into a ProblemError."""
 
 
 class GroupConsumers:
@@ -47,12 +47,12 @@ class GroupConsumers:
         may_make: bool,
         on_change: OnChange,
     ) -> "GroupMembership":
-        """Become a consumer instance; returns after `on_change` was told the first share.
+        """Join a group as a consumer instance; return after `on_change` got the first assignment.
 
         Raises:
-            ProblemError: 404: there is no such topic, or no broker has the group and `may_make` forbids to make it; 503:
-                its brokers are away.
-            ClientError: No broker can say who the members are.
+            ProblemError: 404: the topic does not exist, or no broker has the group and `may_make` is False; 503: its
+                brokers are down.
+            ClientError: No broker answers with the members of the group.
         """
         is_first = True
 
@@ -90,14 +90,14 @@ def _group_hint(group: str) -> str:
 
 
 async def _count_skipped(consumer: PullConsumer, assigned: Sequence[Assignment]) -> int:
-    """Return how many messages lie before the starts in queues that the group has no offset for. Raises ClientError."""
+    """Return the number of messages before the starts of queues without a committed offset. Raises ClientError."""
     new = [each for each in assigned if each.committed_offset is None and each.next_offset > 0]
     firsts = await asyncio.gather(*(consumer.min_offset(each.queue) for each in new))
     return sum(max(0, each.next_offset - max(0, first)) for each, first in zip(new, firsts, strict=True))
 
 
 class GroupMembership:
-    """A stream's place in a group, for one topic."""
+    """A stream's membership in a group, for one topic."""
 
     def __init__(
         self, member: GroupMember, consumer: PullConsumer, data: SubscriptionData, consume_timeout_ms: int
@@ -108,7 +108,7 @@ class GroupMembership:
         self._data = data
 
     async def pull(self, queue: MessageQueue, offset: int, *, messages_max: int, bytes_max: int, waits: bool) -> Pulled:
-        """Pull; `waits` lets the broker hold the pull for a while where there is nothing yet. Raises ClientError."""
+        """Pull messages; with `waits`, the broker may hold the pull while there are none. Raises ClientError."""
         found = await self._consumer.pull(
             queue,
             offset,
@@ -123,16 +123,16 @@ class GroupMembership:
             data = whole if type(whole) is bytes and len(whole) == found.body.nbytes else bytes(found.body)
             return Pulled(data, found.next_offset, is_behind=found.next_offset < found.max_offset)
         is_moved = found.status is PullStatus.OFFSET_ILLEGAL
-        # A broker that found none that match may not have looked at all of them.
+        # A broker that found no match may not have searched all messages.
         is_behind = found.status is PullStatus.NO_MATCHED_MSG and found.next_offset < found.max_offset
         return Pulled(b"", found.next_offset, is_moved=is_moved, is_behind=is_behind)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Write the group's offset. Raises ClientError."""
+        """Commit the group's offset. Raises ClientError."""
         await self._member.commit(queue, offset)
 
     async def leave(self) -> None:
-        """Give all queues back; what a broker does not hear it finds out by itself."""
+        """Give all queues back. A broker that cannot be told notices the end of the member by itself."""
         try:
             await self._member.close()
         except ClientError:

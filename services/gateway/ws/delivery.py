@@ -1,17 +1,18 @@
-"""What a session may pull and send now, over all its subscriptions: the bounds of what one connection keeps in memory.
+"""The limits on what a session may pull and send now, over all its subscriptions.
 
-Theory of operation. Records wait in three places for a client that is slow to take them: with the connection (outbox and
-socket buffer, which `block` and `unblock` report), with the feeds (held), and on their way from a broker. The latter two
-share an allowance. A pull that will find something takes its bytes from the allowance until it ends, then the
-records do until they are sent. What has no room is dropped and pulled again later: nothing that was not sent is lost by it.
+Theory of operation. Records for a slow client wait in three places: in the connection (outbox and socket buffer, whose
+state `block` and `unblock` report), in the feeds (held), and in pulls that are in flight. Feeds and pulls share an
+allowance. A pull that will find something takes its bytes from the allowance until it ends; then its records take them
+until they are sent. Records without room are dropped and pulled again later, and nothing is lost, because they were not
+sent.
 
-    a client that reads       ALLOWANCE_BYTES, so that several queues are pulled at once
-    one that does not         SLOW_BYTES: what is above it is dropped (`set_slow`), and one pull goes at a time
-    all streams together      SHARED_BYTES_MAX; above it everybody is treated as slow
+    a client that reads         ALLOWANCE_BYTES, so that several queues are pulled at once
+    one that does not           SLOW_BYTES: records beyond it are dropped (`set_slow`), with one pull at a time
+    all streams together        SHARED_BYTES_MAX; beyond it every client is treated as slow
 
-A pull that waits at the broker for messages takes nothing: when it finds something and there is no room, it is repeated
-in its turn. Feeds without room wait in a queue (`waiting`). What a subscription holds that is paused or has no credit is
-dropped when another one's feed needs the room. Pure.
+A pull that waits at the broker for messages takes nothing: if it finds something and there is no room, it is repeated
+in its turn. Feeds without room wait in a queue (`waiting`). Records of a subscription that is paused or without credit
+are dropped when the feed of another one needs the room. Pure.
 """
 
 from collections import deque
@@ -23,18 +24,18 @@ from services.gateway.ws.effects import Effect, Send, WakeFeed
 from services.gateway.ws.feed import Damage, Feed, PullOrder
 from services.gateway.ws.subscription import Subscription
 
-# A broker's own limit for one pull.
+# The broker's own limit for one pull.
 PULL_BYTES: Final = 256 * 1024
 ALLOWANCE_BYTES: Final = 1024 * 1024
-# With the outbox, the socket's buffer and a frame above each of them, a client that takes nothing costs 256 KiB.
+# With the outbox, the socket's buffer and one frame beyond each of them, a client that reads nothing costs 256 KiB.
 SLOW_BYTES: Final = 64 * 1024
-# Emitted in one go; the connection asks for more unless its outbox is full.
+# The limit of frames that one call emits; the connection calls again unless its outbox is full.
 DELIVERED_BYTES_MAX: Final = 64 * 1024
 SHARED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 
 class SharedBytes:
-    """What all streams together hold and expect.
+    """The bytes that all streams together hold and expect.
 
     Concurrency: one thread.
     """
@@ -45,11 +46,11 @@ class SharedBytes:
 
 
 class Delivery:
-    """The bounds of one session.
+    """The limits of one session.
 
     Attributes:
-        is_slow: The client takes next to nothing.
-        shared: The count of all streams together.
+        is_slow: Whether the client takes next to nothing.
+        shared: Count of all streams together.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Delivery:
         *,
         may_send: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Make one; `may_send` says whether the client's key may have more that is not taken."""
+        """Create it; `may_send` returns whether the client's key has room for more unsent bytes."""
         self.is_slow = False
         self._may_send = may_send
         self._is_blocked = False
@@ -70,19 +71,20 @@ class Delivery:
         self._expected_bytes = 0
         self._counted_bytes = 0
         self._is_stopped = False
-        # Kept until the next pulls or `set_slow`: malloc gives memory that is free at its end back to the system at once,
-        # and each pull would fault all of its pages in again.
+        # These pulls are kept until the next ones or `set_slow`: otherwise malloc returns their memory to the system at
+        # once, and each pull takes page faults for all of it again.
         self._last_pulled: deque[bytes] = deque(maxlen=ALLOWANCE_BYTES // PULL_BYTES)
         self._unfinished: dict[Subscription, None] = {}
         self._waiting: dict[Feed, Subscription] = {}
-        # Brokers whose last pull failed. A pull there counts for nothing: it may hang, and others must not wait for it.
+        # Brokers whose last pull failed. A pull there takes nothing from the allowance: it may hang, and other queues
+        # must not wait for it.
         self._failing: set[str] = set()
 
     @property
     def is_blocked(self) -> bool:
-        """Say whether nothing is sent or pulled now; so it stays until `unblock`.
+        """Return whether nothing is sent or pulled now; this lasts until `unblock`.
 
-        The connection has more to write than it should hold, or all those of its key have.
+        The reason is that this connection, or all connections of its key together, hold too many unsent bytes.
         """
         if not self._is_blocked and not self._may_send():
             self._is_blocked = True
@@ -90,16 +92,16 @@ class Delivery:
 
     @property
     def held_bytes(self) -> int:
-        """Return how many bytes of records wait to be sent."""
+        """Return the number of bytes of records that wait to be sent."""
         return sum(each.held_bytes for each in self._subscriptions.values())
 
     def stop(self) -> None:
-        """Give back what is counted with all streams, for good."""
+        """Remove this session from the shared count for good."""
         self.shared.bytes -= self._counted_bytes
         self._is_stopped = True
 
     def deliver(self, subscription: Subscription, *, now_ms: int) -> list[Effect]:
-        """Return the frames that may be sent now; where more are left, `more` continues."""
+        """Return the frames that may be sent now; if more are left, `more` continues."""
         self._unfinished.pop(subscription, None)
         if self.is_blocked:
             return []
@@ -123,7 +125,7 @@ class Delivery:
         return effects
 
     def more(self, *, now_ms: int) -> list[Effect]:
-        """Go on where `deliver` ended because it had emitted enough for one go; empty when there is nothing left."""
+        """Continue where `deliver` reached its limit for one call; empty if nothing is left."""
         while self._unfinished and not self.is_blocked:
             effects = self.deliver(next(iter(self._unfinished)), now_ms=now_ms)
             if effects:
@@ -131,17 +133,17 @@ class Delivery:
         return []
 
     def block(self) -> None:
-        """Hold messages back: there is more to write than the connection should hold."""
+        """Stop sending messages, because the connection holds too many unsent bytes."""
         self._is_blocked = True
 
     def unblock(self, *, now_ms: int) -> list[Effect]:
-        """Let messages go again."""
+        """Continue sending messages."""
         self._is_blocked = False
         self._unfinished = dict.fromkeys(self._subscriptions.values())
         return [*self.more(now_ms=now_ms), *self.wake_waiting()]
 
     def set_slow(self, is_slow: bool) -> list[Effect]:
-        """Note, about once a second, whether the client takes next to nothing; then drop what is above its allowance."""
+        """Record, about once a second, whether the client takes next to nothing, and drop records beyond SLOW_BYTES."""
         self._last_pulled.clear()
         if is_slow is self.is_slow:
             return []
@@ -155,9 +157,9 @@ class Delivery:
         return self.wake_waiting()
 
     def next_pull(self, subscription: Subscription, feed: Feed) -> PullOrder | None:
-        """Return what a feed without a pull under way should pull; None for nothing now: `WakeFeed` or `Wake` tells it.
+        """Return the next pull of a feed without one in flight; None: nothing now, `WakeFeed` or `Wake` follow later.
 
-        Each pull ends with `ended`.
+        Each pull ends with a call of `ended`.
         """
         order = subscription.next_pull(feed, bytes_max=self._pull_bytes)
         if order is None:
@@ -173,7 +175,7 @@ class Delivery:
         return order
 
     def ended(self, feed: Feed, *, has_failed: bool) -> list[Effect]:
-        """Take note that a feed's pull has ended."""
+        """Record that a feed's pull has ended."""
         self._expected_bytes -= feed.expected_bytes
         feed.expected_bytes = 0
         if has_failed:
@@ -183,9 +185,10 @@ class Delivery:
         return self.wake_waiting()
 
     def hold(self, subscription: Subscription, feed: Feed, order: PullOrder, data: bytes, next_offset: int) -> bool:
-        """Hold what a pull found; say whether there was room, else it is pulled again later."""
+        """Hold the records that a pull found; return whether there was room. If not, they are pulled again later."""
         held_bytes = self.held_bytes
-        # Where nothing is held, a pull that asked for little is taken whatever it brings: one message may be large.
+        # If nothing is held, the result of a small pull is accepted whatever its size, because one message may be
+        # large.
         is_only = held_bytes == 0 and order.bytes_max <= SLOW_BYTES
         if not self.is_slow:
             self._last_pulled.append(data)
@@ -197,7 +200,7 @@ class Delivery:
         return True
 
     def wake_waiting(self) -> list[Effect]:
-        """Return whom to wake of those that wait for room."""
+        """Return effects that wake the feeds that wait for room."""
         self._count()
         for subscription in self._subscriptions.values():
             self._waiting.update(dict.fromkeys(subscription.take_emptied(), subscription))
@@ -217,7 +220,7 @@ class Delivery:
         return effects
 
     def _drop_stuck(self) -> int:
-        """Drop what subscriptions hold that may send nothing now, so that others can; return how many bytes that were."""
+        """Drop the records of subscriptions that may not send now, so that others can; return their bytes."""
         stuck = [each for each in self._subscriptions.values() if each.held_bytes and not each.may_send]
         return sum(each.drop_held(feed) for each in stuck for feed in each.feeds.values())
 
@@ -233,7 +236,7 @@ class Delivery:
         return self.held_bytes + self._expected_bytes < self._allowance_bytes
 
     def _count(self) -> None:
-        """Keep the count of all streams together."""
+        """Update the shared count of all streams."""
         if self._is_stopped:
             return
         counted = self.held_bytes + self._expected_bytes

@@ -1,11 +1,11 @@
-"""What a session asks of the connection, and the close codes.
+"""The effects that a session asks of the connection, and the close codes.
 
 Send            one frame
 Join, Leave     become, or cease to be, a consumer of (group, topic)
 Publish         send messages to brokers
-Wake            the subscription's feeds may have something to pull now
-WakeFeed        one feed may, which had waited for room
-Close           the last effect there is
+Wake            feeds of the subscription may have something to pull now
+WakeFeed        one feed that waited for room may pull now
+Close           close the connection; always the last effect
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ LIMIT: Final = 4429
 
 
 FrameId = str | int | UnsetType
-"""A client's frame's id, or that it has none."""
+"""The id of a client's frame, or UNSET if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Become a consumer; `may_make`: also where there is no such group yet."""
+    """Become a consumer; `may_make` is whether this may create the group."""
 
     subscription: Subscription
     start: ConsumeFromWhere
@@ -61,7 +61,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Send messages; `size_bytes` is what their frame keeps in memory until then."""
+    """Send messages; `size_bytes` is the memory that their frame holds until then."""
 
     topic: str
     messages: Sequence[msgspec.Raw]
@@ -96,12 +96,12 @@ Effect = Send | Join | Leave | Publish | Wake | WakeFeed | Close
 
 
 class Rights(Protocol):
-    """What the caller may do. Both raise ProblemError."""
+    """The caller's rights. Both methods raise ProblemError."""
 
     def require_publish(self, topic: str) -> None:
-        """Refuse who may not publish to the topic."""
+        """Raise unless the caller may publish to the topic."""
         ...
 
     def require_consume(self, topic: str, group: str) -> None:
-        """Refuse who may not consume the topic for the group."""
+        """Raise unless the caller may consume the topic for the group."""
         ...

@@ -1,4 +1,4 @@
-"""`/v1/stream` as an ASGI application: the handshake, and all streams that are open."""
+"""`/v1/stream` as an ASGI application: the handshake, and all open streams."""
 
 import asyncio
 import functools
@@ -32,14 +32,14 @@ from services.gateway.ws.session import Session
 
 log = logger("gateway.ws")
 
-# 72 random bits: nobody guesses a session's receipts, and no two sessions ever have the same. 12 characters.
+# 72 random bits, so that receipts cannot be guessed and no two sessions share a nonce. 12 characters.
 NONCE_BYTES: Final = 9
-# Clients come back to another gateway or to this one's successor; not all in the same moment.
+# Clients reconnect to another gateway or to this one's successor; a random delay spreads them.
 RESTART_AFTER_MS: Final = 1_000
 
 
 class StreamEndpoint:
-    """Opens streams and knows all of them.
+    """Opens streams and keeps track of them.
 
     Concurrency: one event loop.
     """
@@ -96,7 +96,7 @@ class StreamEndpoint:
             await opening.refuse(scope, send, problem_of(error), _request_id(scope, name))
             return
         if principal is None:
-            # A ticket is looked at when the stream is accepted: a browser can't read why a handshake fails.
+            # A ticket is checked after the stream is accepted, because a browser cannot read why a handshake fails.
             assert ticket is not None, "either key or ticket"
             await send({"type": "websocket.accept", "subprotocol": codec.subprotocol})
             try:
@@ -113,7 +113,7 @@ class StreamEndpoint:
             self._quotas.address_streams.give(address)
 
     async def stop(self, *, timeout_ms: int) -> None:
-        """Take no more streams, say goodbye to all and wait until they have ended, at most that long."""
+        """Accept no more streams, send goodbye to all and wait until they have ended, at most `timeout_ms`."""
         self._is_stopping = True
         for connection in list(self._connections):
             after_ms = self._rng.jitter_ms(RESTART_AFTER_MS, 0.5)
@@ -181,13 +181,13 @@ class StreamEndpoint:
             raise ProblemError(STOPPING, "the gateway is stopping")
 
     def _admit(self, principal: Principal, address: str) -> None:
-        """Take a place for a stream of the caller. Raises ProblemError (403, 429, 503)."""
+        """Reserve a stream for the caller. Raises ProblemError (403, 429, 503)."""
         principal.require_stream()
         with self._place_at(address):
             self._quotas.streams.take(principal.key_id)
 
     def _admit_ticket(self, ticket: str, address: str) -> Principal:
-        """Take a place for whoever holds a ticket; where the address has none, the ticket is not spent."""
+        """Reserve a stream for the holder of a ticket; if the address has no room, the ticket is not spent."""
         with self._place_at(address):
             principal = self._tickets.redeem(ticket)
             principal.require_stream()
@@ -196,7 +196,7 @@ class StreamEndpoint:
 
     @contextmanager
     def _place_at(self, address: str) -> Iterator[None]:
-        """Take a place of the address, and give it back where the block fails."""
+        """Reserve a stream of the address, and release it if the block fails."""
         self._quotas.address_streams.take(address)
         try:
             yield

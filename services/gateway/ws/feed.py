@@ -1,4 +1,4 @@
-"""One queue that is assigned to a stream: where it is pulled, what is held of it, and what is in flight. Pure."""
+"""One queue that is assigned to a stream: its next pull, its held records, and its messages in flight. Pure."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from services.gateway.ws.messagewriter import QueueFacts
 
 @dataclass(frozen=True, slots=True)
 class PullOrder:
-    """What to ask the broker for.
+    """A pull to make.
 
     Attributes:
-        bytes_max: At most about so many; a broker gives one message at least.
-        resend: It is to send once more what is overdue.
-        waits: The broker is to wait for messages: as far as is known, there are none.
+        bytes_max: Approximate limit; a broker returns at least one message.
+        resend: Whether the pull repeats an overdue batch.
+        waits: Whether the broker should wait for messages, because none are known to be there.
     """
 
     queue: MessageQueue
@@ -28,7 +28,7 @@ class PullOrder:
 
 @dataclass(slots=True)
 class Held:
-    """Records that were pulled and not sent yet: from byte `at`, which is queue offset `offset`, on."""
+    """Records that were pulled and not sent yet, from byte `at` on, which is queue offset `offset`."""
 
     data: bytes
     at: int
@@ -38,7 +38,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A record that can't be delivered."""
+    """A record that cannot be delivered."""
 
     queue: MessageQueue
     offset: int
@@ -49,14 +49,16 @@ class Feed:
     """One queue that is assigned to the connection.
 
     Attributes:
-        token: Stands for the session and the queue's assignment in receipts. It is never used again, so that a receipt
-            of another session, or from before the queue went and came back, is known to be foreign or old.
-        next_offset: Where the next pull starts.
-        committed: What the group's offset was last told to be; None for not yet.
-        resending: The overdue batch that is being sent again, and `resend_from`, the offset from which that is to do.
-        expected_bytes: What its pull under way takes of the session's allowance.
-        is_behind: The broker has, or may have, messages from `next_offset` on.
-        is_dropped: The queue has gone to another instance: nothing of it may be sent, acked or committed.
+        token: Identifies the session and the queue's assignment in receipts. A token is never reused, so receipts of
+            another session, or from before the queue left and came back, are recognised.
+        next_offset: Offset of the next pull.
+        committed: Offset that was last committed for the group; None if none was.
+        resending: Overdue batch that is being sent again.
+        resend_from: Offset from which the overdue batch is pulled next.
+        expected_bytes: Part of the session's allowance that the pull in flight takes.
+        is_behind: Whether the broker has, or may have, messages from `next_offset` on.
+        is_dropped: Whether the queue has moved to another instance; then none of its messages may be sent, acknowledged
+            or committed.
     """
 
     __slots__ = (
@@ -80,7 +82,7 @@ class Feed:
         self.resend_from = 0
 
     def restart_at(self, offset: int) -> Settled:
-        """Go on elsewhere: the broker does not have what was asked for. What is in flight can't come again."""
+        """Continue at another offset, because the broker does not have the requested one; return what was in flight."""
         self.is_behind = True
         self.resending = None
         gone = self.window.clear(offset)
@@ -88,6 +90,6 @@ class Feed:
         return gone
 
     def to_commit(self) -> int | None:
-        """Return what the group's offset should be, or None when it is that already."""
+        """Return the offset to commit for the group, or None if it is committed already."""
         point = self.window.commit_point()
         return None if self.is_dropped or point == self.committed else point

@@ -1,14 +1,15 @@
-"""The frames of a WebSocket's client (RFC 6455, §5), read one at a time, without I/O.
+"""Frames of a WebSocket client (RFC 6455, §5), read one at a time, without I/O.
 
-The WebSocket library reads all that has come in one go and keeps each fragment by itself. So one read of empty frames
-holds the event loop for 0.2 s, and a message in fragments of one byte costs a hundred times its size. This reader gives
-one frame when it is asked for one, so that the caller decides how many are read before others have their turn. Fragments
-of a message are put together as they come. After the gateway's close frame it only looks for the peer's (`skip`).
+The WebSocket library parses all received bytes in one go and keeps each fragment as an object. So one read of empty
+frames blocks the event loop for 0.2 s, and a message in fragments of one byte costs a hundred times its size. This
+reader returns one frame for each call, so that the caller decides how many frames are read before other tasks get their
+turn. It joins the fragments of a message as they arrive. After the gateway's close frame it only looks for the peer's
+(`skip`).
 
     bytes of a frame    meaning
     1                   FIN 1 bit, RSV 3 bits (0: no extension is negotiated), opcode 4 bits
     1                   MASK 1 bit (1: it comes from a client), length 7 bits
-    0, 2 or 8           the length where the 7 bits say 126 or 127, big-endian
+    0, 2 or 8           length if the 7 bits are 126 or 127, big-endian
     4                   mask
     length              payload, XORed with the mask
 """
@@ -27,7 +28,7 @@ _OPCODES: Final = {int(opcode): opcode for opcode in Opcode}
 _CONTROL_BYTES_MAX: Final = 125
 _SHORT_MAX: Final = 125
 _TWO_BYTES: Final = 126
-# A peer that sends more frames than this after our close frame does not wait for the close to be complete either.
+# A peer that sends more frames than this after the gateway's close frame will not complete the close either.
 SKIPPED_FRAMES_MAX: Final = 1_000
 
 PROTOCOL_ERROR: Final = 1002
@@ -35,7 +36,7 @@ MESSAGE_TOO_BIG: Final = 1009
 
 
 class FrameError(Exception):
-    """The peer broke the WebSocket protocol or a limit of it; `code` is what the connection is to be closed with."""
+    """The peer broke the WebSocket protocol or a limit of it; `code` is the code to close the connection with."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason)
@@ -44,12 +45,12 @@ class FrameError(Exception):
 
 
 class Received(NamedTuple):
-    """What one frame brought.
+    """The content of one frame.
 
     Attributes:
-        opcode: TEXT or BINARY: a whole message. CONT: a fragment, behind which more of its message comes. Or PING, PONG
-            or CLOSE.
-        data: The message, or the control frame's payload; nothing for a fragment.
+        opcode: TEXT or BINARY for a whole message; CONT for a fragment of a message that continues; or PING, PONG or
+            CLOSE.
+        data: The message, or the control frame's payload; empty for a fragment.
         size: Bytes of the frame's payload.
     """
 
@@ -81,10 +82,10 @@ class FrameReader:
         self._message_bytes_max = message_bytes_max
         self._chunk = b""
         self._at = 0
-        # Of the message under way: its opcode, and what has come of it.
+        # The message in progress: its opcode, and the payload received so far.
         self._kind: Opcode | None = None
         self._message = bytearray()
-        # Of the data frame under way: bytes of its payload in all and still to come.
+        # The data frame in progress: bytes of its payload in total and still missing.
         self._size = 0
         self._left = 0
         self._mask = b""
@@ -93,25 +94,25 @@ class FrameReader:
 
     @property
     def held_bytes(self) -> int:
-        """Return how many bytes are kept here."""
+        """Return the number of buffered bytes."""
         return len(self._message) + len(self._chunk) - self._at
 
     def feed(self, data: bytes) -> None:
-        """Take bytes that came from the peer."""
+        """Add bytes from the peer."""
         self._chunk = data if self._at == len(self._chunk) else self._chunk[self._at :] + data
         self._at = 0
 
     def next_frame(self) -> Received | None:
-        """Return the next frame, or None where not all of one has come.
+        """Return the next frame, or None if it is not complete yet.
 
         Raises:
-            FrameError: The peer broke the protocol or sends too large a message. Nothing may be read any more.
+            FrameError: The peer broke the protocol or sent too large a message. Nothing may be read after this.
         """
         if self._left:
             return self._take_payload()
         chunk, at = self._chunk, self._at
         have = len(chunk) - at
-        if have < 2:  # The two bytes that every frame has.
+        if have < 2:  # Every frame has at least two bytes.
             self._chunk, self._at = chunk[at:], 0
             return None
         first, second = chunk[at], chunk[at + 1]
@@ -142,9 +143,9 @@ class FrameReader:
         return self._take_payload()
 
     def skip(self, data: bytes) -> bool:
-        """Drop what has come and these bytes; return whether the peer's close frame was among them.
+        """Discard buffered and given bytes; return whether the peer's close frame was among them.
 
-        Nothing is kept any more, and `next_frame` may not be called again.
+        Nothing is buffered any more, and `next_frame` may not be called again.
         """
         if self._message:
             self._message = bytearray()
@@ -154,7 +155,7 @@ class FrameReader:
             skipped = min(self._left, len(chunk) - at)
             at += skipped
             self._left -= skipped
-            if len(chunk) - at < 2:  # The two bytes that every frame has.
+            if len(chunk) - at < 2:  # Every frame has at least two bytes.
                 break
             first, second = chunk[at], chunk[at + 1]
             if first & 0x0F == Opcode.CLOSE:
@@ -170,12 +171,12 @@ class FrameReader:
             at += head
             self._left = length
             self._skippable -= 1
-        # At most the beginning of a head is kept.
+        # At most the beginning of a header is kept.
         self._chunk, self._at = (chunk[at:] if self._skippable else b""), 0
         return False
 
     def _check(self, first: int, second: int) -> Opcode:
-        """Return a frame's opcode. Raises FrameError where its first two bytes are wrong."""
+        """Return a frame's opcode. Raises FrameError if its first two bytes are not valid."""
         opcode = _OPCODES.get(first & 0x0F)
         if opcode is None:
             raise FrameError(PROTOCOL_ERROR, "invalid opcode")
@@ -202,7 +203,7 @@ class FrameReader:
         assert kind is not None, "a payload belongs to a message"
         is_whole = end - at == self._size and not self._message
         if is_whole and self._is_final:
-            # Nearly all messages come so: in one read.
+            # The fast path: nearly all messages arrive in one read.
             self._at, self._left, self._kind = end, 0, None
             return Received(kind, apply_mask(chunk[at:end], self._mask), self._size)
         if end > at:
@@ -211,7 +212,7 @@ class FrameReader:
         self._at = end
         self._left -= end - at
         if self._left:
-            # Nothing of the chunk is left; it would stay in memory until the next one comes.
+            # The chunk is used up; a reference would keep it in memory until the next one comes.
             self._chunk, self._at = b"", 0
             return None
         if not self._is_final:

@@ -1,10 +1,11 @@
-"""The frames of a stream: what a client's bytes mean, and how ours are written.
+"""The frames of a stream: decoding of the client's frames, and encoding of the gateway's.
 
-Two codings of the same frames, chosen by subprotocol. A client's frame is decoded straight into its type, unknown
-fields refused; ours are maps, written by the codec, in which offsets are texts in JSON and integers in MessagePack.
+Two codings of the same frames, chosen by subprotocol. A client's frame is decoded straight into its type, and unknown
+fields are rejected. The gateway's frames are maps, encoded by the codec; offsets in them are strings in JSON and
+integers in MessagePack.
 
-A frame that can be read as an object but is wrong is a `RefusedFrameError`: it is answered, and the stream goes on.
-One that can't be read is an `UnreadableFrameError`: nobody knows what the client meant, so the stream ends. Pure.
+A frame that is an object but not valid raises `RefusedFrameError`: it is answered, and the stream continues. Bytes that
+are no frame raise `UnreadableFrameError`: the meaning is unknown, so the stream ends. Pure.
 
 Source: openapi/websocket.md and openapi/websocket-schemas.
 """
@@ -36,27 +37,27 @@ Text = Annotated[str, Meta(max_length=128)]
 
 
 class ClientFrame(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="type"):
-    """What every frame of a client may have."""
+    """The fields that every client frame may have."""
 
     id: FrameId | UnsetType = UNSET
 
 
 class Hello(ClientFrame, frozen=True, tag="hello"):
-    """Says who is there."""
+    """Names the client."""
 
     client_name: Text | None = None
     resume: Text | None = None
 
 
 class Credit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the server may send."""
+    """The credit: the messages and bytes that the server may send."""
 
     messages: Count = DEFAULT_CREDIT_MESSAGES
     bytes: Count = DEFAULT_CREDIT_BYTES
 
 
 class SqlFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An SQL expression, told apart from a tag expression so that it can be refused by name."""
+    """An SQL expression; a type of its own, so that the error can name it."""
 
     sql: Annotated[str, Meta(max_length=FILTER_LENGTH_MAX)]
 
@@ -82,13 +83,13 @@ class _OfSubscription(ClientFrame, frozen=True):
 
 
 class Ack(_OfSubscription, frozen=True, tag="ack"):
-    """Settles messages."""
+    """Acknowledges messages."""
 
     receipts: Annotated[list[str], Meta(min_length=1)]
 
 
 class Nack(_OfSubscription, frozen=True, tag="nack"):
-    """Gives messages back; comes later."""
+    """Returns messages for a retry; not built yet."""
 
     receipts: Annotated[list[str], Meta(min_length=1)]
     delay: str | None = None
@@ -102,7 +103,7 @@ class AddCredit(_OfSubscription, frozen=True, tag="credit"):
 
 
 class Pause(_OfSubscription, frozen=True, tag="pause"):
-    """Stops the sending of messages."""
+    """Pauses the messages of a subscription."""
 
 
 class Resume(_OfSubscription, frozen=True, tag="resume"):
@@ -114,14 +115,14 @@ class Unsubscribe(_OfSubscription, frozen=True, tag="unsubscribe"):
 
 
 class Publish(ClientFrame, frozen=True, tag="publish"):
-    """Sends messages; the items stay undecoded here, since one bad item must not cost the others."""
+    """Sends messages. The items stay undecoded here, so that one invalid item does not affect the others."""
 
     topic: Name
     messages: Annotated[list[msgspec.Raw], Meta(min_length=1)]
 
 
 class CheckResult(ClientFrame, frozen=True, tag="check_result"):
-    """Decides a transaction; comes later."""
+    """Decides a transaction; not built yet."""
 
     transaction: str
     decision: Literal["commit", "rollback", "unknown"]
@@ -131,20 +132,20 @@ AnyClientFrame = Hello | Subscribe | Ack | Nack | AddCredit | Pause | Resume | U
 
 
 class FrameError(Exception):
-    """Root of what is wrong with a client's frame."""
+    """Base class of errors in a client's frame."""
 
 
 class UnreadableFrameError(FrameError):
-    """The bytes are no frame at all."""
+    """The bytes are no frame."""
 
 
 class RefusedFrameError(FrameError):
-    """A frame's type, or a field's value, is not what it may be.
+    """A frame's type, or the value of a field, is not valid.
 
     Attributes:
-        error: Which field, and why.
-        frame_id: The frame's id, where it has a usable one.
-        is_publish: The frame was to send messages.
+        error: The field and the reason.
+        frame_id: Id of the frame, if it has a valid one.
+        is_publish: Whether the frame is a publish.
     """
 
     def __init__(self, error: InvalidValueError, frame_id: str | int | UnsetType, *, is_publish: bool) -> None:
@@ -161,15 +162,15 @@ class Codec(Protocol):
     is_text: bool
 
     def decode(self, data: bytes) -> AnyClientFrame:
-        """Read a client's frame. Raises RefusedFrameError, UnreadableFrameError."""
+        """Decode a client's frame. Raises RefusedFrameError, UnreadableFrameError."""
         ...
 
     def encode(self, frame: Mapping[str, Any]) -> bytes:
-        """Write one of our frames."""
+        """Encode a frame of the gateway."""
         ...
 
     def offset(self, value: int) -> int | str:
-        """Return what stands for an offset."""
+        """Return an offset as this coding writes it."""
         ...
 
 
@@ -184,9 +185,9 @@ class JsonCodec:
         self._encoder = msgspec.json.Encoder()
 
     def decode(self, data: bytes) -> AnyClientFrame:
-        """Read a client's frame."""
+        """Decode a client's frame."""
         try:
-            # The decoder does not look into the items of a publish, nor at what is unknown.
+            # The decoder checks UTF-8 neither in the items of a publish nor in unknown values.
             data.decode()
         except UnicodeDecodeError as error:
             raise UnreadableFrameError(f"a text frame is not UTF-8: {error.reason} at byte {error.start}") from None
@@ -205,11 +206,11 @@ class JsonCodec:
         return frame
 
     def encode(self, frame: Mapping[str, Any]) -> bytes:
-        """Write one of our frames."""
+        """Encode a frame of the gateway."""
         return self._encoder.encode(frame)
 
     def offset(self, value: int) -> str:
-        """Return the offset as text: JavaScript's numbers end at 2⁵³."""
+        """Return the offset as a string: JavaScript's integers are exact only up to 2⁵³."""
         return str(value)
 
 
@@ -224,12 +225,12 @@ class MsgpackCodec:
         self._encoder = msgspec.msgpack.Encoder()
 
     def decode(self, data: bytes) -> AnyClientFrame:
-        """Read a client's frame."""
+        """Decode a client's frame."""
         try:
             frame: AnyClientFrame = self._decoder.decode(data)
         except READ_ERRORS as error:
             raise _refusal(error, _loose(_decode_msgpack, data), "MessagePack") from None
-        # The items of a publish are looked at one by one when they are read.
+        # The items of a publish are checked one by one when they are decoded.
         twice = _repeated_name(data) if isinstance(frame, Publish) else find_duplicate_key(data)
         if twice is not None:
             duplicate = DuplicateError("/", twice, "stands twice in one map")
@@ -237,7 +238,7 @@ class MsgpackCodec:
         return frame
 
     def encode(self, frame: Mapping[str, Any]) -> bytes:
-        """Write one of our frames."""
+        """Encode a frame of the gateway."""
         return self._encoder.encode(frame)
 
     def offset(self, value: int) -> int:
@@ -251,7 +252,7 @@ CODECS: Final[Mapping[str, type[JsonCodec] | type[MsgpackCodec]]] = {
 
 
 def _refusal(cause: Exception, frame: object, coding: str) -> FrameError:
-    """Say what is wrong with bytes that are none of the frames; `frame` is what they are, or None."""
+    """Return the error for bytes that are no valid frame; `frame` is their content as plain values, or None."""
     if frame is None and not isinstance(cause, msgspec.ValidationError):
         return UnreadableFrameError(f"this is not {coding}: {cause}")
     if not isinstance(frame, dict):
@@ -287,7 +288,7 @@ def _value_at(frame: object, path: str) -> object:
 
 
 def _loose(decode: Callable[[bytes], Any], data: bytes) -> object:
-    """Read the bytes as anything; None where even that can't be done."""
+    """Decode the bytes as plain values; None if that fails, too."""
     try:
         return decode(data)
     except READ_ERRORS:
@@ -295,12 +296,12 @@ def _loose(decode: Callable[[bytes], Any], data: bytes) -> object:
 
 
 def _decode_msgpack(data: bytes) -> object:
-    # Python would show an extension by its address in memory.
+    # Without the hook, Python would show an extension type by its address in memory.
     return msgspec.msgpack.decode(data, ext_hook=lambda _, content: bytes(content))
 
 
 def _has_only_single_names(data: bytes, frame: Publish) -> bool:
-    """Say whether no name stands twice outside the items of a publish; False means perhaps (schemas/reading.py)."""
+    """Return whether no name is repeated outside the items of a publish; False means perhaps (schemas/reading.py)."""
     colons = data.count(b":") - sum(bytes(item).count(b":") for item in frame.messages)
     names = len(("type", "topic", "messages")) + (frame.id is not UNSET)
     return colons == names
@@ -310,7 +311,7 @@ _OuterMap = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
 def _repeated_name(data: bytes) -> str | None:
-    """Return a name that stands twice in the outer map of MessagePack that is known to be one, or None."""
+    """Return a repeated name of the outer MessagePack map, or None; the data is known to be a map."""
     first = data[0]
     count = first & 0x0F if first & 0xF0 == 0x80 else int.from_bytes(data[1 : 3 if first == 0xDE else 5], "big")
     return None if len(_OuterMap.decode(data)) == count else find_duplicate_key(data)

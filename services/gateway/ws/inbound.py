@@ -1,10 +1,10 @@
-"""Bytes of clients' messages that streams hold in memory: counted with their keys, and streams that wait for room.
+"""Bytes of clients' messages that streams hold in memory: counted for each key, with streams that wait for room.
 
-A message under way counts as its bytes come; a length that is only declared costs nothing. Past the share of its key, or
-past what there is in all, a stream is not read until others have let go of something. If messages that are not whole
-filled the share, all of them would wait for each other. So the stream whose message began first is read on as long as
-whole messages, which end by themselves, leave room. A client that does not send the rest of its message loses the stream
-(`StreamLimits.message_timeout_ms`), and the next one is the first.
+A message in progress counts the bytes received so far; a length that is only declared costs nothing. Beyond the share
+of its key, or beyond the total, a stream is not read until others have released bytes. If incomplete messages filled
+the share, all of them would wait for each other. So the stream whose message began first is still read as long as whole
+messages, which end by themselves, leave room. A client that does not complete its message loses the stream
+(`StreamLimits.message_timeout_ms`), and the next stream becomes the first.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ class Inbound:
 
     def __init__(self, quota: Quota) -> None:
         self._quota = quota
-        # Messages that are not whole, in the order in which they began: of each key, and of all.
+        # Incomplete messages, in the order in which they began: for each key, and for all keys.
         self._begun_by_key: dict[str, dict[Charge, None]] = {}
         self._begun: dict[Charge, None] = {}
         self._begun_bytes_by_key: dict[str, int] = {}
@@ -34,7 +34,7 @@ class Inbound:
         return Charge(self, key_id)
 
     def may_read(self, charge: "Charge") -> bool:
-        """Say whether a stream may bring more."""
+        """Return whether a stream may receive more."""
         quota, key_id = self._quota, charge.key_id
         if quota.has_room(key_id):
             return True
@@ -49,7 +49,7 @@ class Inbound:
         )
 
     def refuse(self, charge: "Charge") -> None:
-        """Count a stream that is not read, and tell it when there is room."""
+        """Count a stream that is not read, and notify it when there is room."""
         if charge in self._waiting:
             return
         self._waiting[charge] = None
@@ -59,11 +59,11 @@ class Inbound:
             self._quota.refused_total += 1
 
     def forget(self, charge: "Charge") -> None:
-        """Let a stream wait no more."""
+        """Remove a stream from those that wait."""
         self._waiting.pop(charge, None)
 
     def change(self, charge: "Charge", *, begun: int, whole: int) -> None:
-        """Change what a stream holds: of a message that is not whole, and of others."""
+        """Change the bytes that a stream holds: of an incomplete message, and of whole ones."""
         quota, key_id = self._quota, charge.key_id
         count = begun + whole
         if begun:
@@ -79,7 +79,7 @@ class Inbound:
             asyncio.get_running_loop().call_soon(self._wake)
 
     def note_begun(self, charge: "Charge", *, is_begun: bool) -> None:
-        """Note that a stream's message has begun, or that it is whole."""
+        """Record that a stream's message has begun, or that it is whole."""
         begun = self._begun_by_key.setdefault(charge.key_id, {})
         if is_begun:
             begun[charge] = self._begun[charge] = None
@@ -97,11 +97,11 @@ class Inbound:
 
 
 class Charge:
-    """What one stream holds.
+    """The bytes that one stream holds.
 
     Attributes:
-        key_id: Key that it counts with.
-        has_room: Called where the stream was not read for want of room, and may be now.
+        key_id: Key that they are counted for.
+        has_room: Callback for a stream that was not read for lack of room, and may be read now.
     """
 
     __slots__ = ("_begun", "_inbound", "_is_closed", "_unread", "has_room", "key_id")
@@ -115,7 +115,7 @@ class Charge:
         self._is_closed = False
 
     def may_read(self) -> bool:
-        """Say whether the stream may be read; if not, `has_room` is called when it may."""
+        """Return whether the stream may be read; if not, `has_room` is called later."""
         if self._is_closed or self._inbound.may_read(self):
             self._inbound.forget(self)
             return True
@@ -123,7 +123,7 @@ class Charge:
         return False
 
     def hold_begun(self, count: int) -> None:
-        """Count so many bytes of a message that is not whole, in place of what was counted before."""
+        """Count `count` bytes of an incomplete message, in place of the count before."""
         if count == self._begun or self._is_closed:
             return
         if (count > 0) is not (self._begun > 0):
@@ -132,17 +132,17 @@ class Charge:
         self._inbound.change(self, begun=change, whole=0)
 
     def hold_unread(self, count: int) -> None:
-        """Count so many bytes of whole messages that the stream has not dealt with, in place of those before."""
+        """Count `count` bytes of whole messages that the stream has not processed, in place of the count before."""
         if count != self._unread and not self._is_closed:
             change, self._unread = count - self._unread, count
             self._inbound.change(self, begun=0, whole=change)
 
     def add_pending(self, count: int) -> None:
-        """Count so many bytes more of publishes under way, or fewer where negative; they outlive their stream."""
+        """Count `count` more bytes (or fewer if negative) of publishes in flight; these outlive their stream."""
         self._inbound.change(self, begun=0, whole=count)
 
     def close(self) -> None:
-        """Count nothing more of the stream: it has ended."""
+        """Remove all counts of the stream, because it has ended."""
         self.hold_begun(0)
         self.hold_unread(0)
         self._inbound.forget(self)
@@ -151,4 +151,4 @@ class Charge:
 
 
 def _do_nothing() -> None:
-    """Nobody waits."""
+    """Do nothing: no stream waits."""

@@ -1,13 +1,13 @@
-"""The in-flight window of one queue: what was sent and not acked, and how far the group's offset may move.
+"""The in-flight window of one queue: messages sent and not acknowledged, and the offset that may be committed.
 
-Messages are kept by batches, as they were sent: a batch that is acked whole costs one step however long it is, and
-only one that is acked piecemeal remembers which of its messages are done. Pure.
+Messages are kept in the batches in which they were sent. A batch that is acknowledged as a whole costs one step,
+however long it is; only a batch that is acknowledged in parts records which of its messages are done. Pure.
 
-Invariant: every batch in the window has at least one message that is not settled, batches do not overlap and stand in
-the order of their offsets. So the commit point is the first unsettled message of the first batch.
+Invariant: every batch in the window has at least one message that is not settled; batches do not overlap and are in the
+order of their offsets. So the commit point is the first unsettled message of the first batch.
 
-Cost: acks come in any order, ten thousand in one frame, and a window may hold 100,000 batches of one message. So batches
-are kept in blocks: what is taken out moves at most a block's worth of others.
+Cost: acks come in any order, ten thousand in one frame, and a window may hold 100,000 batches of one message. So
+batches are kept in blocks: a removal moves at most the rest of one block.
 """
 
 from bisect import bisect_right
@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-# A removal moves half as many, 1 KB; and 100,000 batches are 400 blocks, of which a look for overdue ones sees all.
+# A removal moves half of them on average, 1 KB. 100,000 batches are 400 blocks, which a search for overdue ones scans.
 BLOCK_BATCHES_MAX: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What an ack took out of the window."""
+    """The messages and bytes that an ack removed from the window."""
 
     messages: int
     bytes: int
@@ -35,11 +35,11 @@ class Batch:
     """Messages that were sent in one frame.
 
     Attributes:
-        offsets: Their queue offsets, ascending; filtered ones are missing.
-        sizes: Their sizes in bytes, in the same order.
+        offsets: Queue offsets, ascending; those of filtered messages are missing.
+        sizes: Sizes in bytes, in the same order.
         sent_at_ms: Monotonic time of the last sending.
         done: Offsets already settled, or None while there are none.
-        is_settled: All of them are; the batch is no longer in the window.
+        is_settled: Whether all messages are settled; the batch is then no longer in the window.
     """
 
     offsets: Sequence[int]
@@ -64,7 +64,7 @@ class Batch:
         return list(self.offsets) if done is None else [offset for offset in self.offsets if offset not in done]
 
     def left(self) -> Settled:
-        """Return what an ack of the whole batch would settle now."""
+        """Return the messages and bytes that an ack of the whole batch would settle now."""
         done = self.done
         if done is None:
             return Settled(len(self.offsets), sum(self.sizes))
@@ -73,12 +73,12 @@ class Batch:
 
 
 class _Block:
-    """Some consecutive batches, with what finds one of them.
+    """Consecutive batches, with keys to find one of them.
 
     Attributes:
-        batches: In the order of their offsets, none of them settled.
-        firsts: The first offset of each.
-        oldest_ms: None of them was sent before this time.
+        batches: Unsettled batches, in the order of their offsets.
+        firsts: First offset of each batch.
+        oldest_ms: Lower bound of the times at which they were sent.
     """
 
     __slots__ = ("batches", "firsts", "oldest_ms")
@@ -96,14 +96,14 @@ class Window:
 
     def __init__(self, position: int) -> None:
         self._blocks: list[_Block] = []
-        # No offset of a block is below its start, none of the block before it at or above it.
+        # For each block, a bound: its offsets are not below it, and those of the block before are.
         self._starts: list[int] = []
         self.messages = 0
-        # All messages before this offset were sent or need not be; the commit point when nothing is in flight.
+        # All messages before this offset were sent or filtered out; it is the commit point when nothing is in flight.
         self.position = position
 
     def add(self, offsets: Sequence[int], sizes: Sequence[int], *, now_ms: int) -> None:
-        """Take in a batch that is being sent; its offsets lie behind everything sent before."""
+        """Add a batch that is being sent; its offsets are beyond everything sent before."""
         assert offsets, "a frame without messages is never sent"
         assert offsets[0] >= self.position, f"queue offset {offsets[0]} was sent before {self.position}"
         if not self._blocks or len(self._blocks[-1].batches) >= BLOCK_BATCHES_MAX:
@@ -133,7 +133,7 @@ class Window:
         return Settled(1, batch.sizes[index])
 
     def settle_batch(self, first: int, last: int) -> Settled:
-        """Settle what is left of the batch that was sent with these ends; NOTHING if it is not in flight."""
+        """Settle the rest of the batch that was sent with these ends; NOTHING if it is not in flight."""
         number, at = self._find(first)
         if at < 0:
             return NOTHING
@@ -146,7 +146,7 @@ class Window:
         return settled
 
     def clear(self, position: int) -> Settled:
-        """Forget everything in flight and go on at another offset."""
+        """Forget everything in flight and continue at another offset."""
         messages = size_bytes = 0
         for batch in self._all():
             left = batch.left()
@@ -161,7 +161,7 @@ class Window:
         return Settled(messages, size_bytes)
 
     def commit_point(self) -> int:
-        """Return the offset the group may be committed to: everything before it is settled."""
+        """Return the offset that may be committed for the group: every message before it is settled."""
         if not self._blocks:
             return self.position
         batch = self._blocks[0].batches[0]
@@ -170,7 +170,7 @@ class Window:
         return next(offset for offset in batch.offsets if offset not in batch.done)
 
     def find_overdue(self, *, sent_before_ms: int) -> Batch | None:
-        """Return the first batch that was sent at this time or earlier, or None. Looks into blocks that may have one."""
+        """Return the first batch that was sent at this time or earlier, or None; blocks without one are skipped."""
         for block in self._blocks:
             if block.oldest_ms > sent_before_ms:
                 continue
@@ -184,7 +184,7 @@ class Window:
         return (batch for block in self._blocks for batch in block.batches)
 
     def _find(self, offset: int) -> tuple[int, int]:
-        """Return the block and the place of the batch that an offset may belong to; a place below 0 where there is none."""
+        """Return block and index of the batch that may contain an offset; the index is negative if there is none."""
         number = bisect_right(self._starts, offset) - 1
         return number, (-1 if number < 0 else bisect_right(self._blocks[number].firsts, offset) - 1)
 

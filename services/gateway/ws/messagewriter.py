@@ -1,13 +1,13 @@
-"""Writes what a pull gave as the messages of a `messages` frame.
+"""Writes the records of a pull as the messages of a `messages` frame.
 
-The hot path of push: records go from the broker's bytes to the client's without becoming objects in between. What a
-message has in common with thousands of others (its queue's names, hosts, properties other than the id) is written
-once and then joined in as bytes; what it has for itself is packed into place.
+This is the hot path of push: records go from the broker's bytes to the client's bytes without objects in between. The
+parts that a message shares with thousands of others (the queue's names, hosts, properties other than the id) are
+encoded once and then joined in as bytes; its own parts are packed into place.
 
-A record is checked before it is sent: by the checksum over the whole of it, or by the body's where it has no other.
-A damaged one is passed over and told, never sent. Pure.
+A record is checked before it is sent: by the checksum over the whole record, or by that of the body if there is no
+other. A damaged record is skipped and reported, never sent. Pure.
 
-Concurrency: one thread; the caches are the process's, bounded, and emptied when full.
+Concurrency: one thread; the caches belong to the process, are bounded, and are emptied when full.
 """
 
 import struct
@@ -27,11 +27,11 @@ from gantry.model.record import RecordScan, scan_record
 from services.gateway.schemas.messages import BASE64, BINARY, TEXT, user_properties
 from services.gateway.schemas.times import format_time
 
-# A body that a client sent compressed may be larger inflated than any that comes over HTTP.
+# A body that a client compressed may be larger when inflated than any that comes over HTTP.
 INFLATED_BYTES_MAX: Final = 16 * 1024 * 1024
 
 _CACHED_MAX: Final = 4096
-# Longer properties are rarely the same twice, and a full cache of them would be tens of megabytes.
+# Longer properties are rarely repeated, and a cache full of them would take tens of megabytes.
 _CACHED_PROPERTIES_BYTES_MAX: Final = 512
 
 _UNIQ_KEY: Final = PropertyName.UNIQ_KEY.encode() + b"\x01"
@@ -42,17 +42,17 @@ _UINT32 = struct.Struct(">I").pack
 
 @dataclass(slots=True)
 class Taken:
-    """What became of the records of a pull, up to some limit.
+    """The records of a pull that were processed, up to some limit.
 
     Attributes:
-        parts: The written messages.
-        offsets: Their queue offsets.
-        sizes: Their sizes in bytes.
-        at: Where the first record lies that was not looked at.
-        next_offset: The queue offset behind the last record that was looked at.
-        damaged: Queue offsets of records that were passed over, and why.
-        is_cut: A record is damaged so that nobody knows where the next one starts: what is behind `next_offset` has to
-            be pulled again.
+        parts: Encoded messages.
+        offsets: Queue offsets of the messages.
+        sizes: Sizes of the messages in bytes.
+        at: Position of the first record that was not processed.
+        next_offset: Queue offset after the last record that was processed.
+        damaged: Queue offsets of records that were skipped, with the reasons.
+        is_cut: Whether the start of the next record is unknown because a record is damaged; everything from
+            `next_offset` on must be pulled again.
     """
 
     at: int
@@ -66,7 +66,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """What all messages of a queue have in common, and `start`, which is that as the coding writes it."""
+    """The facts that all messages of a queue share; `start` is their encoded form."""
 
     broker: str
     queue_id: int
@@ -76,7 +76,7 @@ class QueueFacts:
 
 
 class PropertyFacts:
-    """What properties say, and `written`, which is that as the coding writes it."""
+    """The facts that properties yield; `written` is their encoded form."""
 
     __slots__ = ("tag", "written")
 
@@ -91,29 +91,29 @@ class MessageWriter(Protocol):
     def queue_facts(
         self, topic: str, broker: str, queue_id: int, *, receipt_prefix: bytes, tags: frozenset[str] | None
     ) -> QueueFacts:
-        """Prepare for a queue."""
+        """Return the shared facts of a queue."""
         ...
 
     def property_facts(self, properties: dict[str, str]) -> PropertyFacts:
-        """Prepare for properties."""
+        """Return the facts of properties."""
         ...
 
     def message(
         self, queue: QueueFacts, properties: PropertyFacts, record: RecordScan, message_id: bytes, body: bytes
     ) -> bytes:
-        """Write one message. `message_id` is empty for one that was stored without a unique key."""
+        """Encode one message. `message_id` is empty for one that was stored without a unique key."""
         ...
 
     def frame(self, subscription: str, receipt: str, parts: Sequence[bytes]) -> bytes:
-        """Write the frame around the messages."""
+        """Encode the frame around the messages."""
         ...
 
 
 class PropertyCache(dict[bytes, PropertyFacts]):
-    """What properties say, by their bytes without the unique key; one for each coding."""
+    """The facts of properties, by their bytes without the unique key; one cache for each coding."""
 
     def keep(self, key: bytes, value: PropertyFacts) -> PropertyFacts:
-        """Put one in unless it is long, and return it; a full cache starts anew."""
+        """Store facts unless their key is long, and return them; a full cache is emptied first."""
         if len(key) <= _CACHED_PROPERTIES_BYTES_MAX:
             if len(self) >= _CACHED_MAX:
                 self.clear()
@@ -133,18 +133,18 @@ def take(
     bytes_max: int,
     only: Container[int] | None = None,
 ) -> Taken:
-    """Write messages until one of the limits is met or the data ends.
+    """Encode messages until one of the limits is met or the data ends.
 
     Args:
         writer: The coding.
-        cache: Of the same coding.
-        queue: From `writer.queue_facts`.
-        data: Records that follow each other: the body of a pull reply.
-        at: Where to start in it.
-        offset: The queue offset that the first record is expected at.
-        messages_max: Write at most so many, at least 1.
-        bytes_max: Write no further message once so many bytes are written; the first one is always written.
-        only: Leave out messages whose queue offset is not in it.
+        cache: Cache of the same coding.
+        queue: Facts from `writer.queue_facts`.
+        data: Consecutive records: the body of a pull reply.
+        at: Position at which to start.
+        offset: Expected queue offset of the first record.
+        messages_max: Maximum number of messages, at least 1.
+        bytes_max: Number of bytes after which no further message is encoded; the first one always is.
+        only: Queue offsets of the messages to encode; None for all.
     """
     taken = Taken(at, offset)
     parts, offsets, sizes, tags = taken.parts, taken.offsets, taken.sizes, queue.tags
@@ -159,13 +159,13 @@ def take(
         size, queue_offset, _, sys_flag, _, _, _, _, _, body_start, body_end, start, stop, is_good = record
         at += size
         if not is_good or queue_offset < offset:
-            # Not even its queue offset can be trusted; that it stood behind the one before it can.
+            # Not even the queue offset of such a record can be trusted, only that the record follows the one before it.
             taken.damaged.append((offset, "its checksum is wrong" if not is_good else f"it says {queue_offset}"))
             offset += 1
             continue
         offset = queue_offset + 1
-        # The unique key is the one property that every message has for itself: without it, the others are few texts.
-        # Nearly always it has 32 characters.
+        # The unique key is the one property that differs in every message: without it, the other properties have few
+        # distinct values. It nearly always has 32 characters.
         key_at = data.find(_UNIQ_KEY, start, stop)
         value, value_end = key_at + _UNIQ_KEY_BYTES, key_at + _UNIQ_KEY_BYTES + _ID_LENGTH
         is_usual = key_at >= 0 and value_end < stop and data[value_end] == 0x02
@@ -194,7 +194,7 @@ def take(
 
 
 def _inflate(body: bytes, sys_flag: int, taken: Taken, queue_offset: int) -> bytes | None:
-    """Return the body as it was sent; None, and noted as damage, where that can't be had."""
+    """Return the inflated body; None, with the damage recorded, if that fails."""
     try:
         return decompress(body, sys_flag, limit_bytes=INFLATED_BYTES_MAX)
     except CorruptRecordError as error:
@@ -203,7 +203,7 @@ def _inflate(body: bytes, sys_flag: int, taken: Taken, queue_offset: int) -> byt
 
 
 def _cut_unique_key(properties: bytes) -> tuple[bytes, bytes]:
-    """Return the unique key, empty where there is none, and the properties without it."""
+    """Return the unique key, empty if there is none, and the properties without it."""
     start = properties.find(_UNIQ_KEY)
     if start > 0 and properties[start - 1] != 0x02:
         start = properties.find(b"\x02" + _UNIQ_KEY) + 1 or -1
@@ -216,7 +216,7 @@ def _cut_unique_key(properties: bytes) -> tuple[bytes, bytes]:
     return properties[value:stop], properties[:start] + properties[stop + 1 :]
 
 
-# The messages of a pull were made and stored within a few milliseconds.
+# The messages of a pull were born and stored within a few milliseconds.
 _born: dict[int, bytes] = {}
 _stored: dict[int, bytes] = {}
 
@@ -232,12 +232,12 @@ _pack = msgspec.msgpack.encode
 
 
 def _entries(fields: dict[str, Any]) -> bytes:
-    """Return a small map's entries without its header."""
+    """Return the entries of a small map without its header."""
     assert len(fields) < 16, "a longer map has a longer header"
     return _pack(fields)[1:]
 
 
-# A map of 17 entries, whose names are written once, here; where a value's kind never changes, so is its mark.
+# The parts of a map with 17 entries: the names, encoded once, and the type bytes of values whose type never changes.
 _MAP16_HEADER: Final = b"\xde\x00\x11"
 _STR8_OF_32: Final = b"\xd9\x20"
 _K_MESSAGE_ID: Final = _pack("message_id")
@@ -254,7 +254,7 @@ _K_RECEIPT: Final = _pack("receipt")
 _K_BODY: Final = _pack("body") + b"\xc6"
 _STR8: Final = [b"\xd9%c" % length for length in range(256)]
 
-# Packed hosts are few: a broker's own, and one for each producing connection.
+# There are few distinct packed hosts: the broker's own, and one for each producing connection.
 _born_hosts: dict[bytes, bytes] = {}
 _store_hosts: dict[bytes, bytes] = {}
 
@@ -267,7 +267,7 @@ def _born_host(packed: bytes) -> bytes:
 
 
 def _store_host(packed: bytes) -> bytes:
-    """Return the name `stored_id`, the mark of its text and the first digits of it."""
+    """Return the name `stored_id`, the type byte of its value and the first digits of it."""
     if len(_store_hosts) >= _CACHED_MAX:
         _store_hosts.clear()
     written = _store_hosts[packed] = _K_STORED_ID + _STR8[len(packed) * 2 + 16] + packed.hex().upper().encode()
@@ -275,17 +275,17 @@ def _store_host(packed: bytes) -> bytes:
 
 
 class MsgpackMessageWriter:
-    """Messages in MessagePack: bodies are bytes, offsets integers."""
+    """Messages in MessagePack: bodies are bytes, offsets are integers."""
 
     def queue_facts(
         self, topic: str, broker: str, queue_id: int, *, receipt_prefix: bytes, tags: frozenset[str] | None
     ) -> QueueFacts:
-        """Write what comes first in every message of the queue."""
+        """Encode the first fields of every message of the queue."""
         fields = {"topic": topic, "broker": broker, "queue_id": queue_id, "encoding": BINARY}
         return QueueFacts(broker, queue_id, receipt_prefix, tags, _MAP16_HEADER + _entries(fields))
 
     def property_facts(self, properties: dict[str, str]) -> PropertyFacts:
-        """Write tag, keys and the user's properties."""
+        """Encode tag, keys and the user's properties."""
         tag = properties.get(PropertyName.TAGS)
         keys = split_keys(properties.get(PropertyName.KEYS))
         fields = {"tag": tag, "keys": keys, "properties": user_properties(properties)}
@@ -294,7 +294,7 @@ class MsgpackMessageWriter:
     def message(
         self, queue: QueueFacts, properties: PropertyFacts, record: RecordScan, message_id: bytes, body: bytes
     ) -> bytes:
-        """Write one message."""
+        """Encode one message."""
         size, queue_offset, physical, _, born, born_host, stored, store_host, reconsume_times, _, _, _, _, _ = record
         stored_id = (_store_hosts.get(store_host) or _store_host(store_host)) + b"%016X" % physical
         receipt = b"%b%d" % (queue.receipt_prefix, queue_offset)
@@ -325,25 +325,25 @@ class MsgpackMessageWriter:
         )
 
     def frame(self, subscription: str, receipt: str, parts: Sequence[bytes]) -> bytes:
-        """Write the frame around the messages."""
+        """Encode the frame around the messages."""
         start = _pack({"type": "messages", "subscription": subscription, "receipt": receipt})
-        # One entry more than was packed: the header of so small a map is one byte with the count in it.
+        # One entry is added to the packed map: the header of so small a map is one byte that contains the count.
         header = bytes((start[0] + 1,))
         return b"".join((header, start[1:], _pack("messages"), b"\xdd", _UINT32(len(parts)), *parts))
 
 
 class JsonMessageWriter:
-    """Messages in JSON: a body is text where it is UTF-8, else base64; offsets are texts."""
+    """Messages in JSON: a body is text if it is UTF-8, else base64; offsets are strings."""
 
     def queue_facts(
         self, topic: str, broker: str, queue_id: int, *, receipt_prefix: bytes, tags: frozenset[str] | None
     ) -> QueueFacts:
-        """Write what comes first in every message of the queue, its closing brace left off."""
+        """Encode the first fields of every message of the queue, without the closing brace."""
         start = msgspec.json.encode({"topic": topic, "broker": broker, "queue_id": queue_id})[:-1]
         return QueueFacts(broker, queue_id, receipt_prefix, tags, start)
 
     def property_facts(self, properties: dict[str, str]) -> PropertyFacts:
-        """Write tag, keys and the user's properties, without braces."""
+        """Encode tag, keys and the user's properties, without braces."""
         tag = properties.get(PropertyName.TAGS)
         keys = split_keys(properties.get(PropertyName.KEYS))
         fields = {"tag": tag, "keys": keys, "properties": user_properties(properties)}
@@ -352,14 +352,14 @@ class JsonMessageWriter:
     def message(
         self, queue: QueueFacts, properties: PropertyFacts, record: RecordScan, message_id: bytes, body: bytes
     ) -> bytes:
-        """Write one message."""
+        """Encode one message."""
         size, queue_offset, physical, _, born, born_host, stored, store_host, reconsume_times, _, _, _, _, _ = record
         stored_id = f"{store_host.hex().upper()}{physical:016X}"
         content: str | bytes
         try:
             content, encoding = body.decode(), TEXT
         except UnicodeDecodeError:
-            content, encoding = body, BASE64  # msgspec writes bytes as base64.
+            content, encoding = body, BASE64  # msgspec encodes bytes as base64.
         own = {
             "message_id": message_id.decode("utf-8", "replace") or stored_id,
             "stored_id": stored_id,
@@ -376,6 +376,6 @@ class JsonMessageWriter:
         return b",".join((queue.start, properties.written, msgspec.json.encode(own)[1:]))
 
     def frame(self, subscription: str, receipt: str, parts: Sequence[bytes]) -> bytes:
-        """Write the frame around the messages."""
+        """Encode the frame around the messages."""
         start = msgspec.json.encode({"type": "messages", "subscription": subscription, "receipt": receipt})
         return b"".join((start[:-1], b',"messages":[', b",".join(parts), b"]}"))

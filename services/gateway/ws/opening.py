@@ -1,4 +1,4 @@
-"""The handshake of a stream: what its request says, and how it is refused."""
+"""The handshake of a stream: how its request is read, and how it is rejected."""
 
 from collections.abc import MutableMapping
 from typing import Any, Final
@@ -21,7 +21,7 @@ _CLOSE_CODES: Final = {401: IDENTITY, 403: RIGHT, 429: LIMIT, 503: LIMIT}
 
 
 def choose_codec(scope: Scope) -> Codec:
-    """Return the first coding that is offered and known. Raises ProblemError (400)."""
+    """Return the first offered coding that is known. Raises ProblemError (400)."""
     for subprotocol in scope.get("subprotocols", ()):
         if subprotocol in CODECS:
             return CODECS[subprotocol]()
@@ -32,7 +32,7 @@ def choose_codec(scope: Scope) -> Codec:
 
 
 def read_identity(scope: Scope) -> tuple[bytes | None, str | None]:
-    """Return the Authorization header and the ticket; a request has at most one of them. Raises ProblemError (400)."""
+    """Return the Authorization header and the ticket; at most one may be given. Raises ProblemError (400)."""
     ticket = parse_query(scope.get("query_string", b""), _QUERY).get("ticket")
     values = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
     if len(values) > 1:
@@ -50,7 +50,7 @@ def address_of(scope: Scope) -> str:
 
 
 async def refuse(scope: Scope, send: Send, problem: ProblemError, request_id: str) -> None:
-    """Refuse the handshake, with a body where the server can send one."""
+    """Reject the handshake, with a body if the server can send one."""
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close"})
         return
@@ -61,7 +61,7 @@ async def refuse(scope: Scope, send: Send, problem: ProblemError, request_id: st
 
 
 async def dismiss(send: Send, codec: Codec, name: str, problem: ProblemError) -> None:
-    """Say goodbye to a browser, which can't read why a handshake fails."""
+    """Send a goodbye to a browser, which cannot read why a handshake fails."""
     after_ms = problem.retry_after_ms or 0
     goodbye = Answers(name, codec).goodbye(problem.detail, retry=problem.retryable, after_ms=after_ms).data
     frame = {"text": goodbye.decode()} if codec.is_text else {"bytes": goodbye}
@@ -71,10 +71,10 @@ async def dismiss(send: Send, codec: Codec, name: str, problem: ProblemError) ->
 
 
 async def wait_until_taken(receive: Receive) -> None:
-    """Wait until the socket has taken all but a little of what was written.
+    """Wait until the socket has taken all but a little of the written bytes.
 
-    uvicorn's `send` waits before it writes and not behind it, so that nobody knows how long a frame stays with the
-    transport. Behind another server's, this does not wait.
+    uvicorn's `send` waits before it writes and not after it, so it does not show how long a frame stays with the
+    transport. With another server, this does not wait.
     """
     writable = getattr(getattr(receive, "__self__", None), "writable", None)
     if writable is not None:
@@ -82,9 +82,9 @@ async def wait_until_taken(receive: Receive) -> None:
 
 
 def start_reading(receive: Receive, charge: Charge, limits: StreamLimits) -> Reading:
-    """Have the protocol behind `receive` (streamprotocol.py) read frames, and count them there.
+    """Start the protocol behind `receive` (streamprotocol.py), which reads and counts frames.
 
-    Another server's protocol reads frames as it likes.
+    The protocol of another server reads frames without these limits.
     """
     protocol: Any = getattr(receive, "__self__", None)
     if not hasattr(protocol, "message_ms"):
@@ -95,7 +95,7 @@ def start_reading(receive: Receive, charge: Charge, limits: StreamLimits) -> Rea
 
 
 def in_turn(receive: Receive, send: Send, turn: Turn) -> tuple[Receive, Send]:
-    """Return the two, with a turn of the loop taken for each frame: reading it, and what it asks for, take a while."""
+    """Return both functions, taking a turn of the loop for each frame, because processing a frame takes a while."""
 
     async def receive_in_turn() -> MutableMapping[str, Any]:
         event = await receive()
@@ -114,23 +114,23 @@ def _size_of(event: MutableMapping[str, Any]) -> int:
 
 
 class NoReading:
-    """The reading of a server that tells nothing of it."""
+    """The reading of a server that reports nothing about it."""
 
     waits_for_room = False
 
     def message_ms(self) -> int:
-        """Return that no message is late."""
+        """Return 0: no message is known to be late."""
         return 0
 
     def look_for_room(self) -> None:
-        """Do nothing: it is never held back."""
+        """Do nothing: this reading never waits for room."""
 
 
 def abort(receive: Receive) -> None:
-    """Drop a connection with all that waits to be written to it.
+    """Close a connection at once, with all bytes that wait to be written to it.
 
-    ASGI has no word for it. Behind `receive` is uvicorn's protocol, and that has the transport; behind another server's,
-    nothing happens, and the system's time-outs have to do.
+    ASGI has no event for this. `receive` belongs to uvicorn's protocol, which has the transport. With another server
+    nothing happens, and the system's time-outs must do.
     """
     transport = getattr(getattr(receive, "__self__", None), "transport", None)
     if transport is not None:

@@ -1,8 +1,8 @@
-"""The outbox of a stream: frames wait here for the one task that writes them.
+"""The outbox of a stream: frames that wait for the one task that writes them.
 
-Bounded by its high mark, above which the session holds messages back and the reader stops reading. A frame counts until
-the socket has taken it: the transport keeps what it can't write. A peer that does not take a frame for too long is found by `stalled_ms`: a time-out around every single send would cost more than the
-send.
+Above its high mark, the session stops sending messages and the reader stops reading. A frame counts until the socket
+has taken it, because the transport buffers bytes that it cannot write. `stalled_ms` detects a peer that does not take a
+frame for too long: a time-out around every single send would cost more than the send.
 """
 
 import asyncio
@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-# The socket runs dry while a pull is under way only where the feeds hold nothing either; they hold the larger part.
+# The socket runs dry during a pull only if the feeds hold nothing either; they hold the larger part.
 HIGH_BYTES: Final = 48 * 1024
 LOW_BYTES: Final = 16 * 1024
-# A socket that takes everything at once must not keep the loop: others have their turn after this.
+# A socket that takes everything at once must not block the loop: other tasks get their turn after this many bytes.
 TURN_BYTES: Final = 256 * 1024
 
 
@@ -32,14 +32,14 @@ class Outbox:
         monotonic_ms: Callable[[], int],
         on_room: Callable[[], None],
     ) -> None:
-        """Make one.
+        """Create an empty outbox.
 
         Args:
             write: Writes one frame; waits while the socket takes no more.
-            taken: Waits until the socket has taken what was written.
-            count: Told how many bytes more, or fewer where negative, wait here.
+            taken: Waits until the socket has taken the written bytes.
+            count: Receives the change of the bytes that wait here, negative for a decrease.
             monotonic_ms: The clock.
-            on_room: Called when the outbox was above its high mark and has come below the low one.
+            on_room: Callback for when the outbox was above its high mark and has fallen below the low one.
         """
         self._write = write
         self._taken = taken
@@ -60,11 +60,11 @@ class Outbox:
 
     @property
     def is_full(self) -> bool:
-        """Say whether there is more than should wait."""
+        """Return whether the outbox is full: above the high mark, and not yet below the low one."""
         return self._is_full
 
     def put(self, frame: bytes) -> None:
-        """Put a frame in."""
+        """Append a frame."""
         if self._is_dropped:
             return
         self._frames.append(frame)
@@ -77,12 +77,12 @@ class Outbox:
             self._room.clear()
 
     def take_written(self) -> int:
-        """Return how many bytes were written since the last call."""
+        """Return the number of bytes written since the last call."""
         written, self._written_bytes = self._written_bytes, 0
         return written
 
     def stalled_ms(self) -> int:
-        """Return for how long the frame that is being written has been."""
+        """Return the time that the current frame has been in writing, in ms."""
         since = self._writing_since_ms
         return 0 if since is None else self._monotonic_ms() - since
 
@@ -91,18 +91,18 @@ class Outbox:
         await self._room.wait()
 
     async def wait_until_written(self) -> None:
-        """Wait until everything that was put in is written."""
+        """Wait until all frames are written."""
         await self._empty.wait()
 
     def drop(self) -> None:
-        """Forget everything; nothing is put in or written any more."""
+        """Discard all frames; nothing is appended or written any more."""
         self._is_dropped = True
         self._frames.clear()
         self._count(-self._bytes)
         self._bytes = 0
 
     async def run(self) -> None:
-        """Write frames for ever; what the write raises ends it."""
+        """Write frames until cancelled; an error of the write ends it."""
         frames, write, taken = self._frames, self._write, self._taken
         turn_bytes = 0
         while True:

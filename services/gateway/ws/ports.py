@@ -1,4 +1,4 @@
-"""What a stream needs of the rest of the gateway, as protocols, so that a test can stand in for it."""
+"""The parts of the gateway that a stream needs, as protocols, so that tests can replace them."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,26 +13,26 @@ from services.gateway.usecases.sending.results import BatchReport
 
 
 class OnChange(Protocol):
-    """Takes a change of the queues that a connection has."""
+    """Receives changes of the queues that a connection has."""
 
     async def __call__(
         self, added: Iterable[tuple[MessageQueue, int]], removed: Iterable[MessageQueue], *, skipped: int = 0
     ) -> None:
-        """Take queues that were given, each with the offset to start at, and queues that were taken away.
+        """Process added queues, each with the offset to start at, and removed queues.
 
-        `skipped` is how many messages lie before the starts of a group that begins now.
+        `skipped` is the number of messages before the starts of a new group.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What a pull found.
+    """The result of a pull.
 
     Attributes:
-        data: Records, one behind the other; empty where there was nothing wanted before `next_offset`.
-        is_moved: The offset that was asked for does not exist: `next_offset` is the one to go on at.
-        is_behind: The broker has more from `next_offset` on.
+        data: Consecutive records; empty if no message before `next_offset` matched.
+        is_moved: Whether the requested offset does not exist, and the next pull must start at `next_offset`.
+        is_behind: Whether the broker has more from `next_offset` on.
     """
 
     data: bytes
@@ -42,19 +42,20 @@ class Pulled:
 
 
 class Membership(Protocol):
-    """A connection's place in a group, for one topic."""
+    """A connection's membership in a group, for one topic."""
 
     consume_timeout_ms: int
 
     async def pull(self, queue: MessageQueue, offset: int, *, messages_max: int, bytes_max: int, waits: bool) -> Pulled:
-        """Pull, and where there is nothing yet wait a while if asked to.
+        """Pull messages, and wait a while for them if `waits`.
 
-        A broker may give fewer messages than asked for, and more bytes where a single message has more. Raises ClientError.
+        A broker may return fewer messages than asked for, and more bytes if a single message is larger. Raises
+        ClientError.
         """
         ...
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Write the group's offset. Raises ClientError."""
+        """Commit the group's offset. Raises ClientError."""
         ...
 
     async def leave(self) -> None:
@@ -76,10 +77,10 @@ class Consumers(Protocol):
         may_make: bool,
         on_change: OnChange,
     ) -> Membership:
-        """Become a consumer instance; `on_change` is called at once, and at every change from then on.
+        """Join a group as a consumer instance; `on_change` is called at once, and at every later change.
 
         Raises:
-            ClientError, ProblemError: The topic is not known, or the group is not and `may_make` forbids to make it, or no
+            ClientError, ProblemError: The topic does not exist, or the group does not and `may_make` is False, or no
                 broker can be reached.
         """
         ...
@@ -98,26 +99,26 @@ class Publisher(Protocol):
 
 
 class Keys(Protocol):
-    """Knows which keys are still good."""
+    """Knows the valid keys."""
 
     def principal_of(self, key_id: str) -> Principal | None:
-        """Return what a key's id opens now; None once it is revoked."""
+        """Return the current principal of a key id; None once the key is revoked."""
         ...
 
 
 class Reading(Protocol):
-    """The reading of one stream's frames, which the connection's protocol does (streamprotocol.py).
+    """The reading of one stream's frames, done by the connection's protocol (streamprotocol.py).
 
     Attributes:
-        waits_for_room: Whether nothing is read since the key, or all together, have no room for more.
+        waits_for_room: Whether reading is suspended because the key, or all keys together, have no room for more.
     """
 
     waits_for_room: bool
 
     def message_ms(self) -> int:
-        """Return for how long the message has been read that is not whole; 0 where there is none."""
+        """Return the time since the incomplete message began, in ms; 0 if there is none."""
         ...
 
     def look_for_room(self) -> None:
-        """Read on if there is room again; called now and then."""
+        """Resume reading if there is room again; called periodically."""
         ...

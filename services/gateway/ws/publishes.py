@@ -1,4 +1,4 @@
-"""The publishes of a stream that are under way: how many there may be, and their answers. Pure."""
+"""The publishes of a stream that are in flight: their limit, and their answers. Pure."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from services.gateway.ws.limits import StreamLimits
 
 
 class Publishes:
-    """Those of one session.
+    """The publishes of one session.
 
     Attributes:
-        pending: How many are not answered yet.
-        is_closed: The session is: nothing is answered any more.
+        pending: Number of publishes that are not answered yet.
+        is_closed: Whether the session is closed; then nothing is answered.
     """
 
     def __init__(self, answers: Answers, rights: Rights, limits: StreamLimits) -> None:
@@ -25,7 +25,7 @@ class Publishes:
         self._limits = limits
 
     def admit(self, frame: frames.Publish, *, frame_bytes: int) -> Publish:
-        """Return what is to be sent. Raises ProblemError: there is no right to it, or it is too much."""
+        """Return the publish to carry out. Raises ProblemError: the right is missing, or a limit is exceeded."""
         self._rights.require_publish(frame.topic)
         limits = self._limits
         if len(frame.messages) > limits.publish_messages_max:
@@ -37,11 +37,11 @@ class Publishes:
         return Publish(frame.topic, frame.messages, frame.id, frame_bytes)
 
     def done(self, frame_id: FrameId, results: Sequence[object], counts: dict[str, int]) -> list[Effect]:
-        """The messages of a publish were sent, each with its result."""
+        """Answer a publish whose messages were sent, each with its result."""
         self.pending -= 1
         return [] if self.is_closed else [self._answers.published(results, counts, frame_id)]
 
     def failed(self, frame_id: FrameId, problem: ProblemError) -> list[Effect]:
-        """A publish was refused as a whole."""
+        """Answer a publish that was rejected as a whole."""
         self.pending -= 1
         return [] if self.is_closed else [self._answers.error(problem, frame_id=frame_id)]

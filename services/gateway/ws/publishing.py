@@ -1,8 +1,9 @@
-"""The publishes of a stream on their way: each is a task, and what they and their answers hold has a bound.
+"""The publishes of a stream in flight: each is a task, and the memory of publishes and answers is limited.
 
-Once a message is stored, its result must be told. So room for the answer is taken before anything is sent: of the key
-(`unsent_bytes`, past which a publish is refused and nothing of it stored), and of the stream, past which it is read no
-more until answers are out. What publishes hold in memory counts with the key as well (inbound.py).
+Once a message is stored, its result must be sent to the client. So room for the answer is reserved before any message
+is sent: from the key (`unsent_bytes`, beyond which a publish is rejected and nothing of it is stored), and from the
+stream, which is not read beyond its limit until answers have been sent. The memory that publishes hold counts for the
+key as well (inbound.py).
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.ports import Publisher
 from services.gateway.ws.session import Session
 
-# The frame, the bodies of its messages, and the commands that carry these to brokers.
+# The frame, the bodies of its messages, and the commands that carry them to brokers.
 PENDING_FACTOR: Final = 3
 # Messages that are decoded in one turn of the loop: about 1 ms of work.
 _DECODED_AT_ONCE_MAX: Final = 250
@@ -69,15 +70,15 @@ class Publishing:
 
     @property
     def has_room(self) -> bool:
-        """Say whether one more may be read."""
+        """Return whether one more frame may be read."""
         return self._room.is_set()
 
     async def wait_for_room(self) -> None:
-        """Wait until one more may be read."""
+        """Wait until one more frame may be read."""
         await self._room.wait()
 
     def begin(self, publish: Publish) -> None:
-        """Send what is published, or answer that there is no room for the answer."""
+        """Start a publish, or answer that there is no room for its answer."""
         answer_bytes = len(publish.messages) * RESULT_BYTES
         try:
             self._unsent.take(self._key_id, answer_bytes)
@@ -88,14 +89,15 @@ class Publishing:
         self._hold(publish.size_bytes, answer_bytes)
 
         def let_go(_: object) -> None:
-            # Of a task that was cancelled before it began, too. The frame with the answer counts by itself.
+            # This also runs for a task that was cancelled before it began. The frame with the answer is counted
+            # separately.
             self._unsent.give(self._key_id, answer_bytes)
             self._hold(-publish.size_bytes, -answer_bytes)
 
         self._tasks.spawn(self._publish(publish)).add_done_callback(let_go)
 
     def _hold(self, frame_bytes: int, answer_bytes: int) -> None:
-        """Count bytes that publishes and their answers hold, or no longer hold where negative."""
+        """Count bytes that publishes and their answers hold; negative numbers release them."""
         limits = self._limits
         self._charge.add_pending(frame_bytes * PENDING_FACTOR)
         self._frame_bytes += frame_bytes

@@ -1,7 +1,8 @@
-"""The pulls of a stream: one task for each assigned queue, which asks the session what to pull and brings what it found.
+"""The pulls of a stream: one task for each assigned queue, which asks the session for pulls and returns the results.
 
-A pull may wait at its broker for messages. All streams share one connection to each broker, and that has a limit of
-requests under way, which sends need too: so the waits are counted, and a queue without a place looks again after a while.
+A pull may wait at its broker for messages. All streams share one connection to each broker, whose number of requests in
+flight is limited, and sends need it, too. So waiting pulls are counted, and a queue without a slot pulls again after a
+while.
 """
 
 import asyncio
@@ -28,14 +29,14 @@ log = logger("gateway.ws")
 
 RETRY_FIRST_MS: Final = 100
 RETRY_MAX_MS: Final = 5_000
-# For queues that may not wait at the broker.
+# The pause of queues that may not wait at the broker.
 LOOK_AGAIN_MS: Final = 1_000
 
 
 class Pulling:
     """The pulling tasks of one stream.
 
-    Concurrency: one event loop; the tasks end with the stream's others.
+    Concurrency: one event loop; the tasks end with the stream's other tasks.
     """
 
     def __init__(
@@ -63,13 +64,13 @@ class Pulling:
         self._running: dict[str, dict[MessageQueue, tuple[asyncio.Task[None], asyncio.Event]]] = {}
 
     def start(self, subscription: Subscription, feed: Feed) -> None:
-        """Pull a queue from now on."""
+        """Start pulling a queue."""
         wake = asyncio.Event()
         task = self._tasks.spawn(self._pull_all(subscription, feed, wake))
         self._running.setdefault(subscription.name, {})[feed.queue] = (task, wake)
 
     def stop(self, subscription: Subscription, queues: Iterable[MessageQueue]) -> None:
-        """Pull these queues no more."""
+        """Stop pulling these queues."""
         running = self._running.get(subscription.name, {})
         for queue in queues:
             task, _ = running.pop(queue, (None, None))
@@ -77,16 +78,16 @@ class Pulling:
                 task.cancel()
 
     def stop_all(self, subscription: Subscription) -> None:
-        """Pull nothing more for a subscription that has ended."""
+        """Stop all pulls of a subscription that has ended."""
         self.stop(subscription, list(self._running.get(subscription.name, ())))
         self._running.pop(subscription.name, None)
 
     def forget(self) -> None:
-        """Forget the tasks, which have ended: with what ended them they refer to this object."""
+        """Drop the references to the ended tasks, whose exceptions refer to this object."""
         self._running.clear()
 
     def wake(self, effect: Wake | WakeFeed) -> None:
-        """Let tasks ask again what to pull."""
+        """Wake tasks that wait, so that they ask for the next pull again."""
         running = self._running.get(effect.subscription.name, {})
         if isinstance(effect, Wake):
             for _, wake in running.values():
@@ -102,7 +103,7 @@ class Pulling:
             wake.clear()
             order = session.next_pull(subscription, feed)
             if order is None:
-                # It may have been woken for room that it does not need any more.
+                # The task may have been woken for room that it does not need any more.
                 self._apply(session.delivery.wake_waiting())
                 await wake.wait()
                 continue
@@ -120,7 +121,7 @@ class Pulling:
             failures = 0
             is_empty = not found.data
             self._bring(subscription, feed, order, found)
-            # What was dropped must not stay in memory with this task for as long as it waits.
+            # Without this, the task would keep dropped records in memory for as long as it waits.
             del found
             if order.waits and not waits and is_empty:
                 await asyncio.sleep(self._rng.jitter_ms(LOOK_AGAIN_MS) / 1_000)
@@ -132,7 +133,7 @@ class Pulling:
                 order.queue, order.offset, messages_max=order.messages_max, bytes_max=order.bytes_max, waits=waits
             )
             if found.data:
-                # Of these, so much is sent at once.
+                # At most this many bytes of them are sent at once.
                 await self._turn(min(len(found.data), DELIVERED_BYTES_MAX))
             return found
         except ClientError:
@@ -144,7 +145,7 @@ class Pulling:
             self._apply(self._session.delivery.ended(feed, has_failed=has_failed))
 
     def _may_wait(self) -> bool:
-        """Take a place among the queues that wait at brokers; say whether there was one."""
+        """Reserve a slot for a waiting pull; return whether there was one."""
         try:
             self._waiting.take(self._key_id)
         except ProblemError:

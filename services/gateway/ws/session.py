@@ -1,17 +1,17 @@
 """The session of a stream, as a state machine without I/O.
 
-Client frames, pulled records and news from the group go in; effects come out (effects.py), in the order they are to
-be carried out in. Feeds ask for their pulls (`next_pull`) and bring what they found (`pulled`), so that a pull costs
+Client frames, pulled records and changes of the group go in; effects come out (effects.py), in the order in which they
+are to be carried out. Feeds ask for their pulls (`next_pull`) and hand in the results (`pulled`), so that a pull needs
 no effect of its own.
 
-    what goes in                                  what comes out
-    subscribe                                     Join; later `joined` → subscribed, or `join_failed` → error
-    assigned (from the group, at every change)    the frame, messages that were held, Wake
-    pulled                                        messages as far as there is credit
-    ack, credit, resume, unblock                  messages that were held, Wake
-    unsubscribe                                   state, Leave with what is to be committed
-    publish                                       Publish; later `publishes.done` or `publishes.failed`
-    a frame that can't be read                    goodbye, Close; nothing more ever comes out
+    input                                       output
+    subscribe                                   Join; later `joined` → subscribed, or `join_failed` → error
+    assigned (from the group, at every change)  the frame, held messages, Wake
+    pulled                                      messages within the credit
+    ack, credit, resume, unblock                held messages, Wake
+    unsubscribe                                 state, Leave with the offsets to commit
+    publish                                     Publish; later `publishes.done` or `publishes.failed`
+    an unreadable frame                         goodbye, Close; nothing after that
 
 Concurrency: one thread. No method waits, so each is atomic under cancellation.
 """
@@ -49,13 +49,13 @@ from services.gateway.ws.subscription import Subscription
 
 
 class Session:
-    """One connection's session; `nonce` is a secret text that no other session has, the start of all its receipts.
+    """One connection's session; `nonce` is a secret, unique text that starts all its receipts.
 
     Attributes:
-        subscriptions: By name, those being joined included.
-        is_closed: Close was returned; nothing comes out any more.
-        delivery: What may be pulled and sent now.
-        publishes: Those under way.
+        subscriptions: Subscriptions by name, including those that are still joining.
+        is_closed: Whether Close was returned; nothing comes out any more.
+        delivery: Limits on pulling and sending.
+        publishes: Publishes in flight.
     """
 
     def __init__(
@@ -98,16 +98,16 @@ class Session:
         self._acking: Acking | None = None
 
     def open(self) -> list[Effect]:
-        """Return the welcome."""
+        """Return the welcome frame."""
         return [self._answers.welcome(self.client_id, self._limits)]
 
     def receive(self, data: bytes, *, is_text: bool, now_ms: int) -> list[Effect]:
-        """Take in one frame of the client.
+        """Process one frame of the client.
 
         Args:
-            data: Its bytes; UTF-8 for a text frame.
-            is_text: Whether it came as a text frame.
-            now_ms: Monotonic time.
+            data: Bytes of the frame; UTF-8 for a text frame.
+            is_text: Whether it is a text frame.
+            now_ms: Monotonic time, in ms.
         """
         if self.is_closed:
             return []
@@ -139,11 +139,11 @@ class Session:
 
     @property
     def is_acking(self) -> bool:
-        """Say whether receipts of the last frame are left: then `go_on` comes before the next frame."""
+        """Return whether receipts of the last frame are left; then `go_on` must come before the next frame."""
         return self._acking is not None
 
     def go_on(self) -> list[Effect]:
-        """Settle the next receipts of a long ack; others may use the loop between two calls."""
+        """Settle the next receipts of a long ack; other tasks may run between two calls."""
         acking = self._acking
         if acking is None or self.is_closed:
             self._acking = None
@@ -157,21 +157,21 @@ class Session:
         return self._flow(acking.subscription, effects)
 
     def joined(self, subscription: Subscription, frame_id: FrameId, *, skipped: int = 0) -> list[Effect]:
-        """The group has taken the connection in; `skipped` messages lie before where it begins."""
+        """Confirm a subscription whose group has accepted the connection; `skipped` messages are before its start."""
         if self.is_closed or subscription.name not in self.subscriptions:
             return []
         subscription.is_open = True
         return [self._answers.subscribed(subscription, frame_id, skipped=skipped)]
 
     def join_failed(self, subscription: Subscription, frame_id: FrameId, problem: ProblemError) -> list[Effect]:
-        """The group has not taken the connection in; the subscription never was."""
+        """Answer a subscription that could not join its group, and remove it."""
         self.subscriptions.pop(subscription.name, None)
         return [] if self.is_closed else [self._answers.error(problem, frame_id=frame_id)]
 
     def assigned(
         self, subscription: Subscription, added: Iterable[tuple[MessageQueue, int]], removed: Iterable[MessageQueue]
     ) -> list[Effect]:
-        """The group has given queues to this connection, or taken some; the latter were committed by the caller."""
+        """Process queues that the group gave to this connection or took away; the caller has committed the latter."""
         if self.is_closed or not subscription.is_open:
             return []
         for queue in removed:
@@ -181,7 +181,7 @@ class Session:
         return [self._answers.assigned(subscription), *self._deliver(subscription), Wake(subscription)]
 
     def next_pull(self, subscription: Subscription, feed: Feed) -> PullOrder | None:
-        """Return what a feed without a pull under way should pull, or None for nothing now."""
+        """Return the next pull of a feed without one in flight, or None for nothing now."""
         return None if self.is_closed else self.delivery.next_pull(subscription, feed)
 
     def pulled(
@@ -195,9 +195,9 @@ class Session:
         is_behind: bool = False,
         now_ms: int,
     ) -> list[Effect]:
-        """Take in what a pull found, or that there was nothing (empty `data`) before `next_offset`.
+        """Process the result of a pull; empty `data` means that no message before `next_offset` matched.
 
-        `is_behind` says that the broker has more from there on.
+        `is_behind` is whether the broker has more from there on.
         """
         self._now_ms = now_ms
         if self.is_closed or feed.is_dropped:
@@ -213,7 +213,7 @@ class Session:
             effects.extend(self._answers.damages(subscription, damaged))
             return effects if frame is None else [*effects, Send(frame)]
         if order.offset != feed.next_offset:
-            return effects  # The feed was moved while the pull was under way.
+            return effects  # The feed was moved while the pull was in flight.
         feed.is_behind = is_behind
         if not data:
             subscription.skip_to(feed, next_offset)
@@ -222,14 +222,14 @@ class Session:
         return effects
 
     def moved(self, subscription: Subscription, feed: Feed, next_offset: int) -> list[Effect]:
-        """The broker does not have the feed's offset: go on at the one it has."""
+        """Continue a feed at the offset that the broker has, because it does not have the requested one."""
         if self.is_closed or feed.is_dropped:
             return []
         subscription.move_feed(feed, self._next_token(), next_offset)
         return self.assigned(subscription, (), ())
 
     def pull_failed(self, subscription: Subscription, feed: Feed, problem: ProblemError) -> list[Effect]:
-        """A pull failed and will be tried again; told once until one succeeds."""
+        """Report a failed pull that will be retried; only the first failure until one succeeds."""
         if self.is_closed or feed.is_dropped or feed.is_waiting:
             return []
         feed.is_waiting = True
@@ -241,16 +241,16 @@ class Session:
         ]
 
     def more(self) -> list[Effect]:
-        """Return the next messages where more may be sent than came out at once."""
+        """Return the next messages if more may be sent than came out at once."""
         return [] if self.is_closed else self.delivery.more(now_ms=self._now_ms)
 
     def unblock(self, *, now_ms: int) -> list[Effect]:
-        """Let messages go again: there is room to write."""
+        """Continue sending messages, because there is room to write."""
         self._now_ms = now_ms
         return [] if self.is_closed else self.delivery.unblock(now_ms=now_ms)
 
     def tick(self, *, overdue_before_ms: Callable[[Subscription], int]) -> list[Effect]:
-        """Find what was not acked in time; `overdue_before_ms` says from when on, by the group's time-out."""
+        """Find messages that were not acknowledged in time; `overdue_before_ms` returns the limit of a group."""
         return [
             Wake(subscription)
             for subscription in self.subscriptions.values()
@@ -258,7 +258,7 @@ class Session:
         ]
 
     def commits(self) -> list[tuple[Subscription, Feed, int]]:
-        """Return what the groups' offsets should be where they are not."""
+        """Return the offsets that are not committed yet."""
         return [
             (subscription, feed, offset)
             for subscription in self.subscriptions.values()
@@ -266,20 +266,20 @@ class Session:
         ]
 
     def take_pushed(self) -> int:
-        """Return how many messages were sent since the last call."""
+        """Return the number of messages sent since the last call."""
         pushed = self._pushed + sum(subscription.take_sent() for subscription in self.subscriptions.values())
         self._pushed = 0
         return pushed
 
     def close(self, code: int, reason: str, *, retry: bool = False, after_ms: int = 0) -> list[Effect]:
-        """Say goodbye and close."""
+        """Send a goodbye frame and close."""
         if self.is_closed:
             return []
         self.is_closed = self.publishes.is_closed = True
         return [self._answers.goodbye(reason, retry=retry, after_ms=after_ms), Close(code, reason)]
 
     def end(self) -> None:
-        """The connection has ended: nothing comes out any more."""
+        """Stop all output, because the connection has ended."""
         self.is_closed = self.publishes.is_closed = True
         self.delivery.stop()
 
@@ -362,7 +362,7 @@ class Session:
         return subscription
 
     def _flow(self, subscription: Subscription, effects: list[Effect]) -> list[Effect]:
-        """Send what may be sent now that there is more credit or no pause, and let the feeds pull."""
+        """Send the messages that more credit or the end of a pause allows, and let the feeds pull."""
         effects.extend(self._deliver(subscription))
         effects.append(Wake(subscription))
         return effects
@@ -371,13 +371,14 @@ class Session:
         return [] if self.is_closed else self.delivery.deliver(subscription, now_ms=self._now_ms)
 
     def _refuse_frame(self, problem: ProblemError, frame_id: FrameId) -> list[Effect]:
-        # Who writes one frame after the other that is none has lost its way; who is told to wait or has no right has not.
+        # Frames that are not valid, one after the other, show a broken client. Frames rejected for limits or rights do
+        # not count.
         self._refused_in_a_row += 1
         if self._refused_in_a_row > self._limits.refused_frames_max:
             return self.close(PROTOCOL, f"{self._refused_in_a_row} frames in a row were wrong; the last: {problem}")
         return [self._answers.error(problem, frame_id=frame_id)]
 
-    # It belongs to the class: a table of bound methods would be a circle of references in each session.
+    # A class attribute: a table of bound methods would be a reference cycle in each session.
     _HANDLERS: ClassVar[dict[type, Callable[[Any, Any], list[Effect]]]] = {
         frames.Hello: _hello,
         frames.Subscribe: _subscribe,

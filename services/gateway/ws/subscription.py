@@ -1,14 +1,13 @@
-"""One subscription of a stream: its queues, its credit, and what of the pulled records may be sent now.
+"""One subscription of a stream: its queues, its credit, and the pulled records that may be sent now.
 
-Theory of operation. Each assigned queue is a `Feed`. A feed pulls forward and holds what it pulled until there is
-credit; it pulls again when it holds nothing, so that one pull a queue is the most that lies about. Sending takes
-credit and puts the messages into the feed's window; an ack takes them out and gives the credit back.
+Theory of operation. Each assigned queue is a `Feed`. A feed pulls forward and holds the records until there is credit;
+it pulls again when it holds nothing, so at most one pull is held for each queue. Sending takes credit and adds the
+messages to the feed's window; an ack removes them and returns the credit.
 
     pull order ──▶ pulled ──▶ held ──(credit)──▶ sent: window ──(ack)──▶ settled ──▶ commit point moves
-                                                   └──(overdue)──▶ pulled and sent again
+                                                     └──(overdue)──▶ pulled and sent again
 
-A message that was not acked in time is sent again by pulling it once more: nothing that was sent is kept in memory.
-Pure.
+A message that was not acknowledged in time is pulled and sent again: sent messages are not kept in memory. Pure.
 """
 
 from array import array
@@ -25,12 +24,12 @@ from services.gateway.ws.messagewriter import MessageWriter, PropertyCache, Queu
 # The session's nonce, the feed's number, a point, and two offsets of 19 digits with a dash between them: 70 at most.
 RECEIPT_LENGTH_MAX: Final = 80
 
-# Of records in one frame, unless its first message has more: what a client is slow to take waits by whole frames.
+# Limit of records in one frame, unless its first message is larger: messages for a slow client wait as whole frames.
 FRAME_BYTES: Final = 40 * 1024
-# A message that was not acked is pulled once more with those around it.
+# A message that was not acknowledged is pulled again together with its neighbours.
 RESEND_BYTES: Final = 64 * 1024
-# Asked for in one pull, whatever the frames' size: a pull costs as much as ten messages. A broker has its limit by bytes,
-# 256 KiB, and one of Apache RocketMQ gives 32 at most.
+# Messages for each pull, whatever the frames' size, because a pull costs as much as ten messages. A broker also limits
+# the bytes to 256 KiB, and Apache RocketMQ's returns 32 messages at most.
 PULL_MESSAGES: Final = 256
 
 
@@ -38,12 +37,13 @@ class Subscription:
     """A (group, topic) of a connection.
 
     Attributes:
-        is_paused: The client asked for a pause.
-        is_open: The group has taken the connection in; before it, nobody knows the subscription's name.
-        held_bytes: How much was pulled and not sent yet.
-        starved: It was said that messages wait for credit.
-        credit_messages: How many messages may be sent now; with those in flight as many as were granted.
-        credit_bytes: Likewise; below 0 after a message that was larger than what was left.
+        is_paused: Whether the client asked for a pause.
+        is_open: Whether the group has accepted the connection; before that, the client does not know the subscription's
+            name.
+        held_bytes: Bytes that were pulled and not sent yet.
+        starved: Whether the client was told that messages wait for credit.
+        credit_messages: Number of messages that may be sent now; together with those in flight, the number granted.
+        credit_bytes: Bytes that may be sent now; negative after a message that was larger than the rest.
     """
 
     def __init__(
@@ -84,31 +84,31 @@ class Subscription:
 
     @property
     def in_flight(self) -> int:
-        """Return how many messages were sent and not acked: what was granted is either credit or in flight."""
+        """Return the number of messages sent and not acknowledged: the granted number without the remaining credit."""
         return self._granted_messages - self.credit_messages
 
     @property
     def has_credit(self) -> bool:
-        """Say whether one more message may be sent."""
+        """Return whether one more message may be sent."""
         return self.credit_messages > 0 and self.credit_bytes > 0
 
     @property
     def may_send(self) -> bool:
-        """Say whether messages may be sent now."""
+        """Return whether messages may be sent now."""
         return self.has_credit and not self.is_paused
 
     @property
     def starves(self) -> bool:
-        """Say whether pulled records wait for nothing but credit."""
+        """Return whether pulled records wait for nothing but credit."""
         return not self.has_credit and not self.is_paused and any(feed.held for feed in self._turns)
 
     @property
     def waiting_feeds(self) -> int:
-        """Return for how many queues the broker can't be reached."""
+        """Return the number of queues whose broker cannot be reached."""
         return sum(feed.is_waiting for feed in self.feeds.values())
 
     def add_feed(self, token: str, queue: MessageQueue, next_offset: int) -> Feed:
-        """Start a queue that was assigned; `token` is one that no feed of any session had before."""
+        """Add an assigned queue; `token` is one that no feed of any session had before."""
         assert queue not in self.feeds, f"{queue} is assigned twice"
         feed = Feed(token, queue, next_offset, self._facts(token, queue))
         self.feeds[queue] = feed
@@ -117,7 +117,7 @@ class Subscription:
         return feed
 
     def move_feed(self, feed: Feed, token: str, offset: int) -> None:
-        """Go on elsewhere in a queue. Receipts from before no longer count: the same offsets may hold other messages."""
+        """Continue a queue elsewhere. Old receipts become invalid, because the same offsets may hold other messages."""
         self._clear_held(feed)
         self.give_back(feed.restart_at(offset))
         del self._by_token[feed.token]
@@ -125,7 +125,7 @@ class Subscription:
         feed.token, feed.facts = token, self._facts(token, feed.queue)
 
     def drop_feed(self, queue: MessageQueue) -> Feed | None:
-        """Stop a queue that went elsewhere; its messages in flight are not ours any more, so their credit is back."""
+        """Remove a queue that moved to another instance, and return the credit of its messages in flight."""
         feed = self.feeds.pop(queue, None)
         if feed is None:
             return None
@@ -137,7 +137,7 @@ class Subscription:
         return feed
 
     def add_credit(self, messages: int, size_bytes: int, *, messages_max: int, bytes_max: int) -> None:
-        """Add to what may be sent; credit and what is in flight, which becomes credit again, never exceed the limits."""
+        """Add credit. Credit together with messages in flight, which become credit again, never exceeds the limits."""
         messages = min(messages, messages_max - self._granted_messages)
         self.credit_messages += messages
         self._granted_messages += messages
@@ -146,12 +146,12 @@ class Subscription:
         self._granted_bytes += size_bytes
 
     def give_back(self, settled: Settled) -> None:
-        """Return the credit of what was settled."""
+        """Return the credit of settled messages."""
         self.credit_messages += settled.messages
         self.credit_bytes += settled.bytes
 
     def mark_overdue(self, *, sent_before_ms: int) -> bool:
-        """Find in each feed a batch that was sent at this monotonic time or earlier; say whether there is any."""
+        """Find a batch in each feed that was sent at this monotonic time or earlier; return whether there is any."""
         for feed in self.feeds.values():
             if feed.resending is None:
                 feed.resending = feed.window.find_overdue(sent_before_ms=sent_before_ms)
@@ -159,7 +159,7 @@ class Subscription:
         return any(feed.resending is not None for feed in self.feeds.values())
 
     def next_pull(self, feed: Feed, *, bytes_max: int) -> PullOrder | None:
-        """Return what to pull for a feed now, or None while there is nothing to pull."""
+        """Return the next pull of a feed, or None while there is nothing to pull."""
         if feed.is_dropped or self.is_paused:
             return None
         overdue = feed.resending
@@ -174,13 +174,13 @@ class Subscription:
         return PullOrder(feed.queue, feed.next_offset, count, bytes_max, resend=False, waits=not feed.is_behind)
 
     def hold(self, feed: Feed, data: bytes, next_offset: int) -> None:
-        """Take in what a pull found."""
+        """Hold the records of a pull."""
         feed.held.append(Held(data, 0, feed.next_offset, next_offset))
         feed.next_offset = next_offset
         self.held_bytes += len(data)
 
     def drop_held(self, feed: Feed) -> int:
-        """Forget what is held and not sent, to pull it again later; return how many bytes that were."""
+        """Drop held records, so that they are pulled again later; return their bytes."""
         if not feed.held:
             return 0
         feed.next_offset = feed.held[0].offset
@@ -188,13 +188,13 @@ class Subscription:
         return self._clear_held(feed)
 
     def skip_to(self, feed: Feed, next_offset: int) -> None:
-        """Take note that a pull found nothing wanted before this offset."""
+        """Record that a pull found no match before this offset."""
         feed.next_offset = max(feed.next_offset, next_offset)
         if not feed.held:
             feed.window.position = max(feed.window.position, feed.next_offset)
 
     def deliver(self, *, now_ms: int, damaged: list[Damage]) -> Iterator[bytes]:
-        """Yield the frames that may be sent now, each queue in its turn, and count them as sent."""
+        """Yield the frames that may be sent now, the queues in turn, and count them as sent."""
         turns = self._turns
         idle = 0
         while idle < len(turns) and self.has_credit and not self.is_paused:
@@ -211,11 +211,11 @@ class Subscription:
     def resend(self, feed: Feed, data: bytes, next_offset: int, *, now_ms: int, damaged: list[Damage]) -> bytes | None:
         """Return the frame with the overdue messages that a resending pull found, or None.
 
-        What the pull passed over without finding it is gone from the broker, and settled.
+        Messages that the pull passed without finding them are no longer on the broker, and are settled.
         """
         batch, start = feed.resending, feed.resend_from
         if batch is None or batch.is_settled:
-            return None  # It was acked meanwhile.
+            return None  # The batch was acknowledged meanwhile.
         feed.resend_from = max(next_offset, start + 1)
         wanted = {offset for offset in batch.unsettled() if start <= offset < feed.resend_from}
         found = take(
@@ -233,7 +233,7 @@ class Subscription:
         return self._writer.frame(self.name, f"{feed.token}.{batch.first}-{batch.last}", found.parts)
 
     def settle(self, receipt: str) -> str | None:
-        """Settle what a receipt stands for; return why not, or None."""
+        """Settle the messages of a receipt; return None, or the reason why this is not possible."""
         token, first, last = _parse_receipt(receipt)
         if not token:
             return INVALID
@@ -248,17 +248,17 @@ class Subscription:
         return None
 
     def take_emptied(self) -> list[Feed]:
-        """Return the feeds that held something at the last call and hold nothing now: they may want to pull."""
+        """Return the feeds that held records at the last call and hold none now, as they may pull again."""
         emptied, self._emptied = self._emptied, []
         return emptied
 
     def take_sent(self) -> int:
-        """Return how many messages were sent for the first time since the last call."""
+        """Return the number of messages sent for the first time since the last call."""
         sent, self._sent = self._sent, 0
         return sent
 
     def commits(self) -> Iterable[tuple[Feed, int]]:
-        """Yield what the group's offsets should be where they are not."""
+        """Yield the offsets that are not committed yet."""
         for feed in self.feeds.values():
             point = feed.to_commit()
             if point is not None:
@@ -321,7 +321,7 @@ GONE: Final = "gone"
 
 
 def _parse_receipt(text: str) -> tuple[str, int, int | None]:
-    """Return a feed's token and an offset, and the last offset where it stands for a frame; an empty token if invalid."""
+    """Return a feed's token, an offset, and the last offset if it is a frame's receipt; an empty token if invalid."""
     token, _, rest = text.partition(".")
     first, dash, last = rest.partition("-")
     if len(text) > RECEIPT_LENGTH_MAX or not (text.isascii() and first.isdecimal()):
