@@ -1,5 +1,5 @@
-"""Metadata in Postgres: desired topics and groups, subscriptions seen, API keys and the audit trail.
+"""Metadata in Postgres: desired topics and groups, observed subscriptions, API keys and the audit trail.
 
-Never in the path of a message: when Postgres is away, whatever lives here raises MetadataUnavailableError within
-seconds, and sending and consuming go on without it.
+It is never on the path of a message: while Postgres is unavailable, calls here raise MetadataUnavailableError within
+seconds, and sending and consuming continue.
 """

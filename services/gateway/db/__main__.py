@@ -1,4 +1,4 @@
-"""`python -m services.gateway.db`: bring the database to this version's schema (`gantry migrate`)."""
+"""`python -m services.gateway.db`: migrate the database to this version's schema (`gantry migrate`)."""
 
 import os
 import sys

@@ -14,13 +14,13 @@ _PLACE: Final = (_STATE.group_name, _STATE.topic)
 
 
 class AlertRepository:
-    """Open alerts, and events."""
+    """Reads open alerts and events."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
     async def open_page(self, *, group: str | None, after: tuple[str, str] | None, limit: int) -> Sequence[Row[Any]]:
-        """Return open alerts by group and topic, starting behind `after`."""
+        """Return open alerts by group and topic, after `after`."""
         query = select(ALERT_STATES).where(_STATE.verdict.is_not(None)).order_by(*_PLACE).limit(limit)
         if group is not None:
             query = query.where(_STATE.group_name == group)
@@ -31,7 +31,7 @@ class AlertRepository:
     async def events_page(
         self, *, group: str | None, topic: str | None, before_id: int | None, limit: int
     ) -> Sequence[Row[Any]]:
-        """Return events, the newest first; `before_id` is the last one's of the page before."""
+        """Return events, newest first; `before_id` is the id of the previous page's last event."""
         query = select(ALERT_EVENTS).order_by(_EVENT.id.desc()).limit(limit)
         for column, value in ((_EVENT.group_name, group), (_EVENT.topic, topic)):
             if value is not None:

@@ -1,15 +1,15 @@
-"""The tables of objectives, alerts and webhooks; migrations/versions is how they come to be.
+"""The tables of objectives, alerts and webhooks; migrations/versions create them.
 
 | table | written by | holds |
 |---|---|---|
-| lag_objectives | the gateway | how far behind a group may be; topic '' is all of its topics |
-| alert_states | the job lag_report, as it ends | pairs of group and topic that have an open alert or are about to change |
-| alert_events | the same, in the same transaction | what became of alerts; `is_handed_out`: deliveries were made of it |
-| webhooks | the gateway | who is told; the secret signs and is never shown again |
-| webhook_deliveries | the gateway | what is to be sent, and what became of it |
+| lag_objectives | the gateway | limits for the lag of a group; topic '' means all its topics |
+| alert_states | the job lag_report, at its end | pairs of group and topic with an open alert, or about to change |
+| alert_events | the same, in the same transaction | changes of alerts; `is_handed_out`: deliveries were created for it |
+| webhooks | the gateway | receivers of alerts; the secret signs and is never returned again |
+| webhook_deliveries | the gateway | messages to send, and their outcomes |
 
-`next_attempt_at` of a delivery is its lease, too: a sender that takes it moves it ahead, so that another one takes it over
-if the first one dies.
+`next_attempt_at` of a delivery is also its lease: a sender that takes it moves it ahead, so that another sender takes
+it over if the first one dies.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""The end of the audit trail: rows that are old are deleted, a page at a time."""
+"""Deletion of old rows of the audit trail, a page at a time."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,8 +9,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 PAGE_ROWS: Final = 500
 
-# A topic or group that is made again takes its first version from the last row of its name (repositories.py), so that an
-# ETag of one that was deleted never fits the new one. That row stays, whatever its age.
+# A topic or group that is created again takes its first version from the last row of its name (repositories.py), so
+# that an ETag of the deleted one never matches the new one. That row stays, whatever its age.
 _DELETE: Final = text("""
     WITH page AS (
         SELECT id, at, resource_kind, resource_name FROM audit WHERE id > :after ORDER BY id LIMIT :rows
@@ -31,20 +31,20 @@ _DELETE: Final = text("""
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page of the trail: how many of its rows were deleted, and where to go on; None where no old row follows."""
+    """A page of the trail: the number of deleted rows, and the id to continue after; None if no old row follows."""
 
     deleted: int
     next_after: int | None
 
 
 async def delete_page(session: AsyncSession, *, before: datetime, after: int, rows: int = PAGE_ROWS) -> Page:
-    """Delete the rows of one page that are older than `before`; ids grow with time, so that old rows come first.
+    """Delete the rows of one page that are older than `before`; ids grow with time, so old rows come first.
 
     Args:
         session: An open transaction.
-        before: Rows of this moment or later stay.
-        after: The page begins behind this id; 0 for the first.
-        rows: The length of a page.
+        before: Time from which rows stay.
+        after: Id after which the page begins; 0 for the first page.
+        rows: Length of a page.
     """
     last, has_old, deleted = (await session.execute(_DELETE, {"before": before, "after": after, "rows": rows})).one()
     return Page(deleted, last if has_old else None)

@@ -1,9 +1,9 @@
-"""The one place that knows the driver: connections that never wait for ever, and what its errors mean.
+"""The only module that knows the driver: connections with a limit on every wait, and the meaning of driver errors.
 
-psycopg has a limit for connecting but none for waiting: a server that was stopped with SIGSTOP, or whose machine
-has vanished, keeps a query waiting until TCP gives up. And its answer to a cancelled task is to ask the server to
-cancel too, twice five seconds with a server that does not answer. So every wait here has a limit after which the
-socket is shut down, and a cancelled wait ends its connection at once; the pool replaces it.
+psycopg has a time-out for connecting but none for waiting: a server that was stopped with SIGSTOP, or whose machine has
+vanished, keeps a query waiting until TCP gives up. When a task is cancelled, psycopg asks the server to cancel as well,
+which takes twice five seconds if the server does not answer. So every wait here has a limit after which the socket is
+shut down, and a cancelled wait ends its connection at once; the pool replaces it.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ CONNECT_TIMEOUT_S = 3
 NETWORK_TIMEOUT_S = 6.0
 STATEMENT_TIMEOUT_MS = 5_000
 LOCK_TIMEOUT_MS = 4_000
-# A statement must be able to reach its own limit and say so, before its connection is given up.
+# A statement must be able to reach its own time-out and report it before its connection is closed.
 assert NETWORK_TIMEOUT_S * 1_000 > STATEMENT_TIMEOUT_MS > LOCK_TIMEOUT_MS
 
 _SESSION_LIMITS = (
@@ -31,7 +31,7 @@ _SESSION_LIMITS = (
     " -c idle_in_transaction_session_timeout=15000 -c timezone=UTC"
 )
 
-# By SQLSTATE class: not a fault of the statement, and it may go away.
+# By SQLSTATE class: conditions that are no fault of the statement, and may pass.
 _AWAY_CLASSES = {
     "08": "the connection failed",
     "25": "it takes no writes now",
@@ -50,7 +50,7 @@ _NOT_MIGRATED = {"42P01", "42703", "3F000"}
 class BoundedConnection(psycopg.AsyncConnection[Any]):
     """A connection whose every wait ends within NETWORK_TIMEOUT_S, answered or not.
 
-    Concurrency: after a wait was cut or cancelled the connection is broken for good, and says so.
+    Concurrency: after a wait was cut or cancelled, the connection is broken for good, and reports this.
     """
 
     async def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the driver's own signature.
@@ -66,7 +66,8 @@ class BoundedConnection(psycopg.AsyncConnection[Any]):
             alarm.cancel()
 
     def _cut(self) -> None:
-        # Shut down rather than closed: the waiting side then reads end-of-file, and nothing reuses its descriptor.
+        # The socket is shut down rather than closed: the waiting side then reads end-of-file, and its descriptor is not
+        # reused.
         with suppress(OSError, psycopg.OperationalError), socket.socket(fileno=_duplicate(self.pgconn.socket)) as twin:
             twin.shutdown(socket.SHUT_RDWR)
 
@@ -80,7 +81,7 @@ def _duplicate(descriptor: int) -> int:
 
 
 def driver_url(url: str) -> URL:
-    """Return the URL as SQLAlchemy wants it; `postgres://` and `postgresql://` both mean psycopg 3.
+    """Return the URL in SQLAlchemy's form; `postgres://` and `postgresql://` both mean psycopg 3.
 
     Raises:
         ValueError: It is not a Postgres URL.
@@ -95,7 +96,7 @@ def driver_url(url: str) -> URL:
 
 
 def connect_arguments(application: str) -> dict[str, Any]:
-    """Return what every connection is opened with: the limits that the server and the kernel enforce."""
+    """Return the arguments of every connection: the limits that the server and the kernel enforce."""
     return {
         "connect_timeout": CONNECT_TIMEOUT_S,
         "application_name": application,
@@ -108,7 +109,7 @@ def connect_arguments(application: str) -> dict[str, Any]:
 
 
 def unavailable(error: BaseException) -> MetadataUnavailableError | None:
-    """Return what an error means for callers, or None where it is a fault of our own statement."""
+    """Return the unavailability that an error means, or None if it is a fault of the gateway's own statement."""
     if isinstance(error, exc.TimeoutError):
         return MetadataUnavailableError("all connections to Postgres are busy")
     cause = error.orig if isinstance(error, exc.DBAPIError) else error
@@ -129,5 +130,5 @@ def _from_driver(error: psycopg.Error) -> MetadataUnavailableError | None:
 
 
 def first_line(error: BaseException | None) -> str:
-    """Return what an error says, without the hints and positions that psycopg adds below."""
+    """Return the first line of an error, without the hints and positions that psycopg adds below."""
     return str(error).strip().partition("\n")[0]

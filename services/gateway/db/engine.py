@@ -1,12 +1,11 @@
-"""Database: short transactions with a deadline over a pool that mends itself.
+"""Database: short transactions with a deadline, over a pool that replaces broken connections.
 
     async with database.transaction() as session:
         topic = await TopicRepository(session).get("FLIGHTS")
 
-The block commits at its end and rolls back on any exception. Whatever Postgres does or fails to do, it ends
-within the deadline, and what the driver raises leaves as MetadataUnavailableError (driver.py). After a failure of
-that kind callers are refused at once for BACK_OFF_MS, so that a hanging server costs one caller its patience and
-not all of them.
+The block commits at its end and rolls back on any exception. It ends within its deadline even if Postgres hangs, and
+errors of the driver leave it as MetadataUnavailableError (driver.py). After such a failure, callers are rejected at
+once for BACK_OFF_MS, so that only one caller at a time waits for a server that hangs.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from services.gateway.db.errors import MetadataUnavailableError, UnstorableError
 POOL_SIZE = 5
 POOL_OVERFLOW_MAX = 5
 POOL_TIMEOUT_S = 3.0
-# Clients are promised a 503 within 10 s; what is left is for the way there and back.
+# Clients are promised a 503 within 10 s; the rest is for the way there and back.
 TRANSACTION_TIMEOUT_MS = 8_000
 BACK_OFF_MS = 1_000
 
@@ -34,7 +33,7 @@ BACK_OFF_MS = 1_000
 class Database:
     """The gateway's Postgres.
 
-    Concurrency: one per process and event loop; each transaction belongs to the task that opened it.
+    Concurrency: one for each process and event loop; each transaction belongs to the task that opened it.
     """
 
     def __init__(self, bind: AsyncEngine | AsyncConnection, *, clock: Clock) -> None:
@@ -47,12 +46,12 @@ class Database:
 
     @classmethod
     def open(cls, url: str, *, clock: Clock, application: str = "gantry-gateway") -> "Database":
-        """Make one for a URL; connects at first use, so Postgres may be away. Raises ValueError for a bad URL."""
+        """Create it for a URL. It connects at first use, so Postgres may be down. Raises ValueError for a bad URL."""
         return cls(make_engine(driver_url(url), application=application), clock=clock)
 
     @property
     def url(self) -> URL:
-        """Where it is; hides the password when shown."""
+        """The URL of the database; its text form hides the password."""
         return self._engine.url
 
     @asynccontextmanager
@@ -60,11 +59,12 @@ class Database:
         """Open a transaction that is committed at the end of the block.
 
         Args:
-            within_ms: All of it, connecting and committing included, is given up after this long.
+            within_ms: Deadline of the whole transaction, including connecting and committing.
 
         Raises:
-            MetadataUnavailableError: Postgres is away. If the commit's answer was lost, it may have happened.
-            UnstorableError: Postgres can't keep a value.
+            MetadataUnavailableError: Postgres is unavailable. If the answer to the commit was lost, the commit may have
+                happened.
+            UnstorableError: Postgres cannot store a value.
         """
         self._refuse_while_away()
         limit = asyncio.timeout(within_ms / 1_000)
@@ -72,7 +72,7 @@ class Database:
             async with limit, self._sessions() as session, session.begin():
                 yield session
         except (SQLAlchemyError, TimeoutError) as error:
-            # A TimeoutError of the block's own is not Postgres' fault.
+            # A TimeoutError that the block itself raises is not caused by Postgres.
             late = isinstance(error, TimeoutError) and limit.expired()
             problem = MetadataUnavailableError("Postgres did not answer in time") if late else unavailable(error)
             if problem is None and isinstance(error, DataError):
@@ -99,7 +99,7 @@ class Database:
 
 
 def make_engine(url: URL, *, application: str, pooled: bool = True) -> AsyncEngine:
-    """Build an engine whose connections have all the limits of driver.py."""
+    """Create an engine whose connections have all the limits of driver.py."""
     arguments = {**connect_arguments(application), "async_creator_fn": BoundedConnection.connect}
     if not pooled:
         return create_async_engine(url, connect_args=arguments, poolclass=NullPool)
@@ -109,7 +109,8 @@ def make_engine(url: URL, *, application: str, pooled: bool = True) -> AsyncEngi
         pool_size=POOL_SIZE,
         max_overflow=POOL_OVERFLOW_MAX,
         pool_timeout=POOL_TIMEOUT_S,
-        # One round trip more a transaction; without it the first calls after a restart of Postgres would fail.
+        # This costs one more round trip a transaction; without it, the first calls after a restart of Postgres would
+        # fail.
         pool_pre_ping=True,
         pool_recycle=1_800,
     )

@@ -1,24 +1,24 @@
 """Errors of the metadata store.
 
 MetadataError
-├── MetadataUnavailableError   Postgres is away, hanging, refusing or not migrated: 503, retryable
+├── MetadataUnavailableError   Postgres is down, hangs, rejects or is not migrated: 503, retryable
 ├── VersionConflictError       If-Match names another version: 412
-├── AlreadyThereError          a name that must be new is taken: 409 or 412
-├── ChangedMeanwhileError      settings that a change was made from are no longer there: make it again
-└── UnstorableError            a text or number that Postgres can't keep, such as a zero character: 400
+├── AlreadyThereError          a name that must be new exists: 409 or 412
+├── ChangedMeanwhileError      the settings that a change started from were changed: start again
+└── UnstorableError            Postgres cannot store a text or number, such as a zero character: 400
 """
 
 
 class MetadataError(Exception):
-    """Root of the family."""
+    """Base class of these errors."""
 
 
 class MetadataUnavailableError(MetadataError):
-    """Postgres did not do it, and nothing was changed unless the answer to the commit itself was lost.
+    """Postgres did not carry out the transaction; nothing was changed, unless the answer to the commit was lost.
 
     Attributes:
-        reason: One line for people; never holds the URL's password.
-        retry_after_ms: When it makes sense to ask again.
+        reason: One line for people, without the URL's password.
+        retry_after_ms: Time after which a retry makes sense.
     """
 
     def __init__(self, reason: str, *, retry_after_ms: int = 1_000) -> None:
@@ -28,7 +28,7 @@ class MetadataUnavailableError(MetadataError):
 
 
 class VersionConflictError(MetadataError):
-    """Somebody else changed it first; `found` is its version now, None where it does not exist."""
+    """The row has another version than expected; `found` is its version now, None if it does not exist."""
 
     def __init__(self, kind: str, name: str, *, expected: int | None, found: int | None) -> None:
         wanted = "any version" if expected is None else f"version {expected}"
@@ -41,7 +41,7 @@ class VersionConflictError(MetadataError):
 
 
 class AlreadyThereError(MetadataError):
-    """It must not exist yet, but does."""
+    """The row must not exist yet, but does."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"{kind} {name} exists already")
@@ -50,11 +50,11 @@ class AlreadyThereError(MetadataError):
 
 
 class ChangedMeanwhileError(MetadataError):
-    """The settings that a change was made from are no longer those that are there."""
+    """The settings that a change started from were changed by another writer."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"{kind} {name} was changed meanwhile")
 
 
 class UnstorableError(MetadataError):
-    """Postgres can't keep a value; the message is its reason."""
+    """Postgres cannot store a value; the message is the reason."""

@@ -1,4 +1,4 @@
-"""Sample blocks as a history reads them: of each broker and step the last one."""
+"""Sample blocks for histories: the last block of each broker and step."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -16,20 +16,20 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LagBlockRepository:
-    """Blocks of lag samples, for reading."""
+    """Reads blocks of lag samples."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
     async def size(self, kind: Kind, since: datetime, until: datetime) -> int:
-        """Return how many bytes the blocks of a kind and above have from `since` to `until`."""
+        """Return the total bytes of the blocks of a kind and above, from `since` to `until`."""
         length = func.coalesce(func.sum(func.octet_length(_BLOCK.data)), 0)
         return int((await self._session.execute(select(length).where(*_within(kind, since, until)))).scalar_one())
 
     async def blocks(
         self, kind: Kind, since: datetime, until: datetime, *, step: timedelta | None
     ) -> Sequence[StoredBlock]:
-        """Return blocks of a kind and above by broker and time; with a step only the last one of each."""
+        """Return blocks of a kind and above, by broker and time; with a step, only the last block of each step."""
         query = select(LAG_SAMPLE_BLOCKS).where(*_within(kind, since, until))
         if step is not None:
             place = func.row_number().over(
@@ -46,7 +46,7 @@ class LagBlockRepository:
         ]
 
     async def base(self, broker: str, sampled_at: datetime) -> bytes | None:
-        """Return a full block's bytes, None where it is not there any more."""
+        """Return the bytes of a full block, or None if it no longer exists."""
         query = select(_BLOCK.data).where(
             _BLOCK.broker == broker, _BLOCK.sampled_at == sampled_at, _BLOCK.based_at.is_(None)
         )

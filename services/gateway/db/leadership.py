@@ -1,9 +1,9 @@
-"""Leadership: one gateway at a time does what must not be done twice at once.
+"""Leadership: work that must not run twice at once is done by one gateway at a time.
 
-A session-level advisory lock on a connection of its own. The lock lives exactly as long as the connection, so
-there is no lease to renew; but a leader learns of its connection's death only by asking. Hence the rule: ask
-`hold()` before each round of work, keep rounds short and make them idempotent, since for the moment between a
-server's seeing the connection end and our next `hold()` somebody else may lead too.
+It is a session-level advisory lock on a connection of its own. The lock lives exactly as long as the connection, so
+there is no lease to renew; but a leader learns of its connection's end only by asking. Hence the rule: call `hold()`
+before each round of work, and keep rounds short and idempotent. Between the end of the connection and the next
+`hold()`, another gateway may lead at the same time.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ class Leadership:
 
     @property
     def is_leader(self) -> bool:
-        """Whether the last `hold()` said so."""
+        """Whether the last `hold()` succeeded."""
         return self._connection is not None
 
     async def hold(self) -> bool:
-        """Keep or take the duty; False where another gateway has it or Postgres is away."""
+        """Keep or take the leadership; return False if another gateway has it or Postgres is unavailable."""
         try:
             async with asyncio.timeout(HOLD_TIMEOUT_S):
                 return await self._keep() if self._connection is not None else await self._take()
@@ -50,7 +50,7 @@ class Leadership:
         return False
 
     async def release(self) -> None:
-        """Give the duty back by ending the connection."""
+        """Give the leadership up by closing the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(SQLAlchemyError, TimeoutError):
@@ -66,7 +66,7 @@ class Leadership:
     async def _take(self) -> bool:
         connection = await self._engine.connect()
         try:
-            # AUTOCOMMIT: an open transaction held for days would keep Postgres from ever cleaning up.
+            # AUTOCOMMIT: a transaction that stays open for days would keep Postgres from ever vacuuming.
             await connection.execution_options(isolation_level="AUTOCOMMIT")
             if await connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": self._key}):
                 self._connection = connection
@@ -77,5 +77,5 @@ class Leadership:
 
 
 def lock_key(duty: str) -> int:
-    """Return the duty's 64-bit advisory lock key."""
+    """Return the 64-bit advisory lock key of a duty."""
     return int.from_bytes(hashlib.sha256(f"gantry.{duty}".encode()).digest()[:8], "big", signed=True)

@@ -1,10 +1,10 @@
-"""The tables, as SQLAlchemy sees them; migrations/versions is how they come to be.
+"""The tables as SQLAlchemy classes; migrations/versions create them.
 
-A topic or group has two sides. `config` is what people want, `version` counts its changes (the ETag); `observed`
-is what each broker was last seen to hold. A reconciler compares the two and mends the brokers, so nothing here is
-ever the broker's truth. A deleted one stays as DELETING until every broker has dropped it.
+A topic or group has two sides. `config` is the desired state, and `version` counts its changes (the ETag); `observed`
+is the state that each broker had when last seen. A reconciler compares the two and repairs the brokers, so no row here
+is ever the broker's truth. A deleted one stays as DELETING until every broker has dropped it.
 
-Audit rows hold the actor's key id without a foreign key: the trail must outlive what it tells about.
+Audit rows hold the actor's key id without a foreign key, because the trail must outlive the rows it describes.
 """
 
 import enum
@@ -29,7 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-# Every constraint has a name a later migration can say; Postgres' own choices differ between versions.
+# Fixed names let later migrations refer to constraints; the names that Postgres chooses differ between versions.
 NAMING = {
     "ix": "ix_%(column_0_N_label)s",
     "uq": "uq_%(table_name)s_%(column_0_N_name)s",
@@ -40,43 +40,44 @@ NAMING = {
 
 Json = dict[str, Any]
 
-# Byte order, the same on every server whatever its locale: cursors compare names.
+# Byte order is the same on every server, whatever its locale: cursors compare names.
 NAME = Text(collation="C")
 MOMENT = DateTime(timezone=True)
 
 
 class Metadata(DeclarativeBase):
-    """Root of the tables."""
+    """Base class of the tables."""
 
     metadata = MetaData(naming_convention=NAMING)
     type_annotation_map = {datetime: MOMENT, Json: JSONB, str: Text}  # noqa: RUF012 - SQLAlchemy's own protocol.
 
 
 class ConfigState(enum.StrEnum):
-    """How far what is wanted has got."""
+    """The progress of a desired state."""
 
-    PENDING = "pending"  # Wanted, and some broker does not have it yet.
-    APPLIED = "applied"  # Every broker meant had it when last asked.
-    DELETING = "deleting"  # Wanted gone; hidden from users, some broker may still have it.
+    PENDING = "pending"  # Some broker does not have it yet.
+    APPLIED = "applied"  # Every broker that should have it had it when last asked.
+    DELETING = "deleting"  # Deleted and hidden from users; some broker may still have it.
 
 
 class ConfigOrigin(enum.StrEnum):
-    """Who made it."""
+    """The creator of a row."""
 
     API = "api"
-    BROKER = "broker"  # Found on a broker: a RocketMQ client or mqadmin made it there.
+    BROKER = "broker"  # Found on a broker: a RocketMQ client or mqadmin created it there.
 
 
 class Verdict(enum.StrEnum):
-    """Whether the instances of a group agree on what they asked of one topic."""
+    """Whether the instances of a group agree on their subscription to one topic."""
 
     CONSISTENT = "consistent"
-    FILTERS_DIFFER = "filters_differ"  # The last heart-beat wins on the broker: some messages go to nobody.
-    MODELS_DIFFER = "models_differ"  # Some cluster, some broadcast.
+    # On the broker, the last heart-beat wins: some messages match no instance's filter and are not consumed.
+    FILTERS_DIFFER = "filters_differ"
+    MODELS_DIFFER = "models_differ"  # Some instances use CLUSTERING, others BROADCASTING.
 
 
 class ConfigColumns:
-    """What topics and groups have in common."""
+    """The columns that topics and groups share."""
 
     name: Mapped[str] = mapped_column(NAME, primary_key=True)
     config: Mapped[Json]
@@ -91,29 +92,30 @@ class ConfigColumns:
 
 
 class Topic(ConfigColumns, Metadata):
-    """A topic: `config` in the words of the API, `observed` {broker name: its TopicConfig as the API words it}."""
+    """A topic: `config` in the API's terms, `observed` {broker name: its TopicConfig in the API's terms}."""
 
     __tablename__ = "topics"
     __table_args__ = (CheckConstraint("version >= 1", name="version_positive"),)
 
 
 class Group(ConfigColumns, Metadata):
-    """A consumer group, kept as a topic is."""
+    """A consumer group, stored like a topic."""
 
     __tablename__ = "groups"
     __table_args__ = (CheckConstraint("version >= 1", name="version_positive"),)
 
 
 class Subscription(Metadata):
-    """One filter that instances of a group asked of a topic, as seen in the brokers' consumer tables.
+    """One filter with which instances of a group subscribed to a topic, as seen in the brokers' consumer tables.
 
-    `last_seen_at` stays after they have gone, and `active` says whether they have. `clients` names some of those
-    who were seen last, `clients_count` counts all.
+    `last_seen_at` stays after the instances have disconnected, and `active` is whether some are connected. `clients`
+    names some of those that were seen last; `clients_count` counts all.
     """
 
     __tablename__ = "subscriptions"
     __table_args__ = (
-        # The digest stands for the expression, since an index entry has room for 2,700 bytes and SQL92 has not.
+        # The digest stands for the expression, because an index entry holds 2,700 bytes and an SQL92 expression may be
+        # longer.
         UniqueConstraint(
             "group_name", "topic", "client_kind", "expression_type", "expression_sha256", name="uq_subscriptions_asked"
         ),
@@ -139,7 +141,7 @@ class Subscription(Metadata):
 
 
 class ApiKey(Metadata):
-    """An API key; only its SHA-256 is kept, so nobody can read it back."""
+    """An API key; only its SHA-256 is stored, so the key cannot be read back."""
 
     __tablename__ = "api_keys"
     __table_args__ = (
@@ -157,7 +159,7 @@ class ApiKey(Metadata):
 
 
 class AuditEntry(Metadata):
-    """Who changed what, when, from what to what; written in the transaction of the change."""
+    """One change: actor, time, old and new values; written in the transaction of the change."""
 
     __tablename__ = "audit"
     __table_args__ = (Index("ix_audit_resource", "resource_kind", "resource_name", "id"),)

@@ -1,4 +1,4 @@
-"""Objectives: how far behind groups may be. Reports read them."""
+"""Objectives: limits for the lag of groups. Reports read them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -21,9 +21,9 @@ _PLACE: Final = (_OBJECTIVE.group_name, _OBJECTIVE.topic)
 
 
 class ObjectiveRepository:
-    """Objectives; a topic of '' is all topics of the group.
+    """Objectives; topic '' means all topics of the group.
 
-    A version is the id of the audit row of the last change, so that none ever comes again.
+    A version is the id of the audit row of the last change, so no version is ever reused.
     """
 
     def __init__(self, session: AsyncSession) -> None:
@@ -36,7 +36,7 @@ class ObjectiveRepository:
         return (await self._session.execute(query)).one_or_none()
 
     async def page(self, *, group: str | None, after: tuple[str, str] | None, limit: int) -> Sequence[Row[Any]]:
-        """Return objectives by group and topic, starting behind `after`."""
+        """Return objectives by group and topic, after `after`."""
         query = select(LAG_OBJECTIVES).order_by(*_PLACE).limit(limit)
         if group is not None:
             query = query.where(_OBJECTIVE.group_name == group)
@@ -54,19 +54,19 @@ class ObjectiveRepository:
         expect: Expectation = ANYTHING,
         count_max: int,
     ) -> tuple[Row[Any], bool] | None:
-        """Make or change an objective; return it, and whether it is new. None: there are `count_max` already.
+        """Create or change an objective; return it, and whether it is new. None: there are `count_max` already.
 
         Args:
-            group: Whose.
-            topic: '' for all topics.
-            change: Returns the columns that are wanted, from those that are there.
-            actor: Who asks.
-            expect: What the caller expects to be there.
-            count_max: How many there may be.
+            group: Group of the objective.
+            topic: Topic; '' for all topics.
+            change: Returns the desired columns for the present ones.
+            actor: The caller.
+            expect: The caller's condition on the present row.
+            count_max: Limit of objectives.
 
         Raises:
-            VersionConflictError: It is not as expected.
-            AlreadyThereError: It must not exist, and does.
+            VersionConflictError: The row does not match `expect`.
+            AlreadyThereError: The row must not exist, but does.
         """
         before = await self._locked(group, topic, expect)
         present = NOTHING if before is None else {name: getattr(before, name) for name in NOTHING}
@@ -84,7 +84,7 @@ class ObjectiveRepository:
         return (await self._session.execute(statement)).one(), before is None
 
     async def delete(self, group: str, topic: str, *, actor: Actor, expect: Expectation = ANYTHING) -> bool:
-        """Take an objective away; False where there is none. Raises VersionConflictError."""
+        """Delete an objective; return False if it does not exist. Raises VersionConflictError."""
         before = await self._locked(group, topic, expect)
         if before is None:
             return False
@@ -95,7 +95,7 @@ class ObjectiveRepository:
         return True
 
     async def delete_all(self, group: str, *, actor: Actor) -> None:
-        """Take all objectives of a group away, since the group is deleted: one of the same name begins without."""
+        """Delete all objectives of a group, as the group is deleted: a later one of the same name starts without."""
         await self._session.execute(select(func.pg_advisory_xact_lock(lock_key("objectives"))))
         statement = delete(LAG_OBJECTIVES).where(_OBJECTIVE.group_name == group).returning(LAG_OBJECTIVES)
         for before in (await self._session.execute(statement)).all():
@@ -106,7 +106,7 @@ class ObjectiveRepository:
         return (await self._session.scalar(select(func.count()).select_from(LAG_OBJECTIVES))) or 0
 
     async def _locked(self, group: str, topic: str, expect: Expectation) -> Row[Any] | None:
-        # Changes are rare: one after the other, so that their number is counted, too.
+        # Changes are rare, so they run one after the other; this also keeps their count exact.
         await self._session.execute(select(func.pg_advisory_xact_lock(lock_key("objectives"))))
         row = await self.get(group, topic)
         name = _name(group, topic)
@@ -127,5 +127,5 @@ class ObjectiveRepository:
 
 
 def _name(group: str, topic: str) -> str:
-    """Return what the audit trail calls it: no group's name has a slash."""
+    """Return the name in the audit trail; names of groups contain no slash."""
     return f"{group}/{topic}" if topic else group

@@ -1,4 +1,4 @@
-"""What reports found, row by row, in an order that pages can go on in. Jobs write the rows."""
+"""Rows of reports, in an order that pages can continue in. Jobs write the rows."""
 
 import uuid
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from services.gateway.db.reporttables import REPORT_BACKLOG_ROWS, REPORT_LAG_ROW
 from services.gateway.db.repositories import LIST_LIMIT_MAX
 
 _LAG: Final = REPORT_LAG_ROWS.c
-# The topic's own row stands before those of its queues; nulls have a place, too.
+# A topic's own row comes before those of its queues; nulls are replaced, so that they have a place in the order.
 _LAG_PLACE: Final = (
     _LAG.group_name,
     _LAG.topic,
@@ -23,7 +23,7 @@ _LAG_PLACE: Final = (
     func.coalesce(_LAG.queue_id, -1),
 )
 _BACKLOG: Final = REPORT_BACKLOG_ROWS.c
-# Ages and sizes by where they begin; what has no bounds by its name.
+# Buckets of ages and sizes by lower bound; buckets without bounds by name.
 _BACKLOG_PLACE: Final = (
     _BACKLOG.group_name,
     _BACKLOG.topic,
@@ -36,7 +36,7 @@ _FLOW: Final = REPORT_THROUGHPUT.c
 
 @dataclass(frozen=True, slots=True)
 class LagPlace:
-    """Where a row of a lag report stands among the others."""
+    """The position of a row of a lag report."""
 
     group: str
     topic: str
@@ -46,7 +46,7 @@ class LagPlace:
 
 
 class BacklogPlace(NamedTuple):
-    """Where a row of a backlog profile stands among the others; `lower_bound` is -1 where there is none."""
+    """The position of a row of a backlog profile; `lower_bound` is -1 if there is none."""
 
     group: str
     topic: str
@@ -56,7 +56,7 @@ class BacklogPlace(NamedTuple):
 
 
 class FlowPlace(NamedTuple):
-    """Where a bucket of the throughput stands among the others; `group` is empty in a topic's own."""
+    """The position of a throughput bucket; `group` is empty in a bucket of the topic itself."""
 
     bucket_at: datetime
     topic: str
@@ -65,13 +65,13 @@ class FlowPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """Which buckets of the throughput are wanted.
+    """The selection of throughput buckets.
 
     Attributes:
-        unit: `minute`, `hour` or `day`: of which they are made.
-        start: The first one begins here or later.
-        end: The last one begins before it.
-        zone: Name of a time zone by whose days they are added up; None: they are as they are.
+        unit: `minute`, `hour` or `day`: unit of the stored buckets.
+        start: Earliest begin of a bucket.
+        end: Exclusive limit for the begin of a bucket.
+        zone: Name of the time zone whose days the buckets are added up to; None: the buckets as they are stored.
     """
 
     unit: str
@@ -81,7 +81,7 @@ class Buckets:
 
 
 class ReportRowRepository:
-    """Rows of reports."""
+    """Reads rows of reports."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
@@ -96,7 +96,7 @@ class ReportRowRepository:
         after: LagPlace | None = None,
         limit: int = 100,
     ) -> Sequence[Row[Any]]:
-        """Return rows of a lag report by group, topic, level, broker and queue, starting behind `after`."""
+        """Return rows of a lag report by group, topic, level, broker and queue, after `after`."""
         query = select(REPORT_LAG_ROWS).where(_LAG.run_id == run_id)
         query = _where(query, (_LAG.group_name, group), (_LAG.topic, topic), (_LAG.level, level))
         if after is not None:
@@ -105,7 +105,7 @@ class ReportRowRepository:
         return await self._page(query.order_by(*_LAG_PLACE), limit)
 
     async def lag_as_of(self, run_id: uuid.UUID) -> datetime | None:
-        """Return the last moment at which a broker gave a lag report its numbers, None where it has no rows."""
+        """Return the latest time at which a broker gave a lag report its numbers, or None if it has no rows."""
         query = select(func.max(_LAG.as_of)).where(_LAG.run_id == run_id)
         moment: datetime | None = (await self._session.execute(query)).scalar_one_or_none()
         return moment
@@ -120,7 +120,7 @@ class ReportRowRepository:
         after: BacklogPlace | None = None,
         limit: int = 100,
     ) -> Sequence[Row[Any]]:
-        """Return rows of a backlog profile by group, topic, section, lower bound and bucket, starting behind `after`."""
+        """Return rows of a backlog profile by group, topic, section, lower bound and bucket, after `after`."""
         query = select(REPORT_BACKLOG_ROWS).where(_BACKLOG.run_id == run_id)
         query = _where(query, (_BACKLOG.group_name, group), (_BACKLOG.topic, topic), (_BACKLOG.section, section))
         if after is not None:
@@ -136,7 +136,7 @@ class ReportRowRepository:
         after: FlowPlace | None = None,
         limit: int = 100,
     ) -> Sequence[Row[Any]]:
-        """Return buckets of the throughput by time, topic and group, starting behind `after`; a topic's own stands first."""
+        """Return throughput buckets by time, topic and group, after `after`; a topic's own bucket comes first."""
         buckets = and_(_FLOW.unit == wanted.unit, _FLOW.bucket_at >= wanted.start, _FLOW.bucket_at < wanted.end)
         query: Select[Any]
         source: Any = _FLOW

@@ -1,4 +1,4 @@
-"""Reports: runs that are wanted, and their pages. Jobs write the results; reports/rows.py reads the rows of them."""
+"""Reports: requested runs, and their pages. Jobs write the results; reports/rows.py reads their rows."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _RUN: Final = REPORT_RUNS.c
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The time a run reports on."""
+    """The time range of a run."""
 
     start: datetime
     end: datetime
@@ -32,7 +32,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A run that somebody asked for, and whether that queued it (or it was so already, with no window given)."""
+    """A requested run; `is_queued` is whether this request queued it, or, without a window, it was queued already."""
 
     run: Row[Any]
     is_queued: bool
@@ -45,21 +45,21 @@ class ReportRepository:
         self._session = session
 
     async def start(self, job: str, window: Window | None, *, actor: Actor) -> Started:
-        """Want a run; who asks twice for the same gets the same, and no second one.
+        """Request a run; a second request for the same run returns the first.
 
         Args:
-            job: The job's name.
-            window: None for a report on the moment it starts.
-            actor: Who asks.
+            job: Name of the job.
+            window: Time range; None for a report on the time at which it starts.
+            actor: The caller.
         """
-        # Two who ask at the same moment come one after the other; it ends with the transaction.
+        # Concurrent requests run one after the other; the lock ends with the transaction.
         await self._session.execute(select(func.pg_advisory_xact_lock(lock_key(f"report.{job}"))))
         run = await self._known(job, window)
         if run is None:
             run = await self._insert(job, window, actor)
             if (
                 run is None
-            ):  # The scheduler, which takes no lock, made the window's run between our look and our insert.
+            ):  # The scheduler, which takes no lock, created the window's run between the read and the insert.
                 return await self.start(job, window, actor=actor)
         elif window is None or run.status not in FAILED:
             return Started(run, is_queued=window is None)
@@ -73,15 +73,15 @@ class ReportRepository:
         return Started(run, is_queued=True)
 
     async def get(self, job: str, run_id: uuid.UUID) -> Row[Any] | None:
-        """Return a run, None where the job has no such run."""
+        """Return a run, or None if the job has no such run."""
         return (
             await self._session.execute(select(REPORT_RUNS).where(_RUN.id == run_id, _RUN.job == job))
         ).one_or_none()
 
     async def latest(self, job: str) -> Row[Any] | None:
-        """Return the run that succeeded for the newest window; one over an older window that came later is not it."""
+        """Return the run that succeeded for the newest window, even if a run for an older window finished later."""
         query = select(REPORT_RUNS).where(_RUN.job == job, _RUN.status == SUCCEEDED)
-        # Of a window that ends in the future a run knows what was until it ended: later runs are newer all the same.
+        # A run with a window that ends in the future only knows the time until it finished, so later runs are newer.
         end = func.least(_RUN.window_end, _RUN.finished_at)
         newest = query.order_by(end.desc(), _RUN.finished_at.desc().nulls_last()).limit(1)
         return (await self._session.execute(newest)).one_or_none()
@@ -89,7 +89,7 @@ class ReportRepository:
     async def page(
         self, job: str, *, before: tuple[datetime, uuid.UUID] | None = None, limit: int = 100
     ) -> Sequence[Row[Any]]:
-        """Return a job's runs, the newest first; `before` is the place of the last run of the page before."""
+        """Return a job's runs, newest first; `before` is the position of the previous page's last run."""
         assert 1 <= limit <= LIST_LIMIT_MAX, f"a page of {limit}"
         query = select(REPORT_RUNS).where(_RUN.job == job)
         if before is not None:
@@ -98,23 +98,23 @@ class ReportRepository:
         return (await self._session.execute(query)).all()
 
     async def last_runs(self) -> Mapping[str, Row[Any]]:
-        """Return each job's newest run."""
+        """Return the newest run of each job."""
         query = (
             select(REPORT_RUNS).ext(distinct_on(_RUN.job)).order_by(_RUN.job, _RUN.created_at.desc(), _RUN.id.desc())
         )
         return {row.job: row for row in await self._session.execute(query)}
 
     async def schedules(self) -> Mapping[str, Row[Any]]:
-        """Return what the scheduler says, by job."""
+        """Return the schedules of the scheduler, by job."""
         return {row.job: row for row in await self._session.execute(select(REPORT_SCHEDULES))}
 
     async def html(self, run_id: uuid.UUID) -> str | None:
-        """Return a run's page, None where it has none."""
+        """Return the HTML page of a run, or None if it has none."""
         query = select(REPORT_PAGES.c.html).where(REPORT_PAGES.c.run_id == run_id)
         return (await self._session.execute(query)).scalar_one_or_none()
 
     async def _known(self, job: str, window: Window | None) -> Row[Any] | None:
-        """Return the window's run, or without one the run that is queued already."""
+        """Return the run of the window; without a window, the run that is queued already."""
         query = select(REPORT_RUNS).where(_RUN.job == job)
         if window is None:
             query = query.where(_RUN.window_start.is_(None), _RUN.status == QUEUED).order_by(_RUN.created_at).limit(1)
@@ -125,7 +125,7 @@ class ReportRepository:
     async def _insert(self, job: str, window: Window | None, actor: Actor) -> Row[Any] | None:
         values: dict[str, Any] = {"job": job, "trigger": MANUAL, "requested_by": actor.id}
         if window is None:
-            # Not now(), which stands still within a transaction: the window is a key.
+            # Not now(), which is constant within a transaction: the window is a key.
             values["window_end"] = func.clock_timestamp()
         else:
             values |= {"window_start": window.start, "window_end": window.end}
@@ -134,9 +134,9 @@ class ReportRepository:
         return run
 
     async def _again(self, failed: Row[Any], actor: Actor) -> Row[Any]:
-        """Queue a run that failed as if it were new; its id and window stay.
+        """Queue a failed run again, as if it were new; its id and window stay.
 
-        So does `attempt`: it is what keeps an attempt that was given up for dead from writing over one that came later.
+        `attempt` stays, too: it keeps an attempt that was given up for dead from overwriting a later one.
         """
         nothing = dict.fromkeys(
             ("started_at", "finished_at", "heartbeat_at", "progress_percent", "progress", "rows", "error", "files")

@@ -1,20 +1,21 @@
-"""The tables of samples and reports; migrations/versions is how they come to be.
+"""The tables of samples and reports; migrations/versions create them.
 
-They are plain tables and no mapped classes: samples and results are written and read in bulk, mostly by Spark's jobs,
-and have no identity of their own. Who writes which:
+They are plain tables and not mapped classes: samples and results are written and read in bulk, mostly by Spark's jobs,
+and have no identity of their own.
 
 | table | written by | holds |
 |---|---|---|
-| lag_sample_rounds, lag_sample_blocks | the gateway (usecases/samples.py) | offsets of all groups and topics, every 15 s where they changed |
+| lag_sample_rounds, lag_sample_blocks | the gateway (usecases/sampling/sampler.py) | offsets of all groups and topics, every 15 s if they changed |
 | lag_samples | gateways before migration 0016 | the same, a row a group; read until it is too old (spark/oldsamples.py) |
-| report_runs | gateway (wanted), scheduler and jobs (the rest) | runs of jobs |
+| report_runs | gateway (requests), scheduler and jobs (the rest) | runs of jobs |
 | report_lag_rows, report_backlog_rows, report_pages | the job of the run, in one transaction at its end | results |
-| report_throughput | job throughput_rollup | what was stored (group_name null) and consumed, a row a bucket |
-| report_schedules | the scheduler | when jobs run |
+| report_throughput | job throughput_rollup | messages stored (group_name null) and consumed, a row a bucket |
+| report_schedules | the scheduler | schedules of jobs |
 
-`sampled_at` of a block is when its broker gave the numbers, that of a round when it began; it took `took_ms`. `kind` is
-a number of `gantry.model.sampleblock.Kind`, `based_at` the moment of the broker's full block that the bytes are differences to,
-`queues` how many queues of groups a reader gets of it. `data` is what docs/formats/samples.md describes.
+`sampled_at` of a block is the time at which its broker gave the numbers; that of a round is its begin, and `took_ms`
+its duration. `kind` is a number of `gantry.model.sampleblock.Kind`, `based_at` is the time of the broker's full block
+that the bytes are differences to, and `queues` is the number of group queues that a reader gets from it.
+docs/formats/samples.md describes `data`.
 """
 
 from typing import Final

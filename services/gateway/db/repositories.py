@@ -1,8 +1,8 @@
-"""Repositories: the questions and changes the use cases need, one small class a table.
+"""Repositories: the queries and changes of the use cases, one small class a table.
 
-Each works on the session of an open transaction (engine.py) and never commits. A change takes the `Actor` it is
-made for and leaves its audit row in the same transaction, so that neither exists without the other. Rows are
-returned as they are; change them through the repository only.
+Each works on the session of an open transaction (engine.py) and never commits. A change takes its `Actor` and adds its
+audit row in the same transaction, so that neither exists without the other. Returned rows are for reading; only the
+repository changes them.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ OBSERVED_AGAIN = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks for a change: an API key's id, or a part of the gateway such as `reconciler`."""
+    """The origin of a change: an API key's id, or a part of the gateway such as `reconciler`."""
 
     id: str
     request_id: str | None = None
@@ -37,9 +37,9 @@ RECONCILER = Actor("reconciler")
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What If-Match and If-None-Match ask for; the default asks for nothing.
+    """The condition of If-Match and If-None-Match; the default has no condition.
 
-    `version` is the one that must be there; `exists` True is `If-Match: *`, False is `If-None-Match: *`.
+    `version` is the version that the row must have; `exists` True is `If-Match: *`, False is `If-None-Match: *`.
     """
 
     version: int | None = None
@@ -51,7 +51,7 @@ ANYTHING = Expectation()
 
 @dataclass(frozen=True, slots=True)
 class PutResult(Generic[Row]):
-    """What a put did: `created` and `changed` are both False where it was so already."""
+    """The result of a put; `created` and `changed` are both False if nothing had to change."""
 
     row: Row
     created: bool
@@ -83,7 +83,7 @@ class AuditRepository:
     async def page(
         self, *, kind: str | None = None, name: str | None = None, before_id: int | None = None, limit: int = 100
     ) -> Sequence[AuditEntry]:
-        """Return the newest rows first; `before_id` is the last row's id of the page before."""
+        """Return rows, newest first; `before_id` is the id of the previous page's last row."""
         query = select(AuditEntry).order_by(AuditEntry.id.desc()).limit(_bounded(limit))
         if kind is not None:
             query = query.where(AuditEntry.resource_kind == kind)
@@ -105,24 +105,24 @@ class ConfigRepository(Generic[Row]):
         self._audit = AuditRepository(session)
 
     async def get(self, name: str, *, lock: bool = False) -> Row | None:
-        """Return what people see under the name: None also for one that is being deleted.
+        """Return the visible row of a name: None also for one that is being deleted.
 
         Args:
-            name: The topic's or group's.
-            lock: Keep others from changing it until the transaction ends.
+            name: Name of the topic or group.
+            lock: Whether to block changes by others until the transaction ends.
         """
         row = await self.find(name, lock=lock)
         return None if row is None or row.state == ConfigState.DELETING else row
 
     async def find(self, name: str, *, lock: bool = False) -> Row | None:
-        """Return the row of a name, also one that is being deleted; with `lock` as `get`."""
+        """Return the row of a name, even if it is being deleted; `lock` as for `get`."""
         query: Select[Row] = select(self._model).where(self._model.name == name)
         if lock:
             query = query.with_for_update()
         return (await self._session.scalars(query.execution_options(populate_existing=True))).one_or_none()
 
     async def homes(self) -> set[str]:
-        """Return the brokers that hold any of them and are meant to; who is no longer meant to is out of service."""
+        """Return the brokers that hold any of these names and should; other brokers are out of service."""
         model = self._model
         broker = func.jsonb_object_keys(model.observed).label("broker")
         held = select(broker, model.config).where(model.state != ConfigState.DELETING).subquery()
@@ -131,7 +131,7 @@ class ConfigRepository(Generic[Row]):
         return set((await self._session.scalars(select(held.c.broker).where(is_meant).distinct())).all())
 
     async def page(self, *, after: str = "", limit: int = 100, prefix: str = "") -> Sequence[Row]:
-        """Return those that people see, by name in byte order, starting behind `after`."""
+        """Return the visible rows, by name in byte order, after `after`."""
         model = self._model
         query: Select[Row] = select(model).where(model.name > after, model.state != ConfigState.DELETING)
         if prefix:
@@ -139,7 +139,7 @@ class ConfigRepository(Generic[Row]):
         return (await self._session.scalars(query.order_by(model.name).limit(_bounded(limit)))).all()
 
     async def unsettled(self, *, limit: int = LIST_LIMIT_MAX) -> Sequence[Row]:
-        """Return what brokers may not have yet, the longest waiting first: PENDING and DELETING."""
+        """Return the rows that brokers may not have yet (PENDING and DELETING), the longest waiting first."""
         model = self._model
         query = select(model).where(model.state != ConfigState.APPLIED).order_by(model.updated_at, model.name)
         return (await self._session.scalars(query.limit(_bounded(limit)))).all()
@@ -153,18 +153,18 @@ class ConfigRepository(Generic[Row]):
         expect: Expectation = ANYTHING,
         over: object = ANYTHING,
     ) -> PutResult[Row]:
-        """Make `config` what is wanted; its state is PENDING until `settle` says otherwise.
+        """Make `config` the desired state; it is PENDING until `settle` is called.
 
         Args:
-            name: The topic's or group's.
+            name: Name of the topic or group.
             config: All of its settings.
-            actor: The one who asks for it.
-            expect: The caller's expectation.
-            over: The settings that `config` was made from (None: there were none), where it was made from any.
+            actor: Origin of the change.
+            expect: The caller's condition.
+            over: Settings that `config` was derived from (None: there were none); omitted if it was derived from none.
 
         Raises:
-            VersionConflictError: It is not as `expect` says.
-            AlreadyThereError: `expect.exists` is False, and it exists.
+            VersionConflictError: The row does not match `expect`.
+            AlreadyThereError: `expect.exists` is False, and the row exists.
             ChangedMeanwhileError: The settings are no longer those of `over`.
         """
         row = await self.find(name, lock=True)
@@ -174,7 +174,7 @@ class ConfigRepository(Generic[Row]):
             raise ChangedMeanwhileError(self._kind, name)
         if row is None:
             row = await self._insert(name, config, ConfigOrigin.API, ConfigState.PENDING)
-            if row is None:  # Somebody made it between our look and our insert.
+            if row is None:  # Another writer created the row between the read and the insert.
                 return await self.put(name, config, actor=actor, expect=expect, over=over)
             self._audit.record(actor, f"{self._kind}.create", self._kind, name, before=None, after=config)
             return PutResult(row, created=True, changed=True)
@@ -189,10 +189,10 @@ class ConfigRepository(Generic[Row]):
         return PutResult(row, created=seen is None, changed=True)
 
     async def mark_deleting(self, name: str, *, actor: Actor, expect: Expectation = ANYTHING) -> Row | None:
-        """Want it gone; None where it is not there. `forget` ends it once no broker has it.
+        """Mark the row for deletion; None if it does not exist. `forget` removes it once no broker has it.
 
         Raises:
-            VersionConflictError: It is not as `expect` says.
+            VersionConflictError: The row does not match `expect`.
         """
         row = await self.get(name, lock=True)
         self._check(name, row, expect)
@@ -204,10 +204,10 @@ class ConfigRepository(Generic[Row]):
         return row
 
     async def settle(self, name: str, version: int, *, detail: str | None = None) -> bool:
-        """Say how applying `version` went: APPLIED, or still PENDING with the reason as `detail`.
+        """Record the result of applying `version`: APPLIED, or still PENDING with the reason as `detail`.
 
         Returns:
-            False where somebody has changed it meanwhile; then nothing is said.
+            False if the row has another version now; then nothing is recorded.
         """
         row = await self.find(name, lock=True)
         if row is None or row.version != version:
@@ -219,7 +219,7 @@ class ConfigRepository(Generic[Row]):
         return True
 
     async def forget(self, name: str, version: int) -> bool:
-        """Remove one that was being deleted, if it still is at `version`."""
+        """Remove a row that was being deleted, if it is still at `version`."""
         row = await self.find(name, lock=True)
         if row is None or row.version != version or row.state != ConfigState.DELETING:
             return False
@@ -228,10 +228,10 @@ class ConfigRepository(Generic[Row]):
         return True
 
     async def observe(self, observed: Mapping[str, Mapping[str, Json]]) -> None:
-        """Note what brokers hold: {name: {broker name: config}}; names we do not know are left out (`adopt`).
+        """Record the configurations of brokers: {name: {broker name: config}}; unknown names are left out (`adopt`).
 
-        What is as it was is written again only after OBSERVED_AGAIN, so that a look every half minute at thousands
-        of names does not write thousands of rows.
+        An unchanged one is written again only after OBSERVED_AGAIN, so that a round every half minute over thousands of
+        names does not write thousands of rows.
         """
         if not observed:
             return
@@ -247,7 +247,7 @@ class ConfigRepository(Generic[Row]):
         await connection.execute(change, [{"whose": name, "seen": dict(held)} for name, held in observed.items()])
 
     async def adopt(self, name: str, config: Json, *, observed: Mapping[str, Json]) -> Row | None:
-        """Import what somebody made on a broker directly; None where we know the name already."""
+        """Import a name that was created directly on a broker; None if it is known already."""
         row = await self._insert(name, config, ConfigOrigin.BROKER, ConfigState.APPLIED)
         if row is None:
             return None
@@ -258,8 +258,8 @@ class ConfigRepository(Generic[Row]):
         return row
 
     async def _insert(self, name: str, config: Json, origin: ConfigOrigin, state: ConfigState) -> Row | None:
-        # One that was there before and is made again must not have a version that it had then: its last change left an audit
-        # row, and every change one of its own, so no version was above that row's id.
+        # A name that is created again must not reuse an earlier version. Each change has left an audit row, so no
+        # earlier version is above the id of the last one.
         last = select(func.max(AuditEntry.id)).where(
             AuditEntry.resource_kind == self._kind, AuditEntry.resource_name == name
         )
@@ -308,7 +308,7 @@ class KeyRepository:
         """Add a key.
 
         Raises:
-            AlreadyThereError: The id or the key is there already.
+            AlreadyThereError: The id or the key exists already.
         """
         row = await self._insert(key_id, sha256, name, rights)
         if row is None:
@@ -317,7 +317,7 @@ class KeyRepository:
         return row
 
     async def ensure(self, key_id: str, *, sha256: bytes, name: str, rights: Json, actor: Actor) -> ApiKey:
-        """Return the key with this SHA-256, adding it where it is not there; for the one made at the first start."""
+        """Return the key with this SHA-256, and add it if it is missing; for the first key of an installation."""
         row = await self._insert(key_id, sha256, name, rights)
         if row is not None:
             self._audit.record(actor, "key.create", "key", key_id, before=None, after=_key_facts(row))
@@ -336,24 +336,24 @@ class KeyRepository:
         return (await self._session.scalars(select(ApiKey).where(ApiKey.sha256 == sha256))).one_or_none()
 
     async def page(self, *, after: str = "", limit: int = 100, revoked: bool = True) -> Sequence[ApiKey]:
-        """Return keys by id, starting behind `after`; `revoked` False leaves out those that no longer open anything."""
+        """Return keys by id, after `after`; `revoked` False leaves out revoked keys."""
         query = select(ApiKey).where(ApiKey.id > after).order_by(ApiKey.id).limit(_bounded(limit))
         if not revoked:
             query = query.where(ApiKey.revoked_at.is_(None))
         return (await self._session.scalars(query)).all()
 
     async def lock_admins(self) -> Sequence[str]:
-        """Return the ids of the valid keys with the right `admin`, and keep others from ending any until the commit.
+        """Return the ids of the valid admin keys, and block revocations by others until the commit.
 
-        A caller that waited for the lock sees the changes that others have committed meanwhile. The order of the rows keeps two
-        callers from waiting for each other.
+        A caller that waited for the lock sees the changes that others committed meanwhile. The order of the rows
+        prevents a deadlock between two callers.
         """
         is_admin = ApiKey.rights["admin"].as_boolean()
         query = select(ApiKey.id).where(ApiKey.revoked_at.is_(None), is_admin).order_by(ApiKey.id).with_for_update()
         return (await self._session.scalars(query)).all()
 
     async def revoke(self, key_id: str, *, actor: Actor) -> ApiKey | None:
-        """End a key; None where there is no such key, and nothing new where it was ended before."""
+        """Revoke a key; None if it does not exist. A key that was revoked before stays as it is."""
         query = select(ApiKey).where(ApiKey.id == key_id).with_for_update()
         row = (await self._session.scalars(query)).one_or_none()
         if row is None or row.revoked_at is not None:
@@ -364,7 +364,7 @@ class KeyRepository:
         return row
 
     async def touch(self, last_used: Mapping[str, datetime]) -> None:
-        """Note when keys were last used, collected over a while; never goes back in time."""
+        """Record when keys were last used, collected over a while; the time never goes back."""
         for key_id, at in last_used.items():
             newer = or_(ApiKey.last_used_at.is_(None), ApiKey.last_used_at < at)
             await self._session.execute(update(ApiKey).where(and_(ApiKey.id == key_id, newer)).values(last_used_at=at))

@@ -1,4 +1,4 @@
-"""Samples of offsets: writing blocks and rounds, and what is done with them as they age."""
+"""Samples of offsets: blocks and rounds are written, thinned out and deleted."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -13,7 +13,7 @@ from gantry.model.sampleblock import Kind
 from services.gateway.db.reporttables import LAG_SAMPLE_BLOCKS, LAG_SAMPLE_ROUNDS
 
 PARTITION_PREFIX: Final = "lag_samples_"
-# A report may read for long; who waits for it makes all who come later wait, too.
+# A report may read for long, and a statement that waits for its lock makes all later ones wait, too.
 DROP_LOCK_TIMEOUT_MS: Final = 200
 
 _BLOCK: Final = LAG_SAMPLE_BLOCKS.c
@@ -36,7 +36,7 @@ class StoredBlock(NamedTuple):
     data: bytes
 
     def to_row(self) -> dict[str, Any]:
-        """Return it by the names of columns."""
+        """Return the values by column name."""
         return self._asdict()
 
 
@@ -46,21 +46,17 @@ class SampleRepository:
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
 
-    # Writing
-
     async def add(self, block: StoredBlock) -> None:
-        """Add a block. There must be none of its broker and moment."""
+        """Add a block. There must be none of the same broker and time."""
         await self._session.execute(insert(LAG_SAMPLE_BLOCKS).values(block.to_row()))
 
     async def end_round(self, sampled_at: datetime, *, took_ms: int, missing: Sequence[str]) -> None:
-        """Note that a round is done: its samples are all there, but for those of brokers in `missing`."""
+        """Record that a round is complete: all its samples are written, except for the brokers in `missing`."""
         values = {"sampled_at": sampled_at, "took_ms": took_ms, "missing": list(missing)}
         await self._session.execute(upsert(LAG_SAMPLE_ROUNDS).values(values).on_conflict_do_nothing())
 
-    # Ageing
-
     async def find_oldest(self, kind: Kind, *, before: datetime) -> tuple[datetime, str] | None:
-        """Return moment and broker of the oldest block of a kind, None where there is none before a moment."""
+        """Return time and broker of the oldest block of a kind, or None if there is none before the given time."""
         query = (
             select(_BLOCK.sampled_at, _BLOCK.broker)
             .where(_BLOCK.kind == kind, _BLOCK.sampled_at < before)
@@ -71,7 +67,7 @@ class SampleRepository:
         return None if row is None else (row.sampled_at, row.broker)
 
     async def stretch(self, broker: str, since: datetime, until: datetime) -> list[StoredBlock]:
-        """Return a broker's blocks of [since, until), by time; the bytes of changes only."""
+        """Return a broker's blocks of [since, until), by time; only changes come with their bytes."""
         data = case((_BLOCK.kind == Kind.CHANGES, _BLOCK.data), else_=literal(b"", LargeBinary))
         query = (
             select(_BLOCK.sampled_at, _BLOCK.broker, _BLOCK.kind, _BLOCK.based_at, _BLOCK.queues, data)
@@ -82,21 +78,21 @@ class SampleRepository:
         return [StoredBlock(row[0], row[1], Kind(row[2]), *row[3:]) for row in rows]
 
     async def replace(self, old: Sequence[StoredBlock], new: Sequence[StoredBlock]) -> None:
-        """Put blocks in the place of others, all at once."""
+        """Replace blocks by others in one transaction."""
         keys = [(block.sampled_at, block.broker) for block in old]
         await self._session.execute(delete(LAG_SAMPLE_BLOCKS).where(_KEY.in_(keys)))
         for block in new:
             await self.add(block)
 
     async def thin(self, kind: Kind, kept: Kind, step: timedelta, since: datetime, until: datetime) -> None:
-        """Keep the last block of a kind of each broker and step, as another kind, and delete the others.
+        """Keep the last block of a kind for each broker and step, as another kind, and delete the others.
 
         Args:
-            kind: Of the blocks.
-            kept: What those become that stay.
-            step: Counted from 1970.
-            since: The first moment, where a step begins.
-            until: Exclusive, where a step ends.
+            kind: Kind of the blocks.
+            kept: New kind of those that stay.
+            step: Length of a step, counted from 1970.
+            since: Begin, at which a step begins.
+            until: Exclusive end, at which a step ends.
         """
         within = (_BLOCK.kind == kind, _BLOCK.sampled_at >= since, _BLOCK.sampled_at < until)
         place = func.row_number().over(
@@ -109,7 +105,7 @@ class SampleRepository:
         await self._session.execute(update(LAG_SAMPLE_BLOCKS).where(*within).values(kind=kept))
 
     async def delete_blocks(self, kinds: Iterable[Kind], *, before: datetime, limit: int) -> int:
-        """Delete the oldest blocks of some kinds, at most `limit` of each; return how many."""
+        """Delete the oldest blocks of some kinds, at most `limit` of each; return their number."""
         deleted = 0
         for kind in kinds:
             oldest = (
@@ -125,12 +121,12 @@ class SampleRepository:
         return deleted
 
     async def delete_rounds(self, *, before: datetime, limit: int) -> int:
-        """Delete the oldest rounds, at most `limit`; return how many."""
+        """Delete the oldest rounds, at most `limit`; return their number."""
         at = LAG_SAMPLE_ROUNDS.c.sampled_at
         oldest = select(at).where(at < before).order_by(at).limit(limit)
         return len((await self._session.execute(delete(LAG_SAMPLE_ROUNDS).where(at.in_(oldest)).returning(at))).all())
 
-    # Rows of gateways before migration 0016
+    # The table lag_samples has rows of gateways before migration 0016.
 
     async def partitions(self) -> list[date]:
         """Return the days for which `lag_samples` has a partition, the oldest first."""
@@ -141,7 +137,7 @@ class SampleRepository:
         """Drop the partitions of the days before `day`.
 
         Returns:
-            How many partitions were dropped, and how many could not be, since somebody reads them; try again later.
+            The number of dropped partitions, and of those that readers have locked; try these again later.
         """
         dropped = kept = 0
         for old in await self.partitions():
@@ -153,7 +149,7 @@ class SampleRepository:
         return dropped, kept
 
     async def _drop(self, name: str) -> bool:
-        # In a savepoint of its own: that somebody is reading is nothing to hold against Postgres.
+        # A savepoint of its own: a lock time-out here is expected, and must not fail the transaction.
         try:
             async with self._session.begin_nested():
                 await self._run(f"SET LOCAL lock_timeout = {DROP_LOCK_TIMEOUT_MS}")
@@ -177,7 +173,7 @@ def partition_of(day: date) -> str:
 
 
 def find_day(partition: str) -> date | None:
-    """Return the day of a partition, None for a table of another name."""
+    """Return the day of a partition, or None for a table of another name."""
     digits = partition.removeprefix(PARTITION_PREFIX)
     if len(digits) != 8 or not (digits.isascii() and digits.isdigit()):
         return None

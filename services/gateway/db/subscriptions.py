@@ -1,7 +1,7 @@
-"""Subscriptions: who asked for what, mirrored from the brokers' consumer tables by one gateway at a time.
+"""Subscriptions, mirrored from the brokers' consumer tables by one gateway at a time.
 
-`judge` says whether the instances of a group agree; it is pure. `SubscriptionRepository.mirror` brings one group's
-rows in line with what was seen just now, and keeps those that have gone with the time they were last seen.
+`judge` decides whether the instances of a group agree; it is pure. `SubscriptionRepository.mirror` updates one group's
+rows to the current sightings, and keeps rows of instances that have disconnected with the time they were last seen.
 """
 
 import hashlib
@@ -19,20 +19,24 @@ from services.gateway.db.models import Subscription, Verdict
 from services.gateway.db.repositories import LIST_LIMIT_MAX
 
 RECENT: Final = timedelta(minutes=1)
-"""Who was seen within it may have done what a sample sees now: it is some looks at offsets, and two looks at who is connected."""
+"""Age of a sighting that still counts as recent.
+
+Such a client may have made a commit that a sample sees now. It spans several surveys of offsets, and two rounds of the
+mirror.
+"""
 # A group of thousands of instances must not make a row of megabytes.
 CLIENTS_NAMED_MAX = 100
 FORGOTTEN_AT_ONCE = 500
-# Kinds and types are words of a fixed vocabulary, but a foreign client may send anything.
+# Kinds and types are words of a fixed vocabulary, but other clients may send anything.
 WORD_CHARACTERS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What some instances of a group ask of a topic, all in the same words."""
+    """One subscription of a group's instances to a topic, identical for all of `clients`."""
 
     topic: str
-    client_kind: str  # The language a broker reports: JAVA, PYTHON, ….
+    client_kind: str  # The language that a broker reports: JAVA, PYTHON, ….
     message_model: str  # CLUSTERING or BROADCASTING.
     expression_type: str  # TAG or SQL92.
     expression: str
@@ -41,7 +45,7 @@ class Sighting:
 
 
 def judge(sightings: Iterable[Sighting]) -> dict[str, Verdict]:
-    """Say for each topic whether those who subscribed to it, all of one group, agree."""
+    """Return for each topic whether the subscriptions of one group agree."""
     filters: dict[str, set[tuple[str, str]]] = {}
     models: dict[str, set[str]] = {}
     for seen in sightings:
@@ -58,7 +62,7 @@ def judge(sightings: Iterable[Sighting]) -> dict[str, Verdict]:
 
 
 def storable(text: str, characters_max: int | None = None) -> str:
-    """Return what Postgres can keep of a text that came from a client: no zero characters, no lone surrogates."""
+    """Return a client's text in a form that Postgres can store: no zero characters, no lone surrogates."""
     return text[:characters_max].encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
@@ -69,14 +73,14 @@ class SubscriptionRepository:
         self._session = session
 
     async def mirror(self, group: str, sightings: Sequence[Sighting]) -> None:
-        """Bring a group's rows in line with all that is connected now; an empty list says that nobody is."""
+        """Update a group's rows to the instances connected now; an empty list means that none is."""
         verdicts = judge(sightings)
         kept = [await self._upsert(group, seen, verdicts[seen.topic]) for seen in sightings]
         gone = update(Subscription).where(Subscription.group_name == group, Subscription.active)
         await self._session.execute(gone.where(Subscription.id.not_in(kept)).values(active=False))
 
     async def retire_others(self, groups: Sequence[str]) -> None:
-        """Mark as gone what belongs to groups that no broker reports any more."""
+        """Mark the rows of groups that no broker reports any more as inactive."""
         gone = update(Subscription).where(Subscription.active, Subscription.group_name.not_in(groups))
         await self._session.execute(gone.values(active=False))
 
@@ -85,9 +89,9 @@ class SubscriptionRepository:
 
         Args:
             groups: All groups that brokers know. The last row of such a group and a topic stays, whatever its age: it
-                has the group's filter, and says that the group was seen at all.
-            older_than: The time since the subscription was seen last.
-            rows: The limit of one call; the next call deletes the rest.
+                has the group's filter, and proves that the group existed.
+            older_than: Time since the subscription was last seen.
+            rows: Limit of one call; the next call deletes the rest.
         """
         later = aliased(Subscription)
         of_same = (later.group_name == Subscription.group_name, later.topic == Subscription.topic)
@@ -115,7 +119,7 @@ class SubscriptionRepository:
         after_id: int = 0,
         limit: int = 100,
     ) -> Sequence[Subscription]:
-        """Return subscriptions in the order they were first seen, starting behind `after_id`."""
+        """Return subscriptions in the order in which they were first seen, after `after_id`."""
         assert 1 <= limit <= LIST_LIMIT_MAX, f"a page of {limit}"
         query = select(Subscription).where(Subscription.id > after_id).order_by(Subscription.id).limit(limit)
         if group is not None:
@@ -127,10 +131,10 @@ class SubscriptionRepository:
         return (await self._session.scalars(query)).all()
 
     async def filters(self) -> Sequence[Row[str, str, str, str, bool, bool]]:
-        """Return what each group asks of each topic: (group, topic, type, expression, is connected, was connected within RECENT).
+        """Return rows of (group, topic, type, expression, is connected, was connected within RECENT).
 
-        Where there are several, it is the one that brokers go by: of those who are connected, else of those who were
-        seen last, the newest.
+        If instances disagree, the row is the subscription that brokers use: the newest of the connected instances, else
+        of those that were seen last.
         """
         columns = (Subscription.group_name, Subscription.topic)
         newest = (Subscription.active.desc(), Subscription.last_seen_at.desc(), Subscription.sub_version.desc())

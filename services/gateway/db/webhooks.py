@@ -1,7 +1,7 @@
 """Webhooks and their deliveries: an outbox that any number of gateways may send from.
 
-A gateway takes what is due with a lease: `next_attempt_at` moves ahead by it, and `attempts` counts up. If the gateway dies,
-the delivery is due again after that time. Only the gateway that made the last attempt writes its outcome.
+A gateway takes due deliveries with a lease: it moves `next_attempt_at` ahead and increments `attempts`. If the gateway
+dies, the delivery is due again after that time. Only the gateway that made the last attempt writes its outcome.
 """
 
 import uuid
@@ -66,7 +66,7 @@ class Claimed:
 
 
 class WebhookRepository:
-    """Webhooks, as people make and change them."""
+    """Webhooks: creation, changes and lists."""
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
@@ -83,23 +83,23 @@ class WebhookRepository:
         return row
 
     async def get(self, webhook_id: uuid.UUID, *, lock: bool = False) -> Row[Any] | None:
-        """Return a webhook; with `lock` nobody else changes it until the transaction ends."""
+        """Return a webhook; with `lock`, others cannot change it until the transaction ends."""
         query = select(WEBHOOKS).where(_WEBHOOK.id == webhook_id)
         return (await self._session.execute(query.with_for_update() if lock else query)).one_or_none()
 
     async def page(self, *, after: uuid.UUID | None, limit: int) -> Sequence[Row[Any]]:
-        """Return webhooks by id, starting behind `after`."""
+        """Return webhooks by id, after `after`."""
         query = select(WEBHOOKS).order_by(_WEBHOOK.id).limit(limit)
         if after is not None:
             query = query.where(_WEBHOOK.id > after)
         return (await self._session.execute(query)).all()
 
     async def enabled(self) -> Sequence[Row[Any]]:
-        """Return the webhooks that are told of events."""
+        """Return the webhooks that receive events."""
         return (await self._session.execute(select(WEBHOOKS).where(_WEBHOOK.enabled))).all()
 
     async def change(self, webhook_id: uuid.UUID, columns: dict[str, Any], *, actor: Actor) -> Row[Any] | None:
-        """Change a webhook; None where there is none."""
+        """Change a webhook; None if it does not exist."""
         before = await self.get(webhook_id, lock=True)
         if before is None:
             return None
@@ -112,7 +112,7 @@ class WebhookRepository:
         return row
 
     async def delete(self, webhook_id: uuid.UUID, *, actor: Actor) -> bool:
-        """Delete a webhook with its deliveries; False where there is none."""
+        """Delete a webhook with its deliveries; False if it does not exist."""
         before = await self.get(webhook_id, lock=True)
         if before is None:
             return False
@@ -128,7 +128,7 @@ class DeliveryRepository:
         self._session = session
 
     async def add(self, webhook_ids: Collection[uuid.UUID], body: str, *, event_id: int | None) -> None:
-        """Have the same told to some webhooks."""
+        """Queue a delivery of the same body to each of some webhooks."""
         chosen = select(_WEBHOOK.id, bindparam("event", event_id), bindparam("said", body)).where(
             _WEBHOOK.id.in_(webhook_ids)
         )
@@ -136,7 +136,7 @@ class DeliveryRepository:
         await self._session.execute(insert(WEBHOOK_DELIVERIES).from_select(columns, chosen))
 
     async def add_test(self, webhook_id: uuid.UUID, body: str) -> Row[Any]:
-        """Have a test told to a webhook."""
+        """Queue a test delivery to a webhook."""
         statement = insert(WEBHOOK_DELIVERIES).values(webhook_id=webhook_id, body=body)
         row: Row[Any] = (await self._session.execute(statement.returning(WEBHOOK_DELIVERIES))).one()
         return row
@@ -144,7 +144,7 @@ class DeliveryRepository:
     async def page(
         self, webhook_id: uuid.UUID, *, status: str | None, before: tuple[datetime, uuid.UUID] | None, limit: int
     ) -> Sequence[Row[Any]]:
-        """Return a webhook's deliveries, the newest first."""
+        """Return a webhook's deliveries, newest first."""
         place = (_DELIVERY.created_at, _DELIVERY.id)
         query = select(WEBHOOK_DELIVERIES).where(_DELIVERY.webhook_id == webhook_id)
         if status is not None:
@@ -155,7 +155,7 @@ class DeliveryRepository:
         return (await self._session.execute(query)).all()
 
     async def take_events(self) -> Sequence[Row[Any]]:
-        """Return events of which no deliveries were made yet, and mark them; no other gateway gets them meanwhile."""
+        """Return events that have no deliveries yet, and mark them; the lock keeps other gateways from taking them."""
         mine = (
             select(ALERT_EVENTS.c.id)
             .where(~ALERT_EVENTS.c.is_handed_out)
@@ -177,15 +177,15 @@ class DeliveryRepository:
         lease: timedelta,
         give_up: timedelta,
     ) -> list[Claimed]:
-        """Take what is due, for as long as the lease.
+        """Take due deliveries for as long as the lease.
 
         Args:
-            busy: Webhooks of which nothing is wanted now.
-            only: Webhooks of which alone something is wanted, in this order; None: of all.
-            each: How many of one webhook at most.
-            rows: How many in all at most.
-            lease: How long until they are due again, unless their outcome is written before.
-            give_up: The age at which a delivery is failed.
+            busy: Webhooks to leave out.
+            only: Webhooks to take deliveries of, in this order; None: all.
+            each: Limit for each webhook.
+            rows: Limit in total.
+            lease: Time until they are due again, unless their outcome is written before.
+            give_up: Age at which a delivery is failed.
         """
         await self._session.execute(_GIVE_UP, {"give_up": give_up})
         values = {"busy": list(busy), "only": only, "each": each, "rows": rows, "lease": lease}
@@ -193,7 +193,7 @@ class DeliveryRepository:
         return [Claimed(*row) for row in found]
 
     async def delivered(self, claimed: Claimed, status: int) -> None:
-        """Say that the webhook has it."""
+        """Record that a delivery succeeded."""
         mine = (_DELIVERY.id == claimed.id, _DELIVERY.attempts == claimed.attempts, _DELIVERY.status == "pending")
         statement = update(WEBHOOK_DELIVERIES).where(*mine)
         await self._session.execute(
@@ -203,7 +203,7 @@ class DeliveryRepository:
     async def failed(
         self, claimed: Claimed, status: int | None, error: str, *, pause: timedelta, give_up: timedelta
     ) -> None:
-        """Say that an attempt failed: it is tried again after the pause, unless it would be too old then."""
+        """Record a failed attempt: it is repeated after the pause, unless the delivery would be too old then."""
         values = {"id": claimed.id, "attempts": claimed.attempts, "status": status, "error": error}
         await self._session.execute(_FAIL, {**values, "pause": pause, "give_up": give_up})
 
