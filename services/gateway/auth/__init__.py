@@ -1,1 +1,1 @@
-"""Who calls, and what they may do: API keys, their rights, and one-use tickets for browsers."""
+"""Authentication and authorisation: API keys, their rights, and one-use tickets for browsers."""

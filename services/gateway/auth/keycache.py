@@ -1,7 +1,7 @@
 """The key cache: the keys' digests in a file of mode 0600, so that a restart without Postgres still knows them.
 
-Format: JSON, `{"version": 1, "keys": [{"id", "sha256" (base64), "name", "rights"}]}`. It is a copy; Postgres has the truth,
-and a file that can't be read is as good as none.
+Format: JSON, `{"version": 1, "keys": [{"id", "sha256" (base64), "name", "rights"}]}`. The file is a copy of the keys in
+Postgres; an unreadable file counts as a missing one.
 """
 
 from typing import Final, Protocol
@@ -21,11 +21,11 @@ class KeyCache(Protocol):
     """Keeps keys between two runs."""
 
     def load(self) -> list[KeyRecord] | None:
-        """Return the keys of the last run, or None where nothing is known of it."""
+        """Return the keys of the last run, or None if there are none."""
         ...
 
     def save(self, records: list[KeyRecord]) -> None:
-        """Keep these instead. Never fails: without the cache the gateway still works."""
+        """Store these keys in place of the old ones. Never raises: the gateway also works without the cache."""
         ...
 
 
@@ -41,7 +41,7 @@ class FileKeyCache:
         self._path = path
 
     def load(self) -> list[KeyRecord] | None:
-        """Return what the file holds; None where it is missing, damaged or of another version."""
+        """Return the keys in the file; None if it is missing, damaged or of another version."""
         try:
             data = find_private(self._path)
             if data is None:

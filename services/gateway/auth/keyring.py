@@ -1,8 +1,8 @@
-"""KeyRing: all API keys that open something now, in memory.
+"""KeyRing: all valid API keys, in memory.
 
-Keys are 256 random bits, so a plain SHA-256 keeps them safe, and a look-up by digest tells nothing by its timing. A
-ring that was never filled (no Postgres yet, no cache from an earlier run) can't tell a wrong key from a right one, and
-says so with 503 instead of 401.
+Keys are 256 random bits, so a plain SHA-256 protects them, and the time of a lookup by digest reveals nothing. A ring
+that was never filled (no Postgres yet, no cache from an earlier run) cannot tell a wrong key from a right one, and
+answers 503 instead of 401.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ KEY_BYTES: Final = 32
 
 
 class KeyRecord(msgspec.Struct, frozen=True):
-    """A key as it is kept: its digest, never itself."""
+    """A key as it is stored: its digest, never the key itself."""
 
     id: str
     sha256: bytes
@@ -44,14 +44,14 @@ class KeyRing:
         self.is_loaded = False
 
     def authenticate(self, header: bytes | str | None) -> Principal:
-        """Return who sent an `Authorization` header.
+        """Return the principal of an `Authorization` header.
 
         Args:
-            header: Its value, as it came; None where there was none.
+            header: Value of the header, as received; None if it is missing.
 
         Raises:
-            ProblemError: 401: there is none, it is not `Bearer KEY`, or the key is wrong or revoked. 503: the keys
-                are not known yet.
+            ProblemError: 401: the header is missing or not `Bearer KEY`, or the key is wrong or revoked. 503: the keys
+                are not loaded yet.
         """
         if header is None:
             raise refused("Authorization: is missing; it must be `Bearer KEY`")
@@ -71,21 +71,21 @@ class KeyRing:
         return principal
 
     def key_id_of(self, header: bytes) -> str | None:
-        """Return the id of the key in an `Authorization` header; None where it opens nothing."""
+        """Return the id of the key in an `Authorization` header; None if the key is not valid."""
         principal = self._by_digest.get(hashlib.sha256(header.partition(b" ")[2].strip()).digest())
         return None if principal is None else principal.key_id
 
     def principal_of(self, key_id: str) -> Principal | None:
-        """Return what a key's id opens now; None once it is revoked."""
+        """Return the current principal of a key id; None once the key is revoked."""
         record = self._by_id.get(key_id)
         return None if record is None else self._by_digest[record.sha256]
 
     def note_changes(self) -> None:
-        """Remember which keys are added and removed from now on: what is read now may reach `replace` after them."""
+        """Start to record changes of keys: rows that are read from now on may reach `replace` after these changes."""
         self._changed.clear()
 
     def replace(self, records: Iterable[KeyRecord]) -> bool:
-        """Take these keys, with the changes since `note_changes`, and no others; say whether anything changed."""
+        """Replace all keys by these, with the changes since `note_changes`; return whether anything changed."""
         fresh = {record.id: record for record in records}
         for key_id, record in self._changed.items():
             if record is None:
@@ -108,12 +108,12 @@ class KeyRing:
         return changed
 
     def add(self, record: KeyRecord) -> None:
-        """Take one more key."""
+        """Add a key."""
         self._changed[record.id] = self._by_id[record.id] = record
         self._by_digest[record.sha256] = Principal(record.id, record.name, record.rights)
 
     def remove(self, key_id: str) -> None:
-        """Forget a key; it opens nothing from now on."""
+        """Remove a key; it is not valid from now on."""
         self._changed[key_id] = None
         record = self._by_id.pop(key_id, None)
         if record is not None:
@@ -124,7 +124,7 @@ class KeyRing:
         return sorted(self._by_id.values(), key=lambda record: record.id)
 
     def take_used(self) -> set[str]:
-        """Return the ids of keys used since the last call."""
+        """Return the ids of the keys used since the last call."""
         used, self._used = self._used, set()
         return used
 
@@ -135,10 +135,10 @@ def make_key() -> str:
 
 
 def make_key_id() -> str:
-    """Return a new key's id."""
+    """Return the id of a new key."""
     return "key-" + secret_bytes(8).hex()
 
 
 def digest_of(key: str) -> bytes:
-    """Return what is kept of a key."""
+    """Return the digest of a key."""
     return hashlib.sha256(key.encode()).digest()

@@ -1,14 +1,15 @@
-"""KeyStore: keeps the key ring in line with Postgres, and makes the first key there ever is.
+"""KeyStore: updates the key ring from Postgres, and makes the first key of an installation.
 
-The ring is filled from the cache at start and from Postgres at once and then every `interval_ms`, so a key that was
-revoked through another gateway opens nothing here after that long. While Postgres is away the ring stays as it is.
+The ring is filled from the cache at start, and from Postgres at once and then every `interval_ms`, so a key that was
+revoked through another gateway is valid here for at most that long. While Postgres is unavailable, the ring stays as it
+is.
 
-The first key is made where Postgres has none that is valid. It is written to its file before it is added to Postgres: if we
-die in between, the next start finds the file and adds that key. So whoever reads the file has the key, and it is never
-shown anywhere else.
+The first key is made if Postgres has no valid key. It is written to its file before it is added to Postgres: if the
+gateway dies in between, the next start finds the file and adds that key. So the file always holds a working key, which
+is never shown anywhere else.
 
-Where the file has to be kept (`gantry up`, which shows what is in it), one that is gone at a start is made anew in the same
-way, with one more key: of the others nobody knows more than the digest. They stay valid.
+If the file must be kept (`gantry up`, which shows its content), a start without the file creates it again in the same
+way, with one more key: of the other keys, only the digests are known. They stay valid.
 """
 
 import asyncio
@@ -63,7 +64,7 @@ class KeyStore:
         self._first_key_file = first_key_file
         self._is_file_missed = keep_first_key_file
         self.unavailable: str | None = None if database is not None else "no database is configured"
-        """Why Postgres could not be asked last time, or None."""
+        """The reason why Postgres did not answer last time, or None."""
 
     def load_cache(self) -> None:
         """Fill the ring with the keys of the last run."""
@@ -72,11 +73,11 @@ class KeyStore:
             self._keys.replace(records)
 
     async def refresh(self) -> bool:
-        """Bring the ring in line with Postgres; False where Postgres is away."""
+        """Update the ring from Postgres; False if Postgres is unavailable."""
         if self._database is None:
             return False
         used = self._keys.take_used()
-        # The keys are read below, and calls may make and revoke some before they are taken.
+        # While the keys are read below, requests may create and revoke some.
         self._keys.note_changes()
         try:
             async with self._database.transaction() as session:
@@ -105,14 +106,14 @@ class KeyStore:
         return True
 
     async def run(self) -> None:
-        """Refresh for ever."""
+        """Refresh until cancelled."""
         while True:
             await self.refresh()
-            # Until the ring was filled once nobody can do anything, so that is tried more often.
+            # Until the ring is filled once, every request is rejected, so the attempts are more frequent.
             await asyncio.sleep((self._interval_ms if self._keys.is_loaded else 1_000) / 1_000)
 
     def saved(self) -> None:
-        """Write the cache after the ring was changed by a call."""
+        """Write the cache after a request changed the ring."""
         self._cache.save(self._keys.records())
 
     async def _make_first(self, session: AsyncSession) -> ApiKey:
@@ -127,7 +128,7 @@ class KeyStore:
         return row
 
     async def _with_kept(self, session: AsyncSession) -> Sequence[ApiKey]:
-        """Return the valid keys, among them the one in the file; if that was revoked, somebody wanted it so."""
+        """Return the valid keys, including the one in the file unless it was revoked on purpose."""
         await _lock(session)
         if await self._add_written(session, KEPT_KEY_NAME) is None:
             row = await self._write_new(session, KEPT_KEY_NAME)
@@ -135,7 +136,7 @@ class KeyStore:
         return await _valid_keys(session)
 
     async def _add_written(self, session: AsyncSession, name: str) -> ApiKey | None:
-        """Make the key in the file one of the keys; None where there is none."""
+        """Add the key in the file to Postgres; None if there is no file."""
         key = (find_private(self._first_key_file) or b"").decode("ascii", "replace").strip()
         return await _add(session, key, name) if key else None
 
@@ -146,7 +147,7 @@ class KeyStore:
 
 
 async def _lock(session: AsyncSession) -> None:
-    # Two gateways that start together must not make two.
+    # Two gateways that start together must not make two keys.
     await session.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": lock_key("first-key")})
 
 

@@ -1,10 +1,11 @@
-"""Principals: who calls, and what they may do.
+"""Principals: callers and their rights.
 
-Rights are patterns over names, in which `*` stands for any characters. An answer is remembered, since the same few
-topics are asked for with every message.
+Rights are patterns over names, in which `*` stands for any characters. Results are cached, because the same few topics
+are checked for every message.
 
-A pattern is matched from left to right, piece by piece, and never goes back: `*` may stand for anything, so the first place
-where a piece is found leaves the most room for those behind it. A regular expression would try every place of every `*`.
+A pattern is matched from left to right, piece by piece, and never goes back: `*` stands for any characters, so the
+first position of a piece leaves the most room for the next ones. A regular expression would try every position of every
+`*`.
 """
 
 from collections.abc import Iterable
@@ -13,29 +14,30 @@ from typing import Final
 from services.gateway.errors import FORBIDDEN, UNAUTHENTICATED, ProblemError
 from services.gateway.schemas.rights import Rights
 
-# A key for `*` that sends to ever new names must not make this grow; past it answers are just worked out again.
+# A key with `*` that sends to ever new names must not grow the cache without limit; beyond this, results are computed
+# again.
 REMEMBERED_MAX: Final = 4_096
-# No topic or group has a longer name, and what is longer would make what is remembered large.
+# No topic or group has a longer name, and longer texts would make the cache large.
 REMEMBERED_LENGTH_MAX: Final = 255
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="gantry"'}
 
 
 class NamePattern:
-    """One pattern, taken apart at its `*`."""
+    """One pattern, split at its `*`."""
 
     __slots__ = ("_first", "_last", "_length_min", "_middle")
 
     def __init__(self, pattern: str) -> None:
         first, *rest = pattern.split("*")
         self._first = first
-        # None: there is no `*`, so the name must be the pattern.
+        # None: there is no `*`, so the name must equal the pattern.
         self._last = rest[-1] if rest else None
         self._middle = tuple(piece for piece in rest[:-1] if piece)
         self._length_min = len(first) + sum(map(len, rest))
 
     def matches(self, name: str) -> bool:
-        """Say whether the name is covered; looks at each character about once."""
+        """Return whether the name matches; each character is read about once."""
         if self._last is None:
             return name == self._first
         if len(name) < self._length_min or not (name.startswith(self._first) and name.endswith(self._last)):
@@ -50,7 +52,7 @@ class NamePattern:
 
 
 class NamePatterns:
-    """A set of patterns that names are matched with; `*` is any characters, also none."""
+    """A set of patterns for names; `*` is any characters, or none."""
 
     __slots__ = ("_all", "_known", "_patterns")
 
@@ -64,7 +66,7 @@ class NamePatterns:
         return bool(self._patterns)
 
     def matches(self, name: str) -> bool:
-        """Say whether the name is covered."""
+        """Return whether the name matches one of the patterns."""
         if self._all:
             return True
         known = self._known.get(name)
@@ -76,10 +78,11 @@ class NamePatterns:
 
 
 class Principal:
-    """The holder of a key; `key_id` is the actor of what is written to the audit trail.
+    """The holder of a key; `key_id` is the actor in the audit trail.
 
     Attributes:
-        is_revoked: Set by the key ring. A request that waits for its body or for messages may outlive its key.
+        is_revoked: Whether the key was revoked; set by the key ring. A request that waits for its body or for messages
+            may outlive its key.
     """
 
     __slots__ = ("_groups", "_publish", "_topics", "is_revoked", "key_id", "name", "rights")
@@ -95,74 +98,74 @@ class Principal:
 
     @property
     def is_admin(self) -> bool:
-        """Say whether metadata may be seen and changed."""
+        """Return whether the key may read and change metadata."""
         return self.rights.admin
 
     def may_publish(self, topic: str) -> bool:
-        """Say whether messages may be sent to the topic."""
+        """Return whether the key may send messages to the topic."""
         return self._publish.matches(topic)
 
     def may_read(self, topic: str) -> bool:
-        """Say whether the topic's messages may be read."""
+        """Return whether the key may read the topic's messages."""
         return self._topics.matches(topic)
 
     def may_consume(self, topic: str, group: str) -> bool:
-        """Say whether the group may be used to consume the topic."""
+        """Return whether the key may consume the topic with the group."""
         return self._topics.matches(topic) and self._groups.matches(group)
 
     def may_see_topic(self, topic: str) -> bool:
-        """Say whether the topic's configuration and offsets may be seen."""
+        """Return whether the key may read the topic's configuration and offsets."""
         return self.rights.admin or self._publish.matches(topic) or self._topics.matches(topic)
 
     def may_see_group(self, group: str) -> bool:
-        """Say whether the group's configuration, offsets and clients may be seen."""
+        """Return whether the key may read the group's configuration, offsets and clients."""
         return self.rights.admin or self._groups.matches(group)
 
     def may_see_anything(self) -> bool:
-        """Say whether there are names that this key may see at all."""
+        """Return whether the key may read any names at all."""
         return self.rights.admin or bool(self._publish) or bool(self._topics) or bool(self._groups)
 
     def require_unrevoked(self) -> None:
-        """Raise ProblemError (401) if the key was revoked since it was looked at."""
+        """Raise ProblemError (401) if the key was revoked since it was authenticated."""
         if self.is_revoked:
             raise refused("Authorization: the key was revoked while the request was under way")
 
     def require(self, allowed: bool, right: str, name: str | None = None) -> None:
-        """Raise the problem of a missing right unless allowed; it is the same whether the thing exists or not."""
+        """Raise ProblemError (403) unless allowed; the error is the same whether the resource exists or not."""
         if not allowed:
             on = "" if name is None else f" on {name}"
             raise ProblemError(FORBIDDEN, f"key {self.key_id}: has no right `{right}`{on}")
 
     def require_publish(self, topic: str) -> None:
-        """Raise ProblemError (403) unless messages may be sent to the topic."""
+        """Raise ProblemError (403) unless the key may send messages to the topic."""
         if not self._publish.matches(topic):
             self.require(False, "publish", f"topic {topic}")
 
     def require_read(self, topic: str) -> None:
-        """Raise ProblemError (403) unless the topic's messages may be read."""
+        """Raise ProblemError (403) unless the key may read the topic's messages."""
         if not self._topics.matches(topic):
             self.require(False, "consume", f"topic {topic}")
 
     def require_consume(self, topic: str, group: str) -> None:
-        """Raise ProblemError (403) unless the group may be used to consume the topic."""
+        """Raise ProblemError (403) unless the key may consume the topic with the group."""
         if not self.may_consume(topic, group):
             self.require(False, "consume", f"topic {topic} for group {group}")
 
     def require_stream(self) -> None:
-        """Raise ProblemError (403) unless there may be anything to publish or to consume over a stream."""
+        """Raise ProblemError (403) unless the key has some right to publish or to consume over a stream."""
         if not self._publish and not (self._topics and self._groups):
             raise ProblemError(FORBIDDEN, f"key {self.key_id}: has neither the right `publish` nor `consume`")
 
     def require_admin(self) -> None:
-        """Raise ProblemError (403) unless metadata may be changed."""
+        """Raise ProblemError (403) unless the key may change metadata."""
         if not self.rights.admin:
             self.require(False, "admin")
 
 
 def refused(detail: str) -> ProblemError:
-    """Return the problem (401) of a key that opens nothing."""
+    """Return the problem (401) of a key that is not valid."""
     return ProblemError(UNAUTHENTICATED, detail, headers=_CHALLENGE)
 
 
-# Who calls a public route.
+# The caller of a public route.
 NOBODY = Principal("nobody", "nobody", Rights())

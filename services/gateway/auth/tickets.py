@@ -1,7 +1,7 @@
-"""Tickets: a browser's way to open a WebSocket without putting its key into a URL.
+"""Tickets: a browser opens a WebSocket with a ticket, so that its key is in no URL.
 
-A ticket works once, within 60 s, on the gateway that gave it. It carries no rights of its own: at its use it stands for
-the key it was asked for with, as far as that is still valid.
+A ticket works once, within 60 s, on the gateway that issued it. It has no rights of its own: when used, it stands for
+the key that requested it, if that key is still valid.
 """
 
 from base64 import urlsafe_b64encode
@@ -18,14 +18,14 @@ TICKET_LIFE_MS: Final = 60_000
 
 
 class Ticket(NamedTuple):
-    """A ticket and its end in wall ms."""
+    """A ticket, and its expiry in wall ms."""
 
     ticket: str
     expires_at_ms: int
 
 
 class Tickets:
-    """The tickets that were given and not used yet.
+    """The tickets that were issued and not used yet.
 
     Concurrency: the event loop's thread only.
     """
@@ -34,15 +34,15 @@ class Tickets:
         self._keys = keys
         self._open = open_tickets
         self._clock = clock
-        # By the order of their making, which is that of their end.
+        # In the order of issue, which is that of expiry.
         self._given: dict[str, tuple[str, int]] = {}
 
     def give(self, principal: Principal) -> Ticket:
         """Return a new ticket.
 
         Raises:
-            ProblemError: 403: the key has no right that a stream needs. 429: too many of the key are open. 503: too many
-                are open in all.
+            ProblemError: 403: the key has no right that a stream needs. 429: too many tickets of the key are open. 503:
+                too many are open in total.
         """
         principal.require_stream()
         now_ms = self._clock.monotonic_ms()
@@ -54,7 +54,7 @@ class Tickets:
         return Ticket(ticket, self._clock.now_ms() + TICKET_LIFE_MS)
 
     def redeem(self, ticket: str) -> Principal:
-        """Return whom a ticket stands for; it never works again.
+        """Return the principal of a ticket, which never works again.
 
         Raises:
             ProblemError: 401: it is wrong, used, too old, or its key was revoked.
@@ -73,7 +73,7 @@ class Tickets:
             self._take(ticket)
 
     def _take(self, ticket: str) -> tuple[str, int]:
-        """Take a ticket out; return whose it is and when it ends, a key of nobody's for one that is not there."""
+        """Remove a ticket; return its key id and expiry, or an empty key id if it does not exist."""
         key_id, expires_at_ms = self._given.pop(ticket, ("", 0))
         if key_id:
             self._open.give(key_id)

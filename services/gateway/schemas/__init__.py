@@ -1,1 +1,1 @@
-"""What requests and answers look like: typed decoding, and the views that answers are made of."""
+"""Shapes of requests and answers: typed decoding, and the views that answers consist of."""

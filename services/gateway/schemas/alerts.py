@@ -6,7 +6,7 @@ from services.gateway.schemas.times import format_moment
 
 
 def alert_view(row: Any) -> dict[str, Any]:
-    """Return an open alert as answers show it."""
+    """Return the view of an open alert."""
     return {
         "id": str(row.alert_id),
         "group": row.group_name,
@@ -23,7 +23,7 @@ def alert_view(row: Any) -> dict[str, Any]:
 
 
 def event_view(row: Any) -> dict[str, Any]:
-    """Return an event as answers and webhooks show it."""
+    """Return the view of an event, for answers and webhooks."""
     return {
         "id": str(row.id),
         "at": format_moment(row.at),

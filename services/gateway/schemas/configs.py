@@ -1,7 +1,7 @@
 """Configurations of topics and groups: as requests and Postgres hold them, and as brokers do.
 
-The API's words are those of the model in short: `perm` is `rw` for read 4 and write 2. Bits that the API does not know
-(inherit, priority) are a broker's own affair: they are neither shown nor changed.
+The API's terms are short forms of the model's: `perm` is `rw` for read 4 and write 2. Permission bits that the API does
+not know (inherit, priority) belong to the broker: they are neither shown nor changed.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ Settings = TypeVar("Settings", bound=msgspec.Struct)
 
 
 class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What people want of a topic. `brokers` None is all of them, also those that join later."""
+    """The desired settings of a topic. `brokers` None means all brokers, including those that join later."""
 
     read_queues: QueueCount = 4
     write_queues: QueueCount = 4
@@ -42,16 +42,16 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     brokers: BrokerNames | None = None
 
     def check(self) -> None:
-        """Raise InvalidValueError for what the types can't tell."""
+        """Raise InvalidValueError for values that the types cannot rule out."""
         if self.brokers is not None and len(set(self.brokers)) != len(self.brokers):
             raise DuplicateError("/brokers", self.brokers, "names a broker twice")
 
     def is_for(self, broker: str) -> bool:
-        """Say whether a broker should have the topic."""
+        """Return whether a broker should have the topic."""
         return self.brokers is None or broker in self.brokers
 
     def applied_to(self, name: str, present: TopicConfig | None) -> TopicConfig:
-        """Return the broker's configuration with these settings; what they don't know stays."""
+        """Return the broker's configuration with these settings; its other settings stay."""
         base = TopicConfig(name) if present is None else present
         return replace(
             base,
@@ -62,10 +62,10 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def kept_as(self, present: TopicConfig) -> TopicConfig:
-        """Return the configuration for a broker that has the topic and that `brokers` does not name.
+        """Return the configuration for a broker that has the topic but is not named in `brokers`.
 
-        The broker keeps what it has. Only reading is given back: otherwise messages there would stay hidden although the
-        settings let everybody read the topic. Nothing is taken, since that would hide messages.
+        The broker keeps what it has. Read permission and read queues are only added: otherwise messages there would
+        stay hidden although the settings make the topic readable. Nothing is removed, because that would hide messages.
         """
         if not self.is_readable:
             return present
@@ -78,11 +78,11 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return bool(_PERMS[self.perm] & Perm.READ)
 
     def is_kept_by(self, present: TopicConfig) -> bool:
-        """Say whether the configuration of a broker that `brokers` does not name may stay as it is."""
+        """Return whether a configuration may stay on a broker that `brokers` does not name."""
         return self.kept_as(present) == present
 
     def is_met_by(self, present: TopicConfig) -> bool:
-        """Say whether a broker's configuration is as these settings want it."""
+        """Return whether a broker's configuration is as these settings require."""
         return self.applied_to(present.topic_name, present) == present
 
 
@@ -95,30 +95,30 @@ class TopicChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     order: bool | UnsetType = UNSET
     brokers: BrokerNames | UnsetType | None = UNSET
     allow_hiding: bool = False
-    """Whether messages may come to lie, or go, where nobody can read them."""
+    """Whether the change may leave messages, present or future, in queues that consumers cannot read."""
 
     def over(self, base: TopicSettings | None) -> TopicSettings:
-        """Return the settings after the change; `base` None for a topic that is not there."""
+        """Return the settings after the change; `base` is None for a new topic."""
         if base is None:
-            # The two counts go together, so one that is named stands for both.
+            # The two counts go together, so if only one is named, it applies to both.
             named = [count for count in (self.read_queues, self.write_queues) if count is not UNSET]
             base = TopicSettings(read_queues=named[0], write_queues=named[0]) if named else TopicSettings()
         return _changed(base, self)
 
     def hides(self, base: TopicSettings | None) -> bool:
-        """Say whether the change, over `base`, makes queues that are written and not read."""
+        """Return whether the change, over `base`, leaves queues that are written and not read."""
         wanted = self.over(base)
         counts = (wanted.read_queues, wanted.write_queues)
         is_new = base is None or counts != (base.read_queues, base.write_queues)
         return is_new and wanted.read_queues < wanted.write_queues
 
     def makes_write_only(self, base: TopicSettings | None) -> bool:
-        """Say whether the change, over `base`, lets producers write what nobody may read."""
+        """Return whether the change, over `base`, makes the topic write-only."""
         return self.over(base).perm == "w" and (base is None or base.perm != "w")
 
 
 class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What people want of a consumer group; on every broker."""
+    """The desired settings of a consumer group, on every broker."""
 
     retry_max_times: RetryTimes = 16
     retry_queues: RetryQueues = 1
@@ -130,14 +130,14 @@ class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     notify_changes: bool = True
 
     def check(self) -> None:
-        """Do nothing: the types say it all."""
+        """Do nothing: the types check everything."""
 
     def is_for(self, broker: str) -> bool:
         """Return True: a group is on every broker."""
         return True
 
     def applied_to(self, name: str, present: SubscriptionGroup | None) -> SubscriptionGroup:
-        """Return the broker's configuration with these settings; what they don't know stays."""
+        """Return the broker's configuration with these settings; its other settings stay."""
         return replace(
             SubscriptionGroup(name) if present is None else present,
             retry_max_times=self.retry_max_times,
@@ -155,11 +155,11 @@ class GroupSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return present
 
     def is_kept_by(self, present: SubscriptionGroup) -> bool:
-        """Return True: it may."""
+        """Return True: a group is on every broker."""
         return True
 
     def is_met_by(self, present: SubscriptionGroup) -> bool:
-        """Say whether a broker's configuration is as these settings want it."""
+        """Return whether a broker's configuration is as these settings require."""
         return self.applied_to(present.group_name, present) == present
 
 
@@ -176,12 +176,12 @@ class GroupChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     notify_changes: bool | UnsetType = UNSET
 
     def over(self, base: GroupSettings | None) -> GroupSettings:
-        """Return the settings after the change; `base` None for a group that is not there."""
+        """Return the settings after the change; `base` is None for a new group."""
         return _changed(GroupSettings() if base is None else base, self)
 
 
 def observed_topic(config: TopicConfig) -> dict[str, Any]:
-    """Return a broker's topic in the API's words."""
+    """Return a broker's topic in the API's terms."""
     return {
         "read_queues": config.read_queue_nums,
         "write_queues": config.write_queue_nums,
@@ -191,7 +191,7 @@ def observed_topic(config: TopicConfig) -> dict[str, Any]:
 
 
 def observed_group(group: SubscriptionGroup) -> dict[str, Any]:
-    """Return a broker's group in the API's words."""
+    """Return a broker's group in the API's terms."""
     return {
         "retry_max_times": group.retry_max_times,
         "retry_queues": group.retry_queue_nums,
@@ -205,21 +205,21 @@ def observed_group(group: SubscriptionGroup) -> dict[str, Any]:
 
 
 def adopted_topic(observed: Mapping[str, TopicConfig], all_brokers: frozenset[str]) -> dict[str, Any]:
-    """Return the settings under which a topic that brokers already have is taken over.
+    """Return the settings with which a topic that only brokers have is imported.
 
-    They are those of the first broker by name; it is wanted everywhere if every broker has it.
+    They are those of the first broker by name; `brokers` is None if every broker has the topic.
     """
     first = observed_topic(observed[min(observed)])
     return {**first, "brokers": None if all_brokers <= set(observed) else sorted(observed)}
 
 
 def adopted_group(observed: Mapping[str, SubscriptionGroup], all_brokers: frozenset[str]) -> dict[str, Any]:
-    """Return the settings under which a group that brokers already have is taken over."""
+    """Return the settings with which a group that only brokers have is imported."""
     return observed_group(observed[min(observed)])
 
 
 def read_topic_settings(config: Mapping[str, Any]) -> TopicSettings:
-    """Return settings from Postgres; what a later version has added is left out, and nothing is checked again."""
+    """Return settings from Postgres; unknown fields of a later version are left out, and nothing is checked again."""
     return TopicSettings(**{name: config[name] for name in TopicSettings.__struct_fields__ if name in config})
 
 

@@ -1,6 +1,6 @@
-"""Cursors: where the next page starts. Opaque to clients, so that it may change what stands in them.
+"""Cursors: the start of the next page. They are opaque to clients, so their content may change.
 
-Format: base64url, without padding, of the list's name, a colon and the last item's place.
+Format: base64url, without padding, of the list's name, a colon and the last item's position.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -10,12 +10,12 @@ from gantry.model.errors import InvalidValueError
 
 
 def encode_cursor(listing: str, after: str) -> str:
-    """Return the cursor behind the item at `after` of a list."""
+    """Return the cursor after the item at `after` of a list."""
     return urlsafe_b64encode(f"{listing}:{after}".encode()).rstrip(b"=").decode()
 
 
 def decode_cursor(text: str, listing: str) -> str:
-    """Return what stands in a cursor.
+    """Return the position in a cursor.
 
     Raises:
         InvalidValueError: It is not a cursor of this list.

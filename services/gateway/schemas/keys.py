@@ -9,7 +9,7 @@ from services.gateway.schemas.rights import Rights
 
 
 class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A key that somebody wants."""
+    """A request for a new key."""
 
     name: Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f-\x9f]+\Z")]
     rights: Rights
@@ -18,7 +18,7 @@ class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def key_view(
     key_id: str, name: str, rights: Rights, *, created_at: str, revoked_at: str | None, last_used_at: str | None
 ) -> dict[str, Any]:
-    """Return a key as answers show it; never the key itself."""
+    """Return the view of a key, without the key itself."""
     return {
         "id": key_id,
         "name": name,

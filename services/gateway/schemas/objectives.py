@@ -11,7 +11,7 @@ from services.gateway.schemas.reports import moment_of
 from services.gateway.schemas.times import format_moment, parse_time_ms
 
 ALL_TOPICS = ""
-"""Stands for all topics of a group, where a topic would stand."""
+"""Stands for all topics of a group in place of a topic."""
 
 LagSeconds = Annotated[float, Meta(gt=0, le=31_622_400)]
 LagMessages = Annotated[int, Meta(ge=0, le=2**53 - 1)]
@@ -19,7 +19,7 @@ Reason = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[^\x00-\x1
 
 
 class ObjectiveChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A change of an objective; what it does not name stays as it is, and null takes it away."""
+    """A change of an objective; fields that it does not name stay, and null removes a value."""
 
     max_lag_seconds: LagSeconds | UnsetType | None = UNSET
     max_lag_messages: LagMessages | UnsetType | None = UNSET
@@ -31,7 +31,7 @@ class ObjectiveChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the columns of the objective with this change.
 
         Raises:
-            InvalidValueError: `ignore_until` is no moment, has passed, or nothing is ignored.
+            InvalidValueError: `ignore_until` is not a valid time, has passed, or is given without `ignore`.
         """
         said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
         until = said.get("ignore_until")
@@ -43,7 +43,7 @@ class ObjectiveChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         wanted = present | said
         ended = present["ignore_until"]
         if said.get("ignore") and until is None and ended is not None and ended <= now:
-            # That moment ended an earlier time of ignoring; kept, it would end this one before it began.
+            # This time ended an earlier ignore; if it stayed, it would end the new one at once.
             wanted["ignore_until"] = None
         if not wanted["ignore"]:
             if until is not None:
@@ -59,11 +59,11 @@ NOTHING: dict[str, Any] = {
     "ignore_until": None,
     "reason": None,
 }
-"""The columns of an objective before anything was said."""
+"""The columns of an objective without values."""
 
 
 def objective_view(row: Any) -> dict[str, Any]:
-    """Return an objective as answers show it."""
+    """Return the view of an objective."""
     return {
         "group": row.group_name,
         "topic": None if row.topic == ALL_TOPICS else row.topic,
@@ -73,6 +73,6 @@ def objective_view(row: Any) -> dict[str, Any]:
 
 
 def shown_facts(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return what is wanted, as answers and the audit trail show it."""
+    """Return an objective's columns as answers and the audit trail show them."""
     until = facts["ignore_until"]
     return {**facts, "ignore_until": None if until is None else format_moment(until)}

@@ -1,10 +1,10 @@
-"""Reading JSON strictly: typed, without unknown fields, and without an object that has a key twice.
+"""Strict decoding of JSON: typed, without unknown fields, and without repeated keys in an object.
 
-msgspec decodes and checks types in one step, but keeps the last of two equal keys. Finding them costs a second reading
-in Python; whether there can be any at all is told by a count. Every key has one `:` behind it, and every other `:` of a
-JSON text stands inside a string. A value that was decoded and encoded again has the same `:`, except those of what was
-dropped. So if the counts agree there was no duplicate; only where they don't (or where a `:` is written as an escape)
-the slow reading looks for it.
+msgspec decodes and checks types in one step, but keeps the last of two equal keys. To find them, the text must be
+parsed a second time in Python; a count tells whether there can be any. Each key is followed by one `:`, and every other
+`:` of a JSON text is inside a string. After decoding and encoding, the text has the same number of `:`, except for the
+dropped keys. So if the counts agree, there was no repeated key; only if they differ (or if a `:` is written as an
+escape), the slow parser looks for it.
 """
 
 import json
@@ -18,10 +18,10 @@ from gantry.model.errors import NO_VALUE, InvalidValueError
 
 T = TypeVar("T")
 
-# Any escape of `:` begins with it; the slow reading then decides.
+# Every escape of `:` begins like this; then the slow parser decides.
 ESCAPED_COLON: Final = b"\\u003"
 
-# A text that is explained is read a second time, so a long one gets a shorter answer.
+# An explanation parses the text a second time, so texts longer than this get a shorter one.
 EXPLAINED_BYTES_MAX: Final = 64 * 1024
 _SHOWN_BYTES: Final = 40
 _WORDS_MAX: Final = 512
@@ -43,7 +43,7 @@ _TYPES: Final = {
 }
 _NO_CHOICE: Final = "is not one of the values that are allowed"
 _PATTERN = re.compile(r" matching regex '.*'", re.DOTALL)
-# What the contract's patterns mean, by a part of each.
+# The meaning of the contract's patterns, by a part of each.
 _PATTERN_WORDS: Final = {
     "[1-9][0-9]{0,18}": ' that holds a whole number, such as "42"',
     "[*%|a-zA-Z0-9_-]": " of letters, digits, *, %, |, _ and -",
@@ -64,13 +64,13 @@ class UnreadableError(InvalidValueError):
 
 
 class UnknownFieldError(InvalidValueError):
-    """There is no such field."""
+    """The field does not exist."""
 
     problem = "unknown-field"
 
 
 class DuplicateError(InvalidValueError):
-    """A key stands twice in one object, or a parameter was given twice."""
+    """A key is repeated in one object, or a parameter is given twice."""
 
     problem = "duplicate"
 
@@ -82,16 +82,16 @@ class TooLargeError(InvalidValueError):
 
 
 class NotBuiltError(InvalidValueError):
-    """A later version can do this."""
+    """The feature is not built yet."""
 
     problem = "not-implemented"
 
 
 def read_json(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
-    """Return the value that a JSON text stands for.
+    """Return the decoded value of a JSON text.
 
     Raises:
-        InvalidValueError: It can't be read, has a field too many or too few, a value of a wrong type, or a key twice.
+        InvalidValueError: The text is not JSON, has an unknown, missing or repeated field, or a value of a wrong type.
     """
     try:
         value = decoder.decode(data)
@@ -105,7 +105,7 @@ def read_json(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
 
 
 def choices_of(struct: Any, pointer: str) -> list[str]:
-    """Return the texts that a field of a struct may be; none where it lies deeper, or may be any text."""
+    """Return the texts that a field of a struct may have; empty if it is nested deeper, or not limited."""
     annotation = get_type_hints(struct).get(pointer[1:]) if isinstance(struct, type) else None
     return [
         each for kind in (annotation, *get_args(annotation)) if get_origin(kind) is Literal for each in get_args(kind)
@@ -113,19 +113,19 @@ def choices_of(struct: Any, pointer: str) -> list[str]:
 
 
 def refuse_duplicates(data: bytes, at: str = "") -> None:
-    """Raise DuplicateError if an object anywhere in a JSON text has a key twice, UnreadableError if it is not JSON."""
+    """Raise DuplicateError if an object in a JSON text repeats a key, UnreadableError if it is not JSON."""
     try:
         if ESCAPED_COLON not in data and _encode(_decode_any(data)).count(b":") == data.count(b":"):
             return
     except msgspec.ValidationError:
-        pass  # A number beyond a double; the slow reading has no such limit.
+        pass  # The text has a number beyond a double; the slow parser has no such limit.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise translate(error, at, data) from None
     find_duplicate(data, at)
 
 
 def find_duplicate(data: bytes, at: str = "") -> None:
-    """Read a JSON text pair by pair and raise DuplicateError at the first key that stands twice in its object."""
+    """Parse a JSON text pair by pair and raise DuplicateError at the first key that its object repeats."""
 
     def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         members = dict(pairs)
@@ -138,7 +138,7 @@ def find_duplicate(data: bytes, at: str = "") -> None:
         return members
 
     try:
-        # Numbers stay text: Python refuses to read an integer of thousands of digits.
+        # Numbers stay text, because Python rejects an integer of thousands of digits.
         json.loads(data.decode(), object_pairs_hook=check, parse_int=str, parse_float=str)
     except RecursionError as error:
         raise translate(error, at) from None
@@ -147,12 +147,12 @@ def find_duplicate(data: bytes, at: str = "") -> None:
 
 
 def translate(error: Exception, at: str = "", data: bytes = b"") -> InvalidValueError:
-    """Return what msgspec's refusal means, with the JSON pointer of the field and the value that is at fault.
+    """Return the error for msgspec's exception, with the JSON pointer of the field and the faulty value.
 
     Args:
         error: One of READ_ERRORS.
-        at: JSON pointer of where `data` lies in the request.
-        data: The JSON text that was refused; without it, values are not shown.
+        at: JSON pointer of `data` in the request.
+        data: JSON text that was rejected; without it, values are not shown.
     """
     if isinstance(error, UnicodeDecodeError):
         return UnreadableError(at or "body", *_explain_bytes(error, data))
@@ -175,7 +175,7 @@ def in_words(text: str, *, is_shown: bool) -> str:
 
     Args:
         text: The reason, such as "Expected `int`, got `str`".
-        is_shown: Whether the value is shown behind it, so that its type need not be named.
+        is_shown: Whether the value is shown after it, so that its type need not be named.
     """
     if text.startswith("Invalid enum value"):
         return _NO_CHOICE
@@ -191,12 +191,12 @@ def in_words(text: str, *, is_shown: bool) -> str:
 
 
 def _cut(text: str) -> str:
-    """Return msgspec's words without the middle of what is long in them: the name of a field, which may take megabytes."""
+    """Return msgspec's message without its middle if it is long; a field name in it may have megabytes."""
     return text if len(text) <= 2 * _WORDS_MAX else f"{text[:_WORDS_MAX]}…{text[-_WORDS_MAX:]}"
 
 
 def _explain_bytes(error: UnicodeDecodeError, data: bytes) -> tuple[str, str]:
-    """Return the bytes that are not UTF-8 and where they are: msgspec counts from the start of a string within."""
+    """Return the bytes that are not UTF-8 and their position in the body; msgspec counts from the start of a string."""
     try:
         data.decode()
     except UnicodeDecodeError as exact:
@@ -205,7 +205,7 @@ def _explain_bytes(error: UnicodeDecodeError, data: bytes) -> tuple[str, str]:
 
 
 def _explain_syntax(text: str, data: bytes) -> tuple[object, str]:
-    """Return the place where reading stopped, and why; msgspec calls some of it truncated that is not."""
+    """Return the text where parsing stopped, and the reason; msgspec reports some errors as truncation that are not."""
     if trailing := _TRAILING.fullmatch(text):
         start = int(trailing[1]) - 1
         return _shown(data, start), f"stands behind the end of the JSON value (byte {start})"
@@ -233,7 +233,7 @@ def _shown(data: bytes, start: int) -> str:
 
 
 def _value_at(data: bytes, pointer: str) -> str | None:
-    """Return the value at a JSON pointer as JSON, or None if the text is too long for a second reading."""
+    """Return the value at a JSON pointer as JSON, or None if the text is too long for a second parse."""
     if not data or len(data) > EXPLAINED_BYTES_MAX:
         return None
     try:
@@ -246,7 +246,7 @@ def _value_at(data: bytes, pointer: str) -> str | None:
 
 
 class WrongTypeError(InvalidValueError):
-    """A value is missing, of a wrong type or out of range; msgspec says what was expected, and shows no value."""
+    """A value is missing, of a wrong type or out of range; msgspec names the expected type, but not the value."""
 
     def __init__(self, field: str, reason: str, shown: str | None = None) -> None:
         super().__init__(field, "", reason)
@@ -255,11 +255,11 @@ class WrongTypeError(InvalidValueError):
 
     @property
     def is_choice(self) -> bool:
-        """Whether the field has a few values to choose from."""
+        """Whether the field has a fixed set of values."""
         return self.reason == _NO_CHOICE
 
     def name_choices(self, choices: Sequence[str]) -> None:
-        """Say what the field may be, if that is known."""
+        """Name the values that the field may have, if they are known."""
         if choices:
             self.reason = f"must be one of {', '.join(choices)}"
             self.args = (f"{self.field}: {self.reason}{self._found}",)

@@ -34,24 +34,24 @@ _MORE: Final = (
 
 
 class WantedWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "end": "to"}):
-    """The time somebody wants a report on."""
+    """The time range of a requested report."""
 
     start: str
     end: str
 
 
 class NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A run that somebody wants."""
+    """A request for a run."""
 
     window: WantedWindow | None = None
 
 
 def read_window(window: WantedWindow, *, now_ms: int) -> tuple[datetime, datetime]:
-    """Return a window's two moments.
+    """Return the two times of a window.
 
     Raises:
-        InvalidValueError: One is no moment, the first is not before the second, or the second lies in the future: what
-            comes after the run would be missing for good, since a window is done once.
+        InvalidValueError: A time is not valid, the first is not before the second, or the second is in the future: data
+            after the run would be missing for good, because a window is reported once.
     """
     start_ms, end_ms = parse_time_ms(window.start, "/window/from"), parse_time_ms(window.end, "/window/to")
     if start_ms >= end_ms:
@@ -62,7 +62,7 @@ def read_window(window: WantedWindow, *, now_ms: int) -> tuple[datetime, datetim
 
 
 def read_run_id(text: str, field: str) -> uuid.UUID | None:
-    """Return a run's id, None for `latest`.
+    """Return a run's id, or None for `latest`.
 
     Raises:
         InvalidValueError: It is neither.
@@ -73,14 +73,14 @@ def read_run_id(text: str, field: str) -> uuid.UUID | None:
         run_id = uuid.UUID(text)
     except ValueError:
         run_id = None
-    # What Python's reader takes besides: braces, `urn:uuid:`, no hyphens, capitals.
+    # UUID() also accepts braces, `urn:uuid:`, missing hyphens and capitals; these are rejected here.
     if run_id is None or str(run_id) != text:
         raise InvalidValueError(field, text, "is neither a run's id nor `latest`")
     return run_id
 
 
 def run_view(row: Any) -> dict[str, Any]:
-    """Return a run as answers show it."""
+    """Return the view of a run."""
     has_progress = row.progress_percent is not None or row.progress is not None
     took = None if row.started_at is None or row.finished_at is None else row.finished_at - row.started_at
     return {
@@ -104,8 +104,8 @@ def run_view(row: Any) -> dict[str, Any]:
 
 
 def lag_row_view(row: Any) -> dict[str, Any]:
-    """Return a row of a lag report as answers show it."""
-    figures = row._mapping  # noqa: SLF001 - the public name of a row as a mapping, for all its underscore.
+    """Return the view of a lag report's row."""
+    figures = row._mapping  # noqa: SLF001 - public API of a row, despite its underscore.
     return {
         "level": row.level,
         "group": row.group_name,
@@ -121,7 +121,7 @@ def lag_row_view(row: Any) -> dict[str, Any]:
 
 
 def backlog_row_view(row: Any) -> dict[str, Any]:
-    """Return a row of a backlog profile as answers show it."""
+    """Return the view of a backlog profile's row."""
     return {
         "group": row.group_name,
         "topic": row.topic,
@@ -135,7 +135,7 @@ def backlog_row_view(row: Any) -> dict[str, Any]:
 
 
 def bucket_view(row: Any) -> dict[str, Any]:
-    """Return a bucket of the throughput as answers show it."""
+    """Return the view of a throughput bucket."""
     return {
         "bucket_at": format_moment(row.bucket_at),
         "topic": row.topic,
@@ -152,6 +152,6 @@ def _shown(moment: datetime | None) -> str | None:
 
 
 def moment_of(at_ms: int) -> datetime:
-    """Return a time in ms as a moment."""
+    """Return a time in ms since 1970 as a UTC datetime."""
     second, ms = divmod(at_ms, 1_000)
     return datetime.fromtimestamp(second, UTC).replace(microsecond=ms * 1_000)

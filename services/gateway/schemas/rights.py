@@ -1,4 +1,4 @@
-"""The rights of an API key, as requests, answers, Postgres and the key cache all write them."""
+"""The rights of an API key, in the form that requests, answers, Postgres and the key cache share."""
 
 from typing import Annotated
 
@@ -12,14 +12,14 @@ Patterns = Annotated[tuple[Pattern, ...], Meta(max_length=PATTERNS_MAX)]
 
 
 class ConsumeRights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What may be consumed: both the topic and the group must match."""
+    """The right to consume: both the topic and the group must match."""
 
     topics: Patterns = ()
     groups: Patterns = ()
 
 
 class Rights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a key opens. Each right stands alone: `admin` does not include sending or consuming."""
+    """The rights of a key. Each right is independent: `admin` does not include sending or consuming."""
 
     publish: Patterns = ()
     consume: ConsumeRights = ConsumeRights()

@@ -1,8 +1,8 @@
-"""Moments and durations as the API writes them.
+"""Times and durations as the API writes them.
 
-A moment is ISO-8601, in answers in UTC with milliseconds, `2026-11-21T09:30:00.123Z`; in a request it may have another
-offset, `2026-11-21T11:30:00+02:00`. A duration in a request is ISO-8601
-(`PT1M30S`) or a number with a unit (`500ms`, `10s`, `2m`, `1h`, `1d`); in answers it is integer milliseconds.
+A time is ISO-8601. Answers have it in UTC with milliseconds, `2026-11-21T09:30:00.123Z`; a request may use another
+offset, `2026-11-21T11:30:00+02:00`. A duration in a request is ISO-8601 (`PT1M30S`) or a number with a unit (`500ms`,
+`10s`, `2m`, `1h`, `1d`); in answers it is integer milliseconds.
 """
 
 import re
@@ -23,13 +23,13 @@ _ISO = re.compile(
 )
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-# Most messages of an answer were stored in the same few seconds, and formatting a second costs 1 µs.
+# Most messages of an answer were stored in the same few seconds, and formatting a second takes 1 µs.
 _SECONDS_CACHED_MAX = 1_024
 _seconds: dict[int, str] = {}
 
 
 def format_time(at_ms: int) -> str:
-    """Return a moment in ms since 1970 as text; one outside the years 1 to 9999 becomes the nearest inside."""
+    """Return a time in ms since 1970 as text; one outside the years 1 to 9999 becomes the nearest inside."""
     second, ms = divmod(at_ms, 1_000)
     text = _seconds.get(second)
     if text is None:
@@ -40,15 +40,15 @@ def format_time(at_ms: int) -> str:
 
 
 def format_moment(moment: datetime) -> str:
-    """Return a moment that knows its time zone as text."""
+    """Return a datetime with a time zone as text."""
     return format_time(int(moment.timestamp() * 1_000))
 
 
 def parse_time_ms(text: str, field: str) -> int:
-    """Return a moment in ms since 1970; what is finer is cut off.
+    """Return a time in ms since 1970; finer digits are cut off.
 
     Raises:
-        InvalidValueError: It is not ISO-8601 with an offset from UTC, or no such moment exists.
+        InvalidValueError: It is not ISO-8601 with an offset from UTC, or no such time exists.
     """
     match = _TIME.fullmatch(text)
     if match is None:

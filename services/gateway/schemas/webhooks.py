@@ -20,9 +20,9 @@ from services.gateway.schemas.rights import Pattern
 from services.gateway.schemas.times import format_moment
 
 PATTERNS_MAX: Final = 20
-"""Of one webhook: each event is matched with those of all webhooks between two turns of the event loop."""
+"""Limit for one webhook: each event is matched with all webhooks' patterns between two turns of the event loop."""
 URL_LENGTH_MAX: Final = 2_000
-SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - no secret, but what each begins with.
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 - the prefix of all secrets, not a secret.
 _SECRET_BYTES_MIN: Final = 24
 _SECRET_BYTES_MAX: Final = 64
 
@@ -32,19 +32,19 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 GroupPatterns = Annotated[tuple[Pattern, ...], Meta(min_length=1, max_length=PATTERNS_MAX)]
 Verdicts = Annotated[tuple[str, ...], Meta(max_length=len(VERDICTS))]
 
-# They carry an IPv4 address in their last four bytes.
+# These networks carry an IPv4 address in the last four bytes.
 _CARRIERS: Final = (
     ipaddress.IPv6Network("64:ff9b::/96"),  # NAT64 (RFC 6052).
     ipaddress.IPv6Network("::/96"),  # IPv4-compatible (RFC 4291).
     ipaddress.IPv6Network("::ffff:0:0:0/96"),  # IPv4-translated (RFC 2765).
 )
-# NAT64 inside of a network (RFC 8215): the operator chooses which of the bytes carry the address. Python calls it public
+# NAT64 inside a network (RFC 8215): the operator chooses the bytes that carry the address. Python calls it public
 # before 3.11.10 and 3.12.4.
 _LOCAL_NAT64: Final = ipaddress.IPv6Network("64:ff9b:1::/48")
 
 
 class NewWebhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A webhook that somebody wants; without a secret it gets one."""
+    """A request for a new webhook; without a secret it gets a generated one."""
 
     url: str
     groups: GroupPatterns = ("*",)
@@ -54,7 +54,7 @@ class NewWebhook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WebhookChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A change of a webhook; what it does not name stays as it is."""
+    """A change of a webhook; fields that it does not name stay as they are."""
 
     url: str | UnsetType = UNSET
     groups: GroupPatterns | UnsetType = UNSET
@@ -64,7 +64,7 @@ class WebhookChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def wanted_columns(wanted: NewWebhook | WebhookChange, networks: Sequence[Network]) -> dict[str, Any]:
-    """Return the columns that a request names. Raises InvalidValueError for what can't be meant."""
+    """Return the columns that a request names. Raises InvalidValueError if a value is not valid."""
     said = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not UNSET}
     if "url" in said:
         check_url(said["url"], networks)
@@ -84,7 +84,7 @@ def make_secret() -> str:
 
 
 def key_of(secret: str) -> bytes:
-    """Return the bytes that a secret stands for. Raises InvalidValueError, which does not show it."""
+    """Return the bytes of a secret. Raises InvalidValueError, which does not show it."""
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -96,9 +96,9 @@ def key_of(secret: str) -> bytes:
 
 
 def check_url(url: str, networks: Sequence[Network]) -> None:
-    """Raise InvalidValueError for what can't be sent to, or must not be.
+    """Raise InvalidValueError if the URL is not valid, or its address is not allowed.
 
-    A name is looked up, and its addresses are checked, each time something is sent.
+    A host name is looked up, and its addresses are checked, at each delivery.
     """
     parts = _split(url)
     try:
@@ -124,7 +124,7 @@ def _split(url: str) -> SplitResult:
     elif parts.scheme not in {"https", "http"} or not parts.hostname:
         reason = "is not https://HOST/PATH or http://HOST/PATH"
     elif parts.username is not None or parts.password is not None:
-        # It would be shown in lists, and in logs on the way.
+        # Lists, and logs on the way, would show it.
         reason = "holds credentials: leave them out, each delivery is signed"
     elif parts.fragment:
         reason = "has a fragment, which is never sent"
@@ -134,9 +134,9 @@ def _split(url: str) -> SplitResult:
 
 
 def is_allowed(address: Address, networks: Sequence[Network]) -> bool:
-    """Say whether something may be sent to an address: it is public, or among the networks that a setting names.
+    """Return whether an address is allowed: it is public, or in one of the networks of the setting.
 
-    An address that carries another one, as that of a tunnel or a translator does, is as public as that one.
+    An address that carries another one, such as that of a tunnel or a translator, is as public as the carried one.
     """
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         return is_allowed(address.ipv4_mapped, networks)
@@ -159,7 +159,7 @@ def _carried(address: ipaddress.IPv6Address) -> tuple[ipaddress.IPv4Address, ...
 
 
 def webhook_view(row: Any) -> dict[str, Any]:
-    """Return a webhook as answers show it; never its secret."""
+    """Return the view of a webhook, without its secret."""
     return {
         "id": str(row.id),
         "url": row.url,
@@ -172,7 +172,7 @@ def webhook_view(row: Any) -> dict[str, Any]:
 
 
 def delivery_view(row: Any) -> dict[str, Any]:
-    """Return a delivery as answers show it."""
+    """Return the view of a delivery."""
     return {
         "id": str(row.id),
         "webhook": str(row.webhook_id),
