@@ -1,4 +1,4 @@
-"""Addresses of callers: what counts as one address, for every limit that has one for each address."""
+"""Groups of addresses that count as one, for every limit by address."""
 
 import ipaddress
 from functools import lru_cache
@@ -10,7 +10,7 @@ _IPV6_PREFIX_BITS: Final = 64
 
 @lru_cache(maxsize=1_024)
 def address_group(host: str) -> str:
-    """Return what counts as one address: an IPv4 address, or the network of an IPv6 address."""
+    """Return the group of an address: the IPv4 address itself, or the /64 network of an IPv6 address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

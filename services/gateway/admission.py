@@ -1,9 +1,9 @@
-"""Which connections the gateway accepts, and which it closes to make room.
+"""Admission of connections: which ones the gateway accepts, and which it closes to make room.
 
-Two limits hold: on all connections, and on those of one address. A connection over a limit is accepted if another one
-that does nothing can be closed for it: first the oldest that never sent a request, then the one that has been idle for
-the longest time. If all are busy, the new connection is answered 503. So idle sockets, however many a stranger opens,
-keep nobody out.
+There are two limits: on all connections, and on those of one address. A connection over a limit is accepted if an idle
+one can be closed for it: first the oldest that never sent a request, then the one that has been idle for the longest
+time. If all are busy, the new connection is answered 503. So idle sockets, however many a stranger opens, keep no other
+caller out.
 """
 
 from collections import deque
@@ -20,15 +20,15 @@ from services.gateway.readturns import ReadTurns
 from services.gateway.requestids import RequestIds
 from services.gateway.requestturns import RequestTurns
 
-# A look at ten thousand connections takes some milliseconds, so one list of spare connections serves for a second. This
-# also gives every new connection a second in which its request can come.
+# A scan of ten thousand connections takes some milliseconds, so one list of spare connections is used for a second.
+# This also gives every new connection a second in which its request can come.
 LOOK_INTERVAL_S: Final = 1.0
-# Connections over a limit that are being told so. Past this many they are dropped without an answer.
+# Rejected connections that wait for their answer. Beyond this number they are closed without an answer.
 TURNED_AWAY_MAX: Final = 128
 
 
 class Spare(NamedTuple):
-    """A connection that does nothing: whether it ever sent a request, and since when it is idle.
+    """An idle connection: whether it ever sent a request, and the time since which it is idle.
 
     The order of these tuples is the order in which connections are closed to make room.
     """
@@ -38,28 +38,28 @@ class Spare(NamedTuple):
 
 
 class Guest(Protocol):
-    """An open connection, as far as admission needs to know it."""
+    """An open connection, as far as admission needs it."""
 
     address: str
 
     def spare(self) -> Spare | None:
-        """Return since when it does nothing, or None while it serves somebody."""
+        """Return the idle state, or None while the connection serves a request."""
         ...
 
     def make_room(self) -> None:
-        """Close it."""
+        """Close the connection."""
         ...
 
 
 class Admission:
-    """Counts connections, decides about new ones, and holds what all connections share.
+    """Counts connections, decides about new ones, and holds the state that all connections share.
 
     Attributes:
         metrics: Counters of the gateway.
-        cors: The origins whose pages may read refusals; None where there are none.
+        cors: Origins whose pages may read errors; None if there are none.
         bodies: Bytes of requests in memory.
-        requests: Begins requests, in turn where many come at once.
-        reads: Lets connections that bring much be read in turn.
+        requests: Starts requests, in turn if many come at once.
+        reads: Lets connections with much data be read in turn.
         request_ids: Source of ids for answers that the application does not give.
         is_draining: Whether the gateway is about to stop, so that every answer ends its connection.
 
@@ -77,7 +77,7 @@ class Admission:
         self.requests = RequestTurns(limits.turns, keys)
         self.reads = ReadTurns()
         self._quota = limits.connections
-        # In the order in which they came.
+        # In the order in which they were opened.
         self._open: dict[Guest, None] = {}
         self._turned_away: set[Guest] = set()
         self._looked_at: float | None = None
@@ -88,7 +88,7 @@ class Admission:
         """Count a new connection.
 
         Returns:
-            None if it is accepted, else what to tell it.
+            None if it is accepted, else the problem to answer.
         """
         address, quota = guest.address, self._quota
         problem = None
@@ -109,11 +109,11 @@ class Admission:
         return None
 
     def refusal(self, problem: ProblemError, headers: Sequence[tuple[bytes, bytes]], more: Headers) -> bytes:
-        """Return the bytes of a connection's last answer, to a head of which these headers have come.
+        """Return the bytes of a connection's last answer, for a head of which these headers were received.
 
         Args:
-            problem: What to tell.
-            headers: With lower-case names.
+            problem: Problem to answer.
+            headers: Received headers, with lower-case names.
             more: Headers of every answer.
         """
         readable = [] if self.cors is None else self.cors.early_headers(headers)
@@ -121,11 +121,11 @@ class Admission:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether so many connections are being turned away that a further one gets no answer."""
+        """Whether so many rejected connections wait for their answer that a further one gets none."""
         return len(self._turned_away) > TURNED_AWAY_MAX
 
     def release(self, guest: Guest) -> None:
-        """Forget a connection that ends; a second call changes nothing."""
+        """Remove a connection that ends; a second call changes nothing."""
         self._turned_away.discard(guest)
         if guest not in self._open:
             return
@@ -140,7 +140,7 @@ class Admission:
             self._open[after] = None
 
     def forget_spares(self, now: float) -> None:
-        """Drop a list of spare connections that is too old to be used: nothing else may hold them any more."""
+        """Drop an outdated list of spare connections, so that it keeps no closed connections in memory."""
         if self._looked_at is not None and now - self._looked_at >= LOOK_INTERVAL_S:
             self._looked_at = None
             self._spares = deque()
@@ -153,7 +153,7 @@ class Admission:
         spares = self._spares if address is None else self._spares_of.get(address, deque())
         while spares:
             seen, guest = spares.popleft()
-            # It may have got a request, or been closed, since the look.
+            # It may have received a request, or been closed, since the scan.
             if guest in self._open and guest.spare() == seen:
                 self.metrics.refused_connection("made_room")
                 self.release(guest)

@@ -1,14 +1,14 @@
-"""Bodies: bytes of requests in memory, by key, and by address where no key is known yet.
+"""Bodies: bytes of requests in memory, by key, or by address while the key is not known yet.
 
-Bytes count as they come, since a length is easily declared. The last eighth of all is kept for bodies of up to 64 KiB,
-so that large ones never shut small ones out. Where there is no room, bodies that make no progress free theirs: those of
-the same holder for its share, and those of whoever has most for the sum of all.
+Bytes count as they are received, because a length is easily declared. The last eighth of the total is reserved for
+bodies of up to 64 KiB, so that large ones never shut small ones out. If there is no room, bodies that make no progress
+are ended: those of the same holder for its share, and those of the holder with the most bytes for the total.
 
 Usage:
 
     body = limits.bodies.of_key(key_id)
     body.grow(count)    # before each part is kept; raises ProblemError (429, 503)
-    body.finish()       # the body is whole, so nobody asks it for progress any more
+    body.finish()       # the body is whole and no longer has to make progress
     body.close()        # nothing of it is in memory any more; a second call changes nothing
 """
 
@@ -21,20 +21,21 @@ from services.gateway.quotas import ADDRESS, KEY, Quota
 from services.gateway.settings import BODY_RESERVE_PART, GatewaySettings
 
 SMALL_BYTES: Final = 64 * 1024
-# A body that brings less than this within this time makes no progress. It may go on while there is room for all.
+# A body that receives fewer bytes than this within this time makes no progress. It may continue while there is room for
+# all.
 PROGRESS_BYTES: Final = 64 * 1024
 PROGRESS_MS: Final = 2_000
-# A look at two thousand bodies takes a millisecond, so one list of those without progress serves for this long.
+# A scan of two thousand bodies takes a millisecond, so one list of those without progress is used for this long.
 LOOK_INTERVAL_MS: Final = 250
 # Bodies behind a request that is not answered yet: only pipelining clients have them, and few clients pipeline.
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
 
 GiveUp = Callable[[ProblemError], bool]
-"""Ends a body that is not whole, and returns whether it was not."""
+"""Ends an incomplete body, and returns whether it was incomplete."""
 
 
 class Body:
-    """Bytes of one body, counted with its holder until it is closed."""
+    """Bytes of one body, counted for its holder until it is closed."""
 
     __slots__ = ("_bodies", "_ended_by", "_fresh_bytes", "bytes", "give_up", "holder", "progress_ms", "quota")
 
@@ -49,11 +50,11 @@ class Body:
         self._ended_by: ProblemError | None = None
 
     def grow(self, count: int) -> None:
-        """Count so many bytes more.
+        """Count `count` more bytes.
 
         Raises:
-            ProblemError: 429: the holder has its share. 503: all of them together have what there is. 408: the body was
-                ended to make room for others.
+            ProblemError: 429: the holder's share is exhausted. 503: the total is exhausted. 408: the body was ended to
+                make room for others.
         """
         if self._ended_by is not None:
             raise self._ended_by
@@ -66,16 +67,16 @@ class Body:
             self.progress_ms = self._bodies.now_ms()
 
     def finish(self) -> None:
-        """Take note that the body is whole."""
+        """Record that the body is whole."""
         self._bodies.forget(self)
 
     def close(self) -> None:
-        """Count nothing any more."""
+        """Remove all counts of the body."""
         self._give_back()
-        self._ended_by = None  # Raised, it refers to this object.
+        self._ended_by = None  # A raised exception refers to this object.
 
     def end(self) -> None:
-        """Make room for others, unless the body has become whole meanwhile."""
+        """End the body to make room for others, unless it has become whole meanwhile."""
         assert self.give_up is not None
         problem = ProblemError(
             SLOW_REQUEST,
@@ -100,7 +101,7 @@ class Bodies:
     Attributes:
         by_key: Bytes of bodies, by key.
         by_address: Bytes of bodies whose key is not known yet, by address.
-        now_ms: The time.
+        now_ms: Returns the monotonic time, in ms.
 
     Concurrency: the event loop's thread.
     """
@@ -117,7 +118,7 @@ class Bodies:
         )
         self.now_ms = clock.monotonic_ms
         self._reserved_bytes = settings.body_bytes_total_max // BODY_RESERVE_PART
-        # Those that are not whole and can be ended.
+        # Incomplete bodies that can be ended.
         self._open: dict[Body, None] = {}
         self._stalled: list[Body] = []
         self._looked_at_ms: int | None = None
@@ -130,26 +131,26 @@ class Bodies:
         return body
 
     def of_address(self, address: str) -> Body:
-        """Return the count of what came before anybody knows whose it is."""
+        """Return the count of bytes received before their key is known."""
         return Body(self, self.by_address, address, None)
 
     def forget(self, body: Body) -> None:
-        """Ask a body for no progress any more."""
+        """Stop requiring progress of a body."""
         self._open.pop(body, None)
 
     def spare_for(self, body: Body, count: int) -> int:
-        """Return how much of all a body has to leave to small ones."""
+        """Return the number of bytes that a body has to leave to small ones."""
         return self._reserved_bytes if body.quota is self.by_key and body.bytes + count > SMALL_BYTES else 0
 
     def make_room(self, body: Body, count: int) -> None:
-        """End bodies that make no progress until this one has room for so many bytes, or there are none."""
+        """End bodies without progress until this one has room for `count` bytes, or there are no more of them."""
         quota, holder = body.quota, body.holder
         while quota.held_by(holder) + count > quota.each_max:
             if not self._end_one(body, lambda other: other.holder == holder):
                 return
         total_max = quota.total_max - self.spare_for(body, count)
         while quota.used + count > total_max:
-            # Whoever has more than others makes no room at their expense.
+            # A holder with more bytes than others makes no room at their expense.
             if not self._end_one(body, lambda other: quota.held_by(other.holder) >= quota.held_by(holder)):
                 return
 

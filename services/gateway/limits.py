@@ -1,7 +1,7 @@
-"""Limits: everything of which there may only be so much at once, in one place.
+"""Limits: all quotas and rates of the gateway in one place.
 
-`/v1/limits` tells them to callers, `/metrics` shows what is used and refused. What a single request or frame may hold is
-fixed by the contract instead (settings.py, ws/limits.py).
+`/v1/limits` reports them to callers, and `/metrics` shows usage and rejections. The limits on a single request or frame
+are fixed by the contract instead (settings.py, ws/limits.py).
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,30 +17,31 @@ from services.gateway.turns import Turns
 
 # 1 MB of memory.
 TICKETS_MAX: Final = 10_000
-# Answers without a key: the contract, above all.
+# Answers without a key: mostly the OpenAPI document.
 PUBLIC_UNSENT_BYTES_MAX: Final = 32 * 1024 * 1024
-# A connection may have this much unsent without being counted: 40 MB for ten thousand of them.
+# Unsent bytes that a connection may have without being counted: 40 MB for ten thousand connections.
 UNSENT_BYTES_FREE: Final = 4 * 1024
 RESULT_BYTES: Final = 512
-"""What the answer to a batch takes for each message, until it is known; longer than most."""
+"""Bytes counted for each message in the answer to a batch until the answer is known; longer than most."""
 
 
 class Limits:
     """The quotas and rates of one gateway.
 
     Attributes:
-        requests: Requests under way. Those that wait for a message count as long polls meanwhile.
+        requests: Requests in progress. Those that wait for a message count as long polls meanwhile.
         long_polls: Requests that wait for a message.
         streams: WebSockets, by key; `address_streams` counts the same by address.
         waiting_queues: Queues of streams that wait at their brokers for messages.
         tickets: Tickets that are neither used nor too old.
-        connections: Open connections, streams included, by address (admission.py).
-        unsent_bytes: Bytes of answers and frames that callers have not taken yet, by key; of answers to those without a
-            key by address, in `address_unsent_bytes`. The answer to a batch counts before the batch is sent.
-        bodies: Bytes of requests in memory, by key, and by address where no key is known yet (bodies.py).
-        body_bytes: The quota by key among them. Whatever else a key sends counts there, too.
-        turns: Shares out the turns of the event loop among requests and large pieces of work.
-        rates: How many requests a second a key or an address may make; none unless settings say so.
+        connections: Open connections, including streams, by address (admission.py).
+        unsent_bytes: Bytes of answers and frames that callers have not taken yet, by key. The answer to a batch counts
+            before the batch is sent.
+        address_unsent_bytes: Bytes of answers to callers without a key, by address.
+        bodies: Bytes of requests in memory, by key, or by address while the key is not known yet (bodies.py).
+        body_bytes: Quota of `bodies` by key. All other data that a key sends counts there, too.
+        turns: Shares the turns of the event loop among requests and large pieces of work.
+        rates: Limits on requests a second by key or address; empty unless settings define them.
     """
 
     def __init__(self, settings: GatewaySettings, clock: Clock | None = None) -> None:
@@ -95,11 +96,11 @@ class Limits:
         )
 
     def unsent_of(self, key: str | None, address: str) -> "Unsent":
-        """Return the count of an answer to a key, or to one without a key at an address."""
+        """Return the count of an answer to a key, or, without a key, to an address."""
         return Unsent(self.address_unsent_bytes, address) if key is None else Unsent(self.unsent_bytes, key)
 
     def view(self, holders: Mapping[str, str], now_ms: int) -> dict[str, Any]:
-        """Return what each of these holders, by scope, may have and has, as `/v1/limits` shows it."""
+        """Return the limits and the usage of each of these holders, by scope, as `/v1/limits` shows them."""
         shown: dict[str, Any] = {scope: {} for scope in holders}
         for quota in self.quotas:
             holder = holders[quota.scope]
@@ -119,7 +120,7 @@ class Limits:
 
 
 class Unsent:
-    """Bytes of one answer that count with its caller until the caller has taken them."""
+    """Bytes of one answer that count for its caller until the caller has taken them."""
 
     __slots__ = ("_bytes", "_holder", "_quota")
 
@@ -129,9 +130,10 @@ class Unsent:
         self._bytes = 0
 
     def take(self, count: int) -> None:
-        """Count so many bytes in place of what was counted before.
+        """Count `count` bytes in place of those counted before.
 
-        An answer of any size goes above the share, but nothing more does then: no answer is too large for ever.
+        An answer of any size may exceed the share, but no further answer starts then: otherwise some answers could
+        never be given.
 
         Raises:
             ProblemError: 429, 503: there is no room.
@@ -141,32 +143,32 @@ class Unsent:
         self.take_back(count)
 
     def take_back(self, count: int) -> None:
-        """The same for an answer that must be given, since what it tells has been done."""
+        """Count bytes without a check, for an answer that must be given because its work is done."""
         self.release()
         self._quota.take_back(self._holder, count)
         self._bytes = count
 
     def release(self) -> None:
-        """Count nothing any more."""
+        """Remove the count."""
         if self._bytes:
             self._quota.give(self._holder, self._bytes)
             self._bytes = 0
 
 
 class Slot:
-    """The place of one request among those under way; a request that waits has a place among those instead."""
+    """The slot of one request in progress; a request that waits has a slot among the long polls instead."""
 
     __slots__ = ("_holder", "_limits")
 
     def __init__(self, limits: Limits, holder: str) -> None:
-        """Take the place. Raises ProblemError (429, 503)."""
+        """Take the slot. Raises ProblemError (429, 503)."""
         limits.requests.take(holder)
         self._limits = limits
         self._holder = holder
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Have the place of one that waits until the block ends. Raises ProblemError (429, 503)."""
+        """Hold a slot among the long polls until the block ends. Raises ProblemError (429, 503)."""
         limits, holder = self._limits, self._holder
         limits.long_polls.take(holder)
         limits.requests.give(holder)
@@ -177,19 +179,19 @@ class Slot:
             limits.requests.take_back(holder)
 
     def expect_answer(self, size: int) -> Unsent:
-        """Count so many bytes of the answer before there is one. Raises ProblemError (429, 503)."""
+        """Count `size` bytes of the answer before it exists. Raises ProblemError (429, 503)."""
         unsent = Unsent(self._limits.unsent_bytes, self._holder)
         unsent.take(size)
         return unsent
 
     def require_room(self) -> None:
-        """Raise ProblemError (429, 503) where the holder has taken too little of its answers for another one."""
+        """Raise ProblemError (429, 503) if the holder reads its answers too slowly to get another one."""
         self._limits.unsent_bytes.require_room(self._holder)
 
     async def take_turn(self, size: int = 0) -> None:
-        """Wait until a piece of work of about so many bytes may be done (turns.py)."""
+        """Wait until a piece of work of about `size` bytes may be done (turns.py)."""
         await self._limits.turns.take(self._holder, size)
 
     def leave(self) -> None:
-        """Give the place back."""
+        """Give the slot back."""
         self._limits.requests.give(self._holder)

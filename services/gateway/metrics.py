@@ -1,4 +1,4 @@
-"""What the gateway counts. Plain integers on the hot paths, turned into Prometheus' families when somebody asks."""
+"""Metrics of the gateway: plain integers on the hot paths, converted to Prometheus' families at each scrape."""
 
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -37,14 +37,17 @@ class GatewayMetrics(Collector):
         self.read_messages = 0
         self.damaged_records = 0
         self.faults = 0
-        """Errors that are nobody's but ours: each is a bug."""
+        """Internal errors of the gateway; each is a bug."""
         self.refused_connections: dict[str, int] = {}
         self.counters: dict[str, int] = {}
-        """Of parts that come and go: name → count, shown as gantry_gateway_<name>_total."""
+        """Named counters of parts that come and go: name → count, shown as gantry_gateway_<name>_total."""
         self.gauges: dict[str, float] = {}
-        """Likewise, shown as gantry_gateway_<name>."""
+        """Named gauges, shown as gantry_gateway_<name>."""
         self.lag = b""
-        """How far groups are behind, rendered once a round of samples (usecases/lagseries.py); empty where another gateway samples."""
+        """The lag series, rendered once a round of samples (usecases/sampling/lagseries.py).
+
+        They are empty while another gateway samples.
+        """
         self.limits: Limits | None = None
         """The limits in force."""
         self.registry = CollectorRegistry()
@@ -76,7 +79,7 @@ class GatewayMetrics(Collector):
         return generate_latest(self.registry) + self.lag
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families."""
+        """Yield the metric families."""
         requests = CounterMetricFamily(
             "gantry_gateway_requests", "HTTP requests answered.", labels=("method", "path", "status")
         )

@@ -1,7 +1,7 @@
-"""Quotas: how much of one thing there may be at once, for each holder and in all.
+"""Quotas: limits on how much of a resource is in use at once, for each holder and in total.
 
-A holder is an API key or an address. Its own share is checked first: a holder above its share is told 429, and only one
-that is within its share can be told 503 because all of them together are too many.
+A holder is an API key or an address. Its own share is checked first: a holder above its share gets 429, and only a
+holder within its share gets 503 because the total is exhausted.
 """
 
 from typing import Final
@@ -13,16 +13,16 @@ ADDRESS: Final = "address"
 
 
 class Quota:
-    """How much of one thing there may be at once.
+    """A limit on the amount of one resource in use at once.
 
     Attributes:
-        name: What is counted, as `/v1/limits`, metrics and problems name it.
-        scope: `KEY` or `ADDRESS`: what the holders are.
-        each_max: The most that one holder may have.
-        total_max: The most that all of them may have together.
-        used: What all of them have now.
-        refused_each: How often a holder was refused for its own share.
-        refused_total: How often one was refused for the sum of all.
+        name: Name of the resource in `/v1/limits`, metrics and problems.
+        scope: `KEY` or `ADDRESS`: kind of the holders.
+        each_max: Limit of each holder.
+        total_max: Limit of all holders together.
+        used: Amount that all holders have now.
+        refused_each: Number of rejections because of a holder's share.
+        refused_total: Number of rejections because of the total.
 
     Concurrency: one thread.
     """
@@ -40,10 +40,10 @@ class Quota:
         self._by_holder: dict[str, int] = {}
 
     def take(self, holder: str, count: int = 1, *, spare: int = 0) -> None:
-        """Take so many for a holder, and leave `spare` of all to others.
+        """Reserve `count` for a holder, and leave `spare` of the total to others.
 
         Raises:
-            ProblemError: 429: the holder has its share. 503: all of them together have what there is.
+            ProblemError: 429: the holder's share is exhausted. 503: the total is exhausted.
         """
         held = self._by_holder.get(holder, 0)
         if held + count > self.each_max:
@@ -60,19 +60,19 @@ class Quota:
         self.take_back(holder, count)
 
     def take_back(self, holder: str, count: int = 1) -> None:
-        """Take without asking, for a holder that had it before and goes on with what it was let in for."""
+        """Reserve without a check, for a holder that had it before and continues its admitted work."""
         self._by_holder[holder] = self._by_holder.get(holder, 0) + count
         self.used += count
 
     def change(self, holder: str, count: int) -> None:
-        """Take so many without asking, or give them back where negative."""
+        """Reserve `count` without a check, or release it if negative."""
         if count > 0:
             self.take_back(holder, count)
         elif count < 0:
             self.give(holder, -count)
 
     def give(self, holder: str, count: int = 1) -> None:
-        """Give so many back."""
+        """Release `count`."""
         left = self._by_holder[holder] - count
         assert left >= 0, f"{self.name}: more is given back than was taken"
         if left:
@@ -82,19 +82,19 @@ class Quota:
         self.used -= count
 
     def held_by(self, holder: str) -> int:
-        """Return how many a holder has."""
+        """Return the amount that a holder has."""
         return self._by_holder.get(holder, 0)
 
     def has_room(self, holder: str) -> bool:
-        """Say whether a holder may have more; one that has none always may."""
+        """Return whether a holder may have more; a holder that has none always may."""
         held = self._by_holder.get(holder, 0)
         return not held or (held < self.each_max and self.used < self.total_max)
 
     def require_room(self, holder: str) -> None:
-        """Raise ProblemError unless a holder may have more, however much that is.
+        """Raise ProblemError unless a holder may have more, whatever the amount.
 
         Raises:
-            ProblemError: 429: the holder has its share. 503: all of them together have what there is.
+            ProblemError: 429: the holder's share is exhausted. 503: the total is exhausted.
         """
         held = self._by_holder.get(holder, 0)
         if held >= self.each_max:
@@ -106,5 +106,5 @@ class Quota:
 
     @property
     def holders(self) -> int:
-        """Return how many holders have any."""
+        """Return the number of holders that have any."""
         return len(self._by_holder)

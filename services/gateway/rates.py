@@ -1,7 +1,7 @@
-"""Rates: how many requests a second a key or an address may make; settings, and none by default.
+"""Rates: limits on requests a second by key or address; set by settings, and none by default.
 
-A holder may make as many as it has for a second at once, and then one whenever its share of a second has passed (the
-generic cell rate algorithm). Only holders that made requests within the last second take memory.
+A holder may use a second's requests at once, and then one whenever its share of a second has passed (the generic cell
+rate algorithm). Only holders with requests within the last second take memory.
 """
 
 from math import ceil
@@ -13,20 +13,20 @@ _WINDOW_MS = 1_000
 
 
 class Allowance(NamedTuple):
-    """What a holder has left of its second, and how many ms it takes until it has all of it again."""
+    """The requests that a holder has left, and the time until all are available again, in ms."""
 
     left: int
     full_in_ms: int
 
 
 class Rate:
-    """So many requests a second for each holder.
+    """A limit on requests a second for each holder.
 
     Attributes:
-        name: What is counted, as `/v1/limits`, metrics and problems name it.
-        scope: What the holders are.
-        per_s: The most in a second.
-        refused: How often a holder was refused.
+        name: Name in `/v1/limits`, metrics and problems.
+        scope: `KEY` or `ADDRESS`: kind of the holders.
+        per_s: Limit in a second.
+        refused: Number of rejections.
 
     Concurrency: one thread.
     """
@@ -39,7 +39,7 @@ class Rate:
         self.scope = scope
         self.per_s = per_s
         self.refused = 0
-        # By holder, when it has all of its second again; in ms.
+        # Holder → the time at which all its requests are available again, in monotonic ms.
         self._full_at: dict[str, float] = {}
         self._sweep_at = 1_024
 
@@ -47,7 +47,7 @@ class Rate:
         """Count one request.
 
         Raises:
-            ProblemError: 429: the holder has made all that it may.
+            ProblemError: 429: the holder's requests are exhausted.
         """
         each_ms = _WINDOW_MS / self.per_s
         full_at = max(self._full_at.get(holder, 0.0), now_ms) + each_ms
@@ -66,13 +66,13 @@ class Rate:
         return self.allowance(holder, now_ms)
 
     def allowance(self, holder: str, now_ms: int) -> Allowance:
-        """Return what a holder has left."""
+        """Return the requests that a holder has left."""
         taken_ms = max(0.0, self._full_at.get(holder, 0.0) - now_ms)
         return Allowance(int((_WINDOW_MS - taken_ms) * self.per_s / _WINDOW_MS + 1e-6), ceil(taken_ms))
 
     @property
     def holders(self) -> int:
-        """Return how many holders are remembered."""
+        """Return the number of holders in memory."""
         return len(self._full_at)
 
     def _sweep(self, now_ms: int) -> None:

@@ -1,7 +1,7 @@
-"""Reads take turns: a connection that brought much is not read again before others have had their turn.
+"""Reads take turns: a connection with much data is not read again before others have had their turn.
 
-A readable socket is read up to 32 times in one turn of the event loop, a quarter of a MiB each time. A few callers who
-send as fast as they can would make each turn tens of ms long, whatever the gateway does with their bytes.
+A readable socket is read up to 32 times in one turn of the event loop, a quarter of a MiB each time. A few callers that
+send at full speed would make each turn tens of ms long, however the gateway processes their bytes.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 LARGE_READ_BYTES: Final = 64 * 1024
-"""There may be more where so much came at once."""
+"""Size of a read from which more data is probably waiting."""
 # About 2 ms.
 _READS_MAX: Final = 4
 
@@ -25,7 +25,7 @@ class ReadTurns:
         self._line: deque[Callable[[], None]] = deque()
 
     def stand_in_line(self, resume: Callable[[], None]) -> None:
-        """Call `resume` when a connection that is paused may be read again, in the next turn or later."""
+        """Call `resume` when a paused connection may be read again, in the next turn or later."""
         self._line.append(resume)
         if len(self._line) == 1:
             asyncio.get_running_loop().call_soon(self._next)

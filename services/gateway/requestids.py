@@ -1,4 +1,4 @@
-"""Request ids: every answer carries one, and the log of a fault is found by it."""
+"""Request ids: every answer carries one, and the log records of an error can be found by it."""
 
 import re
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ _GIVEN_ID: Final = re.compile(rb"[!-~]{1,128}")
 
 
 class RequestIds:
-    """Makes ids of requests: a part that differs between processes, and a number.
+    """Creates request ids: a part that differs between processes, and a number.
 
     Concurrency: the event loop's thread.
     """
@@ -22,12 +22,12 @@ class RequestIds:
         self._count = 0
 
     def next(self) -> str:
-        """Return an id that no other request has."""
+        """Return a new unique id."""
         self._count += 1
         return f"{self._prefix}-{self._count:x}"
 
     def of(self, headers: Iterable[tuple[bytes, bytes]]) -> str:
-        """Return the id that the caller gave in valid form, or a new one."""
+        """Return the caller's id if it is valid, or a new one."""
         for name, value in headers:
             if name.lower() == b"x-request-id":
                 return read_given_id(value) or self.next()

@@ -1,7 +1,7 @@
-"""Requests begin in turn where many come at once: first one of each caller, then the next of each.
+"""Requests take turns if many come at once: first one of each caller, then the next of each.
 
-A caller is a key that opens something, or else an address. Two thousand requests of one key, which came before a request
-of another key, delay it by one turn of the event loop and not by two thousand answers.
+A caller is a valid key, or else an address. Two thousand requests of one key that arrived before a request of another
+key delay it by one turn of the event loop, and not by two thousand answers.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,33 +12,33 @@ from services.gateway.turns import PIECES_MAX, TURN_BYTES, Turns
 
 # Most requests take about as long; those with large bodies take turns again when they read them.
 _REQUEST_BYTES: Final = TURN_BYTES // PIECES_MAX
-# The library's reading of a head takes ten times as long as the HTTP parser's.
+# The library parses a handshake's head ten times as slowly as the HTTP parser.
 _HANDSHAKE_BYTES: Final = TURN_BYTES // 8
-# Whoever watches the gateway must hear from it, even from an address that sends thousands of requests.
+# Health probes must be answered even if their address sends thousands of requests.
 _PROBES: Final = frozenset({b"/livez", b"/readyz"})
 _PROBE: Final = "probe"
 
 
 class Request(Protocol):
-    """A request whose head has come.
+    """A request whose head was received.
 
     Attributes:
-        disconnected: Whether its caller has gone.
+        disconnected: Whether its caller has disconnected.
     """
 
     disconnected: bool
 
     @property
     def scope(self) -> Mapping[str, Any]:
-        """Return what ASGI says of it."""
+        """Return the ASGI scope."""
         ...
 
 
 class Flow(Protocol):
-    """A connection's reading."""
+    """The flow control of a connection's reading."""
 
     def pause_reading(self) -> None:
-        """Read nothing until it is resumed."""
+        """Stop reading until resumed."""
         ...
 
 
@@ -46,7 +46,7 @@ R = TypeVar("R", bound=Request)
 
 
 class RequestTurns:
-    """Begins requests.
+    """Starts requests.
 
     Concurrency: the event loop's thread.
     """
@@ -56,7 +56,7 @@ class RequestTurns:
         self._keys = keys
 
     def begin(self, request: R, address: str, start: Callable[[R], None]) -> None:
-        """Start a request now, or in its turn; a caller who goes meanwhile is passed over."""
+        """Start a request now, or in its turn; skip it if its caller has disconnected by then."""
         if self._turns.take_at_once(_REQUEST_BYTES):
             start(request)
             return
@@ -74,10 +74,10 @@ class RequestTurns:
         """Open a stream now, or in its turn; its connection is not read meanwhile.
 
         Args:
-            headers: The handshake's, with lower-case names.
-            address: Whence it came.
-            flow: Is paused where the stream has to wait; `open_stream` resumes it.
-            open_stream: Opens it, or says False where nobody wants it any more.
+            headers: Headers of the handshake, with lower-case names.
+            address: Address of the caller.
+            flow: Flow control, paused if the stream has to wait; `open_stream` resumes it.
+            open_stream: Opens the stream, or returns False if it is no longer wanted.
         """
         if self._turns.take_at_once(_HANDSHAKE_BYTES):
             open_stream()

@@ -1,8 +1,8 @@
-"""Flow control under which a caller's time stands still while the gateway itself does not read.
+"""Flow control that stops a caller's clock while the gateway itself does not read.
 
-The gateway stops reading a connection while a request on it waits for its turn, and while nobody takes what has come of a
-body. The rest of a head or body may lie in the socket meanwhile, so its caller is not late. Connections that bring much
-are read in turn (readturns.py).
+The gateway stops reading a connection while a request on it waits for its turn, and while the received part of a body
+is not consumed. The rest of a head or body may be in the socket meanwhile, so its caller is not late. Connections with
+much data are read in turn (readturns.py).
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class Timed(Protocol):
 
 
 class TimedFlow(FlowControl):
-    """Pauses a connection's reading, and moves the begin of its head and body by as long as the pause took.
+    """Pauses a connection's reading, and moves the start times of its head and body by the length of the pause.
 
     Concurrency: the event loop's thread.
     """
@@ -38,7 +38,7 @@ class TimedFlow(FlowControl):
         self._is_in_line = False
 
     def take_turn(self) -> None:
-        """Read nothing until others were read, since much has come."""
+        """Read nothing until others were read, because much data was received."""
         if not self._is_in_line:
             self._is_in_line = True
             if not self.read_paused:
@@ -46,7 +46,7 @@ class TimedFlow(FlowControl):
             self._reads.stand_in_line(self._go_on)
 
     def pause_reading(self) -> None:
-        """Read nothing until it is resumed."""
+        """Stop reading until resumed."""
         if not self.read_paused:
             self.read_paused = True
             self._paused_at = self._now()
@@ -67,7 +67,7 @@ class TimedFlow(FlowControl):
                 timed.body_since += paused_s
 
     def hand_over(self) -> None:
-        """Read again at once: somebody else sees to the connection's reading from now on."""
+        """Read again at once, because another protocol controls the connection's reading from now on."""
         self.resume_reading()
         self._go_on()
 
