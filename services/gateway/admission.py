@@ -95,11 +95,11 @@ class Admission:
         if quota.held_by(address) >= quota.each_max and not self._evict(now, address):
             self.metrics.refused_connection("address")
             quota.refused_each += 1
-            problem = f"connections: {quota.each_max} are open from this address already"
+            problem = f"connections: this address has {quota.each_max} open already, which is the limit"
         elif quota.used >= quota.total_max and not self._evict(now, None):
             self.metrics.refused_connection("connections")
             quota.refused_total += 1
-            problem = f"connections: {quota.total_max} are open already"
+            problem = f"connections: {quota.total_max} are open already, which is the limit"
         if problem is not None:
             self._turned_away.add(guest)
             # The request is not even read, so a send is certainly not stored.

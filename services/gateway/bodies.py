@@ -80,7 +80,7 @@ class Body:
         assert self.give_up is not None
         problem = ProblemError(
             SLOW_REQUEST,
-            f"body: brought less than {PROGRESS_BYTES} bytes in {PROGRESS_MS // 1_000} s while others waited for room",
+            f"body: less than {PROGRESS_BYTES} bytes arrived in {PROGRESS_MS // 1_000} s while others waited for room",
         )
         if self.give_up(problem):
             self._ended_by = problem

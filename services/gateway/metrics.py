@@ -106,10 +106,10 @@ class GatewayMetrics(Collector):
 
     def _single_values(self) -> Iterator[Metric]:
         counters = {
-            "sent_bytes": (self.sent_bytes, "Bytes of message bodies handed to brokers."),
-            "read_messages": (self.read_messages, "Messages given to readers of queues."),
-            "damaged_records": (self.damaged_records, "Records with a wrong checksum that readers came upon."),
-            "faults": (self.faults, "Requests that ended in an error of the gateway's own."),
+            "sent_bytes": (self.sent_bytes, "Bytes of message bodies sent to brokers."),
+            "read_messages": (self.read_messages, "Messages returned to readers of queues."),
+            "damaged_records": (self.damaged_records, "Records with a wrong checksum that readers found."),
+            "faults": (self.faults, "Requests that ended in an internal error of the gateway."),
             **{name: (count, f"Count of {name.replace('_', ' ')}.") for name, count in self.counters.items()},
         }
         for name, (count, about) in counters.items():
@@ -122,14 +122,16 @@ class GatewayMetrics(Collector):
 
 def _limit_families(limits: Limits) -> Iterator[Metric]:
     used = GaugeMetricFamily(
-        "gantry_gateway_limit_used", "What all keys or addresses have of a limited thing.", labels=("limit", "of")
+        "gantry_gateway_limit_used",
+        "Amount of a limited resource that all keys or addresses use.",
+        labels=("limit", "of"),
     )
     holders = GaugeMetricFamily(
-        "gantry_gateway_limit_holders", "Keys or addresses that have any of it.", labels=("limit", "of")
+        "gantry_gateway_limit_holders", "Keys or addresses that use the resource.", labels=("limit", "of")
     )
     refused = CounterMetricFamily(
         "gantry_gateway_limit_refused",
-        "Refusals, by whether one key or address had its share, or all had what there is.",
+        "Rejections, by the limit that was reached: the share of one key or address, or the total.",
         labels=("limit", "of", "reached"),
     )
     for quota in limits.quotas:

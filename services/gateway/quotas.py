@@ -49,13 +49,15 @@ class Quota:
         if held + count > self.each_max:
             self.refused_each += 1
             raise ProblemError(
-                TOO_MANY, f"{self.name}: {self.scope} {holder} has {held}, {count} more would be above {self.each_max}"
+                TOO_MANY,
+                f"{self.name}: {self.scope} {holder} has {held}, and {count} more would exceed its limit of {self.each_max}",
             )
         total_max = self.total_max - spare
         if self.used + count > total_max:
             self.refused_total += 1
             raise ProblemError(
-                OVERLOADED, f"{self.name}: all have {self.used}, {count} more would be above {total_max}"
+                OVERLOADED,
+                f"{self.name}: {self.used} are in use, and {count} more would exceed the limit of {total_max}",
             )
         self.take_back(holder, count)
 
@@ -99,10 +101,12 @@ class Quota:
         held = self._by_holder.get(holder, 0)
         if held >= self.each_max:
             self.refused_each += 1
-            raise ProblemError(TOO_MANY, f"{self.name}: {self.scope} {holder} has {held}, at most {self.each_max}")
+            raise ProblemError(
+                TOO_MANY, f"{self.name}: {self.scope} {holder} has {held}, and its limit is {self.each_max}"
+            )
         if self.used >= self.total_max:
             self.refused_total += 1
-            raise ProblemError(OVERLOADED, f"{self.name}: all have {self.used}, at most {self.total_max}")
+            raise ProblemError(OVERLOADED, f"{self.name}: {self.used} are in use, and the limit is {self.total_max}")
 
     @property
     def holders(self) -> int:

@@ -104,7 +104,7 @@ def send_to_both(http: httpx.Client, path: str) -> None:
         assert http.post(f"{path}/messages", json=message).status_code == 201
 
 
-@pytest.mark.parametrize(("perm", "field"), [("w", "sent is read by nobody"), ("none", "broker-a/0 (1 message)")])
+@pytest.mark.parametrize(("perm", "field"), [("w", "no consumer may read"), ("none", "broker-a/0 (1 message)")])
 def test_the_right_to_read_is_not_taken_from_messages(http: httpx.Client, perm: str, field: str) -> None:
     path = f"/v1/topics/TAKEN-{perm}"
     send_to_both(http, path)

@@ -222,7 +222,7 @@ def test_a_gateway_without_brokers_lists_the_topics_of_postgres(http, stack, tmp
     ):
         for path in ("/v1/groups/LISTED/offsets", f"/v1/messages/{stored_id}", "/v1/topics/LISTED/queues"):
             answer = alone.get(path)
-            assert (answer.status_code, answer.json()["detail"]) == (503, "no broker is registered just now"), path
+            assert (answer.status_code, answer.json()["detail"]) == (503, "no broker is registered at the moment"), path
         for kind in ("topic", "group"):
             shown = alone.get(f"/v1/{kind}s/LISTED").json()
             assert (shown["state"], shown["observed"], shown["metadata"]) == ("unknown", [], "available")

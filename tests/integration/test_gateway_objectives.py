@@ -118,7 +118,7 @@ async def test_the_number_of_objectives_is_limited(objectives, monkeypatch):
     monkeypatch.setattr(usecase, "OBJECTIVES_MAX", 1)
     await objectives.put("G", None, change(), ANYTHING, ALICE)
     assert (await objectives.put("G", None, change(ignore=True), ANYTHING, ALICE)).view["ignore"]
-    with pytest.raises(ProblemError, match="no more may be"):
+    with pytest.raises(ProblemError, match="which is the limit"):
         await objectives.put("G", "T", change(), ANYTHING, ALICE)
 
 

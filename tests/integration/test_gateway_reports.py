@@ -226,7 +226,10 @@ async def test_missing_reports_and_runs_are_named(http, path, status, problem, d
 async def test_only_a_run_that_succeeded_has_rows_and_a_page(http):
     run = await started(http)
     rows = await http.get(ROWS, params={"run": run})
-    assert (rows.status_code, rows.json()["detail"]) == (409, f"run: {run} is queued; only one that succeeded has rows")
+    assert (rows.status_code, rows.json()["detail"]) == (
+        409,
+        f"run: {run} is queued; only runs that succeeded have rows",
+    )
     page = await http.get(f"{RUNS}/{run}/html")
     assert (page.status_code, page.json()["detail"]) == (404, f"run: {run} is queued and has no page")
 

@@ -48,10 +48,12 @@ class FileKeyCache:
                 return None
             content = msgspec.json.decode(data, type=_Content)
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-            log.warning("the key cache can't be read; keys come from Postgres only", path=self._path, error=str(error))
+            log.warning(
+                "cannot read the key cache; keys are loaded from Postgres only", path=self._path, error=str(error)
+            )
             return None
         if content.version != VERSION:
-            log.warning("the key cache has another version", path=self._path, version=content.version)
+            log.warning("the key cache has another version and is ignored", path=self._path, version=content.version)
             return None
         return content.keys
 
@@ -60,4 +62,4 @@ class FileKeyCache:
         try:
             write_private(self._path, msgspec.json.encode(_Content(VERSION, records)))
         except OSError as error:
-            log.warning("the key cache can't be written", path=self._path, error=str(error))
+            log.warning("cannot write the key cache", path=self._path, error=str(error))

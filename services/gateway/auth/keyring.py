@@ -64,7 +64,8 @@ class KeyRing:
         if principal is None:
             if not self.is_loaded:
                 raise ProblemError(
-                    METADATA_UNAVAILABLE, "Authorization: can't be checked, as Postgres has not given the keys yet"
+                    METADATA_UNAVAILABLE,
+                    "Authorization: cannot be checked, because the keys are not loaded from Postgres yet",
                 )
             raise refused("Authorization: the key is wrong or was revoked")
         self._used.add(principal.key_id)

@@ -90,14 +90,12 @@ class KeyStore:
                 await KeyRepository(session).touch(dict.fromkeys(sorted(used), now))
         except MetadataUnavailableError as error:
             if self.unavailable is None:
-                log.warning("Postgres is away; keys stay as they are", reason=error.reason)
+                log.warning("Postgres is unavailable; the loaded keys stay valid", reason=error.reason)
             self.unavailable = error.reason
             return False
         except OSError as error:
-            self.unavailable = (
-                f"the first API key can't be written to {self._first_key_file}: {error.strerror or error}"
-            )
-            log.warning("the first API key was not made", reason=self.unavailable)
+            self.unavailable = f"cannot write the first API key to {self._first_key_file}: {error.strerror or error}"
+            log.warning("the first API key was not created", reason=self.unavailable)
             return False
         self.unavailable = None
         self._is_file_missed = False
@@ -124,7 +122,7 @@ class KeyStore:
         row = await self._add_written(session, FIRST_KEY_NAME)
         if row is None or row.revoked_at is not None:
             row = await self._write_new(session, FIRST_KEY_NAME)
-        log.info("made the first API key", key_id=row.id, file=self._first_key_file)
+        log.info("created the first API key", key_id=row.id, file=self._first_key_file)
         return row
 
     async def _with_kept(self, session: AsyncSession) -> Sequence[ApiKey]:
@@ -132,7 +130,7 @@ class KeyStore:
         await _lock(session)
         if await self._add_written(session, KEPT_KEY_NAME) is None:
             row = await self._write_new(session, KEPT_KEY_NAME)
-            log.info("the key file was gone: made one more API key", key_id=row.id, file=self._first_key_file)
+            log.info("the key file was missing: created one more API key", key_id=row.id, file=self._first_key_file)
         return await _valid_keys(session)
 
     async def _add_written(self, session: AsyncSession, name: str) -> ApiKey | None:

@@ -128,7 +128,7 @@ class Principal:
     def require_unrevoked(self) -> None:
         """Raise ProblemError (401) if the key was revoked since it was authenticated."""
         if self.is_revoked:
-            raise refused("Authorization: the key was revoked while the request was under way")
+            raise refused("Authorization: the key was revoked while the request was in progress")
 
     def require(self, allowed: bool, right: str, name: str | None = None) -> None:
         """Raise ProblemError (403) unless allowed; the error is the same whether the resource exists or not."""

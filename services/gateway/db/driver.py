@@ -34,15 +34,15 @@ _SESSION_LIMITS = (
 # By SQLSTATE class: conditions that are no fault of the statement, and may pass.
 _AWAY_CLASSES = {
     "08": "the connection failed",
-    "25": "it takes no writes now",
-    "28": "it refuses our user",
+    "25": "it accepts no writes now",
+    "28": "it rejects the gateway's user",
     "3D": "the database does not exist",
-    "40": "two changes collided",
+    "40": "two transactions conflicted",
     "53": "it is out of disk, memory or connections",
     "55": "a lock was not granted in time",
-    "57": "it is stopping, starting or gave up the statement",
-    "58": "its machine reports an error",
-    "XX": "it reports damage or a bug of its own",
+    "57": "it is stopping or starting, or cancelled the statement",
+    "58": "its operating system reports an error",
+    "XX": "it reports damaged data or an internal error",
 }
 _NOT_MIGRATED = {"42P01", "42703", "3F000"}
 
@@ -89,9 +89,9 @@ def driver_url(url: str) -> URL:
     try:
         parsed = make_url(url)
     except (exc.ArgumentError, ValueError):
-        raise ValueError("the database URL can't be read; it looks like postgresql://user@host:5432/name") from None
+        raise ValueError("the database URL is not valid; expected postgresql://user@host:5432/name") from None
     if parsed.drivername not in ("postgres", "postgresql", "postgresql+psycopg"):
-        raise ValueError(f"the database URL starts with {parsed.drivername}://, but only postgresql:// is served")
+        raise ValueError(f"the database URL starts with {parsed.drivername}://, but only postgresql:// is supported")
     return parsed.set(drivername="postgresql+psycopg")
 
 
@@ -119,9 +119,9 @@ def unavailable(error: BaseException) -> MetadataUnavailableError | None:
 def _from_driver(error: psycopg.Error) -> MetadataUnavailableError | None:
     state = error.sqlstate
     if state in _NOT_MIGRATED:
-        return MetadataUnavailableError("its tables are not those of this version: run `gantry migrate`")
+        return MetadataUnavailableError("the tables are not those of this version: run `gantry migrate`")
     if isinstance(error, pg.QueryCanceled):
-        return MetadataUnavailableError(f"Postgres gave the statement up after {STATEMENT_TIMEOUT_MS} ms")
+        return MetadataUnavailableError(f"Postgres cancelled the statement after {STATEMENT_TIMEOUT_MS} ms")
     if state is not None and state[:2] in _AWAY_CLASSES:
         return MetadataUnavailableError(f"Postgres answers {state}: {_AWAY_CLASSES[state[:2]]}")
     if state is None and isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)):

@@ -69,12 +69,14 @@ def main(arguments: list[str] | None = None, *, environment: Mapping[str, str] |
     parser.add_argument(
         "--database", metavar="URL", help="postgresql://user@host:5432/name; default: GANTRY_DATABASE_URL"
     )
-    parser.add_argument("--to", default="head", metavar="REVISION", help="a revision; `base` takes everything back")
-    parser.add_argument("--down", action="store_true", help="go back to --to instead of forward")
+    parser.add_argument(
+        "--to", default="head", metavar="REVISION", help="the revision to migrate to; `base` undoes everything"
+    )
+    parser.add_argument("--down", action="store_true", help="downgrade to --to instead of upgrading")
     options = parser.parse_args(arguments)
     url = options.database or (environment or {}).get("GANTRY_DATABASE_URL")
     if not url:
-        parser.error("say where the database is: --database URL or GANTRY_DATABASE_URL")
+        parser.error("no database is given: use --database URL or set GANTRY_DATABASE_URL")
     try:
         (downgrade if options.down else upgrade)(url, options.to)
         print(f"the database is at {current(url) or 'base'}; newest: {head()}")  # noqa: T201

@@ -38,7 +38,7 @@ class ObjectiveChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if until is not None:
             moment = moment_of(parse_time_ms(until, "/ignore_until"))
             if moment <= now:
-                raise InvalidValueError("/ignore_until", until, f"has passed: it is {format_moment(now)}")
+                raise InvalidValueError("/ignore_until", until, f"is in the past: it is {format_moment(now)} now")
             said["ignore_until"] = moment
         wanted = present | said
         ended = present["ignore_until"]
@@ -47,7 +47,7 @@ class ObjectiveChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             wanted["ignore_until"] = None
         if not wanted["ignore"]:
             if until is not None:
-                raise InvalidValueError("/ignore_until", until, "says until when to ignore, and `ignore` is false")
+                raise InvalidValueError("/ignore_until", until, "needs `ignore` to be true")
             wanted["ignore_until"] = None
         return wanted
 

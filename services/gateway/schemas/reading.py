@@ -41,7 +41,7 @@ _TYPES: Final = {
     "bytes": "bytes",
     "null": "null",
 }
-_NO_CHOICE: Final = "is not one of the values that are allowed"
+_NO_CHOICE: Final = "is not one of the allowed values"
 _PATTERN = re.compile(r" matching regex '.*'", re.DOTALL)
 # The meaning of the contract's patterns, by a part of each.
 _PATTERN_WORDS: Final = {
@@ -133,7 +133,7 @@ def find_duplicate(data: bytes, at: str = "") -> None:
             seen: set[str] = set()
             for name, _ in pairs:
                 if name in seen:
-                    raise DuplicateError(at or "/", name, "stands twice in one object")
+                    raise DuplicateError(at or "/", name, "appears twice in one object")
                 seen.add(name)
         return members
 
@@ -208,7 +208,7 @@ def _explain_syntax(text: str, data: bytes) -> tuple[object, str]:
     """Return the text where parsing stopped, and the reason; msgspec reports some errors as truncation that are not."""
     if trailing := _TRAILING.fullmatch(text):
         start = int(trailing[1]) - 1
-        return _shown(data, start), f"stands behind the end of the JSON value (byte {start})"
+        return _shown(data, start), f"follows the end of the JSON value (byte {start})"
     byte = _BYTE.search(text)
     if byte is not None:
         return _shown(data, int(byte[1])), f"can't be read: {text}"
@@ -222,7 +222,7 @@ def _explain_syntax(text: str, data: bytes) -> tuple[object, str]:
         else:
             return (
                 "\\ud800 to \\udfff",
-                "stands alone: such an escape is half of a character, its other half is missing",
+                "is half of a character: the escape of its other half is missing",
             )
     reason = "ends too early" if text == _TRUNCATED else f"can't be read: {text}"
     return _shown(data, max(0, len(data) - _SHOWN_BYTES)), f"{reason} (byte {len(data)})"

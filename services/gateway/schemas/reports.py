@@ -57,7 +57,7 @@ def read_window(window: WantedWindow, *, now_ms: int) -> tuple[datetime, datetim
     if start_ms >= end_ms:
         raise InvalidValueError("/window/to", window.end, f"is not after /window/from, {window.start}")
     if end_ms > now_ms:
-        raise InvalidValueError("/window/to", window.end, "lies in the future: a report can't know yet what will come")
+        raise InvalidValueError("/window/to", window.end, "is in the future: a report covers the past only")
     return moment_of(start_ms), moment_of(end_ms)
 
 

@@ -57,16 +57,16 @@ def parse_time_ms(text: str, field: str) -> int:
         raise InvalidValueError(field, text, reason)
     sign, hours, minutes = match[3], int(match[4] or 0), int(match[5] or 0)
     if hours > _OFFSET_HOURS_MAX or minutes > _MINUTES_MAX:
-        raise InvalidValueError(field, text, "is no moment: no place on earth has that offset")
+        raise InvalidValueError(field, text, "is not a valid time: no time zone has this offset")
     try:
         moment = datetime.fromisoformat(match[1]).replace(tzinfo=UTC)
     except ValueError as error:
-        raise InvalidValueError(field, text, f"is no moment: {error}") from None
+        raise InvalidValueError(field, text, f"is not a valid time: {error}") from None
     ahead = timedelta(hours=hours, minutes=minutes)
     try:
         moment = moment + ahead if sign == "-" else moment - ahead
     except OverflowError:
-        raise InvalidValueError(field, text, "is no moment: in UTC it lies outside of the years 1 to 9999") from None
+        raise InvalidValueError(field, text, "is not a valid time: in UTC it is outside the years 1 to 9999") from None
     return int(moment.timestamp()) * 1_000 + int((match[2] or "0").ljust(3, "0")[:3])
 
 
@@ -82,7 +82,7 @@ def parse_duration_ms(text: str, field: str, *, max_ms: int = DURATION_MS_MAX) -
     if duration_ms is None:
         raise InvalidValueError(field, text, "is not a duration such as 10s, 500ms or PT1M30S")
     if duration_ms > max_ms:
-        raise InvalidValueError(field, text, f"is longer than the {max_ms} ms that are allowed")
+        raise InvalidValueError(field, text, f"is longer than the allowed {max_ms} ms")
     return duration_ms
 
 

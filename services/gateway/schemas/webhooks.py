@@ -114,18 +114,18 @@ def _split(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         if parts.port == 0:
-            reason = "has the port 0"
+            reason = "has port 0"
     except ValueError as error:
-        raise InvalidValueError("/url", url, f"can't be read: {error}") from None
+        raise InvalidValueError("/url", url, f"is not a valid URL: {error}") from None
     if not (url.isascii() and url.isprintable() and " " not in url):
-        reason = "holds what is no printable ASCII"
+        reason = "contains characters other than printable ASCII"
     elif len(url) > URL_LENGTH_MAX:
         reason = f"is longer than {URL_LENGTH_MAX:,} characters"
     elif parts.scheme not in {"https", "http"} or not parts.hostname:
         reason = "is not https://HOST/PATH or http://HOST/PATH"
     elif parts.username is not None or parts.password is not None:
         # Lists, and logs on the way, would show it.
-        reason = "holds credentials: leave them out, each delivery is signed"
+        reason = "contains credentials: leave them out, each delivery is signed"
     elif parts.fragment:
         reason = "has a fragment, which is never sent"
     if reason is not None:

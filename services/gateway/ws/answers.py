@@ -95,12 +95,12 @@ class Answers:
             detail = f"receipts: {shown!r} is not in flight here: acked already, of another session or subscription, or its queue has moved"
             problem = ProblemError(RECEIPT_GONE, detail, field="/receipts")
         else:
-            problem = invalid("/receipts", shown, "is no receipt")
+            problem = invalid("/receipts", shown, "is not a receipt")
         return self.error(problem, frame_id=frame_id, subscription=subscription.name, receipt=shown)
 
     def receipts_refused(self, subscription: Subscription, receipt: str, count: int, frame_id: FrameId) -> Send:
         """Return the error for `count` more rejected receipts of one ack; `receipt` is the last of them."""
-        detail = f"receipts: {count} more of this ack are not in flight or can't be read"
+        detail = f"receipts: {count} more of this ack are not in flight or not valid"
         problem = ProblemError(RECEIPT_GONE, detail, field="/receipts")
         return self.error(problem, frame_id=frame_id, subscription=subscription.name, receipt=receipt[:SHOWN_MAX])
 

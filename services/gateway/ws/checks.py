@@ -23,7 +23,7 @@ from services.gateway.ws.subscription import Subscription
 
 def come_later(field: str, what: str) -> NoReturn:
     """Reject a request for a feature that is not built yet."""
-    raise not_implemented(field, f"{what} comes with a later version")
+    raise not_implemented(field, f"{what} is not supported yet")
 
 
 def refuse_what_comes_later(frame: frames.Subscribe) -> str:
@@ -34,9 +34,9 @@ def refuse_what_comes_later(frame: frames.Subscribe) -> str:
         ("/strategy", frame.strategy, "AVG"),
     ):
         if value != built:
-            raise not_implemented(field, f"{value!r} comes with a later version; {built!r} is there")
+            raise not_implemented(field, f"{value!r} is not supported yet; {built!r} is")
     if isinstance(frame.filter, frames.SqlFilter):
-        raise not_implemented("/filter", "SQL comes with a later version; a tag expression is there")
+        raise not_implemented("/filter", "SQL is not supported yet; use a tag expression")
     return frame.filter
 
 
@@ -55,11 +55,17 @@ def parse_names(frame: frames.Subscribe, expression: str, version_ms: int) -> Su
 def require_room(frame: frames.Subscribe, present: Collection[Subscription], limits: StreamLimits) -> None:
     """Reject a subscription above a limit of the connection, or to a (group, topic) that it already has."""
     if len(present) >= limits.subscriptions_max:
-        raise ProblemError(TOO_MANY, f"subscriptions: {limits.subscriptions_max} are the most on one connection")
+        raise ProblemError(
+            TOO_MANY, f"subscriptions: the connection has {limits.subscriptions_max} already, which is the limit"
+        )
     if frame.batch > limits.batch_max:
         raise invalid("/batch", frame.batch, f"is more than {limits.batch_max}")
     if any(each.group == frame.group and each.topic == frame.topic for each in present):
-        raise ProblemError(CONFLICT, f"group {frame.group} has subscribed to {frame.topic} here", field="/topic")
+        raise ProblemError(
+            CONFLICT,
+            f"topic: group {frame.group} has subscribed to {frame.topic} on this connection already",
+            field="/topic",
+        )
 
 
 def parse_start(text: str) -> tuple[ConsumeFromWhere, int | None]:

@@ -317,7 +317,9 @@ class StreamConnection:
             await asyncio.sleep(min(self._limits.commit_ms, KEEPER_INTERVAL_MS) / 1_000)
             now_ms = self._clock.monotonic_ms()
             if self._outbox.stalled_ms() > self._limits.slow_consumer_ms:
-                self.close(TOO_SLOW, f"a frame was not taken within {self._limits.slow_consumer_ms} ms", retry=True)
+                self.close(
+                    TOO_SLOW, f"the client did not take a frame within {self._limits.slow_consumer_ms} ms", retry=True
+                )
                 return
             if self._reading.message_ms() > self._limits.message_timeout_ms:
                 self._close_late()
@@ -342,10 +344,10 @@ class StreamConnection:
 
     def _close_late(self) -> None:
         """Send a goodbye to a client whose message did not arrive in time."""
-        late = f"a message was not whole after {self._limits.message_timeout_ms} ms"
+        late = f"a message was not complete after {self._limits.message_timeout_ms} ms"
         code, reason = TOO_SLOW, "stream_slow_message"
         if self._reading.waits_for_room:
-            code, reason, late = LIMIT, "stream_no_room", f"{late}: bodies and messages leave no room for it"
+            code, reason, late = LIMIT, "stream_no_room", f"{late}, because bodies and messages leave no room for it"
         self._metrics.refused_connection(reason)
         self.close(code, late, retry=True)
 
@@ -367,7 +369,7 @@ class StreamConnection:
             async with asyncio.timeout(LEAVE_TIMEOUT_S):
                 await asyncio.gather(*(membership.leave() for membership in self._memberships.values()))
         except TimeoutError:
-            log.warning("groups were left without being told", session=self.session.name)
+            log.warning("groups were left without notice to their brokers", session=self.session.name)
         finally:
             self._outbox.drop()
             self._pulling.forget()
@@ -378,4 +380,4 @@ class StreamConnection:
 
     def _task_failed(self, error: BaseException) -> None:
         log.error("a task of a stream failed", session=self.session.name, error=repr(error), exc_info=error)
-        self.close(INTERNAL_ERROR, "the gateway failed; its log says why", retry=True)
+        self.close(INTERNAL_ERROR, "internal error; the log of the gateway has the reason", retry=True)

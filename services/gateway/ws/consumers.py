@@ -86,7 +86,7 @@ class GroupConsumers:
 
 def _group_hint(group: str) -> str:
     path = f"/v1/groups/{group.replace('%', '%25')}"
-    return f"group: {group!r} does not exist; subscribe with `from` (first, last or a time) to make it, or PUT {path}"
+    return f"group: {group!r} does not exist; subscribe with `from` (first, last or a time) to create it, or PUT {path}"
 
 
 async def _count_skipped(consumer: PullConsumer, assigned: Sequence[Assignment]) -> int:

@@ -132,7 +132,7 @@ class FrameReader:
             return Received(opcode, apply_mask(chunk[at + head : end], mask) if length else b"", length)
         size = len(self._message) + length
         if size > self._message_bytes_max:
-            reason = f"a message has {size} bytes or more, at most {self._message_bytes_max} are read"
+            reason = f"a message has {size} bytes or more, at most {self._message_bytes_max} are allowed"
             raise FrameError(MESSAGE_TOO_BIG, reason)
         if self._kind is None:
             self._kind = opcode

@@ -233,7 +233,7 @@ class MsgpackCodec:
         # The items of a publish are checked one by one when they are decoded.
         twice = _repeated_name(data) if isinstance(frame, Publish) else find_duplicate_key(data)
         if twice is not None:
-            duplicate = DuplicateError("/", twice, "stands twice in one map")
+            duplicate = DuplicateError("/", twice, "appears twice in one map")
             raise RefusedFrameError(duplicate, frame.id, is_publish=isinstance(frame, Publish))
         return frame
 
@@ -256,11 +256,11 @@ def _refusal(cause: Exception, frame: object, coding: str) -> FrameError:
     if frame is None and not isinstance(cause, msgspec.ValidationError):
         return UnreadableFrameError(f"this is not {coding}: {cause}")
     if not isinstance(frame, dict):
-        return UnreadableFrameError("a frame is an object with a type")
+        return UnreadableFrameError("a frame must be an object with a type")
     error = translate(cause)
     value = _value_at(frame, error.field)
     if isinstance(error, WrongTypeError) and value is not _ABSENT:
-        error = InvalidValueError(error.field, value, f"can't be used: {error.reason}")
+        error = InvalidValueError(error.field, value, f"is not valid: {error.reason}")
     is_publish = frame.get("type") == "publish"
     return RefusedFrameError(error, _usable_id(frame.get("id", UNSET)), is_publish=is_publish)
 

@@ -160,7 +160,7 @@ def take(
         at += size
         if not is_good or queue_offset < offset:
             # Not even the queue offset of such a record can be trusted, only that the record follows the one before it.
-            taken.damaged.append((offset, "its checksum is wrong" if not is_good else f"it says {queue_offset}"))
+            taken.damaged.append((offset, "its checksum is wrong" if not is_good else f"its offset is {queue_offset}"))
             offset += 1
             continue
         offset = queue_offset + 1

@@ -27,7 +27,7 @@ def choose_codec(scope: Scope) -> Codec:
             return CODECS[subprotocol]()
     known = " and ".join(CODECS)
     offered = ", ".join(scope.get("subprotocols", ())) or "none"
-    detail = f"Sec-WebSocket-Protocol: {offered} was offered; {known} are spoken here"
+    detail = f"Sec-WebSocket-Protocol: {offered} was offered; {known} are supported"
     raise ProblemError(INVALID_FIELD, detail, field="Sec-WebSocket-Protocol")
 
 

@@ -29,10 +29,15 @@ class Publishes:
         self._rights.require_publish(frame.topic)
         limits = self._limits
         if len(frame.messages) > limits.publish_messages_max:
-            detail = f"messages: {len(frame.messages)} are more than {limits.publish_messages_max}"
+            detail = (
+                f"messages: {len(frame.messages)} exceed the limit of {limits.publish_messages_max}; none was stored"
+            )
             raise ProblemError(TOO_LARGE, detail, field="/messages")
         if self.pending >= limits.publishes_pending_max:
-            raise ProblemError(TOO_MANY, f"publish: {limits.publishes_pending_max} are under way already")
+            raise ProblemError(
+                TOO_MANY,
+                f"publish: {limits.publishes_pending_max} are in progress already, which is the limit; nothing was stored",
+            )
         self.pending += 1
         return Publish(frame.topic, frame.messages, frame.id, frame_bytes)
 

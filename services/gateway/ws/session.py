@@ -118,7 +118,7 @@ class Session:
             )
         if is_text is not self._codec.is_text:
             kinds = ("text", "binary") if is_text else ("binary", "text")
-            return self.close(PROTOCOL, f"a {kinds[0]} frame came; {self._codec.subprotocol} has {kinds[1]} frames")
+            return self.close(PROTOCOL, f"a {kinds[0]} frame arrived; {self._codec.subprotocol} uses {kinds[1]} frames")
         self._received += 1
         self._frame_bytes = len(data)
         try:
@@ -285,7 +285,7 @@ class Session:
 
     def _hello(self, frame: frames.Hello) -> list[Effect]:
         if self._received > 1:
-            raise ProblemError(CONFLICT, "hello: may only be the first frame", field="/type")
+            raise ProblemError(CONFLICT, "hello: must be the first frame", field="/type")
         if frame.resume is not None:
             come_later("/resume", "resuming a session")
         self.client_name = frame.client_name
@@ -314,7 +314,7 @@ class Session:
     def _ack(self, frame: frames.Ack) -> list[Effect]:
         subscription = self._find(frame.subscription)
         if len(frame.receipts) > self._limits.receipts_max:
-            detail = f"receipts: {len(frame.receipts)} are more than {self._limits.receipts_max}"
+            detail = f"receipts: {len(frame.receipts)} exceed the limit of {self._limits.receipts_max}"
             raise ProblemError(TOO_LARGE, detail, field="/receipts")
         self._acking = Acking(subscription, frame.receipts, frame.id)
         return self.go_on()
@@ -358,7 +358,9 @@ class Session:
     def _find(self, name: str) -> Subscription:
         subscription = self.subscriptions.get(name)
         if subscription is None or not subscription.is_open:
-            raise ProblemError(NOT_FOUND, f"subscription: there is no {name[:80]!r} here", field="/subscription")
+            raise ProblemError(
+                NOT_FOUND, f"subscription: there is no {name[:80]!r} on this connection", field="/subscription"
+            )
         return subscription
 
     def _flow(self, subscription: Subscription, effects: list[Effect]) -> list[Effect]:
@@ -375,7 +377,7 @@ class Session:
         # not count.
         self._refused_in_a_row += 1
         if self._refused_in_a_row > self._limits.refused_frames_max:
-            return self.close(PROTOCOL, f"{self._refused_in_a_row} frames in a row were wrong; the last: {problem}")
+            return self.close(PROTOCOL, f"{self._refused_in_a_row} frames in a row were not valid; the last: {problem}")
         return [self._answers.error(problem, frame_id=frame_id)]
 
     # A class attribute: a table of bound methods would be a reference cycle in each session.
@@ -383,7 +385,7 @@ class Session:
         frames.Hello: _hello,
         frames.Subscribe: _subscribe,
         frames.Ack: _ack,
-        frames.Nack: lambda *_: come_later("/type", "giving messages back (nack)"),
+        frames.Nack: lambda *_: come_later("/type", "returning messages (nack)"),
         frames.AddCredit: _add_credit,
         frames.Pause: _pause,
         frames.Resume: _resume,

@@ -133,7 +133,7 @@ class WebhookClient:
             return Sent(None, f"no answer within {self._policy.timeout_ms} ms")
         except (httpx.HTTPError, httpx.InvalidURL, OSError, AddressRefusedError, UnicodeError) as error:
             return Sent(None, (str(error) or type(error).__name__)[:ERROR_CHARACTERS_MAX])
-        return Sent(status, None if 200 <= status < 300 else f"answered {status}")
+        return Sent(status, None if 200 <= status < 300 else f"the webhook answered {status}")
 
     async def _post(self, claimed: Claimed) -> int:
         url = httpx.URL(claimed.url)
@@ -161,7 +161,7 @@ class WebhookClient:
         for address in addresses:
             if is_allowed(ipaddress.ip_address(address.partition("%")[0]), self._networks):
                 return address
-        raise AddressRefusedError(f"{url.host} is {', '.join(addresses)}, and nothing is sent to what is not public")
+        raise AddressRefusedError(f"{url.host} is {', '.join(addresses)}, and only public addresses are allowed")
 
 
 class NameServices:

@@ -107,11 +107,11 @@ class WebhookSender:
                 sending.spawn(self._send(client, webhook_id, claimed))
         except ProblemError as error:
             if not self._is_away:
-                log.warning("webhooks are not told", reason=error.detail)
+                log.warning("webhooks are not delivered", reason=error.detail)
             self._is_away = True
             return AWAY_S
         except Exception:  # boundary: of a background loop; a webhook must not end the gateway.
-            log.exception("webhooks are not told")
+            log.exception("webhooks are not delivered")
             self._metrics.count("webhook_faults")
             return AWAY_S
         self._is_away = False
@@ -194,7 +194,7 @@ class WebhookSender:
 
     def _broke(self, error: BaseException) -> None:
         self._metrics.count("webhook_faults")
-        log.error("an attempt broke", reason=f"{type(error).__name__}: {error}")
+        log.error("an attempt failed with an internal error", reason=f"{type(error).__name__}: {error}")
 
 
 def body_of(event: Any) -> str:

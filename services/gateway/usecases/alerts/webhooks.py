@@ -54,7 +54,7 @@ class Webhooks:
         async with self._metadata.transaction() as session:
             row = await WebhookRepository(session).create(columns, actor=actor, count_max=WEBHOOKS_MAX)
         if row is None:
-            raise ProblemError(CONFLICT, f"url: there are {WEBHOOKS_MAX} webhooks already, and no more may be")
+            raise ProblemError(CONFLICT, f"url: there are {WEBHOOKS_MAX} webhooks already, which is the limit")
         return {**webhook_view(row), "secret": row.secret}
 
     async def page(self, *, cursor: str | None, limit: int) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Webhooks:
 def _read_id(text: str) -> uuid.UUID:
     found = _find_id(text)
     if found is None:
-        raise InvalidValueError("id", text, "is no webhook's id")
+        raise InvalidValueError("id", text, "is not a webhook's id")
     return found
 
 

@@ -67,10 +67,10 @@ class AuditTidy:
                 return False
             deleted = await self.round()
         except ProblemError as error:
-            log.warning("audit trail not tidied", reason=error.detail)
+            log.warning("old audit rows were not deleted", reason=error.detail)
             return False
         except Exception:  # boundary: of a background loop; old rows must not end the gateway.
-            log.exception("audit trail not tidied")
+            log.exception("old audit rows were not deleted")
             self._metrics.count("audit_tidy_failures")
             return False
         finally:

@@ -94,7 +94,7 @@ def still_known(
 
 def no_broker() -> ProblemError:
     """Return the problem (503) for a cluster without registered brokers."""
-    return ProblemError(BROKER_UNAVAILABLE, "no broker is registered just now")
+    return ProblemError(BROKER_UNAVAILABLE, "no broker is registered at the moment")
 
 
 class Brokers:
@@ -142,7 +142,7 @@ class Brokers:
         """Raise ProblemError: 404: the set does not exist; 503: it has no master now, or is not registered."""
         await self.master(broker)
         if broker in await self.missing():
-            raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} is not registered just now", field="broker")
+            raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} is not registered at the moment", field="broker")
 
     async def master(self, broker: str) -> str:
         """Return the address of the master of a set.
@@ -157,7 +157,7 @@ class Brokers:
         if found is None:
             raise ProblemError(UNKNOWN_BROKER, f"broker: {broker!r} is not registered", field="broker")
         if found.master_address is None:
-            raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} has no master just now", field="broker")
+            raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} has no master at the moment", field="broker")
         return found.master_address
 
     async def find(self, find_one: Callable[[str], Awaitable[T | None]], *, fresh: bool = False) -> Asked[T]:
@@ -190,7 +190,7 @@ class Brokers:
             broker = sets.get(name)
             address = None if broker is None else broker.master_address
             if address is None:
-                failures[name] = f"broker {name}: no master of it is registered just now"
+                failures[name] = f"broker {name}: its master is not registered at the moment"
                 return
             async with room:
                 try:

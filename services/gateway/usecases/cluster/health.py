@@ -87,9 +87,9 @@ class Health:
         known = self._known[name]
         address = known.data.master_address
         if address is None:
-            return f"broker {name}: no master of it is registered"
+            return f"broker {name}: its master is not registered"
         if known.missing_since_ms is not None:
-            return f"broker {name}: is no longer registered"
+            return f"broker {name}: it is no longer registered"
         try:
             await self._engine.reach(address, timeout_ms=CONNECT_TIMEOUT_MS)
         except ClientError as error:
@@ -105,7 +105,7 @@ class Health:
         except MetadataUnavailableError as error:
             # Without Postgres, messages still flow, but only for callers whose keys are loaded.
             return ("metadata", error.reason, not self._keys_loaded())
-        return None if self._keys_loaded() else ("keys", "the API keys are not known yet", True)
+        return None if self._keys_loaded() else ("keys", "the API keys are not loaded yet", True)
 
 
 def judge(found: list[tuple[str, str, bool]]) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class Cluster:
             "role": "master" if broker_id == MASTER_ID else "slave",
             "address": address,
             "reachable": True,
-            "detail": "name servers do not name it just now" if is_missing else None,
+            "detail": "name servers do not list it at the moment" if is_missing else None,
             "version": None,
             "store": None,
         }

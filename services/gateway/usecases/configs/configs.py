@@ -112,7 +112,7 @@ class Configs(Generic[ObservedState]):
         if not asked.answers:
             raise ProblemError(
                 BROKER_UNAVAILABLE,
-                f"{self._kind.name} {name}: is kept as wanted, and given to brokers as soon as they can be reached: "
+                f"{self._kind.name}: {name!r} is saved, and written to brokers as soon as they can be reached: "
                 + asked.problem().detail,
             )
         homes = homes_of(wanted, await self._brokers.sets(), result.row.observed)
@@ -173,13 +173,13 @@ class Configs(Generic[ObservedState]):
         dropped = await self._brokers.ask(lambda address: self._drop(address, name), fresh=True)
         await self._kind.after_drop(name)
         if not dropped.is_complete:
-            log.warning("not deleted everywhere yet", kind=self._kind.name, name=name, failures=dict(dropped.failures))
+            log.warning("deletion incomplete", kind=self._kind.name, name=name, failures=dict(dropped.failures))
             return
         try:
             async with self._metadata.transaction() as session:
                 await self._kind.repository(session).forget(name, row.version)
         except ProblemError as error:
-            log.warning("deleted on all brokers; its row stays for now", name=name, reason=error.detail)
+            log.warning("deleted on all brokers; its row is removed later", name=name, reason=error.detail)
 
     async def page(self, *, cursor: str | None, limit: int, system: bool, sees: Sees) -> dict[str, Any]:
         """List those that `sees` accepts, by name. Raises InvalidValueError if the cursor is not valid."""
@@ -231,7 +231,7 @@ class Configs(Generic[ObservedState]):
             unknown = [broker for broker in _named_brokers(wanted) if broker not in sets]
             known_before = {} if row is None else row.observed
             if any(broker not in known_before for broker in unknown):
-                detail = f"/brokers: {', '.join(unknown)} are not registered"
+                detail = f"/brokers: not registered: {', '.join(unknown)}"
                 raise ProblemError(UNKNOWN_BROKER, detail, field="/brokers")
             await self._kind.refuse_hiding(name, change, base, asked, held=known_before)
             try:
@@ -242,7 +242,7 @@ class Configs(Generic[ObservedState]):
                     return wanted, await repository.put(name, config, actor=actor, expect=expect, over=over)
             except ChangedMeanwhileError:
                 continue
-        detail = f"{self._kind.name}: {name} is changed by others all the time"
+        detail = f"{self._kind.name}: {name!r} was changed by others during each of {WRITES_MAX} attempts"
         raise ProblemError(CONFLICT, detail, field=self._kind.name, retryable=True)
 
     async def _check_name(self, name: str) -> Mapping[str, BrokerData]:
@@ -311,7 +311,7 @@ class Configs(Generic[ObservedState]):
         )
         if kept.failures:
             # The reconciler repairs these brokers once they are back.
-            log.warning("not looked at everywhere", kind=self._kind.name, name=name, failures=dict(kept.failures))
+            log.warning("brokers not checked", kind=self._kind.name, name=name, failures=dict(kept.failures))
         return applied
 
     async def _drop(self, address: str, name: str) -> bool:
@@ -330,7 +330,7 @@ class Configs(Generic[ObservedState]):
                 await repository.observe({name: still_observed(row.observed, observed, asked.answers)})
                 await repository.settle(name, row.version, detail=detail)
         except ProblemError as error:
-            log.warning("applied, but Postgres was not told", kind=self._kind.name, name=name, reason=error.detail)
+            log.warning("applied, but not recorded", kind=self._kind.name, name=name, reason=error.detail)
 
     async def _await_route(self, name: str, asked: Asked[ObservedState]) -> None:
         """Wait until producers can find a route: brokers register a new topic with name servers after they answer."""

@@ -99,8 +99,8 @@ class Hiding:
         _refuse_unread(change, base, wanted)
         for broker in sorted({*asked.failures, *held} - set(asked.heard)):
             if may_lose(base, wanted, broker):
-                reason = asked.failures.get(broker, f"broker {broker}: it is not registered just now")
-                detail = f"{reason}; whether this change hides messages there is not known; {_PERMITTED}"
+                reason = asked.failures.get(broker, f"broker {broker}: it is not registered at the moment")
+                detail = f"{reason}; it is unknown whether this change hides messages there; {_PERMITTED}"
                 raise ProblemError(BROKER_UNAVAILABLE, detail)
         for field, firsts in find_losses(base, wanted, asked.answers).items():
             hidden: list[str] = []
@@ -122,19 +122,21 @@ class Hiding:
         registered = (await self._engine.cluster_info()).broker_addr_table.get(broker)
         address = None if registered is None else registered.master_address
         if address is None:
-            raise ProblemError(BROKER_UNAVAILABLE, f"broker {broker}: no master of it is registered just now")
+            raise ProblemError(BROKER_UNAVAILABLE, f"broker {broker}: its master is not registered at the moment")
         return await self._backlog.queue_states_at(address, topic)
 
 
 def _refuse_unread(change: TopicChange, base: TopicSettings | None, wanted: TopicSettings) -> None:
     """Raise ProblemError (409) if producers would write messages after the change that no consumer reads."""
     if change.makes_write_only(base):
-        raise ProblemError(HIDES_MESSAGES, f'/perm: "w": what is sent is read by nobody; {_PERMITTED}', field="/perm")
+        raise ProblemError(
+            HIDES_MESSAGES, f'/perm: "w": no consumer may read what producers send; {_PERMITTED}', field="/perm"
+        )
     if change.hides(base):
         raise ProblemError(
             HIDES_MESSAGES,
-            f"/read_queues: {wanted.read_queues} is below write_queues, {wanted.write_queues}: what goes to queues"
-            f" {wanted.read_queues} to {wanted.write_queues - 1} is read by nobody; {_PERMITTED}",
+            f"/read_queues: {wanted.read_queues} is below write_queues, {wanted.write_queues}: no consumer reads queues"
+            f" {wanted.read_queues} to {wanted.write_queues - 1}; {_PERMITTED}",
             field="/read_queues",
         )
 

@@ -270,7 +270,7 @@ class TopicKind:
                 await self._engine.call(address, code, header)
             except ClientError as error:
                 # The name server is unreachable. It learns from the brokers' registrations when it is back.
-                log.warning("a name server was not told", address=address, code=code.name, error=str(error))
+                log.warning("a name server was not updated", address=address, code=code.name, error=str(error))
 
         await asyncio.gather(*(tell(address) for address in self._engine.settings.namesrv))
 

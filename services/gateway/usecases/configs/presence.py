@@ -63,10 +63,10 @@ class Evidence:
 class Absence(enum.Enum):
     """The reason why a route is missing."""
 
-    UNKNOWN = "there is no such thing"
-    WANTED = "is wanted, and none of its brokers is registered just now"
-    HELD = "a broker has it, and name servers do not know of that yet"
-    UNHEARD = "nobody can say: a broker that may have it does not answer"
+    UNKNOWN = "does not exist"
+    WANTED = "exists, but none of its brokers is registered"
+    HELD = "a broker has it, but name servers do not know it yet"
+    UNHEARD = "unknown: a broker that may have it does not answer"
 
 
 def judge(evidence: Evidence) -> Absence:
@@ -132,7 +132,7 @@ class Presence(Generic[ObservedState]):
     async def require_not_away(self, name: str, broker: str) -> None:
         """Raise ProblemError (503) if a broker that the route does not name may still hold the name."""
         if await self.find_away(name, (broker,)):
-            raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} is not registered just now", field="broker")
+            raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} is not registered at the moment", field="broker")
 
     async def find_away(self, name: str, brokers: Collection[str]) -> Collection[str]:
         """Return the brokers, of those given, that may hold the name although the route does not name them.
@@ -179,7 +179,7 @@ class Presence(Generic[ObservedState]):
                 raise
             return
         if away:
-            raise ProblemError(BROKER_UNAVAILABLE, f"broker: {', '.join(away)} is not registered just now")
+            raise ProblemError(BROKER_UNAVAILABLE, f"broker: not registered at the moment: {', '.join(away)}")
 
     async def _look(self, name: str) -> ProblemError:
         asked: Asked[ObservedState] = Asked({}, {}, ())
@@ -204,14 +204,14 @@ class Presence(Generic[ObservedState]):
         if absence is Absence.WANTED:
             return self._wanted(name)
         if absence is Absence.HELD:
-            detail = f"{kind}: {name!r} is on {', '.join(sorted(evidence.has))}, and name servers do not know of it yet"
+            detail = f"{kind}: {name!r} is on {', '.join(sorted(evidence.has))}, but name servers do not know it yet"
         elif asked.failures:
             detail = asked.problem().detail
         else:
             unheard = ", ".join(sorted(set(evidence.homes) - set(evidence.heard)))
-            detail = f"{kind}: {name!r} was on {unheard}, which is not registered just now"
+            detail = f"{kind}: {name!r} was on {unheard}, which is not registered at the moment"
         return ProblemError(BROKER_UNAVAILABLE, detail, field=kind)
 
     def _wanted(self, name: str) -> ProblemError:
-        detail = f"{self._kind.name}: {name!r} exists, and no broker that has it is registered just now"
+        detail = f"{self._kind.name}: {name!r} exists, but no broker that has it is registered at the moment"
         return ProblemError(BROKER_UNAVAILABLE, detail, field=self._kind.name)

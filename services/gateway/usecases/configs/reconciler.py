@@ -140,7 +140,7 @@ class KindReconciler(Generic[ObservedState]):
             row = await self._kind.repository(session).adopt(case.name, config, observed=observed)
         if row is not None:
             done.adopted += 1
-            log.info("taken over from brokers", kind=self._kind.name, name=case.name, brokers=sorted(observed))
+            log.info("imported from brokers", kind=self._kind.name, name=case.name, brokers=sorted(observed))
 
     async def _mend(self, case: "_Case[ObservedState]", row: ConfigRow, done: Round) -> list[str]:
         """Write to and delete from all brokers concurrently, as the row is locked meanwhile; return the failures."""
@@ -214,7 +214,7 @@ class Reconciler:
             for kind in self._kinds:
                 await kind.declare()
         except ProblemError as error:
-            log.warning("homes of ordering keys are not known", reason=error.detail)
+            log.warning("the brokers of ordering keys are unknown", reason=error.detail)
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
@@ -236,7 +236,7 @@ class Reconciler:
                     self._count(await kind.round())
         except ProblemError as error:
             # Postgres or all brokers are unavailable; the next round tries again.
-            log.warning("not reconciled", reason=error.detail, metadata_away=is_away(error))
+            log.warning("reconciling failed", reason=error.detail, metadata_away=is_away(error))
         self._metrics.gauges["is_reconciler"] = float(self._leadership.is_leader)
 
     def _count(self, done: Round) -> None:

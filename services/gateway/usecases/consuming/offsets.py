@@ -61,7 +61,7 @@ def refuse_twice(commits: Sequence[Commit]) -> None:
     for index, commit in enumerate(commits):
         if first.setdefault(commit.queue, index) != index:
             shown = f"{commit.topic}/{commit.broker}/{commit.queue_id}"
-            raise DuplicateError(f"/offsets/{index}", shown, f"is the queue of /offsets/{first[commit.queue]}, too")
+            raise DuplicateError(f"/offsets/{index}", shown, f"names the same queue as /offsets/{first[commit.queue]}")
 
 
 class GroupOffsets:
@@ -199,7 +199,7 @@ class GroupOffsets:
             more = f" and {len(members) - _MEMBERS_NAMED_MAX} more" if len(members) > _MEMBERS_NAMED_MAX else ""
             raise ProblemError(
                 MEMBERS_CONNECTED,
-                f"group: {group} is consumed by members that are connected and would commit over these offsets: {named}{more}",
+                f"group: {group!r} has connected members, which would overwrite these offsets: {named}{more}",
                 field="group",
             )
 

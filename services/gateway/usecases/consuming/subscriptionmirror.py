@@ -62,7 +62,7 @@ class Mirror:
                     if await self._leadership.hold():
                         await self.round()
                 except ProblemError as error:
-                    log.warning("not mirrored", reason=error.detail)
+                    log.warning("subscriptions were not mirrored", reason=error.detail)
                 self._metrics.gauges["is_mirror"] = float(self._leadership.is_leader)
                 await asyncio.sleep(self._interval_ms / 1_000)
         finally:

@@ -53,7 +53,8 @@ class Arrivals:
         if wait is None:
             if len(self._waits) >= HELD_PULLS_MAX:
                 raise ProblemError(
-                    OVERLOADED, f"wait: readers wait at {HELD_PULLS_MAX} places already; read without `wait`"
+                    OVERLOADED,
+                    f"wait: {HELD_PULLS_MAX} pulls wait at brokers already, which is the limit; read without `wait`",
                 )
             wait = self._waits[place] = _Wait()
             self._tasks.spawn(self._hold(place, wait, subscription))
@@ -105,4 +106,4 @@ class _Wait:
 
 
 def _failed(error: BaseException) -> None:
-    log.error("a wait for messages failed by our own fault", exc_info=error)
+    log.error("a wait for messages failed with an internal error", exc_info=error)

@@ -266,7 +266,7 @@ class QueueReader:
             await self._brokers.require_registered(queue.broker_name)
         raise ProblemError(
             UNKNOWN_QUEUE,
-            f"queue_id: {queue.broker_name!r} has no queue {queue.queue_id} of topic {queue.topic} to read",
+            f"queue_id: topic {queue.topic} has no readable queue {queue.queue_id} on broker {queue.broker_name!r}",
             field="queue_id",
         )
 

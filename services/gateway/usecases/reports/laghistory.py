@@ -118,7 +118,7 @@ def _points(blocks: Sequence[StoredBlock], bases: Bases, pair: Pair, step: timed
             found = _find(stored, pair, base)
         except SampleBlockError as error:
             log.warning(
-                "a sample can't be read",
+                "cannot decode a sample",
                 broker=stored.broker,
                 sampled_at=stored.sampled_at.isoformat(),
                 reason=str(error),
@@ -132,7 +132,7 @@ def _points(blocks: Sequence[StoredBlock], bases: Bases, pair: Pair, step: timed
 
 def _decode(data: bytes | None) -> Block:
     if data is None:
-        raise SampleBlockError("its base is not there")
+        raise SampleBlockError("its base block is missing")
     return decode_block(data)
 
 
@@ -141,7 +141,7 @@ def _find(stored: StoredBlock, pair: Pair, base: Block | None) -> PairQueues | N
     if stored.based_at is None:
         return read_full(block, pair, at_ms=at_ms)
     if base is None:
-        raise SampleBlockError("its base can't be read")
+        raise SampleBlockError("its base block cannot be decoded")
     return read_pair(block, stored.kind, pair, at_ms=at_ms, base=base, base_ms=_millis(stored.based_at))
 
 

@@ -73,7 +73,7 @@ class Objectives:
                 count_max=OBJECTIVES_MAX,
             )
         if done is None:
-            raise ProblemError(CONFLICT, f"group: there are {OBJECTIVES_MAX:,} objectives already, and no more may be")
+            raise ProblemError(CONFLICT, f"group: there are {OBJECTIVES_MAX:,} objectives already, which is the limit")
         row, is_new = done
         return Shown(objective_view(row), row.version, created=is_new)
 

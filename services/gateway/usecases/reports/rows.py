@@ -147,7 +147,7 @@ class ReportRows:
 async def _require_success(repository: ReportRepository, job: str, run_id: uuid.UUID | None) -> Row[Any]:
     found = await require_run(repository, job, run_id)
     if found.status != SUCCEEDED:
-        detail = f"run: {found.id} is {found.status}; only one that succeeded has rows"
+        detail = f"run: {found.id} is {found.status}; only runs that succeeded have rows"
         raise ProblemError(CONFLICT, detail, field="run")
     return found
 
@@ -173,7 +173,7 @@ def _days_of(zone: ZoneInfo, start: datetime, end: datetime) -> Buckets:
     start = start.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     days = (end - start) // _DAY + 1
     if days > _ZONE_DAYS_MAX:
-        reason = f"is more than {_ZONE_DAYS_MAX:,} days before `to`, and these are days of a time zone"
+        reason = f"is more than {_ZONE_DAYS_MAX:,} days before `to`, the limit for days of a time zone"
         raise InvalidValueError("from", format_moment(start), reason)
     offsets = [(start.astimezone(UTC) + number * _DAY).astimezone(zone).utcoffset() for number in range(days + 1)]
     is_of_hours = all(offset is not None and offset.total_seconds() % _HOUR_S == 0 for offset in offsets)

@@ -77,8 +77,12 @@ class _Families(Collector):
         yield messages
         yield ages
         for name, value, about in (
-            ("unknown", self._figures.unknown, "Groups and topics without a series, as their lag is not known."),
-            ("left_out", self._figures.left_out, "Groups and topics without a series, as there would be too many."),
+            ("unknown", self._figures.unknown, "Groups and topics without a series, because their lag is unknown."),
+            (
+                "left_out",
+                self._figures.left_out,
+                "Groups and topics without a series, because the limit of series is reached.",
+            ),
         ):
             yield GaugeMetricFamily(f"gantry_gateway_lag_{name}", about, value=value)
 

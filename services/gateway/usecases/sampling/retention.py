@@ -109,7 +109,7 @@ class SampleTidy:
                 blocks += await samples.delete_blocks(kinds, before=before, limit=DELETED_AT_ONCE)
             dropped, _ = await samples.drop_before(keep.date())
         if dropped:
-            log.info("old samples", partitions_dropped=dropped)
+            log.info("dropped old samples", partitions_dropped=dropped)
         return rounds + blocks + dropped > 0
 
     async def _merge(self, before: datetime) -> bool:
@@ -165,7 +165,9 @@ def _merged(blocks: Sequence[StoredBlock]) -> StoredBlock | None:
         try:
             sound.append((round((block.sampled_at - _EPOCH) / timedelta(milliseconds=1)), decode_block(block.data)))
         except SampleBlockError as error:
-            log.warning("a damaged sample", broker=block.broker, sampled_at=str(block.sampled_at), reason=str(error))
+            log.warning(
+                "skipped a damaged sample", broker=block.broker, sampled_at=str(block.sampled_at), reason=str(error)
+            )
     if not sound:
         return None
     merged = merge_changes(sound)

@@ -94,7 +94,7 @@ class Sampler:
             self._failed(error.detail)
         except Exception as error:  # noqa: BLE001 # boundary: of a background loop; samples must not end the gateway.
             self._forget()
-            self._failed("a fault of the gateway's own", error)
+            self._failed("internal error", error)
         self._metrics.gauges["is_sampler"] = float(leadership.is_leader)
 
     async def round(self) -> None:
@@ -174,7 +174,7 @@ class Sampler:
     def _failed(self, reason: str, error: Exception | None = None) -> None:
         self._metrics.lag = b""  # The lag is unknown now.
         self._metrics.count("sample_failures")
-        log.warning("not sampled", reason=reason, exc_info=error)
+        log.warning("sampling failed", reason=reason, exc_info=error)
 
 
 def stored_block(broker: str, plan: Plan) -> StoredBlock:

@@ -174,7 +174,7 @@ class SampleLook:
             except (ClientError, BodyError, HeaderError, ProblemError, TimeoutError) as error:
                 missing.append(broker)
                 self._metrics.count("sample_broker_failures")
-                log.warning("a broker was not sampled", broker=broker, reason=str(error) or "not in time")
+                log.warning("a broker was not sampled", broker=broker, reason=str(error) or "timed out")
 
         await asyncio.gather(*(look_at(broker) for broker in sets))
         # The state of a broker that did not answer is outdated, so it is dropped and read again when the broker is
@@ -304,7 +304,7 @@ class SampleLook:
         ]
         if len(pairs) > PAIRS_MAX:
             self._metrics.count("sample_pairs_left_out", len(pairs) - PAIRS_MAX)
-            log.warning("too much to sample", broker=broker, pairs=len(pairs), sampled=PAIRS_MAX)
+            log.warning("too many pairs to sample", broker=broker, pairs=len(pairs), sampled=PAIRS_MAX)
         return pairs[:PAIRS_MAX]
 
     async def _extents(

@@ -273,7 +273,10 @@ async def test_waiting_requests_do_not_block_others():
     assert (peer.limits.requests.used, peer.limits.long_polls.used) == (0, 3)
     assert (await peer.ask("POST", "/v1/echo")).status == 200
     answer = await peer.ask("GET", "/v1/wait")
-    assert (answer.status, answer.problem["detail"]) == (429, "long_polls: key key-1 has 3, 1 more would be above 3")
+    assert (answer.status, answer.problem["detail"]) == (
+        429,
+        "long_polls: key key-1 has 3, and 1 more would exceed its limit of 3",
+    )
     await end(waiting)
     assert (peer.limits.requests.used, peer.limits.long_polls.used) == (0, 0)
 

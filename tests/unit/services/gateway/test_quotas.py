@@ -21,7 +21,7 @@ def test_a_holder_has_its_share_and_no_more(quota):
     quota.take("a", 3)
     problem = refusal(quota, "a")
     assert (problem.status, problem.retryable, problem.retry_after_s) == (429, True, 1)
-    assert problem.detail == "requests: key a has 3, 1 more would be above 3"
+    assert problem.detail == "requests: key a has 3, and 1 more would exceed its limit of 3"
     quota.take("b", 2)
     quota.give("a")
     quota.take("a")
@@ -32,7 +32,7 @@ def test_all_callers_together_share_the_total(quota):
     quota.take("a", 3)
     quota.take("b", 2)
     problem = refusal(quota, "c")
-    assert (problem.status, problem.detail) == (503, "requests: all have 5, 1 more would be above 5")
+    assert (problem.status, problem.detail) == (503, "requests: 5 are in use, and 1 more would exceed the limit of 5")
     assert refusal(quota, "a").status == 429, "its own share comes first"
     assert (quota.refused_each, quota.refused_total) == (1, 1)
 

@@ -136,7 +136,7 @@ def test_behind_a_record_without_an_end_nothing_is_read(writer: MessageWriter) -
 
 def test_a_queue_offset_that_goes_back_is_damage(writer: MessageWriter) -> None:
     taken = take_all(writer, record(5) + record(3) + record(7), offset=5)
-    assert (taken.offsets, taken.damaged, taken.next_offset) == ([5, 7], [(6, "it says 3")], 8)
+    assert (taken.offsets, taken.damaged, taken.next_offset) == ([5, 7], [(6, "its offset is 3")], 8)
 
 
 def test_a_body_that_can_not_be_inflated_is_damage(writer: MessageWriter, monkeypatch: pytest.MonkeyPatch) -> None:

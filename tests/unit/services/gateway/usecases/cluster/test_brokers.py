@@ -108,7 +108,7 @@ async def test_nothing_is_reported_missing_while_no_broker_is_known(groups, two,
         reader.route("NOPE"),
     ):
         problem = await problem_of(awaitable)
-        assert (problem.kind.name, problem.detail) == ("broker-unavailable", "no broker is registered just now")
+        assert (problem.kind.name, problem.detail) == ("broker-unavailable", "no broker is registered at the moment")
 
 
 async def test_an_empty_cluster_is_not_cached(brokers, two, transport):

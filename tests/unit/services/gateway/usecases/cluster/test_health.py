@@ -46,7 +46,7 @@ async def test_a_dead_broker_is_reported_before_name_servers_notice(
     assert "connection refused" in detail
     # Name servers forget it, and it is away all the same.
     gone = cluster.registered.pop("b")
-    assert await later(health) == ("degraded", "broker b: is no longer registered")
+    assert await later(health) == ("degraded", "broker b: it is no longer registered")
     cluster.registered["b"] = gone
     transport.at("b:10911", {RequestCode.HEART_BEAT: lambda request: None})
     assert await later(health) == ("ready", "")
