@@ -22,7 +22,7 @@ from services.gateway.requestturns import RequestTurns
 
 # A scan of ten thousand connections takes some milliseconds, so one list of spare connections is used for a second.
 # This also gives every new connection a second in which its request can come.
-LOOK_INTERVAL_S: Final = 1.0
+SCAN_INTERVAL_S: Final = 1.0
 # Rejected connections that wait for their answer. Beyond this number they are closed without an answer.
 TURNED_AWAY_MAX: Final = 128
 
@@ -37,7 +37,7 @@ class Spare(NamedTuple):
     since: float
 
 
-class Guest(Protocol):
+class AdmittedConnection(Protocol):
     """An open connection, as far as admission needs it."""
 
     address: str
@@ -78,19 +78,19 @@ class Admission:
         self.reads = ReadTurns()
         self._quota = limits.connections
         # In the order in which they were opened.
-        self._open: dict[Guest, None] = {}
-        self._turned_away: set[Guest] = set()
-        self._looked_at: float | None = None
-        self._spares: deque[tuple[Spare, Guest]] = deque()
-        self._spares_of: dict[str, deque[tuple[Spare, Guest]]] = {}
+        self._open: dict[AdmittedConnection, None] = {}
+        self._rejected: set[AdmittedConnection] = set()
+        self._scanned_at: float | None = None
+        self._spares: deque[tuple[Spare, AdmittedConnection]] = deque()
+        self._spares_of: dict[str, deque[tuple[Spare, AdmittedConnection]]] = {}
 
-    def admit(self, guest: Guest, now: float) -> ProblemError | None:
+    def admit(self, connection: AdmittedConnection, now: float) -> ProblemError | None:
         """Count a new connection.
 
         Returns:
             None if it is accepted, else the problem to answer.
         """
-        address, quota = guest.address, self._quota
+        address, quota = connection.address, self._quota
         problem = None
         if quota.held_by(address) >= quota.each_max and not self._evict(now, address):
             self.metrics.refused_connection("address")
@@ -101,10 +101,10 @@ class Admission:
             quota.refused_total += 1
             problem = f"connections: {quota.total_max} are open already, which is the limit"
         if problem is not None:
-            self._turned_away.add(guest)
+            self._rejected.add(connection)
             # The request is not even read, so a send is certainly not stored.
             return ProblemError(OVERLOADED, problem, outcome=NOT_STORED)
-        self._open[guest] = None
+        self._open[connection] = None
         quota.take_back(address)
         return None
 
@@ -122,17 +122,17 @@ class Admission:
     @property
     def is_crowded(self) -> bool:
         """Whether so many rejected connections wait for their answer that a further one gets none."""
-        return len(self._turned_away) > TURNED_AWAY_MAX
+        return len(self._rejected) > TURNED_AWAY_MAX
 
-    def release(self, guest: Guest) -> None:
+    def release(self, connection: AdmittedConnection) -> None:
         """Remove a connection that ends; a second call changes nothing."""
-        self._turned_away.discard(guest)
-        if guest not in self._open:
+        self._rejected.discard(connection)
+        if connection not in self._open:
             return
-        del self._open[guest]
-        self._quota.give(guest.address)
+        del self._open[connection]
+        self._quota.give(connection.address)
 
-    def replace(self, before: Guest, after: Guest) -> None:
+    def replace(self, before: AdmittedConnection, after: AdmittedConnection) -> None:
         """Count `after` in the place of `before`, which is the same connection with another protocol."""
         assert before.address == after.address
         if before in self._open:
@@ -141,27 +141,27 @@ class Admission:
 
     def forget_spares(self, now: float) -> None:
         """Drop an outdated list of spare connections, so that it keeps no closed connections in memory."""
-        if self._looked_at is not None and now - self._looked_at >= LOOK_INTERVAL_S:
-            self._looked_at = None
+        if self._scanned_at is not None and now - self._scanned_at >= SCAN_INTERVAL_S:
+            self._scanned_at = None
             self._spares = deque()
             self._spares_of = {}
 
     def _evict(self, now: float, address: str | None) -> bool:
-        if self._looked_at is None or now - self._looked_at >= LOOK_INTERVAL_S:
-            self._looked_at = now
-            self._look()
+        if self._scanned_at is None or now - self._scanned_at >= SCAN_INTERVAL_S:
+            self._scanned_at = now
+            self._scan()
         spares = self._spares if address is None else self._spares_of.get(address, deque())
         while spares:
-            seen, guest = spares.popleft()
+            seen, connection = spares.popleft()
             # It may have received a request, or been closed, since the scan.
-            if guest in self._open and guest.spare() == seen:
+            if connection in self._open and connection.spare() == seen:
                 self.metrics.refused_connection("made_room")
-                self.release(guest)
-                guest.make_room()
+                self.release(connection)
+                connection.make_room()
                 return True
         return False
 
-    def _look(self) -> None:
+    def _scan(self) -> None:
         found = sorted(_spares(self._open), key=lambda entry: entry[0])
         self._spares = deque(found)
         self._spares_of = {}
@@ -169,8 +169,8 @@ class Admission:
             self._spares_of.setdefault(entry[1].address, deque()).append(entry)
 
 
-def _spares(guests: Iterable[Guest]) -> Iterable[tuple[Spare, Guest]]:
-    for guest in guests:
-        spare = guest.spare()
+def _spares(connections: Iterable[AdmittedConnection]) -> Iterable[tuple[Spare, AdmittedConnection]]:
+    for connection in connections:
+        spare = connection.spare()
         if spare is not None:
-            yield spare, guest
+            yield spare, connection

@@ -26,7 +26,7 @@ SMALL_BYTES: Final = 64 * 1024
 PROGRESS_BYTES: Final = 64 * 1024
 PROGRESS_MS: Final = 2_000
 # A scan of two thousand bodies takes a millisecond, so one list of those without progress is used for this long.
-LOOK_INTERVAL_MS: Final = 250
+SCAN_INTERVAL_MS: Final = 250
 # Bodies behind a request that is not answered yet: only pipelining clients have them, and few clients pipeline.
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
 
@@ -121,7 +121,7 @@ class Bodies:
         # Incomplete bodies that can be ended.
         self._open: dict[Body, None] = {}
         self._stalled: list[Body] = []
-        self._looked_at_ms: int | None = None
+        self._scanned_at_ms: int | None = None
 
     def of_key(self, key_id: str, give_up: GiveUp | None = None) -> Body:
         """Return the count of a body; without `give_up` it is never ended for others."""
@@ -156,8 +156,8 @@ class Bodies:
 
     def _end_one(self, asking: Body, may_end: Callable[[Body], bool]) -> bool:
         now_ms = self.now_ms()
-        if self._looked_at_ms is None or now_ms - self._looked_at_ms >= LOOK_INTERVAL_MS:
-            self._looked_at_ms = now_ms
+        if self._scanned_at_ms is None or now_ms - self._scanned_at_ms >= SCAN_INTERVAL_MS:
+            self._scanned_at_ms = now_ms
             self._stalled = [body for body in self._open if now_ms - body.progress_ms >= PROGRESS_MS]
         found = [
             body

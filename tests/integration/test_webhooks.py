@@ -26,7 +26,7 @@ from services.gateway.errors import ProblemError
 from services.gateway.schemas.webhooks import NewWebhook, WebhookChange, make_secret
 from services.gateway.usecases.alerts import sender as webhooksender
 from services.gateway.usecases.alerts import webhooks as usecase
-from services.gateway.usecases.alerts.delivery import NameServices, SendPolicy, WebhookClient
+from services.gateway.usecases.alerts.delivery import Resolver, SendPolicy, WebhookClient
 from services.gateway.usecases.alerts.listing import Alerts
 from services.gateway.usecases.alerts.webhooks import Webhooks
 from services.gateway.usecases.metadata import Metadata
@@ -151,8 +151,8 @@ async def test_each_event_goes_once_to_the_webhooks_that_select_it(pooled, webho
     event(connection, "PRICING", "STALLED", old="LAGGING")
     event(connection, "OTHER", "OK", old="STALLED")
     sender = make_sender(pooled)
-    assert await sender.hand_out() == 3
-    assert await sender.hand_out() == 0
+    assert await sender.create_deliveries() == 3
+    assert await sender.create_deliveries() == 0
     rows = connection.execute(
         "SELECT webhook_id::text, group_name, kind FROM webhook_deliveries JOIN alert_events ON event_id = alert_events.id"
     ).fetchall()
@@ -369,7 +369,7 @@ async def test_no_way_to_write_loopback_is_public(host):
         SendPolicy(),
         clock=SystemClock(),
         networks=[],
-        look_up=NameServices().look_up,
+        resolve=Resolver().resolve,
         transport=httpx.AsyncHTTPTransport(),
     )
     async with Receiver() as receiver:
@@ -395,24 +395,24 @@ async def test_name_servers_that_do_not_answer_hold_up_no_other_name(monkeypatch
     async def gives_up(host: str) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
-                await names.look_up(host, 80)
+                await names.resolve(host, 80)
 
     monkeypatch.setattr(loop, "getaddrinfo", getaddrinfo)
-    names = NameServices()
-    assert "127.0.0.1" in await names.look_up("localhost", 80)
+    names = Resolver()
+    assert "127.0.0.1" in await names.resolve("localhost", 80)
     # New names wait for each other's threads, and nobody else does.
     await gives_up("a.dead")
     await gives_up("b.dead")
-    assert "127.0.0.1" in await names.look_up("localhost", 80)
-    assert await names.look_up("::1", 80) == ["::1"]
+    assert "127.0.0.1" in await names.resolve("localhost", 80)
+    assert await names.resolve("::1", 80) == ["::1"]
     # It is in the lane of those that were not found, and no longer in that of new ones.
     released.set()
     with pytest.raises(OSError, match="no answer"):
-        await names.look_up("b.dead", 80)
+        await names.resolve("b.dead", 80)
     released.clear()
     await gives_up("b.dead")
     await gives_up("a.dead")
-    assert "127.0.0.1" in await names.look_up("127.1", 80)
+    assert "127.0.0.1" in await names.resolve("127.1", 80)
     assert asked.count("a.dead") == 1
     assert asked.count("b.dead") == 2
     released.set()
@@ -431,11 +431,11 @@ async def test_a_certificate_must_be_the_names_though_the_address_is_connected_t
     serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     serving.load_cert_chain(certificate, key)
 
-    async def look_up(host: str, port: int) -> list[str]:
+    async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
     transport = httpx.AsyncHTTPTransport(verify=ssl.create_default_context(cafile=str(certificate)))
-    client = WebhookClient(SendPolicy(), clock=SystemClock(), networks=LOOPBACK, look_up=look_up, transport=transport)
+    client = WebhookClient(SendPolicy(), clock=SystemClock(), networks=LOOPBACK, resolve=resolve, transport=transport)
     async with Receiver(tls=serving) as receiver:
         errors = {}
         for host in ("hooks.test", "other.test"):

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from gantry.runtime.rng import secret_bytes
-from services.gateway.auth.principal import Principal, refused
+from services.gateway.auth.principal import Principal, unauthenticated
 from services.gateway.errors import METADATA_UNAVAILABLE, ProblemError
 from services.gateway.schemas.rights import Rights
 
@@ -54,12 +54,12 @@ class KeyRing:
                 are not loaded yet.
         """
         if header is None:
-            raise refused("Authorization: is missing; it must be `Bearer KEY`")
+            raise unauthenticated("Authorization: is missing; it must be `Bearer KEY`")
         if isinstance(header, str):
             header = header.encode("utf-8", "replace")
         scheme, _, key = header.partition(b" ")
         if scheme.lower() != b"bearer":
-            raise refused("Authorization: is not `Bearer KEY`")
+            raise unauthenticated("Authorization: is not `Bearer KEY`")
         principal = self._by_digest.get(hashlib.sha256(key.strip()).digest())
         if principal is None:
             if not self.is_loaded:
@@ -67,7 +67,7 @@ class KeyRing:
                     METADATA_UNAVAILABLE,
                     "Authorization: cannot be checked, because the keys are not loaded from Postgres yet",
                 )
-            raise refused("Authorization: the key is wrong or was revoked")
+            raise unauthenticated("Authorization: the key is wrong or was revoked")
         self._used.add(principal.key_id)
         return principal
 

@@ -62,7 +62,7 @@ class KeyStore:
         self._clock = clock
         self._interval_ms = interval_ms
         self._first_key_file = first_key_file
-        self._is_file_missed = keep_first_key_file
+        self._must_restore_file = keep_first_key_file
         self.unavailable: str | None = None if database is not None else "no database is configured"
         """The reason why Postgres did not answer last time, or None."""
 
@@ -84,8 +84,8 @@ class KeyStore:
                 rows = await _valid_keys(session)
                 if not rows:
                     rows = [await self._make_first(session)]
-                elif self._is_file_missed:
-                    rows = await self._with_kept(session)
+                elif self._must_restore_file:
+                    rows = await self._restore_file_key(session)
                 now = datetime.fromtimestamp(self._clock.now_ms() / 1_000, UTC)
                 await KeyRepository(session).touch(dict.fromkeys(sorted(used), now))
         except MetadataUnavailableError as error:
@@ -98,7 +98,7 @@ class KeyStore:
             log.warning("the first API key was not created", reason=self.unavailable)
             return False
         self.unavailable = None
-        self._is_file_missed = False
+        self._must_restore_file = False
         if self._keys.replace(_record(row) for row in rows):
             self._cache.save(self._keys.records())
         return True
@@ -110,7 +110,7 @@ class KeyStore:
             # Until the ring is filled once, every request is rejected, so the attempts are more frequent.
             await asyncio.sleep((self._interval_ms if self._keys.is_loaded else 1_000) / 1_000)
 
-    def saved(self) -> None:
+    def save_cache(self) -> None:
         """Write the cache after a request changed the ring."""
         self._cache.save(self._keys.records())
 
@@ -119,26 +119,26 @@ class KeyStore:
         rows = await _valid_keys(session)
         if rows:
             return rows[0]
-        row = await self._add_written(session, FIRST_KEY_NAME)
+        row = await self._add_file_key(session, FIRST_KEY_NAME)
         if row is None or row.revoked_at is not None:
-            row = await self._write_new(session, FIRST_KEY_NAME)
+            row = await self._create_file_key(session, FIRST_KEY_NAME)
         log.info("created the first API key", key_id=row.id, file=self._first_key_file)
         return row
 
-    async def _with_kept(self, session: AsyncSession) -> Sequence[ApiKey]:
+    async def _restore_file_key(self, session: AsyncSession) -> Sequence[ApiKey]:
         """Return the valid keys, including the one in the file unless it was revoked on purpose."""
         await _lock(session)
-        if await self._add_written(session, KEPT_KEY_NAME) is None:
-            row = await self._write_new(session, KEPT_KEY_NAME)
+        if await self._add_file_key(session, KEPT_KEY_NAME) is None:
+            row = await self._create_file_key(session, KEPT_KEY_NAME)
             log.info("the key file was missing: created one more API key", key_id=row.id, file=self._first_key_file)
         return await _valid_keys(session)
 
-    async def _add_written(self, session: AsyncSession, name: str) -> ApiKey | None:
+    async def _add_file_key(self, session: AsyncSession, name: str) -> ApiKey | None:
         """Add the key in the file to Postgres; None if there is no file."""
         key = (find_private(self._first_key_file) or b"").decode("ascii", "replace").strip()
         return await _add(session, key, name) if key else None
 
-    async def _write_new(self, session: AsyncSession, name: str) -> ApiKey:
+    async def _create_file_key(self, session: AsyncSession, name: str) -> ApiKey:
         key = make_key()
         write_private(self._first_key_file, key.encode() + b"\n")
         return await _add(session, key, name)

@@ -16,9 +16,9 @@ from services.gateway.schemas.rights import Rights
 
 # A key with `*` that sends to ever new names must not grow the cache without limit; beyond this, results are computed
 # again.
-REMEMBERED_MAX: Final = 4_096
+CACHED_MAX: Final = 4_096
 # No topic or group has a longer name, and longer texts would make the cache large.
-REMEMBERED_LENGTH_MAX: Final = 255
+CACHED_LENGTH_MAX: Final = 255
 
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="gantry"'}
 
@@ -72,7 +72,7 @@ class NamePatterns:
         known = self._known.get(name)
         if known is None:
             known = any(pattern.matches(name) for pattern in self._patterns)
-            if len(self._known) < REMEMBERED_MAX and len(name) <= REMEMBERED_LENGTH_MAX:
+            if len(self._known) < CACHED_MAX and len(name) <= CACHED_LENGTH_MAX:
                 self._known[name] = known
         return known
 
@@ -128,7 +128,7 @@ class Principal:
     def require_unrevoked(self) -> None:
         """Raise ProblemError (401) if the key was revoked since it was authenticated."""
         if self.is_revoked:
-            raise refused("Authorization: the key was revoked while the request was in progress")
+            raise unauthenticated("Authorization: the key was revoked while the request was in progress")
 
     def require(self, allowed: bool, right: str, name: str | None = None) -> None:
         """Raise ProblemError (403) unless allowed; the error is the same whether the resource exists or not."""
@@ -162,7 +162,7 @@ class Principal:
             self.require(False, "admin")
 
 
-def refused(detail: str) -> ProblemError:
+def unauthenticated(detail: str) -> ProblemError:
     """Return the problem (401) of a key that is not valid."""
     return ProblemError(UNAUTHENTICATED, detail, headers=_CHALLENGE)
 

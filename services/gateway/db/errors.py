@@ -3,8 +3,8 @@
 MetadataError
 ├── MetadataUnavailableError   Postgres is down, hangs, rejects or is not migrated: 503, retryable
 ├── VersionConflictError       If-Match names another version: 412
-├── AlreadyThereError          a name that must be new exists: 409 or 412
-├── ChangedMeanwhileError      the settings that a change started from were changed: start again
+├── AlreadyExistsError          a name that must be new exists: 409 or 412
+├── ConcurrentChangeError      the settings that a change started from were changed: start again
 └── UnstorableError            Postgres cannot store a text or number, such as a zero character: 400
 """
 
@@ -40,7 +40,7 @@ class VersionConflictError(MetadataError):
         self.found = found
 
 
-class AlreadyThereError(MetadataError):
+class AlreadyExistsError(MetadataError):
     """The row must not exist yet, but does."""
 
     def __init__(self, kind: str, name: str) -> None:
@@ -49,7 +49,7 @@ class AlreadyThereError(MetadataError):
         self.name = name
 
 
-class ChangedMeanwhileError(MetadataError):
+class ConcurrentChangeError(MetadataError):
     """The settings that a change started from were changed by another writer."""
 
     def __init__(self, kind: str, name: str) -> None:

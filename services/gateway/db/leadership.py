@@ -21,14 +21,14 @@ HOLD_TIMEOUT_S = 5.0
 
 
 class Leadership:
-    """The claim of this process to one named duty.
+    """The claim of this process to one named leadership.
 
     Concurrency: one task calls it.
     """
 
-    def __init__(self, database: Database, duty: str) -> None:
-        self._engine = make_engine(database.url, application=f"gantry-leader-{duty}", pooled=False)
-        self._key = lock_key(duty)
+    def __init__(self, database: Database, name: str) -> None:
+        self._engine = make_engine(database.url, application=f"gantry-leader-{name}", pooled=False)
+        self._key = lock_key(name)
         self._connection: AsyncConnection | None = None
 
     @property
@@ -76,6 +76,6 @@ class Leadership:
         return self._connection is not None
 
 
-def lock_key(duty: str) -> int:
-    """Return the 64-bit advisory lock key of a duty."""
-    return int.from_bytes(hashlib.sha256(f"gantry.{duty}".encode()).digest()[:8], "big", signed=True)
+def lock_key(name: str) -> int:
+    """Return the 64-bit advisory lock key of a leadership."""
+    return int.from_bytes(hashlib.sha256(f"gantry.{name}".encode()).digest()[:8], "big", signed=True)

@@ -8,11 +8,11 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from services.gateway.db.alerttables import LAG_OBJECTIVES
-from services.gateway.db.errors import AlreadyThereError, VersionConflictError
+from services.gateway.db.errors import AlreadyExistsError, VersionConflictError
 from services.gateway.db.leadership import lock_key
 from services.gateway.db.models import Json
 from services.gateway.db.repositories import ANYTHING, Actor, AuditRepository, Expectation
-from services.gateway.schemas.objectives import NOTHING, shown_facts
+from services.gateway.schemas.objectives import NOTHING, objective_facts
 
 KIND: Final = "objective"
 
@@ -66,7 +66,7 @@ class ObjectiveRepository:
 
         Raises:
             VersionConflictError: The row does not match `expect`.
-            AlreadyThereError: The row must not exist, but does.
+            AlreadyExistsError: The row must not exist, but does.
         """
         before = await self._locked(group, topic, expect)
         present = NOTHING if before is None else {name: getattr(before, name) for name in NOTHING}
@@ -75,9 +75,9 @@ class ObjectiveRepository:
             return before, False
         if before is None and await self._count() >= count_max:
             return None
-        facts = None if before is None else shown_facts(present)
+        facts = None if before is None else objective_facts(present)
         action = "create" if before is None else "change"
-        version = await self._record(actor, action, group, topic, before=facts, after=shown_facts(wanted))
+        version = await self._record(actor, action, group, topic, before=facts, after=objective_facts(wanted))
         values = {**wanted, "version": version, "updated_at": func.now()}
         made = insert(LAG_OBJECTIVES).values(group_name=group, topic=topic, **values)
         statement = made.on_conflict_do_update(index_elements=_PLACE, set_=values).returning(LAG_OBJECTIVES)
@@ -90,7 +90,7 @@ class ObjectiveRepository:
             return False
         mine = (_OBJECTIVE.group_name == group, _OBJECTIVE.topic == topic)
         await self._session.execute(delete(LAG_OBJECTIVES).where(*mine))
-        facts = shown_facts({name: getattr(before, name) for name in NOTHING})
+        facts = objective_facts({name: getattr(before, name) for name in NOTHING})
         await self._record(actor, "delete", group, topic, before=facts, after=None)
         return True
 
@@ -99,7 +99,7 @@ class ObjectiveRepository:
         await self._session.execute(select(func.pg_advisory_xact_lock(lock_key("objectives"))))
         statement = delete(LAG_OBJECTIVES).where(_OBJECTIVE.group_name == group).returning(LAG_OBJECTIVES)
         for before in (await self._session.execute(statement)).all():
-            facts = shown_facts({name: getattr(before, name) for name in NOTHING})
+            facts = objective_facts({name: getattr(before, name) for name in NOTHING})
             await self._record(actor, "delete", group, before.topic, before=facts, after=None)
 
     async def _count(self) -> int:
@@ -111,7 +111,7 @@ class ObjectiveRepository:
         row = await self.get(group, topic)
         name = _name(group, topic)
         if expect.exists is False and row is not None:
-            raise AlreadyThereError(KIND, name)
+            raise AlreadyExistsError(KIND, name)
         found = None if row is None else row.version
         if (expect.version is not None and expect.version != found) or (expect.exists is True and row is None):
             raise VersionConflictError(KIND, name, expected=expect.version, found=found)

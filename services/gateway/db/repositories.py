@@ -15,7 +15,7 @@ from sqlalchemy import Select, and_, bindparam, func, or_, select, update
 from sqlalchemy.dialects.postgresql import JSONB, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from services.gateway.db.errors import AlreadyThereError, ChangedMeanwhileError, VersionConflictError
+from services.gateway.db.errors import AlreadyExistsError, ConcurrentChangeError, VersionConflictError
 from services.gateway.db.models import ApiKey, AuditEntry, ConfigOrigin, ConfigState, Group, Json, Topic
 
 Row = TypeVar("Row", Topic, Group)
@@ -164,14 +164,14 @@ class ConfigRepository(Generic[Row]):
 
         Raises:
             VersionConflictError: The row does not match `expect`.
-            AlreadyThereError: `expect.exists` is False, and the row exists.
-            ChangedMeanwhileError: The settings are no longer those of `over`.
+            AlreadyExistsError: `expect.exists` is False, and the row exists.
+            ConcurrentChangeError: The settings are no longer those of `over`.
         """
         row = await self.find(name, lock=True)
         seen = None if row is None or row.state == ConfigState.DELETING else row
         self._check(name, seen, expect)
         if over is not ANYTHING and over != (None if seen is None else seen.config):
-            raise ChangedMeanwhileError(self._kind, name)
+            raise ConcurrentChangeError(self._kind, name)
         if row is None:
             row = await self._insert(name, config, ConfigOrigin.API, ConfigState.PENDING)
             if row is None:  # Another writer created the row between the read and the insert.
@@ -275,7 +275,7 @@ class ConfigRepository(Generic[Row]):
 
     def _check(self, name: str, row: Row | None, expect: Expectation) -> None:
         if expect.exists is False and row is not None:
-            raise AlreadyThereError(self._kind, name)
+            raise AlreadyExistsError(self._kind, name)
         found = None if row is None else row.version
         if expect.version is not None and expect.version != found:
             raise VersionConflictError(self._kind, name, expected=expect.version, found=found)
@@ -308,11 +308,11 @@ class KeyRepository:
         """Add a key.
 
         Raises:
-            AlreadyThereError: The id or the key exists already.
+            AlreadyExistsError: The id or the key exists already.
         """
         row = await self._insert(key_id, sha256, name, rights)
         if row is None:
-            raise AlreadyThereError("key", key_id)
+            raise AlreadyExistsError("key", key_id)
         self._audit.record(actor, "key.create", "key", key_id, before=None, after=_key_facts(row))
         return row
 
@@ -324,7 +324,7 @@ class KeyRepository:
             return row
         found = await self.by_sha256(sha256)
         if found is None:
-            raise AlreadyThereError("key", key_id)
+            raise AlreadyExistsError("key", key_id)
         return found
 
     async def get(self, key_id: str) -> ApiKey | None:

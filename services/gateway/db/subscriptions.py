@@ -79,7 +79,7 @@ class SubscriptionRepository:
         gone = update(Subscription).where(Subscription.group_name == group, Subscription.active)
         await self._session.execute(gone.where(Subscription.id.not_in(kept)).values(active=False))
 
-    async def retire_others(self, groups: Sequence[str]) -> None:
+    async def deactivate_others(self, groups: Sequence[str]) -> None:
         """Mark the rows of groups that no broker reports any more as inactive."""
         gone = update(Subscription).where(Subscription.active, Subscription.group_name.not_in(groups))
         await self._session.execute(gone.values(active=False))

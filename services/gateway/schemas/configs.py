@@ -105,7 +105,7 @@ class TopicChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             base = TopicSettings(read_queues=named[0], write_queues=named[0]) if named else TopicSettings()
         return _changed(base, self)
 
-    def hides(self, base: TopicSettings | None) -> bool:
+    def leaves_unread_queues(self, base: TopicSettings | None) -> bool:
         """Return whether the change, over `base`, leaves queues that are written and not read."""
         wanted = self.over(base)
         counts = (wanted.read_queues, wanted.write_queues)

@@ -67,12 +67,12 @@ def objective_view(row: Any) -> dict[str, Any]:
     return {
         "group": row.group_name,
         "topic": None if row.topic == ALL_TOPICS else row.topic,
-        **shown_facts({name: getattr(row, name) for name in NOTHING}),
+        **objective_facts({name: getattr(row, name) for name in NOTHING}),
         "updated_at": format_moment(row.updated_at),
     }
 
 
-def shown_facts(facts: dict[str, Any]) -> dict[str, Any]:
+def objective_facts(facts: dict[str, Any]) -> dict[str, Any]:
     """Return an objective's columns as answers and the audit trail show them."""
     until = facts["ignore_until"]
     return {**facts, "ignore_until": None if until is None else format_moment(until)}

@@ -167,10 +167,10 @@ def translate(error: Exception, at: str = "", data: bytes = b"") -> InvalidValue
     if match := _MISSING.fullmatch(text):
         return WrongTypeError(f"{pointer}/{match[1]}", "is missing")
     shown = _value_at(data, pointer_of(path.rstrip("`")))
-    return WrongTypeError(pointer or "/", in_words(text, is_shown=shown is not None), shown)
+    return WrongTypeError(pointer or "/", plain_reason(text, is_shown=shown is not None), shown)
 
 
-def in_words(text: str, *, is_shown: bool) -> str:
+def plain_reason(text: str, *, is_shown: bool) -> str:
     """Return msgspec's reason in plain words.
 
     Args:

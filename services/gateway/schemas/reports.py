@@ -33,7 +33,7 @@ _MORE: Final = (
 )
 
 
-class WantedWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "end": "to"}):
+class RequestedWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"start": "from", "end": "to"}):
     """The time range of a requested report."""
 
     start: str
@@ -43,10 +43,10 @@ class WantedWindow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rena
 class NewRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A request for a run."""
 
-    window: WantedWindow | None = None
+    window: RequestedWindow | None = None
 
 
-def read_window(window: WantedWindow, *, now_ms: int) -> tuple[datetime, datetime]:
+def read_window(window: RequestedWindow, *, now_ms: int) -> tuple[datetime, datetime]:
     """Return the two times of a window.
 
     Raises:

@@ -35,7 +35,7 @@ class Keys:
             repository = KeyRepository(session)
             row = await repository.create(make_key_id(), sha256=digest, name=new.name, rights=rights, actor=actor)
         self._keys.add(KeyRecord(row.id, digest, row.name, new.rights))
-        self._store.saved()
+        self._store.save_cache()
         return {**_view(row), "key": key}
 
     async def page(self, *, cursor: str | None, limit: int, revoked: bool) -> dict[str, Any]:
@@ -69,7 +69,7 @@ class Keys:
             if await repository.revoke(key_id, actor=actor) is None:
                 raise _unknown(key_id)
         self._keys.remove(key_id)
-        self._store.saved()
+        self._store.save_cache()
 
 
 def _rights(row: ApiKey) -> Rights:

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from services.gateway.db.engine import TRANSACTION_TIMEOUT_MS, Database
 from services.gateway.db.errors import (
-    AlreadyThereError,
+    AlreadyExistsError,
     MetadataUnavailableError,
     UnstorableError,
     VersionConflictError,
@@ -46,7 +46,7 @@ class Metadata:
             raise ProblemError(VERSION_CONFLICT, f"If-Match: {error}", field="If-Match") from None
         except UnstorableError as error:
             raise ProblemError(INVALID_FIELD, f"request: {error}") from None
-        except AlreadyThereError as error:
+        except AlreadyExistsError as error:
             raise ProblemError(VERSION_CONFLICT, f"If-None-Match: {error}", field="If-None-Match") from None
 
     async def is_available(self) -> bool:
@@ -60,6 +60,6 @@ class Metadata:
         return True
 
 
-def is_away(error: ProblemError) -> bool:
+def is_metadata_unavailable(error: ProblemError) -> bool:
     """Return whether a problem means that Postgres is unavailable, so that brokers may be asked instead."""
     return error.kind is METADATA_UNAVAILABLE

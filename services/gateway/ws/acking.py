@@ -11,7 +11,7 @@ from services.gateway.ws.subscription import Subscription
 RECEIPTS_AT_ONCE: Final = 1_000
 
 
-class Acking:
+class AckProgress:
     """One `ack` frame and the number of its receipts that are settled."""
 
     def __init__(self, subscription: Subscription, receipts: Sequence[str], frame_id: FrameId) -> None:
@@ -19,8 +19,8 @@ class Acking:
         self.frame_id = frame_id
         self._receipts = receipts
         self._at = 0
-        self._told = 0
-        self._untold = 0
+        self._reported = 0
+        self._unreported = 0
         self._last_refused = ""
 
     @property
@@ -37,14 +37,14 @@ class Acking:
             refusal = settle(receipt)
             if refusal is None:
                 continue
-            if self._told < errors_max:
-                self._told += 1
+            if self._reported < errors_max:
+                self._reported += 1
                 effects.append(answers.receipt_refused(self.subscription, receipt, refusal, self.frame_id))
             else:
-                self._untold += 1
+                self._unreported += 1
                 self._last_refused = receipt
         self._at = end
-        if self.is_done and self._untold:
-            told = answers.receipts_refused(self.subscription, self._last_refused, self._untold, self.frame_id)
+        if self.is_done and self._unreported:
+            told = answers.receipts_refused(self.subscription, self._last_refused, self._unreported, self.frame_id)
             effects.append(told)
         return effects

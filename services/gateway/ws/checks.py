@@ -21,12 +21,12 @@ from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.subscription import Subscription
 
 
-def come_later(field: str, what: str) -> NoReturn:
+def raise_unsupported(field: str, what: str) -> NoReturn:
     """Reject a request for a feature that is not built yet."""
     raise not_implemented(field, f"{what} is not supported yet")
 
 
-def refuse_what_comes_later(frame: frames.Subscribe) -> str:
+def check_supported(frame: frames.Subscribe) -> str:
     """Return the tag expression of a subscription, or reject one that asks for features that are not built yet."""
     for field, value, built in (
         ("/mode", frame.mode, "clustering"),

@@ -30,7 +30,7 @@ class Commit:
     feed: Feed | None = None
 
 
-class Committing:
+class CommitTasks:
     """The commits of one stream.
 
     Concurrency: one event loop.

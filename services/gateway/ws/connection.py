@@ -25,7 +25,7 @@ from services.gateway.errors import ProblemError, problem_of
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.quotas import Quota
 from services.gateway.turns import Turn
-from services.gateway.ws.committing import Commit, Committing
+from services.gateway.ws.committing import Commit, CommitTasks
 from services.gateway.ws.effects import (
     IDENTITY,
     INTERNAL_ERROR,
@@ -44,8 +44,8 @@ from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.outbox import Outbox
 from services.gateway.ws.ports import Consumers, Keys, Membership, Publisher, Reading
-from services.gateway.ws.publishing import Publishing
-from services.gateway.ws.pulling import Pulling
+from services.gateway.ws.publishing import PublishTasks
+from services.gateway.ws.pulling import PullTasks
 from services.gateway.ws.session import Session
 from services.gateway.ws.subscription import Subscription
 
@@ -117,8 +117,8 @@ class StreamConnection:
             self._write, taken=taken, count=count, monotonic_ms=clock.monotonic_ms, on_room=self._has_room
         )
         self._memberships: dict[str, Membership] = {}
-        self._committing = Committing(session, self._tasks, self._memberships)
-        self._pulling = Pulling(
+        self._committing = CommitTasks(session, self._tasks, self._memberships)
+        self._pulling = PullTasks(
             session,
             self._tasks,
             apply=self._apply,
@@ -129,7 +129,7 @@ class StreamConnection:
             clock=clock,
             rng=rng,
         )
-        self._publishing = Publishing(
+        self._publishing = PublishTasks(
             session,
             self._tasks,
             publisher,
@@ -206,7 +206,7 @@ class StreamConnection:
                 return
             while session.is_acking:
                 await asyncio.sleep(0)
-                self._apply(session.go_on())
+                self._apply(session.continue_ack())
             # No further frames are read from a client that does not read its answers, or that publishes faster than
             # brokers accept.
             while self._outbox.is_full or not self._publishing.has_room:

@@ -106,7 +106,7 @@ class Delivery:
         if self.is_blocked:
             return []
         if subscription.has_credit:
-            subscription.starved = False
+            subscription.is_credit_reported = False
         damaged: list[Damage] = []
         effects: list[Effect] = []
         left = DELIVERED_BYTES_MAX
@@ -118,8 +118,8 @@ class Delivery:
                 break
         if damaged:
             effects.extend(self._answers.damages(subscription, damaged))
-        if subscription.starves and not subscription.starved:
-            subscription.starved = True
+        if subscription.waits_for_credit and not subscription.is_credit_reported:
+            subscription.is_credit_reported = True
             effects.append(self._answers.state(subscription, "no_credit"))
         effects.extend(self.wake_waiting())
         return effects
@@ -211,7 +211,7 @@ class Delivery:
         while self._waiting:
             feed, subscription = next(iter(self._waiting.items()))
             if subscription.next_pull(feed, bytes_max=self._pull_bytes) is not None:
-                room += self._drop_stuck() if room <= 0 else 0
+                room += self._drop_unsendable() if room <= 0 else 0
                 if room <= 0:
                     break
                 room -= self._pull_bytes
@@ -219,7 +219,7 @@ class Delivery:
             del self._waiting[feed]
         return effects
 
-    def _drop_stuck(self) -> int:
+    def _drop_unsendable(self) -> int:
         """Drop the records of subscriptions that may not send now, so that others can; return their bytes."""
         stuck = [each for each in self._subscriptions.values() if each.held_bytes and not each.may_send]
         return sum(each.drop_held(feed) for each in stuck for feed in each.feeds.values())

@@ -194,7 +194,7 @@ class JsonCodec:
         try:
             frame: AnyClientFrame = self._decoder.decode(data)
         except READ_ERRORS as error:
-            loose = _loose(msgspec.json.decode, data)
+            loose = _decode_loosely(msgspec.json.decode, data)
             if loose is None and not isinstance(error, msgspec.ValidationError):
                 raise UnreadableFrameError(f"a text frame is not JSON: {translate(error, data=data)}") from None
             raise _refusal(error, loose, "JSON") from None
@@ -229,7 +229,7 @@ class MsgpackCodec:
         try:
             frame: AnyClientFrame = self._decoder.decode(data)
         except READ_ERRORS as error:
-            raise _refusal(error, _loose(_decode_msgpack, data), "MessagePack") from None
+            raise _refusal(error, _decode_loosely(_decode_msgpack, data), "MessagePack") from None
         # The items of a publish are checked one by one when they are decoded.
         twice = _repeated_name(data) if isinstance(frame, Publish) else find_duplicate_key(data)
         if twice is not None:
@@ -287,7 +287,7 @@ def _value_at(frame: object, path: str) -> object:
     return frame
 
 
-def _loose(decode: Callable[[bytes], Any], data: bytes) -> object:
+def _decode_loosely(decode: Callable[[bytes], Any], data: bytes) -> object:
     """Decode the bytes as plain values; None if that fails, too."""
     try:
         return decode(data)

@@ -41,7 +41,7 @@ _UINT32 = struct.Struct(">I").pack
 
 
 @dataclass(slots=True)
-class Taken:
+class WrittenMessages:
     """The records of a pull that were processed, up to some limit.
 
     Attributes:
@@ -132,7 +132,7 @@ def take(
     messages_max: int,
     bytes_max: int,
     only: Container[int] | None = None,
-) -> Taken:
+) -> WrittenMessages:
     """Encode messages until one of the limits is met or the data ends.
 
     Args:
@@ -146,7 +146,7 @@ def take(
         bytes_max: Number of bytes after which no further message is encoded; the first one always is.
         only: Queue offsets of the messages to encode; None for all.
     """
-    taken = Taken(at, offset)
+    taken = WrittenMessages(at, offset)
     parts, offsets, sizes, tags = taken.parts, taken.offsets, taken.sizes, queue.tags
     write, end = writer.message, len(data)
     while at < end and messages_max > 0 and bytes_max > 0:
@@ -193,7 +193,7 @@ def take(
     return taken
 
 
-def _inflate(body: bytes, sys_flag: int, taken: Taken, queue_offset: int) -> bytes | None:
+def _inflate(body: bytes, sys_flag: int, taken: WrittenMessages, queue_offset: int) -> bytes | None:
     """Return the inflated body; None, with the damage recorded, if that fails."""
     try:
         return decompress(body, sys_flag, limit_bytes=INFLATED_BYTES_MAX)

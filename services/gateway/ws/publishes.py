@@ -9,7 +9,7 @@ from services.gateway.ws.effects import Effect, FrameId, Publish, Rights
 from services.gateway.ws.limits import StreamLimits
 
 
-class Publishes:
+class PendingPublishes:
     """The publishes of one session.
 
     Attributes:

@@ -33,7 +33,7 @@ PENDING_FACTOR: Final = 3
 _DECODED_AT_ONCE_MAX: Final = 250
 
 
-class Publishing:
+class PublishTasks:
     """The publishes of one stream.
 
     Concurrency: one event loop.

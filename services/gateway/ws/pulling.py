@@ -33,7 +33,7 @@ RETRY_MAX_MS: Final = 5_000
 LOOK_AGAIN_MS: Final = 1_000
 
 
-class Pulling:
+class PullTasks:
     """The pulling tasks of one stream.
 
     Concurrency: one event loop; the tasks end with the stream's other tasks.

@@ -24,9 +24,9 @@ from msgspec import UNSET
 from gantry.model.message import MessageQueue
 from services.gateway.errors import CONFLICT, NOT_FOUND, NOT_STORED, TOO_LARGE, ProblemError, problem_of
 from services.gateway.ws import frames
-from services.gateway.ws.acking import Acking
+from services.gateway.ws.acking import AckProgress
 from services.gateway.ws.answers import Answers
-from services.gateway.ws.checks import come_later, parse_names, parse_start, refuse_what_comes_later, require_room
+from services.gateway.ws.checks import check_supported, parse_names, parse_start, raise_unsupported, require_room
 from services.gateway.ws.delivery import Delivery, SharedBytes
 from services.gateway.ws.effects import (
     LIMIT,
@@ -44,7 +44,7 @@ from services.gateway.ws.feed import Damage, Feed, PullOrder
 from services.gateway.ws.frames import Codec, RefusedFrameError, UnreadableFrameError
 from services.gateway.ws.limits import StreamLimits
 from services.gateway.ws.messagewriter import MessageWriter, PropertyCache
-from services.gateway.ws.publishes import Publishes
+from services.gateway.ws.publishes import PendingPublishes
 from services.gateway.ws.subscription import Subscription
 
 
@@ -55,7 +55,7 @@ class Session:
         subscriptions: Subscriptions by name, including those that are still joining.
         is_closed: Whether Close was returned; nothing comes out any more.
         delivery: Limits on pulling and sending.
-        publishes: Publishes in flight.
+        publishes: PendingPublishes in flight.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Session:
         self._nonce = nonce
         self._answers = Answers(name, codec)
         self.delivery = Delivery(self._answers, self.subscriptions, shared, may_send=may_send)
-        self.publishes = Publishes(self._answers, rights, limits)
+        self.publishes = PendingPublishes(self._answers, rights, limits)
         self._codec = codec
         self._writer = writer
         self._cache = cache
@@ -95,7 +95,7 @@ class Session:
         self._subscription_number = 0
         self._feed_number = 0
         self._now_ms = 0
-        self._acking: Acking | None = None
+        self._acking: AckProgress | None = None
 
     def open(self) -> list[Effect]:
         """Return the welcome frame."""
@@ -139,10 +139,10 @@ class Session:
 
     @property
     def is_acking(self) -> bool:
-        """Return whether receipts of the last frame are left; then `go_on` must come before the next frame."""
+        """Return whether receipts of the last frame are left; then `continue_ack` must come before the next frame."""
         return self._acking is not None
 
-    def go_on(self) -> list[Effect]:
+    def continue_ack(self) -> list[Effect]:
         """Settle the next receipts of a long ack; other tasks may run between two calls."""
         acking = self._acking
         if acking is None or self.is_closed:
@@ -287,13 +287,13 @@ class Session:
         if self._received > 1:
             raise ProblemError(CONFLICT, "hello: must be the first frame", field="/type")
         if frame.resume is not None:
-            come_later("/resume", "resuming a session")
+            raise_unsupported("/resume", "resuming a session")
         self.client_name = frame.client_name
         return []
 
     def _subscribe(self, frame: frames.Subscribe) -> list[Effect]:
         limits = self._limits
-        data = parse_names(frame, refuse_what_comes_later(frame), self._wall_ms())
+        data = parse_names(frame, check_supported(frame), self._wall_ms())
         self._rights.require_consume(frame.topic, frame.group)
         require_room(frame, self.subscriptions.values(), limits)
         start, start_at_ms = parse_start("last" if frame.start is UNSET else frame.start)
@@ -316,8 +316,8 @@ class Session:
         if len(frame.receipts) > self._limits.receipts_max:
             detail = f"receipts: {len(frame.receipts)} exceed the limit of {self._limits.receipts_max}"
             raise ProblemError(TOO_LARGE, detail, field="/receipts")
-        self._acking = Acking(subscription, frame.receipts, frame.id)
-        return self.go_on()
+        self._acking = AckProgress(subscription, frame.receipts, frame.id)
+        return self.continue_ack()
 
     def _add_credit(self, frame: frames.AddCredit) -> list[Effect]:
         subscription = self._find(frame.subscription)
@@ -385,11 +385,11 @@ class Session:
         frames.Hello: _hello,
         frames.Subscribe: _subscribe,
         frames.Ack: _ack,
-        frames.Nack: lambda *_: come_later("/type", "returning messages (nack)"),
+        frames.Nack: lambda *_: raise_unsupported("/type", "returning messages (nack)"),
         frames.AddCredit: _add_credit,
         frames.Pause: _pause,
         frames.Resume: _resume,
         frames.Unsubscribe: _unsubscribe,
         frames.Publish: _publish,
-        frames.CheckResult: lambda *_: come_later("/type", "deciding transactions"),
+        frames.CheckResult: lambda *_: raise_unsupported("/type", "deciding transactions"),
     }

@@ -41,7 +41,7 @@ class Subscription:
         is_open: Whether the group has accepted the connection; before that, the client does not know the subscription's
             name.
         held_bytes: Bytes that were pulled and not sent yet.
-        starved: Whether the client was told that messages wait for credit.
+        is_credit_reported: Whether the client was told that messages wait for credit.
         credit_messages: Number of messages that may be sent now; together with those in flight, the number granted.
         credit_bytes: Bytes that may be sent now; negative after a message that was larger than the rest.
     """
@@ -66,7 +66,7 @@ class Subscription:
         self.credit_bytes = self._granted_bytes = credit_bytes
         self.is_paused = False
         self.is_open = False
-        self.starved = False
+        self.is_credit_reported = False
         self.feeds: dict[MessageQueue, Feed] = {}
         self._by_token: dict[str, Feed] = {}
         self.held_bytes = 0
@@ -98,7 +98,7 @@ class Subscription:
         return self.has_credit and not self.is_paused
 
     @property
-    def starves(self) -> bool:
+    def waits_for_credit(self) -> bool:
         """Return whether pulled records wait for nothing but credit."""
         return not self.has_credit and not self.is_paused and any(feed.held for feed in self._turns)
 

@@ -26,10 +26,10 @@ from services.gateway.schemas.webhooks import Network, is_allowed, key_of
 
 USER_AGENT: Final = "gantry-webhooks"
 ERROR_CHARACTERS_MAX: Final = 300
-LookUp = Callable[[str, int], Awaitable[list[str]]]
+Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Host and port → addresses; raises OSError."""
 
-NAMES_REMEMBERED_MAX: Final = 100
+NAMES_CACHED_MAX: Final = 100
 """Limit of remembered host names, which is the limit of webhooks; the oldest are evicted."""
 
 LEASE_SPARE_MS: Final = 50_000
@@ -72,7 +72,7 @@ class SendPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class AttemptResult:
     """The outcome of an attempt: `error` is None on success; `status` is None if there was no answer."""
 
     status: int | None
@@ -105,13 +105,13 @@ class WebhookClient:
         *,
         clock: Clock,
         networks: Sequence[Network],
-        look_up: LookUp,
+        resolve: Resolve,
         transport: httpx.AsyncBaseTransport,
     ) -> None:
         self._policy = policy
         self._clock = clock
         self._networks = networks
-        self._look_up = look_up
+        self._resolve = resolve
         self._http = httpx.AsyncClient(
             transport=transport,
             trust_env=False,
@@ -124,16 +124,16 @@ class WebhookClient:
         """Close the connections."""
         await self._http.aclose()
 
-    async def send(self, claimed: Claimed) -> Sent:
+    async def send(self, claimed: Claimed) -> AttemptResult:
         """Make one attempt; raise nothing except cancellation."""
         try:
             async with asyncio.timeout(self._policy.timeout_ms / 1_000):
                 status = await self._post(claimed)
         except TimeoutError:
-            return Sent(None, f"no answer within {self._policy.timeout_ms} ms")
+            return AttemptResult(None, f"no answer within {self._policy.timeout_ms} ms")
         except (httpx.HTTPError, httpx.InvalidURL, OSError, AddressRefusedError, UnicodeError) as error:
-            return Sent(None, (str(error) or type(error).__name__)[:ERROR_CHARACTERS_MAX])
-        return Sent(status, None if 200 <= status < 300 else f"the webhook answered {status}")
+            return AttemptResult(None, (str(error) or type(error).__name__)[:ERROR_CHARACTERS_MAX])
+        return AttemptResult(status, None if 200 <= status < 300 else f"the webhook answered {status}")
 
     async def _post(self, claimed: Claimed) -> int:
         url = httpx.URL(claimed.url)
@@ -157,14 +157,14 @@ class WebhookClient:
 
     async def _checked_address(self, url: httpx.URL) -> str:
         """Return an address of the URL's host that is allowed. Raises OSError, AddressRefusedError."""
-        addresses = await self._look_up(url.host, url.port or (443 if url.scheme == "https" else 80))
+        addresses = await self._resolve(url.host, url.port or (443 if url.scheme == "https" else 80))
         for address in addresses:
             if is_allowed(ipaddress.ip_address(address.partition("%")[0]), self._networks):
                 return address
         raise AddressRefusedError(f"{url.host} is {', '.join(addresses)}, and only public addresses are allowed")
 
 
-class NameServices:
+class Resolver:
     """The system's lookup of host names, at most three at a time.
 
     uvloop looks names up in four threads, and other connections need one, too. A lookup cannot be cancelled: its thread
@@ -179,7 +179,7 @@ class NameServices:
         self._lanes = {was_found: asyncio.Semaphore(1) for was_found in (True, False, None)}
         self._was_found: dict[str, bool] = {}
 
-    async def look_up(self, host: str, port: int) -> list[str]:
+    async def resolve(self, host: str, port: int) -> list[str]:
         """Return the addresses of a host. Raises OSError."""
         with suppress(ValueError):
             return [str(ipaddress.ip_address(host))]
@@ -199,7 +199,7 @@ class NameServices:
     def _remember(self, host: str, *, was_found: bool) -> None:
         self._was_found.pop(host, None)
         self._was_found[host] = was_found
-        if len(self._was_found) > NAMES_REMEMBERED_MAX:
+        if len(self._was_found) > NAMES_CACHED_MAX:
             del self._was_found[next(iter(self._was_found))]
 
 

@@ -26,7 +26,7 @@ from services.gateway.errors import ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.alerts import event_view
 from services.gateway.schemas.webhooks import Network
-from services.gateway.usecases.alerts.delivery import NameServices, SendPolicy, Sent, WebhookClient, open_transport
+from services.gateway.usecases.alerts.delivery import AttemptResult, Resolver, SendPolicy, WebhookClient, open_transport
 from services.gateway.usecases.metadata import Metadata
 
 log = logger("gateway.webhooks")
@@ -40,7 +40,7 @@ SLOW_MS: Final = 1_000
 """Duration of an attempt from which its webhook counts as slow."""
 SLOW_MAX: Final = SENDING_MAX // 2
 """Attempts in flight at once to all slow webhooks together."""
-SLOW_REMEMBERED_MAX: Final = 100
+SLOW_TRACKED_MAX: Final = 100
 """Limit of remembered slow webhooks, which is the limit of webhooks; ids of deleted webhooks are evicted in time."""
 SETTLING_MAX: Final = 2
 """Outcomes that are written at once; requests need connections to Postgres, too."""
@@ -73,7 +73,7 @@ class WebhookSender:
         self._slow: dict[uuid.UUID, None] = {}
         self._wake = asyncio.Event()
         self._settling = asyncio.Semaphore(SETTLING_MAX)
-        self._is_away = False
+        self._is_unavailable = False
 
     async def run(self) -> None:
         """Send until cancelled."""
@@ -83,13 +83,13 @@ class WebhookSender:
             self._policy,
             clock=self._clock,
             networks=self._networks,
-            look_up=NameServices().look_up,
+            resolve=Resolver().resolve,
             transport=await open_transport(),
         )
-        sending = TaskBag("webhooks", self._broke)
+        sending = TaskBag("webhooks", self._attempt_failed)
         try:
             while True:
-                pause_s = await self._turn(client, sending)
+                pause_s = await self._send_due(client, sending)
                 # The end of an attempt wakes the sender: that webhook may have more deliveries.
                 await wait_for_event(self._wake, pause_s)
                 self._wake.clear()
@@ -97,27 +97,27 @@ class WebhookSender:
             await sending.cancel()
             await client.close()
 
-    async def _turn(self, client: WebhookClient, sending: TaskBag) -> float:
+    async def _send_due(self, client: WebhookClient, sending: TaskBag) -> float:
         """Create deliveries of new events, start those that are due; return the pause before the next turn, in s."""
         try:
-            while await self.hand_out() == EVENTS_AT_ONCE:
+            while await self.create_deliveries() == EVENTS_AT_ONCE:
                 pass
             for webhook_id, claimed in (await self._claim()).items():
                 self._busy[webhook_id] = len(claimed)
                 sending.spawn(self._send(client, webhook_id, claimed))
         except ProblemError as error:
-            if not self._is_away:
+            if not self._is_unavailable:
                 log.warning("webhooks are not delivered", reason=error.detail)
-            self._is_away = True
+            self._is_unavailable = True
             return AWAY_S
         except Exception:  # boundary: of a background loop; a webhook must not end the gateway.
             log.exception("webhooks are not delivered")
             self._metrics.count("webhook_faults")
             return AWAY_S
-        self._is_away = False
+        self._is_unavailable = False
         return POLL_S
 
-    async def hand_out(self) -> int:
+    async def create_deliveries(self) -> int:
         """Create deliveries for events that have none yet; return the number of events."""
         async with self._metadata.transaction() as session:
             deliveries = DeliveryRepository(session)
@@ -170,21 +170,21 @@ class WebhookSender:
     async def _attempt(self, client: WebhookClient, claimed: Claimed) -> None:
         began_ms = self._clock.monotonic_ms()
         sent = await client.send(claimed)
-        self._note_pace(claimed.webhook_id, self._clock.monotonic_ms() - began_ms)
+        self._record_duration(claimed.webhook_id, self._clock.monotonic_ms() - began_ms)
         self._metrics.count("webhook_delivered" if sent.error is None else "webhook_failed_attempts")
         # If the outcome cannot be stored, the delivery is sent again after the lease; receivers recognise it by its id.
         with suppress(ProblemError):
             async with self._settling, self._metadata.transaction() as session:
                 await self._settle(DeliveryRepository(session), claimed, sent)
 
-    def _note_pace(self, webhook_id: uuid.UUID, took_ms: int) -> None:
+    def _record_duration(self, webhook_id: uuid.UUID, took_ms: int) -> None:
         self._slow.pop(webhook_id, None)
         if took_ms >= SLOW_MS:
             self._slow[webhook_id] = None
-        if len(self._slow) > SLOW_REMEMBERED_MAX:
+        if len(self._slow) > SLOW_TRACKED_MAX:
             del self._slow[next(iter(self._slow))]
 
-    async def _settle(self, deliveries: DeliveryRepository, claimed: Claimed, sent: Sent) -> None:
+    async def _settle(self, deliveries: DeliveryRepository, claimed: Claimed, sent: AttemptResult) -> None:
         if sent.error is None and sent.status is not None:
             await deliveries.delivered(claimed, sent.status)
             return
@@ -192,7 +192,7 @@ class WebhookSender:
         error = sent.error or "no answer"
         await deliveries.failed(claimed, sent.status, error, pause=pause, give_up=self._policy.give_up)
 
-    def _broke(self, error: BaseException) -> None:
+    def _attempt_failed(self, error: BaseException) -> None:
         self._metrics.count("webhook_faults")
         log.error("an attempt failed with an internal error", reason=f"{type(error).__name__}: {error}")
 

@@ -17,7 +17,7 @@ from services.gateway.usecases.metadata import Metadata
 
 log = logger("gateway.audit")
 
-DUTY: Final = "audit"
+LEADERSHIP: Final = "audit"
 INTERVAL_S: Final = 3_600.0
 # The pause if Postgres is unavailable, or another gateway is the leader.
 RETRY_S: Final = 60.0
@@ -37,14 +37,14 @@ class AuditTidy:
         self._clock = clock
         self._keep_days = keep_days
         database = metadata.database
-        self._leadership = None if database is None or keep_days == 0 else Leadership(database, DUTY)
+        self._leadership = None if database is None or keep_days == 0 else Leadership(database, LEADERSHIP)
 
     async def run(self) -> None:
         """Delete old rows until cancelled."""
         if self._leadership is None:
             return
         while True:
-            is_tidy = await self._turn(self._leadership)
+            is_tidy = await self._run_round(self._leadership)
             await asyncio.sleep(INTERVAL_S if is_tidy else RETRY_S)
 
     async def round(self, *, rows: int = PAGE_ROWS) -> int:
@@ -60,7 +60,7 @@ class AuditTidy:
             await asyncio.sleep(PAUSE_S)
         return deleted
 
-    async def _turn(self, leadership: Leadership) -> bool:
+    async def _run_round(self, leadership: Leadership) -> bool:
         """Return whether all old rows are deleted now."""
         try:
             if not await leadership.hold():

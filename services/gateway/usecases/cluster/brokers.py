@@ -1,6 +1,6 @@
 """The brokers of the cluster: requests to all of them at once, each with a time-out.
 
-One broker's failure does not hide the answers of the others: `Asked` holds both.
+One broker's failure does not hide the answers of the others: `BrokerAnswers` holds both.
 
 A name server that has just been started knows no brokers, or only some, until all have registered again. So a broker
 set that was seen once stays in the list for a while after name servers no longer name it, and is asked at its last
@@ -23,39 +23,39 @@ from services.gateway.usecases.sending.send import no_name_server
 T = TypeVar("T")
 
 # Several requests of one console page come within moments.
-CLUSTER_REMEMBERED_MS: Final = 2_000
+CLUSTER_CACHED_MS: Final = 2_000
 # Name servers keep a silent broker this long, too; a broker that is not back by then is gone for them as well.
 MISSING_KEPT_MS: Final = 120_000
 ASKED_AT_ONCE_MAX: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[T]):
+class BrokerAnswers(Generic[T]):
     """The answers of brokers by name, and the reasons of those that did not answer.
 
     Attributes:
         answers: Answers of the brokers that have something.
         failures: Reasons why the other brokers did not answer.
-        heard: Brokers that answered, even if they have nothing.
+        answered: Brokers that answered, even if they have nothing.
     """
 
     answers: Mapping[str, T]
     failures: Mapping[str, str]
-    heard: Collection[str]
+    answered: Collection[str]
 
     @property
     def is_complete(self) -> bool:
         """Whether there are brokers and all of them answered: only then a missing name exists nowhere."""
-        return bool(self.heard) and not self.failures
+        return bool(self.answered) and not self.failures
 
     def require_any(self) -> None:
         """Raise ProblemError (503) if nothing was found and not all brokers answered, or there are none."""
         if not self.answers and not self.is_complete:
             raise self.problem()
 
-    def require_heard(self) -> None:
+    def require_answer(self) -> None:
         """Raise ProblemError (503) if no broker answered."""
-        if not self.heard:
+        if not self.answered:
             raise self.problem()
 
     def problem(self) -> ProblemError:
@@ -73,7 +73,7 @@ class KnownSet:
     missing_since_ms: int | None = None
 
 
-def still_known(
+def merge_known_sets(
     before: Mapping[str, KnownSet], registered: Mapping[str, BrokerData], now_ms: int
 ) -> dict[str, KnownSet]:
     """Return the sets that are known after a name server's answer; pure.
@@ -119,7 +119,7 @@ class Brokers:
         """
         async with self._lock:
             now_ms = self._clock.monotonic_ms()
-            if fresh or self._seen_ms is None or now_ms - self._seen_ms > CLUSTER_REMEMBERED_MS:
+            if fresh or self._seen_ms is None or now_ms - self._seen_ms > CLUSTER_CACHED_MS:
                 try:
                     registered = (await self._engine.cluster_info()).broker_addr_table
                 except ClientError as error:
@@ -127,7 +127,7 @@ class Brokers:
                     if not self._sets:
                         raise no_name_server(error) from None
                 else:
-                    self._known = still_known(self._known, registered, now_ms)
+                    self._known = merge_known_sets(self._known, registered, now_ms)
                     self._sets = {name: self._known[name].data for name in sorted(self._known)}
                     # A name server without brokers has just been started, so the next call asks again.
                     self._seen_ms = now_ms if registered else None
@@ -160,15 +160,15 @@ class Brokers:
             raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} has no master at the moment", field="broker")
         return found.master_address
 
-    async def find(self, find_one: Callable[[str], Awaitable[T | None]], *, fresh: bool = False) -> Asked[T]:
+    async def find(self, find_one: Callable[[str], Awaitable[T | None]], *, fresh: bool = False) -> BrokerAnswers[T]:
         """Ask all brokers for something that may be missing; `answers` has only those with it. Raises as `ask`."""
         asked = await self.ask(find_one, fresh=fresh)
         there = {broker: found for broker, found in asked.answers.items() if found is not None}
-        return Asked(there, asked.failures, asked.heard)
+        return BrokerAnswers(there, asked.failures, asked.answered)
 
     async def ask(
         self, ask_one: Callable[[str], Awaitable[T]], among: Iterable[str] | None = None, *, fresh: bool = False
-    ) -> Asked[T]:
+    ) -> BrokerAnswers[T]:
         """Ask the master of each broker set.
 
         Args:
@@ -200,4 +200,4 @@ class Brokers:
 
         await asyncio.gather(*(ask_named(name) for name in names))
         found = {name: answers[name] for name in sorted(answers)}
-        return Asked(found, failures, found.keys())
+        return BrokerAnswers(found, failures, found.keys())

@@ -15,14 +15,14 @@ from gantry.client.engine import ClientEngine
 from gantry.client.errors import ClientError
 from gantry.runtime.clock import Clock
 from services.gateway.db.errors import MetadataUnavailableError
-from services.gateway.usecases.cluster.brokers import KnownSet, still_known
+from services.gateway.usecases.cluster.brokers import KnownSet, merge_known_sets
 from services.gateway.usecases.metadata import Metadata
 
 READY: Final = "ready"
 DEGRADED: Final = "degraded"
 UNREADY: Final = "unready"
 
-REMEMBERED_MS: Final = 1_000
+CACHED_MS: Final = 1_000
 TIMEOUT_MS: Final = 2_000
 # Shorter than the time-out of load balancers. An attempt that takes longer continues, and the next check sees its
 # result.
@@ -56,15 +56,15 @@ class Health:
             return judge([("gateway", "it is stopping", True)])
         async with self._lock:
             now_ms = self._clock.monotonic_ms()
-            if self._seen is None or now_ms - self._seen[0] >= REMEMBERED_MS:
+            if self._seen is None or now_ms - self._seen[0] >= CACHED_MS:
                 looks: list[Awaitable[tuple[str, str, bool] | None]] = [
-                    self._look_at_brokers(),
-                    self._look_at_metadata(),
+                    self._check_brokers(),
+                    self._check_metadata(),
                 ]
                 self._seen = (now_ms, judge([found for found in await asyncio.gather(*looks) if found is not None]))
             return self._seen[1]
 
-    async def _look_at_brokers(self) -> tuple[str, str, bool] | None:
+    async def _check_brokers(self) -> tuple[str, str, bool] | None:
         try:
             async with asyncio.timeout(TIMEOUT_MS / 1_000):
                 cluster = await self._engine.cluster_info()
@@ -72,8 +72,8 @@ class Health:
             return ("namesrv", f"no name server answered within {TIMEOUT_MS} ms", True)
         except ClientError as error:
             return ("namesrv", str(error), True)
-        self._known = still_known(self._known, cluster.broker_addr_table, self._clock.monotonic_ms())
-        reasons = await asyncio.gather(*(self._look_at_broker(name) for name in sorted(self._known)))
+        self._known = merge_known_sets(self._known, cluster.broker_addr_table, self._clock.monotonic_ms())
+        reasons = await asyncio.gather(*(self._check_broker(name) for name in sorted(self._known)))
         away = [reason for reason in reasons if reason is not None]
         if not cluster.broker_addr_table:
             return ("brokers", "no broker is registered", True)
@@ -82,7 +82,7 @@ class Health:
         more = f"; and {len(away) - _NAMED_MAX} more" if len(away) > _NAMED_MAX else ""
         return ("brokers", "; ".join(away[:_NAMED_MAX]) + more, len(away) == len(reasons))
 
-    async def _look_at_broker(self, name: str) -> str | None:
+    async def _check_broker(self, name: str) -> str | None:
         """Return the reason why a broker cannot be used, or None."""
         known = self._known[name]
         address = known.data.master_address
@@ -96,7 +96,7 @@ class Health:
             return f"broker {name}: {error}"
         return None
 
-    async def _look_at_metadata(self) -> tuple[str, str, bool] | None:
+    async def _check_metadata(self) -> tuple[str, str, bool] | None:
         database = self._metadata.database
         if database is None:
             return ("metadata", "no database is configured", not self._keys_loaded())

@@ -20,7 +20,7 @@ from gantry.client.errors import ClientError
 from gantry.model.route import BrokerData
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
-from services.gateway.db.errors import ChangedMeanwhileError
+from services.gateway.db.errors import ConcurrentChangeError
 from services.gateway.db.models import ConfigState
 from services.gateway.db.repositories import LIST_LIMIT_MAX, Actor, Expectation, PutResult
 from services.gateway.errors import (
@@ -32,24 +32,24 @@ from services.gateway.errors import (
 )
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
 from services.gateway.schemas.times import format_moment
-from services.gateway.usecases.cluster.brokers import Asked, Brokers, no_broker
+from services.gateway.usecases.cluster.brokers import BrokerAnswers, Brokers, no_broker
 from services.gateway.usecases.configs.kinds import Change, ConfigRow, DesiredSettings, Kind, ObservedState
 from services.gateway.usecases.configs.presence import Presence, Row
-from services.gateway.usecases.configs.reconciling import DesiredState, decide_name, homes_of, still_observed
-from services.gateway.usecases.metadata import Metadata, is_away
+from services.gateway.usecases.configs.reconciling import DesiredState, decide_name, homes_of, merge_observed
+from services.gateway.usecases.metadata import Metadata, is_metadata_unavailable
 
 log = logger("gateway.configs")
 
 ROUTE_TIMEOUT_MS: Final = 3_000
 _ROUTE_POLL_S: Final = 0.02
-TABLES_REMEMBERED_MS: Final = 2_000
+TABLES_CACHED_MS: Final = 2_000
 
 CONSUME_TIMEOUT_MINUTES: Final = 15
 
 # Attempts to write a change; an attempt fails when another writer changes the same row first.
 WRITES_MAX: Final = 5
 
-Sees = Callable[[str], bool]
+NameFilter = Callable[[str], bool]
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -90,7 +90,7 @@ class Configs(Generic[ObservedState]):
         self._engine = engine
         self._presence = presence
         self._clock = clock
-        self._tables: tuple[int, Asked[Mapping[str, ObservedState]]] | None = None
+        self._tables: tuple[int, BrokerAnswers[Mapping[str, ObservedState]]] | None = None
         self._tables_lock = asyncio.Lock()
 
     async def put(self, name: str, change: Change[ObservedState], expect: Expectation, actor: Actor) -> Shown:
@@ -142,7 +142,7 @@ class Configs(Generic[ObservedState]):
             ProblemError: 503: no broker answers.
         """
         asked = await self._find(name)
-        asked.require_heard()
+        asked.require_answer()
         minutes = [
             getattr(there, "consume_timeout_minute", CONSUME_TIMEOUT_MINUTES) for there in asked.answers.values()
         ]
@@ -181,7 +181,7 @@ class Configs(Generic[ObservedState]):
         except ProblemError as error:
             log.warning("deleted on all brokers; its row is removed later", name=name, reason=error.detail)
 
-    async def page(self, *, cursor: str | None, limit: int, system: bool, sees: Sees) -> dict[str, Any]:
+    async def page(self, *, cursor: str | None, limit: int, system: bool, sees: NameFilter) -> dict[str, Any]:
         """List those that `sees` accepts, by name. Raises InvalidValueError if the cursor is not valid."""
         after = "" if cursor is None else decode_cursor(cursor, self._kind.name)
         asked = await self._all_tables()
@@ -192,7 +192,7 @@ class Configs(Generic[ObservedState]):
 
         rows, metadata = await self._rows_after(after, limit + 1, is_shown)
         if not metadata:
-            asked.require_heard()
+            asked.require_answer()
         deleting = {name for name, row in rows.items() if row.state == ConfigState.DELETING}
         there = {name for table in asked.answers.values() for name in table if name > after and is_shown(name)}
         names = sorted((rows.keys() | there) - deleting)
@@ -222,7 +222,7 @@ class Configs(Generic[ObservedState]):
             if row is not None:
                 base = self._kind.read_settings(row.config)
             elif (await self._presence.find_row(name))[0] is Row.DELETING:
-                asked = Asked({}, asked.failures, asked.heard)
+                asked = BrokerAnswers({}, asked.failures, asked.answered)
             elif asked.answers:
                 # It was created directly on a broker, and the reconciler has not imported it yet.
                 base = self._kind.read_settings(self._kind.adopted(asked.answers, frozenset(sets)))
@@ -233,14 +233,14 @@ class Configs(Generic[ObservedState]):
             if any(broker not in known_before for broker in unknown):
                 detail = f"/brokers: not registered: {', '.join(unknown)}"
                 raise ProblemError(UNKNOWN_BROKER, detail, field="/brokers")
-            await self._kind.refuse_hiding(name, change, base, asked, held=known_before)
+            await self._kind.check_hidden_messages(name, change, base, asked, held=known_before)
             try:
                 async with self._metadata.transaction() as session:
                     over = None if row is None else row.config
                     config = msgspec.to_builtins(wanted)
                     repository = self._kind.repository(session)
                     return wanted, await repository.put(name, config, actor=actor, expect=expect, over=over)
-            except ChangedMeanwhileError:
+            except ConcurrentChangeError:
                 continue
         detail = f"{self._kind.name}: {name!r} was changed by others during each of {WRITES_MAX} attempts"
         raise ProblemError(CONFLICT, detail, field=self._kind.name, retryable=True)
@@ -273,25 +273,25 @@ class Configs(Generic[ObservedState]):
                     after = rows[-1].name
                 unsettled = await repository.unsettled()
         except ProblemError as error:
-            if not is_away(error):
+            if not is_metadata_unavailable(error):
                 raise
             return {}, False
         found.update({row.name: row for row in unsettled if row.state == ConfigState.DELETING})
         return found, True
 
-    async def _all_tables(self) -> Asked[Mapping[str, ObservedState]]:
+    async def _all_tables(self) -> BrokerAnswers[Mapping[str, ObservedState]]:
         async with self._tables_lock:
             now_ms = self._clock.monotonic_ms()
-            if self._tables is None or now_ms - self._tables[0] > TABLES_REMEMBERED_MS:
+            if self._tables is None or now_ms - self._tables[0] > TABLES_CACHED_MS:
                 asked = await self._brokers.ask(self._kind.table)
-                self._tables = (now_ms, asked) if asked.heard else None
+                self._tables = (now_ms, asked) if asked.answered else None
                 return asked
             return self._tables[1]
 
-    async def _find(self, name: str) -> Asked[ObservedState]:
+    async def _find(self, name: str) -> BrokerAnswers[ObservedState]:
         return await self._brokers.find(lambda address: self._kind.find(address, name))
 
-    async def _apply(self, name: str, wanted: DesiredSettings[ObservedState]) -> Asked[ObservedState]:
+    async def _apply(self, name: str, wanted: DesiredSettings[ObservedState]) -> BrokerAnswers[ObservedState]:
         async def apply(address: str) -> ObservedState:
             present = await self._kind.find(address, name)
             if present is None or not wanted.is_met_by(present):
@@ -320,19 +320,19 @@ class Configs(Generic[ObservedState]):
         await self._kind.drop(address, name)
         return True
 
-    async def _note(self, name: str, row: ConfigRow, asked: Asked[ObservedState]) -> None:
+    async def _note(self, name: str, row: ConfigRow, asked: BrokerAnswers[ObservedState]) -> None:
         """Record the result of the change; if that fails, the reconciler finds it out."""
         detail = "; ".join(asked.failures.values()) or None
         try:
             async with self._metadata.transaction() as session:
                 repository = self._kind.repository(session)
                 observed = {broker: self._kind.observed(there) for broker, there in asked.answers.items()}
-                await repository.observe({name: still_observed(row.observed, observed, asked.answers)})
+                await repository.observe({name: merge_observed(row.observed, observed, asked.answers)})
                 await repository.settle(name, row.version, detail=detail)
         except ProblemError as error:
             log.warning("applied, but not recorded", kind=self._kind.name, name=name, reason=error.detail)
 
-    async def _await_route(self, name: str, asked: Asked[ObservedState]) -> None:
+    async def _await_route(self, name: str, asked: BrokerAnswers[ObservedState]) -> None:
         """Wait until producers can find a route: brokers register a new topic with name servers after they answer."""
         if self._kind.name != "topic":
             return
@@ -353,7 +353,7 @@ class Configs(Generic[ObservedState]):
         self,
         name: str,
         row: ConfigRow | None,
-        asked: Asked[ObservedState],
+        asked: BrokerAnswers[ObservedState],
         *,
         created: bool = False,
         metadata: bool = True,
@@ -364,9 +364,9 @@ class Configs(Generic[ObservedState]):
         if row is not None:
             settings = self._kind.read_settings(row.config)
             wanted = DesiredState(row.version, settings)
-            plan = decide_name(wanted, asked.answers, answered=sorted(asked.heard), silent=sorted(asked.failures))
+            plan = decide_name(wanted, asked.answers, answered=sorted(asked.answered), silent=sorted(asked.failures))
             pending = sorted({*plan.put, *plan.waiting})
-            if asked.heard or asked.failures:
+            if asked.answered or asked.failures:
                 state = "pending" if pending else "applied"
             config = msgspec.to_builtins(settings)
         else:
@@ -390,6 +390,6 @@ def _named_brokers(wanted: object) -> list[str]:
     return getattr(wanted, "brokers", None) or []
 
 
-def _of_name(asked: Asked[Mapping[str, ObservedState]], name: str) -> Asked[ObservedState]:
+def _of_name(asked: BrokerAnswers[Mapping[str, ObservedState]], name: str) -> BrokerAnswers[ObservedState]:
     there = {broker: table[name] for broker, table in asked.answers.items() if name in table}
-    return Asked(there, asked.failures, asked.heard)
+    return BrokerAnswers(there, asked.failures, asked.answered)

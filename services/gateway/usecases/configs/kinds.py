@@ -34,8 +34,8 @@ from services.gateway.db.objectives import ObjectiveRepository
 from services.gateway.db.repositories import Actor, ConfigRepository, GroupRepository, TopicRepository
 from services.gateway.errors import UNKNOWN_GROUP, UNKNOWN_TOPIC, ProblemError, topic_hint
 from services.gateway.schemas import configs
-from services.gateway.usecases.cluster.brokers import Asked
-from services.gateway.usecases.configs.hiding import Hiding
+from services.gateway.usecases.cluster.brokers import BrokerAnswers
+from services.gateway.usecases.configs.hiddenmessages import HiddenMessageCheck
 from services.gateway.usecases.configs.reconciling import Settings
 
 log = logger("gateway.kinds")
@@ -115,8 +115,14 @@ class Kind(Protocol[ObservedState]):
         """Delete a configuration from a broker. Raises ClientError."""
         ...
 
-    async def refuse_hiding(
-        self, name: str, change: Change[ObservedState], base: Any, asked: Asked[ObservedState], *, held: Collection[str]
+    async def check_hidden_messages(
+        self,
+        name: str,
+        change: Change[ObservedState],
+        base: Any,
+        asked: BrokerAnswers[ObservedState],
+        *,
+        held: Collection[str],
     ) -> None:
         """Raise ProblemError if a change would make existing or future messages unreadable.
 
@@ -161,7 +167,7 @@ class TopicKind:
 
     def __init__(self, engine: ClientEngine) -> None:
         self._engine = engine
-        self._hiding = Hiding(engine)
+        self._hidden_messages = HiddenMessageCheck(engine)
 
     def repository(self, session: AsyncSession) -> ConfigRepository[Any]:
         """Return the repository of the rows."""
@@ -218,13 +224,19 @@ class TopicKind:
         """Delete a topic on a broker."""
         await self._engine.call(address, RequestCode.DELETE_TOPIC_IN_BROKER, DeleteTopicHeader(topic=name))
 
-    async def refuse_hiding(
-        self, name: str, change: Change[TopicConfig], base: Any, asked: Asked[TopicConfig], *, held: Collection[str]
+    async def check_hidden_messages(
+        self,
+        name: str,
+        change: Change[TopicConfig],
+        base: Any,
+        asked: BrokerAnswers[TopicConfig],
+        *,
+        held: Collection[str],
     ) -> None:
         """Raise ProblemError: 409: the change hides messages; 503: a broker that may hold messages does not answer."""
         assert isinstance(change, configs.TopicChange)
         if not change.allow_hiding:
-            await self._hiding.refuse(name, change, base, asked, held=held)
+            await self._hidden_messages.check(name, change, base, asked, held=held)
 
     def known_homes(self, name: str) -> frozenset[str]:
         """Return the brokers that routes and declarations name for a topic."""
@@ -247,7 +259,7 @@ class TopicKind:
             queues = _write_queues(name, settings, homes)
             order = ";".join(f"{broker}:{count}" for broker, count in queues.items())
             header = PutKvConfigHeader(namespace=ORDER_NAMESPACE, key=name, value=order)
-            await self._tell_name_servers(RequestCode.PUT_KV_CONFIG, header)
+            await self._call_name_servers(RequestCode.PUT_KV_CONFIG, header)
         else:
             await self._forget_order(name)
 
@@ -257,14 +269,14 @@ class TopicKind:
     async def after_drop(self, name: str) -> None:
         """Delete the topic from name servers and from this gateway's routes."""
         self._engine.forget_topic(name)
-        await self._tell_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvHeader(topic=name))
+        await self._call_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, DeleteTopicInNamesrvHeader(topic=name))
         await self._forget_order(name)
 
     async def _forget_order(self, name: str) -> None:
         header = DeleteKvConfigHeader(namespace=ORDER_NAMESPACE, key=name)
-        await self._tell_name_servers(RequestCode.DELETE_KV_CONFIG, header)
+        await self._call_name_servers(RequestCode.DELETE_KV_CONFIG, header)
 
-    async def _tell_name_servers(self, code: RequestCode, header: Any) -> None:
+    async def _call_name_servers(self, code: RequestCode, header: Any) -> None:
         async def tell(address: str) -> None:
             try:
                 await self._engine.call(address, code, header)
@@ -329,12 +341,12 @@ class GroupKind:
         header = DeleteSubscriptionGroupHeader(group_name=name, clean_offset=True)
         await self._engine.call(address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
-    async def refuse_hiding(
+    async def check_hidden_messages(
         self,
         name: str,
         change: Change[SubscriptionGroup],
         base: Any,
-        asked: Asked[SubscriptionGroup],
+        asked: BrokerAnswers[SubscriptionGroup],
         *,
         held: Collection[str],
     ) -> None:

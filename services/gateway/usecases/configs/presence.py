@@ -24,9 +24,9 @@ from typing import Any, Final, Generic
 from gantry.client.engine import ClientEngine
 from services.gateway.db.models import ConfigState
 from services.gateway.errors import BROKER_UNAVAILABLE, STOPPING, ProblemError
-from services.gateway.usecases.cluster.brokers import Asked, Brokers, no_broker
+from services.gateway.usecases.cluster.brokers import BrokerAnswers, Brokers, no_broker
 from services.gateway.usecases.configs.kinds import ConfigRow, Kind, ObservedState
-from services.gateway.usecases.metadata import Metadata, is_away
+from services.gateway.usecases.metadata import Metadata, is_metadata_unavailable
 
 # Sends wait for this lookup; if Postgres hangs, the brokers' answers alone decide.
 POSTGRES_TIMEOUT_MS: Final = 2_000
@@ -48,14 +48,14 @@ class Evidence:
     Attributes:
         row: Answer of Postgres.
         has: Brokers that have it.
-        heard: Brokers that answered, whether they have it or not.
+        answered: Brokers that answered, whether they have it or not.
         silent: Registered brokers that did not answer.
         homes: Brokers that this gateway's routes name for it, however old the routes are.
     """
 
     row: Row
     has: Collection[str] = ()
-    heard: Collection[str] = ()
+    answered: Collection[str] = ()
     silent: Collection[str] = ()
     homes: Collection[str] = ()
 
@@ -66,7 +66,7 @@ class Absence(enum.Enum):
     UNKNOWN = "does not exist"
     WANTED = "exists, but none of its brokers is registered"
     HELD = "a broker has it, but name servers do not know it yet"
-    UNHEARD = "unknown: a broker that may have it does not answer"
+    UNDECIDED = "unknown: a broker that may have it does not answer"
 
 
 def judge(evidence: Evidence) -> Absence:
@@ -77,11 +77,11 @@ def judge(evidence: Evidence) -> Absence:
         return Absence.WANTED
     if evidence.has:
         return Absence.HELD
-    if not evidence.heard:
-        return Absence.UNHEARD
+    if not evidence.answered:
+        return Absence.UNDECIDED
     silent, homes = set(evidence.silent), set(evidence.homes)
-    unheard = silent & homes if evidence.row is Row.NONE else silent | (homes - set(evidence.heard))
-    return Absence.UNHEARD if unheard else Absence.UNKNOWN
+    unheard = silent & homes if evidence.row is Row.NONE else silent | (homes - set(evidence.answered))
+    return Absence.UNDECIDED if unheard else Absence.UNKNOWN
 
 
 class Presence(Generic[ObservedState]):
@@ -95,25 +95,27 @@ class Presence(Generic[ObservedState]):
         self._metadata = metadata
         self._brokers = brokers
         self._engine = engine
-        self._looks: dict[str, asyncio.Task[ProblemError]] = {}
+        self._lookups: dict[str, asyncio.Task[ProblemError]] = {}
 
     async def absence(self, name: str) -> ProblemError:
         """Return the problem for a name without a route: 404, or 503 if it exists or may exist."""
-        look = self._looks.get(name)
-        if look is None:
-            look = self._looks[name] = self._engine.tasks.spawn(self._look(name))
-            look.add_done_callback(lambda _: self._looks.pop(name))
-        await asyncio.wait({look})
-        if look.cancelled():
+        lookup = self._lookups.get(name)
+        if lookup is None:
+            lookup = self._lookups[name] = self._engine.tasks.spawn(self._look_up(name))
+            lookup.add_done_callback(lambda _: self._lookups.pop(name))
+        await asyncio.wait({lookup})
+        if lookup.cancelled():
             return ProblemError(STOPPING, "the gateway is stopping")
-        found = look.result()
+        found = lookup.result()
         # Each caller gets a problem of its own, because each adds the outcome of its own call.
         return ProblemError(found.kind, found.detail, field=found.field)
 
-    def problem_of(self, name: str, row: Row, asked: Asked[ObservedState]) -> ProblemError:
+    def problem_of(self, name: str, row: Row, asked: BrokerAnswers[ObservedState]) -> ProblemError:
         """Return the problem for a name that the caller has looked up in Postgres and on brokers."""
         homes = self._kind.known_homes(name)
-        evidence = Evidence(row, has=list(asked.answers), heard=asked.heard, silent=list(asked.failures), homes=homes)
+        evidence = Evidence(
+            row, has=list(asked.answers), answered=asked.answered, silent=list(asked.failures), homes=homes
+        )
         return self._problem(name, evidence, asked)
 
     async def find_row(self, name: str) -> tuple[Row, ConfigRow | None]:
@@ -122,14 +124,14 @@ class Presence(Generic[ObservedState]):
             async with self._metadata.transaction(within_ms=POSTGRES_TIMEOUT_MS) as session:
                 row: ConfigRow | None = await self._kind.repository(session).find(name)
         except ProblemError as error:
-            if not is_away(error):
+            if not is_metadata_unavailable(error):
                 raise
             return Row.AWAY, None
         if row is None:
             return Row.NONE, None
         return (Row.DELETING, None) if row.state == ConfigState.DELETING else (Row.WANTED, row)
 
-    async def require_not_away(self, name: str, broker: str) -> None:
+    async def check_unrouted_broker(self, name: str, broker: str) -> None:
         """Raise ProblemError (503) if a broker that the route does not name may still hold the name."""
         if await self.find_away(name, (broker,)):
             raise ProblemError(BROKER_UNAVAILABLE, f"broker: {broker} is not registered at the moment", field="broker")
@@ -162,7 +164,7 @@ class Presence(Generic[ObservedState]):
         wanted = self._kind.read_settings(row.config)
         return {broker: held for broker, held in row.observed.items() if wanted.is_for(broker)}
 
-    async def require_all_homes(self) -> None:
+    async def require_registered_homes(self) -> None:
         """Raise ProblemError (503) if a broker that holds a topic or group is not registered now.
 
         While Postgres is unavailable, only the registered brokers are known, and nothing is raised.
@@ -175,14 +177,14 @@ class Presence(Generic[ObservedState]):
             async with self._metadata.transaction(within_ms=POSTGRES_TIMEOUT_MS) as session:
                 away = sorted(await self._kind.repository(session).homes() - known.keys())
         except ProblemError as error:
-            if not is_away(error):
+            if not is_metadata_unavailable(error):
                 raise
             return
         if away:
             raise ProblemError(BROKER_UNAVAILABLE, f"broker: not registered at the moment: {', '.join(away)}")
 
-    async def _look(self, name: str) -> ProblemError:
-        asked: Asked[ObservedState] = Asked({}, {}, ())
+    async def _look_up(self, name: str) -> ProblemError:
+        asked: BrokerAnswers[ObservedState] = BrokerAnswers({}, {}, ())
         try:
             row, _ = await self.find_row(name)
             # A row in Postgres decides alone; the brokers' answers could not change the result.
@@ -194,12 +196,12 @@ class Presence(Generic[ObservedState]):
             return error
         return self.problem_of(name, row, asked)
 
-    def _problem(self, name: str, evidence: Evidence, asked: Asked[ObservedState]) -> ProblemError:
+    def _problem(self, name: str, evidence: Evidence, asked: BrokerAnswers[ObservedState]) -> ProblemError:
         absence = judge(evidence)
         if absence is Absence.UNKNOWN:
             return self._kind.unknown_problem(name)
         kind = self._kind.name
-        if not asked.heard and not asked.failures:
+        if not asked.answered and not asked.failures:
             return no_broker()
         if absence is Absence.WANTED:
             return self._wanted(name)
@@ -208,7 +210,7 @@ class Presence(Generic[ObservedState]):
         elif asked.failures:
             detail = asked.problem().detail
         else:
-            unheard = ", ".join(sorted(set(evidence.homes) - set(evidence.heard)))
+            unheard = ", ".join(sorted(set(evidence.homes) - set(evidence.answered)))
             detail = f"{kind}: {name!r} was on {unheard}, which is not registered at the moment"
         return ProblemError(BROKER_UNAVAILABLE, detail, field=kind)
 

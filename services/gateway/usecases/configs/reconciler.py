@@ -21,12 +21,12 @@ from services.gateway.errors import ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.usecases.cluster.brokers import Brokers
 from services.gateway.usecases.configs.kinds import ConfigRow, Kind, ObservedState
-from services.gateway.usecases.configs.reconciling import DesiredState, Plan, decide_all, homes_of, still_observed
-from services.gateway.usecases.metadata import Metadata, is_away
+from services.gateway.usecases.configs.reconciling import DesiredState, Plan, decide_all, homes_of, merge_observed
+from services.gateway.usecases.metadata import Metadata, is_metadata_unavailable
 
 log = logger("gateway.reconcile")
 
-DUTY = "reconcile"
+LEADERSHIP = "reconcile"
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class KindReconciler(Generic[ObservedState]):
             # This locks the row, and checks that the row still has the version of the decision.
             if not await repository.settle(row.name, row.version, detail=row.state_detail):
                 return
-            failures = [*case.waiting, *await self._mend(case, row, done)]
+            failures = [*case.waiting, *await self._repair(case, row, done)]
             if row.state != ConfigState.DELETING:
                 await repository.settle(row.name, row.version, detail="; ".join(failures) or None)
             elif not failures:
@@ -142,12 +142,12 @@ class KindReconciler(Generic[ObservedState]):
             done.adopted += 1
             log.info("imported from brokers", kind=self._kind.name, name=case.name, brokers=sorted(observed))
 
-    async def _mend(self, case: "_Case[ObservedState]", row: ConfigRow, done: Round) -> list[str]:
+    async def _repair(self, case: "_Case[ObservedState]", row: ConfigRow, done: Round) -> list[str]:
         """Write to and delete from all brokers concurrently, as the row is locked meanwhile; return the failures."""
         settings = self._kind.read_settings(row.config)
         failures: list[str] = []
 
-        async def mend(broker: str) -> None:
+        async def repair_broker(broker: str) -> None:
             try:
                 address = await self._brokers.master(broker)
                 if broker in case.plan.put:
@@ -164,9 +164,9 @@ class KindReconciler(Generic[ObservedState]):
                 failures.append(f"broker {broker}: {error}")
                 done.failed += 1
 
-        await asyncio.gather(*(mend(broker) for broker in (*case.plan.put, *case.plan.drop)))
+        await asyncio.gather(*(repair_broker(broker) for broker in (*case.plan.put, *case.plan.drop)))
         if case.plan.put or case.plan.drop:
-            log.info("mended", kind=self._kind.name, name=case.name, put=case.plan.put, drop=case.plan.drop)
+            log.info("repaired", kind=self._kind.name, name=case.name, put=case.plan.put, drop=case.plan.drop)
         return failures
 
     async def _observe(
@@ -178,7 +178,7 @@ class KindReconciler(Generic[ObservedState]):
         changed: dict[str, dict[str, Any]] = {}
         for name, row in rows.items():
             seen = {broker: self._kind.observed(config) for broker, config in present.get(name, {}).items()}
-            observed = still_observed(row.observed, seen, answered)
+            observed = merge_observed(row.observed, seen, answered)
             if observed != row.observed:
                 changed[name] = observed
         if changed:
@@ -203,7 +203,7 @@ class Reconciler:
         self._kinds = kinds
         self._metrics = metrics
         self._interval_ms = interval_ms
-        self._leadership = None if metadata.database is None else Leadership(metadata.database, DUTY)
+        self._leadership = None if metadata.database is None else Leadership(metadata.database, LEADERSHIP)
 
     async def declare(self) -> None:
         """Set the queues for ordering keys of all topics: before the first message is accepted, and after each round.
@@ -222,13 +222,13 @@ class Reconciler:
             return
         try:
             while True:
-                await self._turn()
+                await self._run_round()
                 await self.declare()
                 await asyncio.sleep(self._interval_ms / 1_000)
         finally:
             await self._leadership.release()
 
-    async def _turn(self) -> None:
+    async def _run_round(self) -> None:
         assert self._leadership is not None
         try:
             if await self._leadership.hold():
@@ -236,7 +236,7 @@ class Reconciler:
                     self._count(await kind.round())
         except ProblemError as error:
             # Postgres or all brokers are unavailable; the next round tries again.
-            log.warning("reconciling failed", reason=error.detail, metadata_away=is_away(error))
+            log.warning("reconciling failed", reason=error.detail, metadata_away=is_metadata_unavailable(error))
         self._metrics.gauges["is_reconciler"] = float(self._leadership.is_leader)
 
     def _count(self, done: Round) -> None:

@@ -19,8 +19,8 @@ from services.gateway.db.subscriptions import CLIENTS_NAMED_MAX, Sighting, Subsc
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
 from services.gateway.schemas.times import format_moment, format_time
-from services.gateway.usecases.cluster.brokers import Asked, Brokers
-from services.gateway.usecases.metadata import Metadata, is_away
+from services.gateway.usecases.cluster.brokers import BrokerAnswers, Brokers
+from services.gateway.usecases.metadata import Metadata, is_metadata_unavailable
 
 LISTING: Final = "subscriptions"
 _ID_MAX: Final = 2**63 - 1
@@ -41,7 +41,7 @@ class Consumers:
         asked.require_any()
         return {"items": client_views(asked.answers), "next_cursor": None}
 
-    async def connections(self, group: str) -> Asked[ConsumerConnection]:
+    async def connections(self, group: str) -> BrokerAnswers[ConsumerConnection]:
         """Return each broker's connections of a group; empty on a broker without instances of it."""
 
         async def ask(address: str) -> ConsumerConnection:
@@ -84,7 +84,7 @@ class Consumers:
             async with self._metadata.transaction() as session:
                 rows = await SubscriptionRepository(session).page(group=group, after_id=after, limit=limit)
         except ProblemError as error:
-            if not is_away(error):
+            if not is_metadata_unavailable(error):
                 raise
             return await self._live(group)
         return {

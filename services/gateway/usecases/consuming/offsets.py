@@ -55,7 +55,7 @@ class Commits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offsets: Annotated[list[Commit], Meta(min_length=1, max_length=COMMITS_MAX)]
 
 
-def refuse_twice(commits: Sequence[Commit]) -> None:
+def check_repeated_queues(commits: Sequence[Commit]) -> None:
     """Raise DuplicateError if two of the commits name the same queue."""
     first: dict[MessageQueue, int] = {}
     for index, commit in enumerate(commits):
@@ -127,7 +127,7 @@ class GroupOffsets:
                 item
                 for item in found
                 # The commits on a broker that did not answer are unknown, and all its queues are listed as unknown.
-                if item["broker"] not in asked.heard or (item["broker"], item["queue_id"]) in topics[topic]
+                if item["broker"] not in asked.answered or (item["broker"], item["queue_id"]) in topics[topic]
             ]
         return items
 
@@ -145,7 +145,7 @@ class GroupOffsets:
         """
         if is_system_group(group):
             raise reserved_name("group", group)
-        refuse_twice(commits)
+        check_repeated_queues(commits)
         results: list[dict[str, Any]] = [{**msgspec.to_builtins(commit)} for commit in commits]
         room = asyncio.Semaphore(_COMMITS_AT_ONCE_MAX)
 
@@ -170,7 +170,7 @@ class GroupOffsets:
             results[index]["outcome"] = COMMITTED
 
         await each(look, range(len(commits)))
-        await self._require_nobody(group)
+        await self._require_no_members(group)
         await self._record(group, {index: (commits[index], before[index]) for index in sorted(before)}, actor)
         await each(write, sorted(before))
         committed = sum(result["outcome"] == COMMITTED for result in results)
@@ -189,7 +189,7 @@ class GroupOffsets:
                 raise InvalidValueError(f"{at}/offset", commit.offset, f"is beyond the end of the queue, {end}")
             return await self._offsets.committed_offset(group, queue)
 
-    async def _require_nobody(self, group: str) -> None:
+    async def _require_no_members(self, group: str) -> None:
         asked = await self._consumers.connections(group)
         if not asked.is_complete:
             raise asked.problem()

@@ -20,7 +20,7 @@ from services.gateway.usecases.metadata import Metadata
 
 log = logger("gateway.mirror")
 
-DUTY: Final = "subscriptions"
+LEADERSHIP: Final = "subscriptions"
 # Groups for each transaction, so that it meets its deadline.
 _GROUPS_AT_ONCE: Final = 50
 
@@ -50,7 +50,7 @@ class Mirror:
         self._metrics = metrics
         self._interval_ms = interval_ms
         self._keep = timedelta(days=keep_days)
-        self._leadership = None if metadata.database is None else Leadership(metadata.database, DUTY)
+        self._leadership = None if metadata.database is None else Leadership(metadata.database, LEADERSHIP)
 
     async def run(self) -> None:
         """Mirror until cancelled."""
@@ -78,7 +78,7 @@ class Mirror:
         if asked.is_complete:
             async with self._metadata.transaction() as session:
                 repository = SubscriptionRepository(session)
-                await repository.retire_others(groups)
+                await repository.deactivate_others(groups)
                 if self._keep:
                     await repository.forget(groups, older_than=self._keep)
 

@@ -19,7 +19,7 @@ from gantry.remoting.headers.query import QueryMessageHeader, ViewMessageHeader
 from services.gateway.errors import CORRUPT_RECORD, UNKNOWN_MESSAGE, ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.messages import message_view
-from services.gateway.usecases.cluster.brokers import Asked, Brokers, no_broker
+from services.gateway.usecases.cluster.brokers import BrokerAnswers, Brokers, no_broker
 from services.gateway.usecases.configs.presence import Presence
 from services.gateway.usecases.reading.fairgate import FairGate
 from services.gateway.usecases.reading.read import Caller, QueueReader
@@ -163,7 +163,7 @@ class Lookup:
             if wanted in broker.broker_addrs.values():
                 break
         else:
-            await self._topics.require_all_homes()
+            await self._topics.require_registered_homes()
             raise _unknown(stored_id)
         try:
             response = await self._engine.call(
@@ -185,7 +185,7 @@ class Lookup:
 
     async def _query(
         self, topic: str, key: str, count: int, sets: Iterable[str], *, unique: bool
-    ) -> Asked[list[StoredMessage]]:
+    ) -> BrokerAnswers[list[StoredMessage]]:
         header = QueryMessageHeader(
             topic=topic,
             key=key,
@@ -227,7 +227,7 @@ class Lookup:
         return messages
 
 
-def _messages(asked: Asked[list[StoredMessage]]) -> Iterable[tuple[StoredMessage, str]]:
+def _messages(asked: BrokerAnswers[list[StoredMessage]]) -> Iterable[tuple[StoredMessage, str]]:
     for broker, messages in asked.answers.items():
         for message in messages:
             yield message, broker

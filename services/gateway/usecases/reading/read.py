@@ -25,7 +25,7 @@ from services.gateway.errors import UNKNOWN_QUEUE, ProblemError
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.schemas.messages import message_view
 from services.gateway.schemas.times import format_time
-from services.gateway.usecases.cluster.brokers import Asked, Brokers
+from services.gateway.usecases.cluster.brokers import BrokerAnswers, Brokers
 from services.gateway.usecases.configs.presence import Presence
 from services.gateway.usecases.reading.arrivals import WAIT_SLICE_MS, Arrivals
 from services.gateway.usecases.reading.fairgate import FairGate
@@ -66,7 +66,7 @@ class Caller(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class AwayQueues:
+class UnreachableQueues:
     """The queues on a broker that is down, as last observed; None for unknown values."""
 
     read_queues: int | None
@@ -198,16 +198,16 @@ class QueueReader:
                 )
         return {"items": items, "next_cursor": None}
 
-    async def away(self, topic: str, named: Collection[str]) -> dict[str, AwayQueues]:
+    async def away(self, topic: str, named: Collection[str]) -> dict[str, UnreachableQueues]:
         """Return the topic's queues on brokers that hold it but are not in `named`, the brokers of its route.
 
         Name servers forget a broker that is down, but the broker still holds its messages.
         """
         write_queues = self._engine.known_write_queues(topic)
-        away = {broker: AwayQueues(None, count) for broker, count in write_queues.items() if broker not in named}
+        away = {broker: UnreachableQueues(None, count) for broker, count in write_queues.items() if broker not in named}
         for broker, held in (await self._topics.observed_homes(topic)).items():
             if broker not in named:
-                away[broker] = AwayQueues(held["read_queues"], held["write_queues"], held["perm"])
+                away[broker] = UnreachableQueues(held["read_queues"], held["write_queues"], held["perm"])
         return away
 
     async def find_offset(self, queue: MessageQueue, at_ms: int, boundary: str) -> str:
@@ -262,7 +262,7 @@ class QueueReader:
                     return
         if all(data.broker_name != queue.broker_name for data in route.queue_datas):
             # These calls tell a broker that is down from one that does not exist.
-            await self._topics.require_not_away(queue.topic, queue.broker_name)
+            await self._topics.check_unrouted_broker(queue.topic, queue.broker_name)
             await self._brokers.require_registered(queue.broker_name)
         raise ProblemError(
             UNKNOWN_QUEUE,
@@ -270,7 +270,9 @@ class QueueReader:
             field="queue_id",
         )
 
-    async def queue_states(self, topic: str, among: list[str], group: str | None = None) -> Asked[list[QueueState]]:
+    async def queue_states(
+        self, topic: str, among: list[str], group: str | None = None
+    ) -> BrokerAnswers[list[QueueState]]:
         """Return the states of a topic's queues by broker; with a group, including its committed offsets."""
 
         async def ask(address: str) -> list[QueueState]:
@@ -342,7 +344,7 @@ def damaged_view(message: StoredMessage, reason: str) -> dict[str, Any]:
     return {"queue_offset": message.queue_offset, "stored_id": message.stored_id, "reason": reason}
 
 
-def _unknown_view(broker: str, queue_id: int, away: AwayQueues) -> dict[str, Any]:
+def _unknown_view(broker: str, queue_id: int, away: UnreachableQueues) -> dict[str, Any]:
     perm, read_queues = away.perm, away.read_queues
     return {
         "broker": broker,

@@ -108,16 +108,18 @@ class BlockWriter:
         # Unchanged figures share one array: of tens of thousands of pairs, few change.
         figures = {pair: last if (last := self._last.get(pair)) == new else new for pair, new in seen.items()}
         if self._full_ms is None or now_ms - self._full_ms >= FULL_EVERY_MS:
-            return self._made(Kind.FULL, at_ms, figures, _full(figures, at_ms))
+            return self._plan_of(Kind.FULL, at_ms, figures, _full(figures, at_ms))
         if now_ms - self._state_ms >= STATE_EVERY_MS:
             listed = {
                 pair: new for pair, new in figures.items() if pair not in self._base or self._base[pair][1] != new
             }
-            return self._made(Kind.STATE, at_ms, figures, self._differing(listed, at_ms, self._gone(figures)))
+            return self._plan_of(
+                Kind.STATE, at_ms, figures, self._difference_block(listed, at_ms, self._removed(figures))
+            )
         moved = {pair: new for pair, new in figures.items() if self._last.get(pair) is not new}
         if not moved:
             return None
-        return self._made(Kind.CHANGES, at_ms, figures, self._differing(moved, at_ms, []), moved)
+        return self._plan_of(Kind.CHANGES, at_ms, figures, self._difference_block(moved, at_ms, []), moved)
 
     def keep(self, plan: Plan, *, now_ms: int) -> None:
         """Record that the block of a plan was written."""
@@ -130,7 +132,7 @@ class BlockWriter:
             self._base_at_ms = plan.at_ms
             self._base = {pair: (index, figures) for index, (pair, figures) in enumerate(plan.figures.items())}
 
-    def _made(
+    def _plan_of(
         self,
         kind: Kind,
         at_ms: int,
@@ -142,9 +144,9 @@ class BlockWriter:
         based_at_ms = None if kind is Kind.FULL else self._base_at_ms
         return Plan(kind, at_ms, based_at_ms, queues, encode_block(block), figures)
 
-    def _differing(self, listed: Mapping[Pair, Figures], at_ms: int, gone: Sequence[int]) -> Block:
+    def _difference_block(self, listed: Mapping[Pair, Figures], at_ms: int, gone: Sequence[int]) -> Block:
         """Return a block of some pairs, as differences to the base for pairs whose queues are the same there."""
-        known = {pair: new for pair, new in listed.items() if self._is_alike(pair, new)}
+        known = {pair: new for pair, new in listed.items() if self._has_same_queues(pair, new)}
         others = {pair: new for pair, new in listed.items() if pair not in known}
         pairs, whole = _whole(others, at_ms)
         bases, counts, ages, served = words(), words(), words(), words()
@@ -161,17 +163,17 @@ class BlockWriter:
                 column.extend(map(sub, new[part], base[part]))
         return Block(pairs, whole, bases, Section(counts, ages, tuple(map(zigzag, columns)), served), words(gone))
 
-    def _is_alike(self, pair: Pair, new: Figures) -> bool:
+    def _has_same_queues(self, pair: Pair, new: Figures) -> bool:
         if pair not in self._base:
             return False
         base, count = self._base[pair][1], len(new) // 4
         return len(base) == len(new) and base[:count] == new[:count]
 
-    def _gone(self, figures: Mapping[Pair, Figures]) -> list[int]:
+    def _removed(self, figures: Mapping[Pair, Figures]) -> list[int]:
         return [
             index
             for pair, (index, _) in self._base.items()
-            if pair not in figures or not self._is_alike(pair, figures[pair])
+            if pair not in figures or not self._has_same_queues(pair, figures[pair])
         ]
 
 

@@ -122,7 +122,7 @@ class SampleTidy:
             at, broker = oldest
             minute = _floor(at, _MINUTE)
             stretch = await samples.stretch(broker, minute, minute + _MINUTE)
-            merged = await self._in_thread(lambda: merged_minute(stretch))
+            merged = await self._in_thread(lambda: merge_minute(stretch))
             await samples.replace([block for block in stretch if block.kind is Kind.CHANGES], merged)
         self._metrics.count("sample_minutes_merged")
         return True
@@ -142,7 +142,7 @@ class SampleTidy:
         return await asyncio.wrap_future(self._worker.submit(work))
 
 
-def merged_minute(stretch: Sequence[StoredBlock]) -> list[StoredBlock]:
+def merge_minute(stretch: Sequence[StoredBlock]) -> list[StoredBlock]:
     """Return the blocks that replace a broker's changes of one minute.
 
     Args:

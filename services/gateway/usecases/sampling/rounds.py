@@ -58,7 +58,7 @@ class Extent:
 
 
 @dataclass(frozen=True, slots=True)
-class KnownHead:
+class HeadSearchResult:
     """The result of a search for the first unconsumed message.
 
     Attributes:
@@ -92,7 +92,7 @@ class PairState:
         is_served: As in Sample.
     """
 
-    heads: dict[int, KnownHead] = field(default_factory=dict)
+    heads: dict[int, HeadSearchResult] = field(default_factory=dict)
     committed: Mapping[int, int] | None = None
     is_served: bool | None = None
 
@@ -129,7 +129,9 @@ def filter_of(expression_type: str, expression: str) -> Filter:
     return Filter(tuple(sorted(parsed.code_set))) if len(parsed.code_set) <= _CODES_MAX else UNSEARCHABLE
 
 
-def find_search(known: KnownHead | None, committed: int, extent: Extent, codes: Codes, now_ms: int) -> int | None:
+def find_search(
+    known: HeadSearchResult | None, committed: int, extent: Extent, codes: Codes, now_ms: int
+) -> int | None:
     """Return the offset to search from for the first unconsumed message, or None if no search is needed."""
     start = max(committed, extent.min_offset)
     if start >= extent.max_offset:
@@ -145,26 +147,26 @@ def find_search(known: KnownHead | None, committed: int, extent: Extent, codes: 
     return max(start, known.reached) if known.reached < extent.max_offset else None
 
 
-def learned(head: Head | None, begun_at: int, codes: Codes, now_ms: int) -> KnownHead:
+def search_result(head: Head | None, begun_at: int, codes: Codes, now_ms: int) -> HeadSearchResult:
     """Return the result of a search that began at an offset; `head` is None if the search did not finish."""
     if head is None:
         # A search from any later offset would take as long again.
-        return KnownHead(begun_at, _EVERYWHERE, False, None, True, codes, now_ms)
+        return HeadSearchResult(begun_at, _EVERYWHERE, False, None, True, codes, now_ms)
     if head.error is not None or head.max_offset is None:
-        return KnownHead(begun_at, begun_at, False, None, True, codes, now_ms)
+        return HeadSearchResult(begun_at, begun_at, False, None, True, codes, now_ms)
     if head.queue_offset is None:
-        return KnownHead(begun_at, max(begun_at, head.max_offset), False, None, False, codes, now_ms)
-    return KnownHead(begun_at, head.queue_offset, True, head.stored_at_ms, False, codes, now_ms)
+        return HeadSearchResult(begun_at, max(begun_at, head.max_offset), False, None, False, codes, now_ms)
+    return HeadSearchResult(begun_at, head.queue_offset, True, head.stored_at_ms, False, codes, now_ms)
 
 
-def first_stored_at(known: KnownHead | None, committed: int | None, extent: Extent) -> int | None:
+def first_stored_at(known: HeadSearchResult | None, committed: int | None, extent: Extent) -> int | None:
     """Return the store time of the first unconsumed message; None if there is none or it is unknown."""
     if known is None or committed is None or not known.is_found:
         return None
     return known.stored_at_ms if max(committed, extent.min_offset) <= known.reached < extent.max_offset else None
 
 
-def note_commits(state: PairState, committed: Mapping[int, int]) -> bool:
+def record_commits(state: PairState, committed: Mapping[int, int]) -> bool:
     """Record a pair's commits; return whether they moved so far that the connected clients must be looked up.
 
     Args:
@@ -184,7 +186,7 @@ def sample_of(
     pair: Pair,
     extents: Mapping[int, Extent],
     committed: Mapping[int, int],
-    heads: Mapping[int, KnownHead],
+    heads: Mapping[int, HeadSearchResult],
     *,
     is_served: bool | None = None,
 ) -> Sample:

@@ -29,7 +29,7 @@ from services.gateway.usecases.sampling.survey import SampleLook, Subscribed
 
 log = logger("gateway.samples")
 
-DUTY: Final = "samples"
+LEADERSHIP: Final = "samples"
 R = TypeVar("R")
 
 
@@ -63,7 +63,7 @@ class Sampler:
         self._clock = clock
         self._interval_ms = interval_ms
         database = metadata.database
-        self._leadership = None if database is None or interval_ms == 0 else Leadership(database, DUTY)
+        self._leadership = None if database is None or interval_ms == 0 else Leadership(database, LEADERSHIP)
         self._writers: dict[str, BlockWriter] = {}
 
     async def run(self) -> None:
@@ -73,7 +73,7 @@ class Sampler:
         try:
             while True:
                 began_ms = self._clock.monotonic_ms()
-                await self._turn(self._leadership)
+                await self._run_round(self._leadership)
                 took_ms = self._clock.monotonic_ms() - began_ms
                 # A round that takes longer than the interval is still followed by a pause, so that brokers recover.
                 await asyncio.sleep(max(self._interval_ms - took_ms, took_ms // 4) / 1_000)
@@ -81,7 +81,7 @@ class Sampler:
             self._worker.close()
             await self._leadership.release()
 
-    async def _turn(self, leadership: Leadership) -> None:
+    async def _run_round(self, leadership: Leadership) -> None:
         try:
             if await leadership.hold():
                 await self.round()

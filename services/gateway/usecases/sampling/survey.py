@@ -44,9 +44,9 @@ from services.gateway.usecases.sampling.rounds import (
     Sample,
     find_search,
     first_stored_at,
-    learned,
-    note_commits,
+    record_commits,
     sample_of,
+    search_result,
 )
 
 log = logger("gateway.samples")
@@ -56,7 +56,7 @@ PAIRS_MAX: Final = 50_000
 
 Triples beyond the limit are left out, counted and logged, topics without a group first.
 """
-LOOK_TIMEOUT_S: Final = 60.0
+SURVEY_TIMEOUT_S: Final = 60.0
 # A filter that matches nothing may make a broker read millions of ConsumeQueue units.
 SEARCH_TIMEOUT_S: Final = 10.0
 SEARCHES_MAX: Final = 4_000
@@ -97,7 +97,7 @@ class Subscribed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Ask:
+class _HeadSearch:
     """A search to make; `is_moved` is whether the first unconsumed message is unknown without it."""
 
     pair: Pair
@@ -159,37 +159,37 @@ class SampleLook:
         samples: list[Sample] = []
         missing: list[str] = []
         states: dict[Pair, PairState] = {}
-        doubtful: set[Pair] = set()
+        jumped: set[Pair] = set()
         room = asyncio.Semaphore(_BROKERS_AT_ONCE)
         self.read_at_ms = {}
         self._committed_in = {broker: pairs for broker, pairs in self._committed_in.items() if broker in sets}
 
-        async def look_at(broker: str) -> None:
+        async def survey_broker(broker: str) -> None:
             try:
-                async with room, asyncio.timeout(LOOK_TIMEOUT_S):
+                async with room, asyncio.timeout(SURVEY_TIMEOUT_S):
                     is_thorough = thorough is None or broker in thorough
                     samples.extend(
-                        await self._look(broker, sets, subscribed, states, doubtful, is_thorough=is_thorough)
+                        await self._survey(broker, sets, subscribed, states, jumped, is_thorough=is_thorough)
                     )
             except (ClientError, BodyError, HeaderError, ProblemError, TimeoutError) as error:
                 missing.append(broker)
                 self._metrics.count("sample_broker_failures")
                 log.warning("a broker was not sampled", broker=broker, reason=str(error) or "timed out")
 
-        await asyncio.gather(*(look_at(broker) for broker in sets))
+        await asyncio.gather(*(survey_broker(broker) for broker in sets))
         # The state of a broker that did not answer is outdated, so it is dropped and read again when the broker is
         # back.
         self.states = states
-        await self._find_served(doubtful, subscribed)
-        return [self._with_served(sample, doubtful) for sample in samples], sorted(missing)
+        await self._look_up_connected(jumped, subscribed)
+        return [self._with_served(sample, jumped) for sample in samples], sorted(missing)
 
-    async def _look(
+    async def _survey(
         self,
         broker: str,
         sets: Mapping[str, BrokerData],
         subscribed: Subscribed,
         states: dict[Pair, PairState],
-        doubtful: set[Pair],
+        jumped: set[Pair],
         *,
         is_thorough: bool,
     ) -> list[Sample]:
@@ -203,7 +203,7 @@ class SampleLook:
         extents, is_searchable = await self._extents(broker, sorted({pair[1] for pair in pairs}), topics)
         self.read_at_ms[broker] = self._clock.now_ms()
         now_ms = self._clock.monotonic_ms()
-        asks: list[_Ask] = []
+        asks: list[_HeadSearch] = []
         for count, pair in enumerate(pairs):
             if count % _PAIRS_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -212,8 +212,8 @@ class SampleLook:
             if group is None:
                 continue
             offsets = committed.get(group, {}).get(topic, {})
-            if note_commits(state, offsets):
-                doubtful.add(pair)
+            if record_commits(state, offsets):
+                jumped.add(pair)
             wanted = subscribed.filters.get((group, topic), EVERYTHING)
             reached = extents.get(topic, {})
             state.heads = {queue_id: head for queue_id, head in state.heads.items() if queue_id in reached}
@@ -226,7 +226,7 @@ class SampleLook:
                     start = find_search(known, offset, extent, wanted.codes, now_ms)
                     if start is not None:
                         is_moved = first_stored_at(known, offset, extent) is None
-                        asks.append(_Ask(pair, queue_id, start, wanted, is_moved))
+                        asks.append(_HeadSearch(pair, queue_id, start, wanted, is_moved))
         unknown: set[Pair] = set()
         if len(asks) > SEARCHES_MAX and not is_thorough:
             # One unknown queue makes the oldest message of the pair unknown. Known first messages can be searched for
@@ -247,10 +247,10 @@ class SampleLook:
                 samples.append(sample_of(pair, seen, offsets, heads, is_served=state.is_served))
         return samples
 
-    async def _find_served(self, doubtful: Collection[Pair], subscribed: Subscribed) -> None:
+    async def _look_up_connected(self, jumped: Collection[Pair], subscribed: Subscribed) -> None:
         """Look up the connected clients for the groups of some pairs; a pair without an answer stays unknown."""
         of_groups: dict[str, list[Pair]] = {}
-        for pair in doubtful:
+        for pair in jumped:
             if pair[0] is not None:
                 of_groups.setdefault(pair[0], []).append(pair)
         active = {group for group, _ in subscribed.active}
@@ -272,9 +272,9 @@ class SampleLook:
 
         await asyncio.gather(*map(ask, wanted))
 
-    def _with_served(self, sample: Sample, doubtful: Container[Pair]) -> Sample:
+    def _with_served(self, sample: Sample, jumped: Container[Pair]) -> Sample:
         pair = sample.group, sample.topic, sample.broker
-        return replace(sample, is_served=self.states[pair].is_served) if pair in doubtful else sample
+        return replace(sample, is_served=self.states[pair].is_served) if pair in jumped else sample
 
     def _pairs(
         self,
@@ -340,7 +340,9 @@ class SampleLook:
             extents[topic] = {state.queue_id: Extent(state.min_offset, state.max_offset) for state in states}
         return extents
 
-    async def _search(self, broker: str, asks: list[_Ask], states: Mapping[Pair, PairState], now_ms: int) -> None:
+    async def _search(
+        self, broker: str, asks: list[_HeadSearch], states: Mapping[Pair, PairState], now_ms: int
+    ) -> None:
         """Search for first unconsumed messages and keep the results; a failed request affects only its own queues."""
         for start in range(0, len(asks), _QUERIES_AT_ONCE):
             part = asks[start : start + _QUERIES_AT_ONCE]
@@ -353,4 +355,4 @@ class SampleLook:
                 self._metrics.count("sample_searches_given_up", len(part))
                 log.warning("searches were given up", broker=broker, queues=len(part), after_s=SEARCH_TIMEOUT_S)
             for ask, head in zip(part, heads, strict=True):
-                states[ask.pair].heads[ask.queue_id] = learned(head, ask.offset, ask.filter.codes, now_ms)
+                states[ask.pair].heads[ask.queue_id] = search_result(head, ask.offset, ask.filter.codes, now_ms)

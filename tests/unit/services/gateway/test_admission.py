@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from services.gateway.addresses import address_group
-from services.gateway.admission import LOOK_INTERVAL_S, TURNED_AWAY_MAX
+from services.gateway.admission import SCAN_INTERVAL_S, TURNED_AWAY_MAX
 from tests.unit.services.gateway.wires import GET, House, Wire, echo, settle
 
 
@@ -77,7 +77,7 @@ async def test_connections_that_ended_are_not_kept():
     await settle()
     gc.collect()  # A wire and its connection have each other.
     assert any(reference() is not None for reference in gone), "the list serves for a second"
-    house.sweeper.sweep(asyncio.get_running_loop().time() + LOOK_INTERVAL_S)
+    house.sweeper.sweep(asyncio.get_running_loop().time() + SCAN_INTERVAL_S)
     gc.collect()
     assert not any(reference() is not None for reference in gone)
 

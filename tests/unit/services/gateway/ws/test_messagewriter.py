@@ -15,7 +15,7 @@ from services.gateway.ws.messagewriter import (
     MessageWriter,
     MsgpackMessageWriter,
     PropertyCache,
-    Taken,
+    WrittenMessages,
     take,
 )
 from tests.support.pulledrecords import pulled, record
@@ -29,13 +29,13 @@ def writer(request: pytest.FixtureRequest) -> MessageWriter:
     return made
 
 
-def take_all(writer: MessageWriter, data: bytes, tags: frozenset[str] | None = None, **limits: Any) -> Taken:
+def take_all(writer: MessageWriter, data: bytes, tags: frozenset[str] | None = None, **limits: Any) -> WrittenMessages:
     facts = writer.queue_facts("T", "broker-a", 0, receipt_prefix=b"4.", tags=tags)
     options = {"at": 0, "offset": 0, "messages_max": ALL, "bytes_max": ALL} | limits
     return take(writer, PropertyCache(), facts, data, **options)
 
 
-def decode(writer: MessageWriter, taken: Taken) -> list[dict[str, Any]]:
+def decode(writer: MessageWriter, taken: WrittenMessages) -> list[dict[str, Any]]:
     frame = writer.frame("s1", "4.0-9", taken.parts)
     module = msgspec.msgpack if isinstance(writer, MsgpackMessageWriter) else msgspec.json
     decoded: dict[str, Any] = module.decode(frame)

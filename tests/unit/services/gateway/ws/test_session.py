@@ -181,10 +181,10 @@ def test_a_long_ack_is_settled_some_receipts_at_a_time() -> None:
     assert stream.say(type="ack", subscription="s1", id=1, receipts=receipts) == []
     while stream.session.is_acking:
         left.append(subscription.in_flight)
-        answer = stream.take(stream.session.go_on())
+        answer = stream.take(stream.session.continue_ack())
     assert left == [3_500, 2_500, 1_500, 500]
     assert [(frame["type"], frame["id"], frame["in_flight"]) for frame in answer] == [("state", 1, 0)]
-    assert stream.session.go_on() == []
+    assert stream.session.continue_ack() == []
 
 
 def test_a_long_ack_ends_with_its_queue_or_its_connection() -> None:
@@ -194,12 +194,12 @@ def test_a_long_ack_ends_with_its_queue_or_its_connection() -> None:
     receipts = [message["receipt"] for frame in frames for message in frame["messages"]]
     stream.say(type="ack", subscription="s1", id=1, receipts=receipts)
     stream.take(stream.session.assigned(subscription, (), [queue()]))
-    answer = stream.take(stream.session.go_on())
+    answer = stream.take(stream.session.continue_ack())
     assert {frame["problem"]["status"] for frame in answer} == {410}
     assert all("of another session" in frame["problem"]["detail"] for frame in answer)
     stream.session.close(1000, "done")
     assert stream.session.is_acking
-    assert stream.session.go_on() == []
+    assert stream.session.continue_ack() == []
     assert not stream.session.is_acking
 
 

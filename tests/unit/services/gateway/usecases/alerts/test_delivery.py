@@ -55,7 +55,7 @@ ADDRESSES = {
 }
 
 
-async def look_up(host: str, port: int) -> list[str]:
+async def resolve(host: str, port: int) -> list[str]:
     del port
     if host == "gone.example":
         raise OSError("Name or service not known")
@@ -69,7 +69,7 @@ def client(handler: Any) -> WebhookClient:
         SendPolicy(),
         clock=FakeClock(1_700_000_000_000),
         networks=[ipaddress.ip_network("127.0.0.0/8")],
-        look_up=look_up,
+        resolve=resolve,
         transport=httpx.MockTransport(handler),
     )
 

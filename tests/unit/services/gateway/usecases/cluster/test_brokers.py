@@ -8,7 +8,7 @@ from gantry.model.message import MessageQueue
 from gantry.model.route import BrokerData
 from gantry.remoting.codes import RequestCode, ResponseCode
 from services.gateway.errors import ProblemError
-from services.gateway.usecases.cluster.brokers import CLUSTER_REMEMBERED_MS, MISSING_KEPT_MS, KnownSet, still_known
+from services.gateway.usecases.cluster.brokers import CLUSTER_CACHED_MS, MISSING_KEPT_MS, KnownSet, merge_known_sets
 from services.gateway.usecases.configs.configs import Configs
 from services.gateway.usecases.configs.kinds import GroupKind, TopicKind
 from services.gateway.usecases.configs.presence import Presence
@@ -51,19 +51,19 @@ async def problem_of(awaitable) -> ProblemError:
 
 
 def test_a_set_that_is_missing_is_kept_for_a_while():
-    known = still_known({}, {"a": A, "b": B}, 1_000)
+    known = merge_known_sets({}, {"a": A, "b": B}, 1_000)
     assert known == {"a": KnownSet(A), "b": KnownSet(B)}
-    known = still_known(known, {"a": A}, 2_000)
+    known = merge_known_sets(known, {"a": A}, 2_000)
     assert known == {"a": KnownSet(A), "b": KnownSet(B, missing_since_ms=2_000)}
-    known = still_known(known, {}, 2_000 + MISSING_KEPT_MS)
+    known = merge_known_sets(known, {}, 2_000 + MISSING_KEPT_MS)
     assert known["b"] == KnownSet(B, missing_since_ms=2_000)
-    assert still_known(known, {"b": B}, 2_001 + MISSING_KEPT_MS)["b"] == KnownSet(B)
-    assert "b" not in still_known(known, {"a": A}, 2_001 + MISSING_KEPT_MS)
+    assert merge_known_sets(known, {"b": B}, 2_001 + MISSING_KEPT_MS)["b"] == KnownSet(B)
+    assert "b" not in merge_known_sets(known, {"a": A}, 2_001 + MISSING_KEPT_MS)
 
 
 def test_it_is_not_kept_once_another_is_at_its_address():
-    known = still_known({}, {"a": A}, 0)
-    assert set(still_known(known, {"new": BrokerData("C", "new", {0: "a:10911"})}, 1)) == {"new"}
+    known = merge_known_sets({}, {"a": A}, 0)
+    assert set(merge_known_sets(known, {"new": BrokerData("C", "new", {0: "a:10911"})}, 1)) == {"new"}
 
 
 async def test_brokers_that_a_new_name_server_does_not_know_yet_are_asked_where_they_were(groups, two, brokers):
@@ -118,7 +118,7 @@ async def test_an_empty_cluster_is_not_cached(brokers, two, transport):
     assert set(await brokers.sets()) == {"a", "b"}
     asked = len(transport.sent(CLUSTER))
     await brokers.sets()
-    assert len(transport.sent(CLUSTER)) == asked, CLUSTER_REMEMBERED_MS
+    assert len(transport.sent(CLUSTER)) == asked, CLUSTER_CACHED_MS
 
 
 async def test_a_topic_without_a_route_is_searched_on_every_broker(reader, two, brokers, transport):

@@ -9,7 +9,7 @@ from gantry.client.engine import ClientEngine
 from gantry.model.route import BrokerData
 from gantry.remoting.codes import RequestCode
 from services.gateway.usecases.cluster.brokers import MISSING_KEPT_MS
-from services.gateway.usecases.cluster.health import REMEMBERED_MS, Health
+from services.gateway.usecases.cluster.health import CACHED_MS, Health
 from services.gateway.usecases.metadata import Metadata
 from tests.support.scriptedpeer import ScriptedCluster, ScriptedTransport
 from tests.support.virtualtime import VirtualClock
@@ -31,7 +31,7 @@ async def look(health: Health) -> tuple[str, str]:
 
 
 async def later(health: Health) -> tuple[str, str]:
-    await asyncio.sleep(REMEMBERED_MS / 1_000)
+    await asyncio.sleep(CACHED_MS / 1_000)
     return await look(health)
 
 

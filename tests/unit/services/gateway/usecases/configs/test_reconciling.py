@@ -11,7 +11,7 @@ from services.gateway.usecases.configs.reconciling import (
     decide_all,
     decide_name,
     homes_of,
-    still_observed,
+    merge_observed,
 )
 
 FOUR = TopicSettings()
@@ -85,7 +85,7 @@ def test_a_broker_that_is_away_is_still_a_home():
     assert homes_of(ON_A, ["a", "b"], {"b": {}}) == ["a"]
     before = {"a": {"read_queues": 1}, "b": {"read_queues": 2}, "c": {"read_queues": 3}}
     now = {"a": {"read_queues": 9}}
-    assert still_observed(before, now, answered=["a", "c"]) == {"a": {"read_queues": 9}, "b": {"read_queues": 2}}
+    assert merge_observed(before, now, answered=["a", "c"]) == {"a": {"read_queues": 9}, "b": {"read_queues": 2}}
 
 
 CONFIGS = st.builds(there, read_queue_nums=st.integers(1, 3), perm=st.integers(0, 7), order=st.booleans())

@@ -9,13 +9,13 @@ from services.gateway.usecases.sampling.rounds import (
     HEAD_KEPT_MS,
     UNSEARCHABLE,
     Extent,
-    KnownHead,
+    HeadSearchResult,
     Sample,
     filter_of,
     find_search,
     first_stored_at,
-    learned,
     sample_of,
+    search_result,
 )
 
 PAIR = ("G", "T", "broker-a")
@@ -31,11 +31,11 @@ def head(**changed):
 
 
 def found(begun_at, at, codes=None, at_ms=0):
-    return learned(head(queue_offset=at, stored_at_ms=at * 1_000), begun_at, codes, at_ms)
+    return search_result(head(queue_offset=at, stored_at_ms=at * 1_000), begun_at, codes, at_ms)
 
 
 def nothing(begun_at, up_to):
-    return learned(head(max_offset=up_to), begun_at, None, 0)
+    return search_result(head(max_offset=up_to), begun_at, None, 0)
 
 
 @pytest.mark.parametrize(
@@ -55,12 +55,12 @@ def nothing(begun_at, up_to):
         (nothing(50, 80), 20, 20),
         (nothing(50, 100), 50, None),
         (nothing(50, 130), 50, 50),
-        (learned(head(error="damaged"), 50, None, 0), 50, None),
-        (learned(head(error="damaged"), 50, None, 0), 51, 51),
-        (learned(None, 50, None, 0), 51, None),  # It took too long, and would again.
+        (search_result(head(error="damaged"), 50, None, 0), 50, None),
+        (search_result(head(error="damaged"), 50, None, 0), 51, 51),
+        (search_result(None, 50, None, 0), 51, None),  # It took too long, and would again.
     ],
 )
-def test_only_changed_queues_are_asked_for(known: KnownHead | None, committed: int, start: int | None):
+def test_only_changed_queues_are_asked_for(known: HeadSearchResult | None, committed: int, start: int | None):
     assert find_search(known, committed, QUEUE, None, now_ms=1) == start
 
 
@@ -69,7 +69,7 @@ def test_a_search_is_repeated_for_another_filter_and_after_a_while():
     assert find_search(known, 50, QUEUE, (7,), now_ms=1) == 50
     assert find_search(known, 50, QUEUE, None, now_ms=HEAD_KEPT_MS - 1) is None
     assert find_search(known, 50, QUEUE, None, now_ms=HEAD_KEPT_MS) == 50
-    assert find_search(learned(None, 50, None, 0), 50, QUEUE, None, now_ms=HEAD_KEPT_MS) == 50
+    assert find_search(search_result(None, 50, None, 0), 50, QUEUE, None, now_ms=HEAD_KEPT_MS) == 50
 
 
 def test_a_first_message_is_known_only_while_it_is_the_first():
@@ -78,7 +78,7 @@ def test_a_first_message_is_known_only_while_it_is_the_first():
     assert first_stored_at(found(50, 60), 61, QUEUE) is None
     assert first_stored_at(found(5, 8), 5, QUEUE) is None
     assert first_stored_at(nothing(50, 100), 50, QUEUE) is None
-    assert first_stored_at(learned(head(error="damaged", queue_offset=60), 50, None, 0), 50, QUEUE) is None
+    assert first_stored_at(search_result(head(error="damaged", queue_offset=60), 50, None, 0), 50, QUEUE) is None
     assert first_stored_at(None, 50, QUEUE) is None
 
 

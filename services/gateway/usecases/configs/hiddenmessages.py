@@ -20,7 +20,7 @@ from gantry.model.topic import Perm, TopicConfig
 from gantry.remoting.bodies.queuestates import QueueState
 from services.gateway.errors import BROKER_UNAVAILABLE, HIDES_MESSAGES, ProblemError
 from services.gateway.schemas.configs import TopicChange, TopicSettings
-from services.gateway.usecases.cluster.brokers import Asked
+from services.gateway.usecases.cluster.brokers import BrokerAnswers
 
 # An error names at most this many queues that hold messages, and counts the rest.
 _QUEUES_NAMED_MAX: Final = 10
@@ -37,7 +37,7 @@ def find_hidden(states: Mapping[str, Iterable[QueueState]], first_hidden: int) -
     ]
 
 
-def find_losses(
+def find_lost_queues(
     base: TopicSettings | None, wanted: TopicSettings, present: Mapping[str, TopicConfig]
 ) -> dict[str, dict[str, int]]:
     """Return the queues that a change takes from consumers; pure.
@@ -59,7 +59,7 @@ def find_losses(
     return losses
 
 
-def may_lose(base: TopicSettings | None, wanted: TopicSettings, broker: str) -> bool:
+def may_lose_queues(base: TopicSettings | None, wanted: TopicSettings, broker: str) -> bool:
     """Return whether a change may take queues of an unreachable broker from consumers; pure."""
     if base is None or not base.is_for(broker):
         return False
@@ -67,19 +67,19 @@ def may_lose(base: TopicSettings | None, wanted: TopicSettings, broker: str) -> 
     return is_taken or wanted.read_queues < base.read_queues
 
 
-class Hiding:
+class HiddenMessageCheck:
     """Checks queues for messages before a change takes the queues from consumers."""
 
     def __init__(self, engine: ClientEngine) -> None:
         self._engine = engine
         self._backlog = Backlog(engine)
 
-    async def refuse(
+    async def check(
         self,
         topic: str,
         change: TopicChange,
         base: TopicSettings | None,
-        asked: Asked[TopicConfig],
+        asked: BrokerAnswers[TopicConfig],
         *,
         held: Collection[str],
     ) -> None:
@@ -96,13 +96,13 @@ class Hiding:
             ProblemError: 409: the change hides messages; 503: a broker that may hold messages does not answer.
         """
         wanted = change.over(base)
-        _refuse_unread(change, base, wanted)
-        for broker in sorted({*asked.failures, *held} - set(asked.heard)):
-            if may_lose(base, wanted, broker):
+        _check_unread(change, base, wanted)
+        for broker in sorted({*asked.failures, *held} - set(asked.answered)):
+            if may_lose_queues(base, wanted, broker):
                 reason = asked.failures.get(broker, f"broker {broker}: it is not registered at the moment")
                 detail = f"{reason}; it is unknown whether this change hides messages there; {_PERMITTED}"
                 raise ProblemError(BROKER_UNAVAILABLE, detail)
-        for field, firsts in find_losses(base, wanted, asked.answers).items():
+        for field, firsts in find_lost_queues(base, wanted, asked.answers).items():
             hidden: list[str] = []
             for broker, first in firsts.items():
                 try:
@@ -126,13 +126,13 @@ class Hiding:
         return await self._backlog.queue_states_at(address, topic)
 
 
-def _refuse_unread(change: TopicChange, base: TopicSettings | None, wanted: TopicSettings) -> None:
+def _check_unread(change: TopicChange, base: TopicSettings | None, wanted: TopicSettings) -> None:
     """Raise ProblemError (409) if producers would write messages after the change that no consumer reads."""
     if change.makes_write_only(base):
         raise ProblemError(
             HIDES_MESSAGES, f'/perm: "w": no consumer may read what producers send; {_PERMITTED}', field="/perm"
         )
-    if change.hides(base):
+    if change.leaves_unread_queues(base):
         raise ProblemError(
             HIDES_MESSAGES,
             f"/read_queues: {wanted.read_queues} is below write_queues, {wanted.write_queues}: no consumer reads queues"
