@@ -10,7 +10,7 @@ from gantry.runtime.clock import SystemClock
 from services.gateway.db import migrate
 from services.gateway.db.engine import Database
 from services.gateway.db.errors import (
-    AlreadyThereError,
+    AlreadyExistsError,
     MetadataUnavailableError,
     UnstorableError,
     VersionConflictError,
@@ -99,7 +99,7 @@ async def test_preconditions(database: Database) -> None:
         with pytest.raises(VersionConflictError):
             await topics.put("T", CONFIG, actor=ALICE, expect=Expectation(exists=True))
         await topics.put("T", CONFIG, actor=ALICE, expect=Expectation(exists=False))
-        with pytest.raises(AlreadyThereError):
+        with pytest.raises(AlreadyExistsError):
             await topics.put("T", CONFIG, actor=ALICE, expect=Expectation(exists=False))
         with pytest.raises(VersionConflictError, match="it is at version 1") as caught:
             await topics.mark_deleting("T", actor=ALICE, expect=Expectation(version=7))
@@ -199,7 +199,7 @@ async def test_keys_are_found_by_digest_and_revoked_once(database: Database) -> 
         keys = KeyRepository(session)
         made = await keys.create("k1", sha256=digest, name="ci", rights={"publish": ["*"]}, actor=ALICE)
         assert made.revoked_at is None
-        with pytest.raises(AlreadyThereError):
+        with pytest.raises(AlreadyExistsError):
             await keys.create("k2", sha256=digest, name="same key", rights={}, actor=ALICE)
         assert (await keys.ensure("k3", sha256=digest, name="first", rights={}, actor=ALICE)).id == "k1"
         used = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -242,7 +242,7 @@ async def test_subscriptions_follow_the_brokers(database: Database) -> None:
         assert (java.active, java.verdict, java.sub_version) == (True, Verdict.CONSISTENT, 2)
         assert (java.clients_count, len(java.clients)) == (1_000, CLIENTS_NAMED_MAX)
         assert not python.active
-        await mirror.retire_others(["another"])
+        await mirror.deactivate_others(["another"])
         assert await mirror.page(topic="T", active=True) == []
         assert len(await mirror.page(topic="T")) == 2
 

@@ -35,7 +35,7 @@ from services.gateway.schemas.rights import ALL_RIGHTS, Rights
 log = logger("gateway.keys")
 
 FIRST_KEY_NAME = "first key"
-KEPT_KEY_NAME = "made at a start that found no key file"
+RESTORED_KEY_NAME = "made at a start that found no key file"
 BOOTSTRAP = Actor("bootstrap")
 
 
@@ -128,8 +128,8 @@ class KeyStore:
     async def _restore_file_key(self, session: AsyncSession) -> Sequence[ApiKey]:
         """Return the valid keys, including the one in the file unless it was revoked on purpose."""
         await _lock(session)
-        if await self._add_file_key(session, KEPT_KEY_NAME) is None:
-            row = await self._create_file_key(session, KEPT_KEY_NAME)
+        if await self._add_file_key(session, RESTORED_KEY_NAME) is None:
+            row = await self._create_file_key(session, RESTORED_KEY_NAME)
             log.info("the key file was missing: created one more API key", key_id=row.id, file=self._first_key_file)
         return await _valid_keys(session)
 

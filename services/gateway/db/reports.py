@@ -54,7 +54,7 @@ class ReportRepository:
         """
         # Concurrent requests run one after the other; the lock ends with the transaction.
         await self._session.execute(select(func.pg_advisory_xact_lock(lock_key(f"report.{job}"))))
-        run = await self._known(job, window)
+        run = await self._find_run(job, window)
         if run is None:
             run = await self._insert(job, window, actor)
             if (
@@ -64,7 +64,7 @@ class ReportRepository:
         elif window is None or run.status not in FAILED:
             return Started(run, is_queued=window is None)
         else:
-            run = await self._again(run, actor)
+            run = await self._requeue(run, actor)
         after = {
             "run": str(run.id),
             "window": None if window is None else [run.window_start.isoformat(), run.window_end.isoformat()],
@@ -113,7 +113,7 @@ class ReportRepository:
         query = select(REPORT_PAGES.c.html).where(REPORT_PAGES.c.run_id == run_id)
         return (await self._session.execute(query)).scalar_one_or_none()
 
-    async def _known(self, job: str, window: Window | None) -> Row[Any] | None:
+    async def _find_run(self, job: str, window: Window | None) -> Row[Any] | None:
         """Return the run of the window; without a window, the run that is queued already."""
         query = select(REPORT_RUNS).where(_RUN.job == job)
         if window is None:
@@ -133,7 +133,7 @@ class ReportRepository:
         run: Row[Any] | None = (await self._session.execute(statement)).one_or_none()
         return run
 
-    async def _again(self, failed: Row[Any], actor: Actor) -> Row[Any]:
+    async def _requeue(self, failed: Row[Any], actor: Actor) -> Row[Any]:
         """Queue a failed run again, as if it were new; its id and window stay.
 
         `attempt` stays, too: it keeps an attempt that was given up for dead from overwriting a later one.

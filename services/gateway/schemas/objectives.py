@@ -33,16 +33,16 @@ class ObjectiveChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises:
             InvalidValueError: `ignore_until` is not a valid time, has passed, or is given without `ignore`.
         """
-        said = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
-        until = said.get("ignore_until")
+        given = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not UNSET}
+        until = given.get("ignore_until")
         if until is not None:
             moment = moment_of(parse_time_ms(until, "/ignore_until"))
             if moment <= now:
                 raise InvalidValueError("/ignore_until", until, f"is in the past: it is {format_moment(now)} now")
-            said["ignore_until"] = moment
-        wanted = present | said
+            given["ignore_until"] = moment
+        wanted = present | given
         ended = present["ignore_until"]
-        if said.get("ignore") and until is None and ended is not None and ended <= now:
+        if given.get("ignore") and until is None and ended is not None and ended <= now:
             # This time ended an earlier ignore; if it stayed, it would end the new one at once.
             wanted["ignore_until"] = None
         if not wanted["ignore"]:

@@ -157,8 +157,8 @@ def translate(error: Exception, at: str = "", data: bytes = b"") -> InvalidValue
     if isinstance(error, UnicodeDecodeError):
         return UnreadableError(at or "body", *_explain_bytes(error, data))
     if isinstance(error, RecursionError):
-        return UnreadableError(at or "body", _shown(data, 0), "is nested too deeply")
-    text, _, path = _cut(str(error)).partition(" - at `")
+        return UnreadableError(at or "body", _excerpt(data, 0), "is nested too deeply")
+    text, _, path = _shorten(str(error)).partition(" - at `")
     pointer = at + pointer_of(path.rstrip("`"))
     if not isinstance(error, msgspec.ValidationError):
         return UnreadableError(pointer or "body", *_explain_syntax(text, data))
@@ -166,8 +166,8 @@ def translate(error: Exception, at: str = "", data: bytes = b"") -> InvalidValue
         return UnknownFieldError(f"{pointer}/{match[1]}", NO_VALUE, "there is no such field")
     if match := _MISSING.fullmatch(text):
         return WrongTypeError(f"{pointer}/{match[1]}", "is missing")
-    shown = _value_at(data, pointer_of(path.rstrip("`")))
-    return WrongTypeError(pointer or "/", plain_reason(text, is_shown=shown is not None), shown)
+    found_value = _value_at(data, pointer_of(path.rstrip("`")))
+    return WrongTypeError(pointer or "/", plain_reason(text, is_shown=found_value is not None), found_value)
 
 
 def plain_reason(text: str, *, is_shown: bool) -> str:
@@ -190,7 +190,7 @@ def plain_reason(text: str, *, is_shown: bool) -> str:
     )
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return msgspec's message without its middle if it is long; a field name in it may have megabytes."""
     return text if len(text) <= 2 * _WORDS_MAX else f"{text[:_WORDS_MAX]}…{text[-_WORDS_MAX:]}"
 
@@ -201,17 +201,17 @@ def _explain_bytes(error: UnicodeDecodeError, data: bytes) -> tuple[str, str]:
         data.decode()
     except UnicodeDecodeError as exact:
         error = exact
-    return _shown(data, error.start), f"is not UTF-8: {error.reason} at byte {error.start}"
+    return _excerpt(data, error.start), f"is not UTF-8: {error.reason} at byte {error.start}"
 
 
 def _explain_syntax(text: str, data: bytes) -> tuple[object, str]:
     """Return the text where parsing stopped, and the reason; msgspec reports some errors as truncation that are not."""
     if trailing := _TRAILING.fullmatch(text):
         start = int(trailing[1]) - 1
-        return _shown(data, start), f"follows the end of the JSON value (byte {start})"
+        return _excerpt(data, start), f"follows the end of the JSON value (byte {start})"
     byte = _BYTE.search(text)
     if byte is not None:
-        return _shown(data, int(byte[1])), f"can't be read: {text}"
+        return _excerpt(data, int(byte[1])), f"can't be read: {text}"
     if not data.strip():
         return NO_VALUE, "is empty, where JSON is expected"
     if len(data) <= EXPLAINED_BYTES_MAX and _HALF_PAIR.search(data):
@@ -225,10 +225,10 @@ def _explain_syntax(text: str, data: bytes) -> tuple[object, str]:
                 "is half of a character: the escape of its other half is missing",
             )
     reason = "ends too early" if text == _TRUNCATED else f"can't be read: {text}"
-    return _shown(data, max(0, len(data) - _SHOWN_BYTES)), f"{reason} (byte {len(data)})"
+    return _excerpt(data, max(0, len(data) - _SHOWN_BYTES)), f"{reason} (byte {len(data)})"
 
 
-def _shown(data: bytes, start: int) -> str:
+def _excerpt(data: bytes, start: int) -> str:
     return data[start : start + _SHOWN_BYTES].decode("utf-8", "replace")
 
 
@@ -248,9 +248,9 @@ def _value_at(data: bytes, pointer: str) -> str | None:
 class WrongTypeError(InvalidValueError):
     """A value is missing, of a wrong type or out of range; msgspec names the expected type, but not the value."""
 
-    def __init__(self, field: str, reason: str, shown: str | None = None) -> None:
+    def __init__(self, field: str, reason: str, found_value: str | None = None) -> None:
         super().__init__(field, "", reason)
-        self._found = "" if shown is None else f", found {shown}"
+        self._found = "" if found_value is None else f", found {found_value}"
         self.args = (f"{field}: {reason}{self._found}",)
 
     @property

@@ -96,8 +96,8 @@ def run_view(row: Any) -> dict[str, Any]:
         "rows": row.rows,
         "error": row.error,
         "created_at": format_moment(row.created_at),
-        "started_at": _shown(row.started_at),
-        "finished_at": _shown(row.finished_at),
+        "started_at": _format_optional(row.started_at),
+        "finished_at": _format_optional(row.finished_at),
         "duration_ms": None if took is None else max(0, int(took.total_seconds() * 1_000)),
         "files": None if row.files is None else {"html": row.files.get("html"), "parquet": row.files.get("parquet")},
     }
@@ -114,8 +114,8 @@ def lag_row_view(row: Any) -> dict[str, Any]:
         "queue_id": row.queue_id,
         "as_of": format_moment(row.as_of),
         **{name: figures[name] for name in _PLAIN},
-        "oldest_unconsumed_at": _shown(row.oldest_unconsumed_at),
-        "behind_since": _shown(row.behind_since),
+        "oldest_unconsumed_at": _format_optional(row.oldest_unconsumed_at),
+        "behind_since": _format_optional(row.behind_since),
         **{name: figures[name] for name in _MORE},
     }
 
@@ -147,7 +147,7 @@ def bucket_view(row: Any) -> dict[str, Any]:
     }
 
 
-def _shown(moment: datetime | None) -> str | None:
+def _format_optional(moment: datetime | None) -> str | None:
     return None if moment is None else format_moment(moment)
 
 

@@ -65,17 +65,17 @@ class WebhookChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def wanted_columns(wanted: NewWebhook | WebhookChange, networks: Sequence[Network]) -> dict[str, Any]:
     """Return the columns that a request names. Raises InvalidValueError if a value is not valid."""
-    said = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not UNSET}
-    if "url" in said:
-        check_url(said["url"], networks)
-    for at, verdict in enumerate(said.get("verdicts", ())):
+    given = {name: value for name, value in msgspec.structs.asdict(wanted).items() if value is not UNSET}
+    if "url" in given:
+        check_url(given["url"], networks)
+    for at, verdict in enumerate(given.get("verdicts", ())):
         if verdict not in VERDICTS:
             raise InvalidValueError(f"/verdicts/{at}", verdict, f"is not one of {', '.join(VERDICTS)}")
-    if said.get("secret") is not None:
-        key_of(said["secret"])
-    elif "secret" in said:
-        said["secret"] = make_secret()
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+    if given.get("secret") is not None:
+        key_of(given["secret"])
+    elif "secret" in given:
+        given["secret"] = make_secret()
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
 
 
 def make_secret() -> str:

@@ -13,7 +13,7 @@ from services.gateway.ws.limits import PING_MS, StreamLimits
 from services.gateway.ws.subscription import GONE, Subscription
 
 # Characters of a client's text that an error repeats.
-SHOWN_MAX = 80
+ECHOED_MAX = 80
 
 
 class Answers:
@@ -90,19 +90,19 @@ class Answers:
 
     def receipt_refused(self, subscription: Subscription, receipt: str, refusal: str, frame_id: FrameId) -> Send:
         """Return the error of one rejected receipt, with the reason."""
-        shown = receipt[:SHOWN_MAX]
+        echoed = receipt[:ECHOED_MAX]
         if refusal == GONE:
-            detail = f"receipts: {shown!r} is not in flight here: acked already, of another session or subscription, or its queue has moved"
+            detail = f"receipts: {echoed!r} is not in flight here: acked already, of another session or subscription, or its queue has moved"
             problem = ProblemError(RECEIPT_GONE, detail, field="/receipts")
         else:
-            problem = invalid("/receipts", shown, "is not a receipt")
-        return self.error(problem, frame_id=frame_id, subscription=subscription.name, receipt=shown)
+            problem = invalid("/receipts", echoed, "is not a receipt")
+        return self.error(problem, frame_id=frame_id, subscription=subscription.name, receipt=echoed)
 
     def receipts_refused(self, subscription: Subscription, receipt: str, count: int, frame_id: FrameId) -> Send:
         """Return the error for `count` more rejected receipts of one ack; `receipt` is the last of them."""
         detail = f"receipts: {count} more of this ack are not in flight or not valid"
         problem = ProblemError(RECEIPT_GONE, detail, field="/receipts")
-        return self.error(problem, frame_id=frame_id, subscription=subscription.name, receipt=receipt[:SHOWN_MAX])
+        return self.error(problem, frame_id=frame_id, subscription=subscription.name, receipt=receipt[:ECHOED_MAX])
 
     def damages(self, subscription: Subscription, damaged: Iterable[Damage]) -> list[Send]:
         """Return the errors for records that cannot be delivered."""

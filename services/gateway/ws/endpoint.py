@@ -102,7 +102,7 @@ class StreamEndpoint:
             try:
                 principal = self._admit_ticket(ticket, address)
             except ProblemError as problem:
-                await opening.dismiss(send, codec, name, problem)
+                await opening.say_goodbye(send, codec, name, problem)
                 return
         try:
             if ticket is None:

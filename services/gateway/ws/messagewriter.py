@@ -121,7 +121,7 @@ class PropertyCache(dict[bytes, PropertyFacts]):
         return value
 
 
-def take(
+def write_messages(
     writer: MessageWriter,
     cache: PropertyCache,
     queue: QueueFacts,

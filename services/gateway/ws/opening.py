@@ -60,7 +60,7 @@ async def refuse(scope: Scope, send: Send, problem: ProblemError, request_id: st
     await send({"type": "websocket.http.response.body", "body": answer.body})
 
 
-async def dismiss(send: Send, codec: Codec, name: str, problem: ProblemError) -> None:
+async def say_goodbye(send: Send, codec: Codec, name: str, problem: ProblemError) -> None:
     """Send a goodbye to a browser, which cannot read why a handshake fails."""
     after_ms = problem.retry_after_ms or 0
     goodbye = Answers(name, codec).goodbye(problem.detail, retry=problem.retryable, after_ms=after_ms).data

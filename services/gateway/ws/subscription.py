@@ -19,7 +19,7 @@ from gantry.model.group import SubscriptionData
 from gantry.model.message import MessageQueue
 from services.gateway.ws.feed import Damage, Feed, Held, PullOrder
 from services.gateway.ws.inflight import NOTHING, Settled
-from services.gateway.ws.messagewriter import MessageWriter, PropertyCache, QueueFacts, take
+from services.gateway.ws.messagewriter import MessageWriter, PropertyCache, QueueFacts, write_messages
 
 # The session's nonce, the feed's number, a point, and two offsets of 19 digits with a dash between them: 70 at most.
 RECEIPT_LENGTH_MAX: Final = 80
@@ -218,7 +218,7 @@ class Subscription:
             return None  # The batch was acknowledged meanwhile.
         feed.resend_from = max(next_offset, start + 1)
         wanted = {offset for offset in batch.unsettled() if start <= offset < feed.resend_from}
-        found = take(
+        found = write_messages(
             self._writer, self._cache, feed.facts, data,
             at=0, offset=start, messages_max=len(wanted), bytes_max=len(data), only=wanted,
         )  # fmt: skip
@@ -277,7 +277,7 @@ class Subscription:
         return size_bytes
 
     def _deliver_held(self, feed: Feed, held: Held, now_ms: int, damaged: list[Damage]) -> bytes | None:
-        taken = take(
+        taken = write_messages(
             self._writer,
             self._cache,
             feed.facts,

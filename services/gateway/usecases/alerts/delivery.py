@@ -188,7 +188,7 @@ class Resolver:
         loop = asyncio.get_running_loop()
         looking = asyncio.ensure_future(loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
         # The lane stays taken until the thread is free, which may be long after the caller gave up.
-        looking.add_done_callback(lambda done: _end(done, lane))
+        looking.add_done_callback(lambda done: _release_lane(done, lane))
         found: list[Any] = []
         try:
             found = await asyncio.shield(looking)
@@ -203,7 +203,7 @@ class Resolver:
             del self._was_found[next(iter(self._was_found))]
 
 
-def _end(looking: "asyncio.Future[Any]", lane: asyncio.Semaphore) -> None:
+def _release_lane(looking: "asyncio.Future[Any]", lane: asyncio.Semaphore) -> None:
     lane.release()
     if not looking.cancelled():
         # If the caller has given up, the exception is retrieved here; otherwise asyncio would log it.

@@ -34,7 +34,7 @@ from services.gateway.schemas.cursors import decode_cursor, encode_cursor
 from services.gateway.schemas.times import format_moment
 from services.gateway.usecases.cluster.brokers import BrokerAnswers, Brokers, no_broker
 from services.gateway.usecases.configs.kinds import Change, ConfigRow, DesiredSettings, Kind, ObservedState
-from services.gateway.usecases.configs.presence import Presence, Row
+from services.gateway.usecases.configs.presence import Presence, RowState
 from services.gateway.usecases.configs.reconciling import DesiredState, decide_name, homes_of, merge_observed
 from services.gateway.usecases.metadata import Metadata, is_metadata_unavailable
 
@@ -105,9 +105,9 @@ class Configs(Generic[ObservedState]):
         if not sets:
             # Without brokers, neither the reserved names (brokers' own topics) nor the existing brokers are known.
             raise no_broker()
-        wanted, result = await self._write(name, change, sets, expect, actor)
+        desired, result = await self._write(name, change, sets, expect, actor)
         self._tables = None
-        asked = await self._apply(name, wanted)
+        asked = await self._apply(name, desired)
         await self._note(name, result.row, asked)
         if not asked.answers:
             raise ProblemError(
@@ -115,8 +115,8 @@ class Configs(Generic[ObservedState]):
                 f"{self._kind.name}: {name!r} is saved, and written to brokers as soon as they can be reached: "
                 + asked.problem().detail,
             )
-        homes = homes_of(wanted, await self._brokers.sets(), result.row.observed)
-        await self._kind.after_put(name, wanted, homes)
+        homes = homes_of(desired, await self._brokers.sets(), result.row.observed)
+        await self._kind.after_put(name, desired, homes)
         await self._await_route(name, asked)
         return self._show(name, result.row, asked, created=result.created)
 
@@ -125,9 +125,9 @@ class Configs(Generic[ObservedState]):
         self._kind.check_name(name)
         state, row = await self._presence.find_row(name)
         asked = await self._find(name)
-        if row is None and (state is Row.DELETING or not asked.answers):
+        if row is None and (state is RowState.DELETING or not asked.answers):
             raise self._presence.problem_of(name, state, asked)
-        return self._show(name, row, asked, metadata=state is not Row.AWAY)
+        return self._show(name, row, asked, metadata=state is not RowState.UNAVAILABLE)
 
     async def require(self, name: str) -> None:
         """Raise ProblemError unless a broker that answers has it: 404, or 503 if it exists or may exist."""
@@ -187,14 +187,14 @@ class Configs(Generic[ObservedState]):
         asked = await self._all_tables()
         sets = await self._brokers.sets()
 
-        def is_shown(name: str) -> bool:
+        def is_visible(name: str) -> bool:
             return sees(name) and (system or not self._kind.is_system(name, sets))
 
-        rows, metadata = await self._rows_after(after, limit + 1, is_shown)
+        rows, metadata = await self._rows_after(after, limit + 1, is_visible)
         if not metadata:
             asked.require_answer()
         deleting = {name for name, row in rows.items() if row.state == ConfigState.DELETING}
-        there = {name for table in asked.answers.values() for name in table if name > after and is_shown(name)}
+        there = {name for table in asked.answers.values() for name in table if name > after and is_visible(name)}
         names = sorted((rows.keys() | there) - deleting)
         items = [
             self._show(name, rows.get(name), _of_name(asked, name), metadata=metadata).view for name in names[:limit]
@@ -221,14 +221,14 @@ class Configs(Generic[ObservedState]):
             base: Any = None
             if row is not None:
                 base = self._kind.read_settings(row.config)
-            elif (await self._presence.find_row(name))[0] is Row.DELETING:
+            elif (await self._presence.find_row(name))[0] is RowState.DELETING:
                 asked = BrokerAnswers({}, asked.failures, asked.answered)
             elif asked.answers:
                 # It was created directly on a broker, and the reconciler has not imported it yet.
                 base = self._kind.read_settings(self._kind.adopted(asked.answers, frozenset(sets)))
-            wanted = change.over(base)
-            wanted.check()
-            unknown = [broker for broker in _named_brokers(wanted) if broker not in sets]
+            desired = change.over(base)
+            desired.check()
+            unknown = [broker for broker in _named_brokers(desired) if broker not in sets]
             known_before = {} if row is None else row.observed
             if any(broker not in known_before for broker in unknown):
                 detail = f"/brokers: not registered: {', '.join(unknown)}"
@@ -237,9 +237,9 @@ class Configs(Generic[ObservedState]):
             try:
                 async with self._metadata.transaction() as session:
                     over = None if row is None else row.config
-                    config = msgspec.to_builtins(wanted)
+                    config = msgspec.to_builtins(desired)
                     repository = self._kind.repository(session)
-                    return wanted, await repository.put(name, config, actor=actor, expect=expect, over=over)
+                    return desired, await repository.put(name, config, actor=actor, expect=expect, over=over)
             except ConcurrentChangeError:
                 continue
         detail = f"{self._kind.name}: {name!r} was changed by others during each of {WRITES_MAX} attempts"
@@ -258,7 +258,7 @@ class Configs(Generic[ObservedState]):
             return row
 
     async def _rows_after(
-        self, after: str, count: int, is_shown: Callable[[str], bool]
+        self, after: str, count: int, is_visible: Callable[[str], bool]
     ) -> tuple[dict[str, ConfigRow], bool]:
         """Return at least `count` visible rows if there are as many, and the rows that are being deleted."""
         found: dict[str, ConfigRow] = {}
@@ -267,7 +267,7 @@ class Configs(Generic[ObservedState]):
                 repository = self._kind.repository(session)
                 while len(found) < count:
                     rows = await repository.page(after=after, limit=LIST_LIMIT_MAX)
-                    found.update({row.name: row for row in rows if is_shown(row.name)})
+                    found.update({row.name: row for row in rows if is_visible(row.name)})
                     if len(rows) < LIST_LIMIT_MAX:
                         break
                     after = rows[-1].name
@@ -291,21 +291,21 @@ class Configs(Generic[ObservedState]):
     async def _find(self, name: str) -> BrokerAnswers[ObservedState]:
         return await self._brokers.find(lambda address: self._kind.find(address, name))
 
-    async def _apply(self, name: str, wanted: DesiredSettings[ObservedState]) -> BrokerAnswers[ObservedState]:
+    async def _apply(self, name: str, desired: DesiredSettings[ObservedState]) -> BrokerAnswers[ObservedState]:
         async def apply(address: str) -> ObservedState:
             present = await self._kind.find(address, name)
-            if present is None or not wanted.is_met_by(present):
-                present = wanted.applied_to(name, present)
+            if present is None or not desired.is_met_by(present):
+                present = desired.applied_to(name, present)
                 await self._kind.put(address, present)
             return present
 
         async def keep(address: str) -> None:
             present = await self._kind.find(address, name)
-            if present is not None and not wanted.is_kept_by(present):
-                await self._kind.put(address, wanted.kept_as(present))
+            if present is not None and not desired.is_kept_by(present):
+                await self._kind.put(address, desired.kept_as(present))
 
         sets = await self._brokers.sets(fresh=True)
-        meant = {*(broker for broker in sets if wanted.is_for(broker)), *_named_brokers(wanted)}
+        meant = {*(broker for broker in sets if desired.is_for(broker)), *_named_brokers(desired)}
         applied, kept = await asyncio.gather(
             self._brokers.ask(apply, meant), self._brokers.ask(keep, sets.keys() - meant)
         )
@@ -363,8 +363,8 @@ class Configs(Generic[ObservedState]):
         state = "unknown"
         if row is not None:
             settings = self._kind.read_settings(row.config)
-            wanted = DesiredState(row.version, settings)
-            plan = decide_name(wanted, asked.answers, answered=sorted(asked.answered), silent=sorted(asked.failures))
+            desired = DesiredState(row.version, settings)
+            plan = decide_name(desired, asked.answers, answered=sorted(asked.answered), silent=sorted(asked.failures))
             pending = sorted({*plan.put, *plan.waiting})
             if asked.answered or asked.failures:
                 state = "pending" if pending else "applied"
@@ -386,8 +386,8 @@ class Configs(Generic[ObservedState]):
         return Shown(view, None if row is None else row.version, created)
 
 
-def _named_brokers(wanted: object) -> list[str]:
-    return getattr(wanted, "brokers", None) or []
+def _named_brokers(desired: object) -> list[str]:
+    return getattr(desired, "brokers", None) or []
 
 
 def _of_name(asked: BrokerAnswers[Mapping[str, ObservedState]], name: str) -> BrokerAnswers[ObservedState]:

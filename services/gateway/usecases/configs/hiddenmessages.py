@@ -38,7 +38,7 @@ def find_hidden(states: Mapping[str, Iterable[QueueState]], first_hidden: int) -
 
 
 def find_lost_queues(
-    base: TopicSettings | None, wanted: TopicSettings, present: Mapping[str, TopicConfig]
+    base: TopicSettings | None, desired: TopicSettings, present: Mapping[str, TopicConfig]
 ) -> dict[str, dict[str, int]]:
     """Return the queues that a change takes from consumers; pure.
 
@@ -47,24 +47,24 @@ def find_lost_queues(
     """
     losses: dict[str, dict[str, int]] = {}
     for broker, there in present.items():
-        if not wanted.is_for(broker):
+        if not desired.is_for(broker):
             # A broker that the old settings did not name either keeps what it has.
             if base is not None and base.is_for(broker):
                 losses.setdefault("/brokers", {})[broker] = 0
-        elif not wanted.is_readable:
+        elif not desired.is_readable:
             if there.perm & Perm.READ:
                 losses.setdefault("/perm", {})[broker] = 0
-        elif wanted.read_queues < there.read_queue_nums:
-            losses.setdefault("/read_queues", {})[broker] = wanted.read_queues
+        elif desired.read_queues < there.read_queue_nums:
+            losses.setdefault("/read_queues", {})[broker] = desired.read_queues
     return losses
 
 
-def may_lose_queues(base: TopicSettings | None, wanted: TopicSettings, broker: str) -> bool:
+def may_lose_queues(base: TopicSettings | None, desired: TopicSettings, broker: str) -> bool:
     """Return whether a change may take queues of an unreachable broker from consumers; pure."""
     if base is None or not base.is_for(broker):
         return False
-    is_taken = not wanted.is_for(broker) or (base.is_readable and not wanted.is_readable)
-    return is_taken or wanted.read_queues < base.read_queues
+    is_taken = not desired.is_for(broker) or (base.is_readable and not desired.is_readable)
+    return is_taken or desired.read_queues < base.read_queues
 
 
 class HiddenMessageCheck:
@@ -95,14 +95,14 @@ class HiddenMessageCheck:
         Raises:
             ProblemError: 409: the change hides messages; 503: a broker that may hold messages does not answer.
         """
-        wanted = change.over(base)
-        _check_unread(change, base, wanted)
+        desired = change.over(base)
+        _check_unread(change, base, desired)
         for broker in sorted({*asked.failures, *held} - set(asked.answered)):
-            if may_lose_queues(base, wanted, broker):
+            if may_lose_queues(base, desired, broker):
                 reason = asked.failures.get(broker, f"broker {broker}: it is not registered at the moment")
                 detail = f"{reason}; it is unknown whether this change hides messages there; {_PERMITTED}"
                 raise ProblemError(BROKER_UNAVAILABLE, detail)
-        for field, firsts in find_lost_queues(base, wanted, asked.answers).items():
+        for field, firsts in find_lost_queues(base, desired, asked.answers).items():
             hidden: list[str] = []
             for broker, first in firsts.items():
                 try:
@@ -114,7 +114,7 @@ class HiddenMessageCheck:
                 more = f" and {len(hidden) - _QUEUES_NAMED_MAX} more" if len(hidden) > _QUEUES_NAMED_MAX else ""
                 raise ProblemError(
                     HIDES_MESSAGES,
-                    f"{field}: {_shown(field, wanted)} would hide messages in {named}{more}; {_PERMITTED}",
+                    f"{field}: {_describe_change(field, desired)} would hide messages in {named}{more}; {_PERMITTED}",
                     field=field,
                 )
 
@@ -126,7 +126,7 @@ class HiddenMessageCheck:
         return await self._backlog.queue_states_at(address, topic)
 
 
-def _check_unread(change: TopicChange, base: TopicSettings | None, wanted: TopicSettings) -> None:
+def _check_unread(change: TopicChange, base: TopicSettings | None, desired: TopicSettings) -> None:
     """Raise ProblemError (409) if producers would write messages after the change that no consumer reads."""
     if change.makes_write_only(base):
         raise ProblemError(
@@ -135,13 +135,13 @@ def _check_unread(change: TopicChange, base: TopicSettings | None, wanted: Topic
     if change.leaves_unread_queues(base):
         raise ProblemError(
             HIDES_MESSAGES,
-            f"/read_queues: {wanted.read_queues} is below write_queues, {wanted.write_queues}: no consumer reads queues"
-            f" {wanted.read_queues} to {wanted.write_queues - 1}; {_PERMITTED}",
+            f"/read_queues: {desired.read_queues} is below write_queues, {desired.write_queues}: no consumer reads queues"
+            f" {desired.read_queues} to {desired.write_queues - 1}; {_PERMITTED}",
             field="/read_queues",
         )
 
 
-def _shown(field: str, wanted: TopicSettings) -> str:
+def _describe_change(field: str, desired: TopicSettings) -> str:
     if field == "/brokers":
         return "taking the topic from a broker"
-    return f'"{wanted.perm}"' if field == "/perm" else str(wanted.read_queues)
+    return f'"{desired.perm}"' if field == "/perm" else str(desired.read_queues)

@@ -277,14 +277,14 @@ class TopicKind:
         await self._call_name_servers(RequestCode.DELETE_KV_CONFIG, header)
 
     async def _call_name_servers(self, code: RequestCode, header: Any) -> None:
-        async def tell(address: str) -> None:
+        async def call_one(address: str) -> None:
             try:
                 await self._engine.call(address, code, header)
             except ClientError as error:
                 # The name server is unreachable. It learns from the brokers' registrations when it is back.
                 log.warning("a name server was not updated", address=address, code=code.name, error=str(error))
 
-        await asyncio.gather(*(tell(address) for address in self._engine.settings.namesrv))
+        await asyncio.gather(*(call_one(address) for address in self._engine.settings.namesrv))
 
 
 class GroupKind:

@@ -32,13 +32,13 @@ from services.gateway.usecases.metadata import Metadata, is_metadata_unavailable
 POSTGRES_TIMEOUT_MS: Final = 2_000
 
 
-class Row(enum.Enum):
+class RowState(enum.Enum):
     """The answer of Postgres about a name."""
 
-    WANTED = "wanted"
+    EXISTS = "exists"
     DELETING = "deleting"
     NONE = "none"
-    AWAY = "away"
+    UNAVAILABLE = "unavailable"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Evidence:
         homes: Brokers that this gateway's routes name for it, however old the routes are.
     """
 
-    row: Row
+    row: RowState
     has: Collection[str] = ()
     answered: Collection[str] = ()
     silent: Collection[str] = ()
@@ -63,25 +63,25 @@ class Evidence:
 class Absence(enum.Enum):
     """The reason why a route is missing."""
 
-    UNKNOWN = "does not exist"
-    WANTED = "exists, but none of its brokers is registered"
+    NOT_FOUND = "does not exist"
+    UNREGISTERED = "exists, but none of its brokers is registered"
     HELD = "a broker has it, but name servers do not know it yet"
     UNDECIDED = "unknown: a broker that may have it does not answer"
 
 
 def judge(evidence: Evidence) -> Absence:
     """Return the reason why a route is missing: the table above, pure."""
-    if evidence.row is Row.DELETING:
-        return Absence.UNKNOWN
-    if evidence.row is Row.WANTED:
-        return Absence.WANTED
+    if evidence.row is RowState.DELETING:
+        return Absence.NOT_FOUND
+    if evidence.row is RowState.EXISTS:
+        return Absence.UNREGISTERED
     if evidence.has:
         return Absence.HELD
     if not evidence.answered:
         return Absence.UNDECIDED
     silent, homes = set(evidence.silent), set(evidence.homes)
-    unheard = silent & homes if evidence.row is Row.NONE else silent | (homes - set(evidence.answered))
-    return Absence.UNDECIDED if unheard else Absence.UNKNOWN
+    unheard = silent & homes if evidence.row is RowState.NONE else silent | (homes - set(evidence.answered))
+    return Absence.UNDECIDED if unheard else Absence.NOT_FOUND
 
 
 class Presence(Generic[ObservedState]):
@@ -110,7 +110,7 @@ class Presence(Generic[ObservedState]):
         # Each caller gets a problem of its own, because each adds the outcome of its own call.
         return ProblemError(found.kind, found.detail, field=found.field)
 
-    def problem_of(self, name: str, row: Row, asked: BrokerAnswers[ObservedState]) -> ProblemError:
+    def problem_of(self, name: str, row: RowState, asked: BrokerAnswers[ObservedState]) -> ProblemError:
         """Return the problem for a name that the caller has looked up in Postgres and on brokers."""
         homes = self._kind.known_homes(name)
         evidence = Evidence(
@@ -118,7 +118,7 @@ class Presence(Generic[ObservedState]):
         )
         return self._problem(name, evidence, asked)
 
-    async def find_row(self, name: str) -> tuple[Row, ConfigRow | None]:
+    async def find_row(self, name: str) -> tuple[RowState, ConfigRow | None]:
         """Return the answer of Postgres about a name, and the row if it is not being deleted."""
         try:
             async with self._metadata.transaction(within_ms=POSTGRES_TIMEOUT_MS) as session:
@@ -126,10 +126,10 @@ class Presence(Generic[ObservedState]):
         except ProblemError as error:
             if not is_metadata_unavailable(error):
                 raise
-            return Row.AWAY, None
+            return RowState.UNAVAILABLE, None
         if row is None:
-            return Row.NONE, None
-        return (Row.DELETING, None) if row.state == ConfigState.DELETING else (Row.WANTED, row)
+            return RowState.NONE, None
+        return (RowState.DELETING, None) if row.state == ConfigState.DELETING else (RowState.EXISTS, row)
 
     async def check_unrouted_broker(self, name: str, broker: str) -> None:
         """Raise ProblemError (503) if a broker that the route does not name may still hold the name."""
@@ -152,8 +152,8 @@ class Presence(Generic[ObservedState]):
         others = named - registered
         row = (await self.find_row(name))[1] if others else None
         if row is not None:
-            wanted = self._kind.read_settings(row.config)
-            away |= {each for each in others if each in row.observed and wanted.is_for(each)}
+            desired = self._kind.read_settings(row.config)
+            away |= {each for each in others if each in row.observed and desired.is_for(each)}
         return away
 
     async def observed_homes(self, name: str) -> dict[str, dict[str, Any]]:
@@ -161,8 +161,8 @@ class Presence(Generic[ObservedState]):
         _, row = await self.find_row(name)
         if row is None:
             return {}
-        wanted = self._kind.read_settings(row.config)
-        return {broker: held for broker, held in row.observed.items() if wanted.is_for(broker)}
+        desired = self._kind.read_settings(row.config)
+        return {broker: held for broker, held in row.observed.items() if desired.is_for(broker)}
 
     async def require_registered_homes(self) -> None:
         """Raise ProblemError (503) if a broker that holds a topic or group is not registered now.
@@ -188,9 +188,9 @@ class Presence(Generic[ObservedState]):
         try:
             row, _ = await self.find_row(name)
             # A row in Postgres decides alone; the brokers' answers could not change the result.
-            if row is Row.WANTED and await self._brokers.sets(fresh=True):
-                return self._wanted(name)
-            if row is not Row.DELETING:
+            if row is RowState.EXISTS and await self._brokers.sets(fresh=True):
+                return self._unregistered(name)
+            if row is not RowState.DELETING:
                 asked = await self._brokers.find(lambda address: self._kind.find(address, name), fresh=True)
         except ProblemError as error:
             return error
@@ -198,13 +198,13 @@ class Presence(Generic[ObservedState]):
 
     def _problem(self, name: str, evidence: Evidence, asked: BrokerAnswers[ObservedState]) -> ProblemError:
         absence = judge(evidence)
-        if absence is Absence.UNKNOWN:
+        if absence is Absence.NOT_FOUND:
             return self._kind.unknown_problem(name)
         kind = self._kind.name
         if not asked.answered and not asked.failures:
             return no_broker()
-        if absence is Absence.WANTED:
-            return self._wanted(name)
+        if absence is Absence.UNREGISTERED:
+            return self._unregistered(name)
         if absence is Absence.HELD:
             detail = f"{kind}: {name!r} is on {', '.join(sorted(evidence.has))}, but name servers do not know it yet"
         elif asked.failures:
@@ -214,6 +214,6 @@ class Presence(Generic[ObservedState]):
             detail = f"{kind}: {name!r} was on {unheard}, which is not registered at the moment"
         return ProblemError(BROKER_UNAVAILABLE, detail, field=kind)
 
-    def _wanted(self, name: str) -> ProblemError:
+    def _unregistered(self, name: str) -> ProblemError:
         detail = f"{self._kind.name}: {name!r} exists, but no broker that has it is registered at the moment"
         return ProblemError(BROKER_UNAVAILABLE, detail, field=self._kind.name)

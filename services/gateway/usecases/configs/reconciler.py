@@ -41,7 +41,7 @@ class Round:
 
 
 @dataclass(frozen=True, slots=True)
-class _Case(Generic[ObservedState]):
+class _NameAction(Generic[ObservedState]):
     """One name that needs an action."""
 
     name: str
@@ -71,12 +71,12 @@ class KindReconciler(Generic[ObservedState]):
                 if not self._kind.is_system(name, sets):
                     present.setdefault(name, {})[broker] = config
         rows = await self._all_rows()
-        wanted = {name: self._wanted(row) for name, row in rows.items()}
-        plans = decide_all(wanted, present, answered=list(asked.answers), silent=sorted(asked.failures))
+        desired = {name: self._desired_state(row) for name, row in rows.items()}
+        plans = decide_all(desired, present, answered=list(asked.answers), silent=sorted(asked.failures))
         done = Round()
         for name, plan in plans.items():
             waiting = [asked.failures[broker] for broker in plan.waiting]
-            await self._carry_out(_Case(name, plan, rows.get(name), present.get(name, {}), waiting), done)
+            await self._apply_plan(_NameAction(name, plan, rows.get(name), present.get(name, {}), waiting), done)
         await self._observe(rows, present, asked.answers)
         return done
 
@@ -88,7 +88,7 @@ class KindReconciler(Generic[ObservedState]):
                 settings = self._kind.read_settings(row.config)
                 self._kind.declare(name, settings, homes_of(settings, sets, row.observed))
 
-    def _wanted(self, row: ConfigRow) -> DesiredState[ObservedState]:
+    def _desired_state(self, row: ConfigRow) -> DesiredState[ObservedState]:
         return DesiredState(
             row.version,
             self._kind.read_settings(row.config),
@@ -110,39 +110,39 @@ class KindReconciler(Generic[ObservedState]):
             rows.update({row.name: row for row in await repository.unsettled()})
         return rows
 
-    async def _carry_out(self, case: "_Case[ObservedState]", done: Round) -> None:
-        row = case.row
+    async def _apply_plan(self, action: "_NameAction[ObservedState]", done: Round) -> None:
+        row = action.row
         if row is None:
-            await self._adopt(case, done)
+            await self._adopt(action, done)
             return
         async with self._metadata.transaction() as session:
             repository = self._kind.repository(session)
             # This locks the row, and checks that the row still has the version of the decision.
             if not await repository.settle(row.name, row.version, detail=row.state_detail):
                 return
-            failures = [*case.waiting, *await self._repair(case, row, done)]
+            failures = [*action.waiting, *await self._repair(action, row, done)]
             if row.state != ConfigState.DELETING:
                 await repository.settle(row.name, row.version, detail="; ".join(failures) or None)
             elif not failures:
                 done.forgotten += await repository.forget(row.name, row.version)
         # This comes after the transaction, because name servers may take longer than a transaction may.
-        if row.state == ConfigState.DELETING and case.plan.drop:
-            await self._kind.after_drop(case.name)
-        elif case.plan.put:
+        if row.state == ConfigState.DELETING and action.plan.drop:
+            await self._kind.after_drop(action.name)
+        elif action.plan.put:
             settings = self._kind.read_settings(row.config)
             homes = homes_of(settings, await self._brokers.sets(), row.observed)
-            await self._kind.after_put(case.name, settings, homes)
+            await self._kind.after_put(action.name, settings, homes)
 
-    async def _adopt(self, case: "_Case[ObservedState]", done: Round) -> None:
-        observed = {broker: self._kind.observed(config) for broker, config in case.present.items()}
-        config = self._kind.adopted(case.present, frozenset(await self._brokers.sets()))
+    async def _adopt(self, action: "_NameAction[ObservedState]", done: Round) -> None:
+        observed = {broker: self._kind.observed(config) for broker, config in action.present.items()}
+        config = self._kind.adopted(action.present, frozenset(await self._brokers.sets()))
         async with self._metadata.transaction() as session:
-            row = await self._kind.repository(session).adopt(case.name, config, observed=observed)
+            row = await self._kind.repository(session).adopt(action.name, config, observed=observed)
         if row is not None:
             done.adopted += 1
-            log.info("imported from brokers", kind=self._kind.name, name=case.name, brokers=sorted(observed))
+            log.info("imported from brokers", kind=self._kind.name, name=action.name, brokers=sorted(observed))
 
-    async def _repair(self, case: "_Case[ObservedState]", row: ConfigRow, done: Round) -> list[str]:
+    async def _repair(self, action: "_NameAction[ObservedState]", row: ConfigRow, done: Round) -> list[str]:
         """Write to and delete from all brokers concurrently, as the row is locked meanwhile; return the failures."""
         settings = self._kind.read_settings(row.config)
         failures: list[str] = []
@@ -150,23 +150,23 @@ class KindReconciler(Generic[ObservedState]):
         async def repair_broker(broker: str) -> None:
             try:
                 address = await self._brokers.master(broker)
-                if broker in case.plan.put:
-                    present = case.present.get(broker)
+                if broker in action.plan.put:
+                    present = action.present.get(broker)
                     if present is None or settings.is_for(broker):
-                        await self._kind.put(address, settings.applied_to(case.name, present))
+                        await self._kind.put(address, settings.applied_to(action.name, present))
                     else:
                         await self._kind.put(address, settings.kept_as(present))
                     done.put += 1
                 else:
-                    await self._kind.drop(address, case.name)
+                    await self._kind.drop(address, action.name)
                     done.dropped += 1
             except (ClientError, BodyError, HeaderError, ProblemError) as error:
                 failures.append(f"broker {broker}: {error}")
                 done.failed += 1
 
-        await asyncio.gather(*(repair_broker(broker) for broker in (*case.plan.put, *case.plan.drop)))
-        if case.plan.put or case.plan.drop:
-            log.info("repaired", kind=self._kind.name, name=case.name, put=case.plan.put, drop=case.plan.drop)
+        await asyncio.gather(*(repair_broker(broker) for broker in (*action.plan.put, *action.plan.drop)))
+        if action.plan.put or action.plan.drop:
+            log.info("repaired", kind=self._kind.name, name=action.name, put=action.plan.put, drop=action.plan.drop)
         return failures
 
     async def _observe(

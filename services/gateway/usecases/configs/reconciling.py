@@ -86,7 +86,7 @@ def merge_observed(before: Mapping[str, Any], now: Mapping[str, Any], answered: 
 
 
 def decide_name(
-    wanted: DesiredState[ObservedState] | None,
+    desired: DesiredState[ObservedState] | None,
     present: Mapping[str, ObservedState],
     *,
     answered: Sequence[str],
@@ -95,16 +95,16 @@ def decide_name(
     """Return the actions for one name.
 
     Args:
-        wanted: Row of the name; None if Postgres has none.
+        desired: Row of the name; None if Postgres has none.
         present: Broker name → its configuration, for brokers that have the name.
         answered: Brokers that answered.
         silent: Registered brokers that did not answer.
     """
-    if wanted is None:
+    if desired is None:
         return Plan(adopt=bool(present))
-    if wanted.is_deleting:
+    if desired.is_deleting:
         return Plan(drop=tuple(broker for broker in answered if broker in present), waiting=tuple(silent))
-    settings = wanted.settings
+    settings = desired.settings
 
     def is_right(broker: str) -> bool:
         there = present.get(broker)
@@ -117,7 +117,7 @@ def decide_name(
 
 
 def decide_all(
-    wanted: Mapping[str, DesiredState[ObservedState]],
+    desired: Mapping[str, DesiredState[ObservedState]],
     present: Mapping[str, Mapping[str, ObservedState]],
     *,
     answered: Sequence[str],
@@ -126,14 +126,14 @@ def decide_all(
     """Return the actions for every name; names without an action are left out unless their row is unsettled.
 
     Args:
-        wanted: All rows.
+        desired: All rows.
         present: Name → broker → its configuration, without the names reserved for the system.
         answered: Brokers that answered.
         silent: Registered brokers that did not answer.
     """
     plans: dict[str, Plan] = {}
-    for name in sorted(wanted.keys() | present.keys()):
-        row = wanted.get(name)
+    for name in sorted(desired.keys() | present.keys()):
+        row = desired.get(name)
         plan = decide_name(row, present.get(name, {}), answered=answered, silent=silent)
         if not plan.is_settled or (row is not None and not row.is_applied):
             plans[name] = plan

@@ -81,8 +81,8 @@ class GroupOffsets:
         """Return the group's offsets in all queues of a topic, committed or not. Raises ProblemError."""
         route = await self._reader.route(topic)
         sets = sorted({data.broker_name for data in route.queue_datas})
-        asked, away = await asyncio.gather(
-            self._reader.queue_states(topic, sets, group), self._reader.away(topic, sets)
+        asked, unrouted = await asyncio.gather(
+            self._reader.queue_states(topic, sets, group), self._reader.unrouted(topic, sets)
         )
         items: list[dict[str, Any]] = []
         for data in sorted(route.queue_datas, key=lambda data: data.broker_name):
@@ -96,8 +96,8 @@ class GroupOffsets:
                     for state in states
                     if state.readable or state.committed_offset is not None
                 ]
-        for broker in sorted(away):
-            items += [_view(topic, broker, queue_id, None) for queue_id in range(away[broker].count)]
+        for broker in sorted(unrouted):
+            items += [_view(topic, broker, queue_id, None) for queue_id in range(unrouted[broker].count)]
         return items
 
     async def of_group(self, group: str) -> list[dict[str, Any]]:

@@ -173,12 +173,14 @@ class QueueReader:
         """List a topic's queues with their offsets. Raises ProblemError."""
         route = await self.route(topic)
         counts = {data.broker_name: data for data in route.queue_datas}
-        asked, away = await asyncio.gather(self.queue_states(topic, list(counts)), self.away(topic, counts))
+        asked, unrouted = await asyncio.gather(self.queue_states(topic, list(counts)), self.unrouted(topic, counts))
         items: list[dict[str, Any]] = []
-        for broker in sorted({*counts, *away}):
+        for broker in sorted({*counts, *unrouted}):
             data = counts.get(broker)
             if data is None:
-                items += [_unknown_view(broker, queue_id, away[broker]) for queue_id in range(away[broker].count)]
+                items += [
+                    _unknown_view(broker, queue_id, unrouted[broker]) for queue_id in range(unrouted[broker].count)
+                ]
                 continue
             states = asked.answers.get(broker)
             known = {state.queue_id: state for state in states} if states is not None else {}
@@ -198,17 +200,19 @@ class QueueReader:
                 )
         return {"items": items, "next_cursor": None}
 
-    async def away(self, topic: str, named: Collection[str]) -> dict[str, UnreachableQueues]:
+    async def unrouted(self, topic: str, named: Collection[str]) -> dict[str, UnreachableQueues]:
         """Return the topic's queues on brokers that hold it but are not in `named`, the brokers of its route.
 
         Name servers forget a broker that is down, but the broker still holds its messages.
         """
         write_queues = self._engine.known_write_queues(topic)
-        away = {broker: UnreachableQueues(None, count) for broker, count in write_queues.items() if broker not in named}
+        unrouted = {
+            broker: UnreachableQueues(None, count) for broker, count in write_queues.items() if broker not in named
+        }
         for broker, held in (await self._topics.observed_homes(topic)).items():
             if broker not in named:
-                away[broker] = UnreachableQueues(held["read_queues"], held["write_queues"], held["perm"])
-        return away
+                unrouted[broker] = UnreachableQueues(held["read_queues"], held["write_queues"], held["perm"])
+        return unrouted
 
     async def find_offset(self, queue: MessageQueue, at_ms: int, boundary: str) -> str:
         """Return the offset of a time. Raises ProblemError, ClientError."""
@@ -344,15 +348,15 @@ def damaged_view(message: StoredMessage, reason: str) -> dict[str, Any]:
     return {"queue_offset": message.queue_offset, "stored_id": message.stored_id, "reason": reason}
 
 
-def _unknown_view(broker: str, queue_id: int, away: UnreachableQueues) -> dict[str, Any]:
-    perm, read_queues = away.perm, away.read_queues
+def _unknown_view(broker: str, queue_id: int, unrouted: UnreachableQueues) -> dict[str, Any]:
+    perm, read_queues = unrouted.perm, unrouted.read_queues
     return {
         "broker": broker,
         "queue_id": queue_id,
         "min_offset": None,
         "max_offset": None,
         "read": None if perm is None or read_queues is None else "r" in perm and queue_id < read_queues,
-        "write": None if perm is None else "w" in perm and queue_id < away.write_queues,
+        "write": None if perm is None else "w" in perm and queue_id < unrouted.write_queues,
         "last_stored_at": None,
     }
 

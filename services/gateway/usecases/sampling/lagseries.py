@@ -36,12 +36,12 @@ class LagFigures(NamedTuple):
     """The lag of all groups.
 
     Attributes:
-        shown: Figures that get a series.
+        exported: Figures that get a series.
         unknown: Number of pairs of group and topic without a series, because their lag is unknown.
         left_out: Number of pairs of group and topic without a series, because the limit is reached.
     """
 
-    shown: Sequence[LagFigure] = ()
+    exported: Sequence[LagFigure] = ()
     unknown: int = 0
     left_out: int = 0
 
@@ -68,7 +68,7 @@ class _Families(Collector):
             "Age of the oldest message that the group has not consumed, in ms.",
             labels=_LABELS,
         )
-        for figure in self._figures.shown:
+        for figure in self._figures.exported:
             is_retry = "true" if is_retry_topic(figure.topic) else "false"
             labels = (figure.cluster, figure.group, figure.topic, is_retry, "false")
             messages.add_metric(labels, figure.messages)
@@ -137,8 +137,8 @@ class LagSeries:
             for (group, topic), found in sums.items()
             if found.is_known
         ]
-        shown = _furthest_behind(figures, self._series_max)
-        return LagFigures(shown, unknown=len(sums) - len(figures), left_out=len(figures) - len(shown))
+        exported = _furthest_behind(figures, self._series_max)
+        return LagFigures(exported, unknown=len(sums) - len(figures), left_out=len(figures) - len(exported))
 
     def forget(self) -> None:
         """Forget the brokers of all pairs, because another gateway samples now."""

@@ -53,7 +53,7 @@ class Sampler:
         clock: Clock,
         interval_ms: int,
     ) -> None:
-        self._look = look
+        self._survey = look
         self._brokers = brokers
         self._metadata = metadata
         self._metrics = metrics
@@ -106,7 +106,7 @@ class Sampler:
             raise no_broker()
         self._writers = {broker: self._writers.get(broker) or BlockWriter() for broker in sets}
         thorough = {broker for broker, writer in self._writers.items() if writer.is_whole_due(began_ms)}
-        samples, missing = await self._look.look(sets, subscribed, thorough=thorough)
+        samples, missing = await self._survey.look(sets, subscribed, thorough=thorough)
         clusters = {broker: data.cluster for broker, data in sets.items()}
         away = list(missing)
         self._metrics.lag = await self._in_thread(lambda: self._series.add_up(samples, away, clusters, now_ms).render())
@@ -142,7 +142,7 @@ class Sampler:
         The block carries the time at which the broker gave the numbers, between the begin of the round and its end.
         """
         writer = self._writers[broker]
-        at_ms = self._look.read_at_ms[broker]
+        at_ms = self._survey.read_at_ms[broker]
         try:
             plan = await self._in_thread(lambda: writer.plan(samples, at_ms=at_ms, now_ms=began_ms))
         except (OverflowError, SampleBlockError) as error:
@@ -166,7 +166,7 @@ class Sampler:
         return await asyncio.wrap_future(self._worker.submit(work))
 
     def _forget(self) -> None:
-        self._look.forget()
+        self._survey.forget()
         self._series.forget()
         self._writers.clear()
         self._metrics.lag = b""

@@ -16,7 +16,7 @@ from services.gateway.ws.messagewriter import (
     MsgpackMessageWriter,
     PropertyCache,
     WrittenMessages,
-    take,
+    write_messages,
 )
 from tests.support.pulledrecords import pulled, record
 
@@ -32,7 +32,7 @@ def writer(request: pytest.FixtureRequest) -> MessageWriter:
 def take_all(writer: MessageWriter, data: bytes, tags: frozenset[str] | None = None, **limits: Any) -> WrittenMessages:
     facts = writer.queue_facts("T", "broker-a", 0, receipt_prefix=b"4.", tags=tags)
     options = {"at": 0, "offset": 0, "messages_max": ALL, "bytes_max": ALL} | limits
-    return take(writer, PropertyCache(), facts, data, **options)
+    return write_messages(writer, PropertyCache(), facts, data, **options)
 
 
 def decode(writer: MessageWriter, taken: WrittenMessages) -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ def test_a_message_equals_its_view(writer: MessageWriter, name: str) -> None:
 def test_the_same_properties_are_written_once(writer: MessageWriter) -> None:
     cache = PropertyCache()
     facts = writer.queue_facts("T", "b", 0, receipt_prefix=b"1.", tags=None)
-    take(writer, cache, facts, pulled(range(9)), at=0, offset=0, messages_max=ALL, bytes_max=ALL)
+    write_messages(writer, cache, facts, pulled(range(9)), at=0, offset=0, messages_max=ALL, bytes_max=ALL)
     assert len(cache) == 1
 
 
@@ -92,7 +92,7 @@ def test_full_caches_start_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b"".join(
         record(number, tag=f"t{number}", born_host=host, store_host=host) for number, host in enumerate(hosts)
     )
-    taken = take(writer, cache, facts, data, at=0, offset=0, messages_max=ALL, bytes_max=ALL)
+    taken = write_messages(writer, cache, facts, data, at=0, offset=0, messages_max=ALL, bytes_max=ALL)
     assert len(taken.parts) == 5
     assert len(cache) <= 2
     for name in ("_born_hosts", "_store_hosts"):

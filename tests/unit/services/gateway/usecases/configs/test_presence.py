@@ -13,7 +13,7 @@ from services.gateway import errors
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.outgoing import read_items, read_message
 from services.gateway.turns import Turns
-from services.gateway.usecases.configs.presence import Absence, Evidence, Row, judge
+from services.gateway.usecases.configs.presence import Absence, Evidence, RowState, judge
 from services.gateway.usecases.reading.lookup import Lookup
 from tests.support.scriptedpeer import ok, refuse
 
@@ -23,22 +23,22 @@ TOPIC, QUERY = RequestCode.GET_TOPIC_CONFIG, RequestCode.QUERY_MESSAGE
 @pytest.mark.parametrize(
     ("evidence", "absence"),
     [
-        (Evidence(Row.DELETING), Absence.UNKNOWN),
-        (Evidence(Row.DELETING, has="a", answered="a"), Absence.UNKNOWN),
-        (Evidence(Row.WANTED), Absence.WANTED),
-        (Evidence(Row.WANTED, answered="ab"), Absence.WANTED),
-        (Evidence(Row.NONE), Absence.UNDECIDED),
-        (Evidence(Row.AWAY), Absence.UNDECIDED),
-        (Evidence(Row.NONE, silent="ab"), Absence.UNDECIDED),
-        (Evidence(Row.NONE, has="a", answered="ab"), Absence.HELD),
-        (Evidence(Row.AWAY, has="a", answered="a", silent="b"), Absence.HELD),
-        (Evidence(Row.NONE, answered="a", silent="b", homes="b"), Absence.UNDECIDED),
-        (Evidence(Row.NONE, answered="a", silent="b"), Absence.UNKNOWN),
-        (Evidence(Row.NONE, answered="a", homes="ab"), Absence.UNKNOWN),
-        (Evidence(Row.NONE, answered="ab"), Absence.UNKNOWN),
-        (Evidence(Row.AWAY, answered="a", silent="b"), Absence.UNDECIDED),
-        (Evidence(Row.AWAY, answered="a", homes="ab"), Absence.UNDECIDED),
-        (Evidence(Row.AWAY, answered="ab", homes="ab"), Absence.UNKNOWN),
+        (Evidence(RowState.DELETING), Absence.NOT_FOUND),
+        (Evidence(RowState.DELETING, has="a", answered="a"), Absence.NOT_FOUND),
+        (Evidence(RowState.EXISTS), Absence.UNREGISTERED),
+        (Evidence(RowState.EXISTS, answered="ab"), Absence.UNREGISTERED),
+        (Evidence(RowState.NONE), Absence.UNDECIDED),
+        (Evidence(RowState.UNAVAILABLE), Absence.UNDECIDED),
+        (Evidence(RowState.NONE, silent="ab"), Absence.UNDECIDED),
+        (Evidence(RowState.NONE, has="a", answered="ab"), Absence.HELD),
+        (Evidence(RowState.UNAVAILABLE, has="a", answered="a", silent="b"), Absence.HELD),
+        (Evidence(RowState.NONE, answered="a", silent="b", homes="b"), Absence.UNDECIDED),
+        (Evidence(RowState.NONE, answered="a", silent="b"), Absence.NOT_FOUND),
+        (Evidence(RowState.NONE, answered="a", homes="ab"), Absence.NOT_FOUND),
+        (Evidence(RowState.NONE, answered="ab"), Absence.NOT_FOUND),
+        (Evidence(RowState.UNAVAILABLE, answered="a", silent="b"), Absence.UNDECIDED),
+        (Evidence(RowState.UNAVAILABLE, answered="a", homes="ab"), Absence.UNDECIDED),
+        (Evidence(RowState.UNAVAILABLE, answered="ab", homes="ab"), Absence.NOT_FOUND),
     ],
 )
 def test_the_table_of_cases(evidence, absence):

@@ -24,17 +24,17 @@ def test_lag_is_the_sum_of_all_queues_and_as_old_as_the_oldest():
 
 
 def test_a_group_at_the_end_is_not_behind():
-    assert figures(sample(committed=(10,), stored_at_ms=(None,))).shown == [LagFigure("One", "G", "T", 0, 0)]
-    assert figures(sample(low=(7,), high=(7,), committed=(None,), stored_at_ms=(None,))).shown[0].messages == 0
+    assert figures(sample(committed=(10,), stored_at_ms=(None,))).exported == [LagFigure("One", "G", "T", 0, 0)]
+    assert figures(sample(low=(7,), high=(7,), committed=(None,), stored_at_ms=(None,))).exported[0].messages == 0
 
 
 def test_a_message_from_ahead_of_the_clock_is_not_of_the_future():
-    assert figures(sample(stored_at_ms=(NOW_MS + 50,))).shown[0].age_ms == 0
+    assert figures(sample(stored_at_ms=(NOW_MS + 50,))).exported[0].age_ms == 0
 
 
 def test_an_age_is_unknown_if_that_of_one_queue_is():
     found = figures(sample(low=(0, 0), high=(10, 10), committed=(4, 4), stored_at_ms=(NOW_MS - 5_000, None)))
-    assert found.shown == [LagFigure("One", "G", "T", 12, None)]
+    assert found.exported == [LagFigure("One", "G", "T", 12, None)]
     assert b"lag_latency{" not in found.render()
 
 
@@ -49,11 +49,11 @@ def test_a_lag_is_unknown_while_one_of_its_brokers_is_unavailable():
     assert figures(*both, series=series).unknown == 0
     for _ in range(2):
         found = figures(sample(), sample(group="OTHER"), missing=["b"], series=series)
-        assert ([figure.group for figure in found.shown], found.unknown) == (["OTHER"], 1)
+        assert ([figure.group for figure in found.exported], found.unknown) == (["OTHER"], 1)
     assert figures(missing=["a", "b"], series=series) == LagFigures([], unknown=2)
     assert figures(*both, series=series).unknown == 0
     # A broker that is no longer there at all holds nothing.
-    assert figures(sample(), series=series).shown == [LagFigure("One", "G", "T", 6, 5_000)]
+    assert figures(sample(), series=series).exported == [LagFigure("One", "G", "T", 6, 5_000)]
 
 
 def test_a_topic_of_no_group_has_no_lag():
@@ -66,7 +66,7 @@ def test_those_furthest_behind_have_series_where_there_are_too_many():
         *(sample(group=group, committed=(10 - behind,)) for group, behind in groups.items()),
         series=LagSeries(series_max=3),
     )
-    assert ([figure.group for figure in found.shown], found.left_out) == (["g2", "g4", "g3"], 1)
+    assert ([figure.group for figure in found.exported], found.left_out) == (["g2", "g4", "g3"], 1)
 
 
 def test_names_and_units_are_those_of_rocketmq():

@@ -18,7 +18,7 @@ from services.gateway.errors import ProblemError
 from services.gateway.schemas.outgoing import read_items, read_message
 from services.gateway.sendresults import outcome_counts, result_views, single_view
 from services.gateway.turns import Turns
-from services.gateway.usecases.configs.presence import Row
+from services.gateway.usecases.configs.presence import RowState
 from services.gateway.usecases.sending.batchcall import FREE_MESSAGES_MAX
 from tests.support.scriptedpeer import Deed, Script, ok, refuse
 
@@ -260,10 +260,10 @@ async def test_all_unknown_queues_of_a_batch_share_one_search(
     await sending.send_one("T", read_message(b'{"body": "b"}'))
     rows = 0
 
-    async def find_row(name: str) -> tuple[Row, None]:
+    async def find_row(name: str) -> tuple[RowState, None]:
         nonlocal rows
         rows += 1
-        return Row.NONE, None
+        return RowState.NONE, None
 
     monkeypatch.setattr(topics, "find_row", find_row)
     asked = len(transport.requests)
