@@ -1,5 +1,5 @@
 """The gateway: Gantry over HTTP and WebSocket.
 
-A stateless front: it holds connections to the brokers and a cache of API keys, and nothing that another gateway
-could not take over. Metadata is in Postgres, which no message ever waits for.
+The gateway is stateless: it holds only connections to the brokers and a cache of API keys, so another gateway can take
+over at any time. Metadata is in Postgres; no message waits for Postgres.
 """

@@ -96,7 +96,7 @@ def main() -> int:
     try:
         settings = settings_of(options)
     except SettingsError as error:
-        print(f"gateway: {error}", file=sys.stderr)  # noqa: T201 - one line for whoever started it.
+        print(f"gateway: {error}", file=sys.stderr)  # noqa: T201 - one line for the person who starts it.
         return 1
     return run_service(settings.name, lambda lifecycle: serve(settings, lifecycle), ready_file=options.ready_file)
 

@@ -1,12 +1,12 @@
-"""Errors of the gateway, and the one table of what they look like outside.
+"""Errors of the gateway, and the table of the problems that clients receive.
 
-Whatever goes wrong leaves the gateway as a problem (RFC 9457): a `ProblemType` of the table below with a detail. Each
-type has its page under docs/problems.
+The gateway reports every error as a problem (RFC 9457): a `ProblemType` of the table below and a detail. Each type has
+its page under docs/problems.
 
-ProblemError   a request is refused or can't be served; carries its problem
+ProblemError   a request is rejected or can't be served; carries its problem
 
-What other packages raise is translated by `problem_of`. What that does not know is a bug: `internal-error`, counted
-and logged, told to nobody in detail.
+`problem_of` translates the errors of other packages. An error that it does not know is a bug: clients receive
+`internal-error` without details, and the gateway counts and logs the error.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ UNKNOWN: Final = "unknown"
 
 @dataclass(frozen=True, slots=True)
 class ProblemType:
-    """A kind of problem: what clients may branch on."""
+    """A type of problem; clients may branch on it."""
 
     name: str
     status: int
@@ -101,17 +101,17 @@ _RETRY_AFTER_STATUSES: Final = frozenset({429, 503})
 
 
 class ProblemError(Exception):
-    """A request, or one item of it, is refused or can't be served.
+    """A request, or one item of it, is rejected or can't be served.
 
     Attributes:
-        kind: Its row of the table.
+        kind: Row of the table above.
         detail: One line for people that names field and value.
         field: JSON pointer into the body, or the name of a parameter or header.
-        outcome: Of a send; None elsewhere.
-        retryable: Whether the same may succeed later; the kind's own unless said otherwise.
-        retry_after_ms: When to try again, where the status asks for a Retry-After.
-        headers: More headers of the answer, such as Allow.
-        message_id: Of a send whose outcome is unknown.
+        outcome: Outcome of a send; None for other requests.
+        retryable: Whether the same request may succeed later; by default the value of `kind`.
+        retry_after_ms: Time until a retry makes sense, if the status has a Retry-After header.
+        headers: Additional headers of the answer, such as Allow.
+        message_id: Message id of a send whose outcome is unknown; None for other requests.
     """
 
     def __init__(
@@ -145,11 +145,11 @@ class ProblemError(Exception):
 
     @property
     def retry_after_s(self) -> int | None:
-        """Return the Retry-After header's value: whole seconds, at least 1."""
+        """Return the value of the Retry-After header: whole seconds, at least 1."""
         return None if self.retry_after_ms is None else max(1, -(-self.retry_after_ms // 1_000))
 
     def to_dict(self, request_id: str) -> dict[str, Any]:
-        """Return the problem as JSON has it."""
+        """Return the problem as a JSON object."""
         problem: dict[str, Any] = {
             "type": self.kind.uri,
             "title": self.kind.title,
@@ -168,7 +168,7 @@ class ProblemError(Exception):
 
 
 def invalid(field: str, value: object, reason: str, *, outcome: str | None = None) -> ProblemError:
-    """Return the problem of a value that can't be used: names field and value, the value shortened."""
+    """Return the problem of a value that can't be used; it names the field and the shortened value."""
     return ProblemError(INVALID_FIELD, str(InvalidValueError(field, value, reason)), field=field, outcome=outcome)
 
 
@@ -179,7 +179,7 @@ def reserved_name(field: str, name: str, *, outcome: str | None = None) -> Probl
 
 
 def not_implemented(field: str, what: str, *, outcome: str | None = None) -> ProblemError:
-    """Return the problem of something that a later version does."""
+    """Return the problem of a feature that only a later version has."""
     return ProblemError(NOT_IMPLEMENTED, f"{field}: {what}", field=field, outcome=outcome)
 
 
@@ -205,7 +205,7 @@ BROKER_PROBLEMS: dict[ResponseCode, ProblemType] = {
     ResponseCode.NOT_LEADER_FOR_QUEUE: BROKER_UNAVAILABLE,
     ResponseCode.GO_AWAY: BROKER_UNAVAILABLE,
     ResponseCode.TOPIC_EXIST_ALREADY: CONFLICT,
-    # What no broker answers to anything the gateway asks, or what is wrong inside the broker.
+    # Codes that brokers do not use in answers to the gateway, and codes of errors inside the broker.
     **dict.fromkeys(
         (
             ResponseCode.SUCCESS,
@@ -240,7 +240,7 @@ BROKER_PROBLEMS: dict[ResponseCode, ProblemType] = {
 CLIENT_PROBLEMS: dict[type[client.ClientError], ProblemType] = {
     client.InvalidArgumentError: INVALID_FIELD,
     client.NotStartedError: STOPPING,
-    # A topic may exist without a route; usecases/presence.py finds out.
+    # A topic may exist without a route; usecases/configs/presence.py finds out.
     client.NoRouteError: BROKER_UNAVAILABLE,
     client.NotWritableError: REFUSED_BY_BROKER,
     client.BrokerUnavailableError: BROKER_UNAVAILABLE,
@@ -253,11 +253,11 @@ CLIENT_PROBLEMS: dict[type[client.ClientError], ProblemType] = {
 
 
 def problem_of(error: Exception, *, outcome: str | None = None) -> ProblemError:
-    """Return what an error looks like outside.
+    """Return the problem that clients receive for an error.
 
     Args:
-        error: Anything that was raised.
-        outcome: What became of the message, where it was a send that failed; a SendError knows better.
+        error: Any exception.
+        outcome: Outcome of the send that failed; None for other requests. The outcome in a SendError takes precedence.
     """
     if isinstance(error, ProblemError):
         if outcome is not None and error.outcome is None:
@@ -266,7 +266,7 @@ def problem_of(error: Exception, *, outcome: str | None = None) -> ProblemError:
     if isinstance(error, client.SendError):
         return _of_send(error)
     if isinstance(error, InvalidValueError):
-        # The schemas stand beside this module and may not know it, so their errors name their problem.
+        # The schemas may not import this module, so their errors carry the name of their problem type.
         kind = PROBLEM_TYPES[getattr(error, "problem", INVALID_FIELD.name)]
         return ProblemError(kind, str(error), field=error.field, outcome=outcome)
     if isinstance(error, client.ClientError):
@@ -280,7 +280,7 @@ def problem_of(error: Exception, *, outcome: str | None = None) -> ProblemError:
 
 
 def topic_hint(topic: str) -> str:
-    """Return the call that would make a topic that is not there."""
+    """Return a detail that names the call that creates a missing topic."""
     return f"topic: {topic!r} does not exist; PUT /v1/topics/{topic.replace('%', '%25')} creates it"
 
 

@@ -1,8 +1,9 @@
-"""WebSocket handshakes: checked before a connection is handed over, limited in time, answered with problems.
+"""WebSocket handshakes: checks before the connection is handed over, and problems as answers.
 
 uvicorn's WebSocket protocol never answers a handshake that its library can't read, such as one with a body or with a
-header over 8 KiB, and it waits for ever for the application. `check_handshake` has the library read the head first, so
-that only a head it accepts is handed over (streamprotocol.py). The sweeper (server.py) ends what is not answered in time.
+header over 8 KiB, and it waits for ever for the application. So `check_handshake` has the library read the head first,
+and only heads that the library accepts are handed over (streamprotocol.py). The sweeper (server.py) ends handshakes
+that are not answered in time.
 """
 
 import logging
@@ -25,11 +26,11 @@ VERSION: Final = b"13"
 
 
 def check_handshake(head: bytes, headers: list[tuple[bytes, bytes]]) -> ProblemError | None:
-    """Return why a handshake can't be accepted, or None.
+    """Return the problem of a handshake, or None if it can be accepted.
 
     Args:
-        head: The request's head as the WebSocket library will read it.
-        headers: The same headers, with lower-case names.
+        head: Bytes of the request's head, which the WebSocket library reads.
+        headers: Headers in `head`, with lower-case names.
     """
     for name, value in headers:
         if name == b"transfer-encoding" or (name == b"content-length" and value.strip() != b"0"):
@@ -45,7 +46,7 @@ def check_handshake(head: bytes, headers: list[tuple[bytes, bytes]]) -> ProblemE
 
 
 def let_go(library: ServerProtocol) -> None:
-    """Break the library's circles of references, so that its connection is freed without the garbage collector."""
+    """Break the library's reference cycles, so that its connection is freed without the garbage collector."""
     library.parser.close()
     for raised in (library.handshake_exc, library.parser_exc):
         error: BaseException | None = raised
@@ -74,7 +75,7 @@ def _refusal(library: ServerProtocol) -> ProblemError | None:
 
 
 def _unreadable(error: Exception | None) -> ProblemError:
-    """Return the problem of a head that the library can't read; it has stricter limits than the HTTP parser."""
+    """Return the problem of a head that the library can't read; its limits are stricter than those of the HTTP parser."""
     while isinstance(error, InvalidHandshake) and isinstance(error.__cause__, Exception):
         error = error.__cause__
     if isinstance(error, SecurityError):

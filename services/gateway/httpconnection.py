@@ -1,17 +1,17 @@
-"""One HTTP connection: httptools' parser, uvicorn's life cycle, and the limits that uvicorn does not have itself.
+"""One HTTP connection: httptools' parser, uvicorn's life cycle, and limits that uvicorn does not have.
 
-uvicorn's httptools protocol waits for ever for the first byte, for the rest of a head, for the rest of a body and for a
-reader, and it keeps a head of any size. `GuardedProtocol` notes when each of these waits began. The server's sweeper
-looks at all connections once a second, which is cheaper than a timer for each request.
+uvicorn's httptools protocol waits for ever for the first byte, for the rest of a head, for the rest of a body and for
+the caller to read, and it accepts a head of any size. `GuardedProtocol` records when each of these waits began. The
+server's sweeper checks all connections once a second, which is cheaper than a timer for each request.
 
-Answers keep the order of requests, refusals included: a refusal waits for the answers that are due before it. If the
-body of a request is at fault, that request's own answer says so. To close with bytes unread would reset the connection,
-and the answer could be lost. So while the caller may still be sending, first only the gateway's side ends (`_linger`).
+Answers, refusals included, keep the order of the requests. If a body is not valid, the answer to its request says so. A
+close with unread bytes would reset the connection, and the answer could be lost. So while the caller may still be
+sending, the gateway first ends only its own side (`_linger`).
 
-The parser stops at every upgrade and takes the body for another protocol. An upgrade to anything but a WebSocket is ignored
-as RFC 9110 demands: the same head goes through a new parser without its `Upgrade`.
+The parser stops at every upgrade and takes the body for another protocol. RFC 9110 demands that the gateway ignores
+upgrades to other protocols than WebSocket: a new parser reads the same head without its `Upgrade`.
 
-Each message pays for these callbacks, so they do what uvicorn's do in fewer steps. exchange.py has requests and answers.
+These callbacks run for each message, so they take fewer steps than uvicorn's. exchange.py has requests and answers.
 """
 
 import asyncio
@@ -35,23 +35,23 @@ from services.gateway.readturns import LARGE_READ_BYTES
 from services.gateway.streamprotocol import StreamProtocol
 from services.gateway.timedflow import TimedFlow
 
-# Bytes of one body on the wire, with all that frames it: a body of 8 MiB in chunks of one byte takes 48 MiB. A body that
-# nobody reads any more is dropped up to here, so that the caller gets to see the answer.
+# Limit of one body on the wire, framing included: a body of 8 MiB in chunks of one byte takes 48 MiB. After an early
+# answer, the rest of the body is read and dropped up to this limit, so that the caller can read the answer.
 BODY_WIRE_BYTES_MAX: Final = 64 * 1024 * 1024
-LAST_READ_S: Final = 0.1  # When the server stops, a request may have come that was not read yet.
+LAST_READ_S: Final = 0.1  # When the server stops, a request may have arrived that is not read yet.
 _WATCHED: Final = frozenset({b"host", b"transfer-encoding", b"expect"})
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """One connection, with everything that the sweeper and admission need to know of it.
+    """One connection, with the state that the sweeper and admission need; times are those of the event loop, in s.
 
     Attributes:
-        address: Address that the connection is counted for.
-        head_since: When the head began that is not complete yet, or the wait for the very first.
-        body_since: When the body began that is not complete yet.
-        idle_since: When the last answer was given, while no request is under way.
-        linger_since: When the gateway ended its side, while the caller's is still open.
-        heard_at: While lingering, when the last bytes came.
+        address: Address whose limits count the connection.
+        head_since: Begin of the incomplete head, or of the wait for the first head.
+        body_since: Begin of the incomplete body.
+        idle_since: Time of the last answer, if no request is in flight.
+        linger_since: Time at which the gateway ended its side, if the caller's side is still open.
+        heard_at: Time of the last bytes received while lingering.
     """
 
     cycle: Exchange | None  # type: ignore[assignment]
@@ -82,7 +82,7 @@ class GuardedProtocol(HttpToolsProtocol):
         return self.server_state.default_headers
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start the time in which a request must come, or turn the caller away."""
+        """Start the time-out of the first head, or reject the connection."""
         super().connection_made(transport)
         self.flow = TimedFlow(transport, self, self._admission.reads, self.loop.time)
         transport.set_write_buffer_limits(high=UNSENT_BYTES_FREE)
@@ -96,7 +96,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._refuse(problem)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the request that is under way."""
+        """Notify the request in flight, and release the connection."""
         self._admission.release(self)
         self.connections.discard(self)
         if self.cycle is not None:
@@ -108,14 +108,14 @@ class GuardedProtocol(HttpToolsProtocol):
         self._let_go()
 
     def _let_go(self) -> None:
-        """Break the circles of references, so that the connection is freed without the garbage collector."""
+        """Break the reference cycles, so that the connection is freed without the garbage collector."""
         self.cycle = None
         self.parser = None  # type: ignore[assignment]
         self.scope = None  # type: ignore[assignment]
         self._extensions = {}
 
     def data_received(self, data: bytes) -> None:
-        """Parse, and refuse a head or a body that does not end."""
+        """Parse, and reject a head or a body that exceeds its limit."""
         now = self._now = self.loop.time()
         count = self._read_bytes = len(data)
         if count >= LARGE_READ_BYTES:
@@ -128,7 +128,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.body_since is not None:
             self._count_body(count)
         elif self.head_since is None:
-            # Between two requests. Were it only blank lines, no message would begin, and no timer would run.
+            # Between two requests. Blank lines begin no message, so the timer must start here.
             self.head_since = now
             self._head_bytes = 0
             self._head_slack_bytes = 0
@@ -137,8 +137,6 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.head_since is not None and not self._is_deaf:
             self._check_open_head()
 
-    # What the parser calls
-
     def on_message_begin(self) -> None:
         """Note that a head has begun."""
         self.url = b""
@@ -146,13 +144,13 @@ class GuardedProtocol(HttpToolsProtocol):
         self.expect_100_continue = False
         self._hosts_count = 0
         if self.head_since is None:
-            # Behind another request in the same read, so less than the whole read belongs to this head.
+            # Another request precedes this head in the same read, so only a part of the read belongs to this head.
             self._head_bytes = self._read_bytes
             self._head_slack_bytes = None
             self.head_since = self._now
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header; those behind a chunked body are not asked for and would come too late to be checked."""
+        """Store a header; trailers of a chunked body are ignored, because they come too late for the checks."""
         if self.head_since is None:
             return
         name = name.lower()
@@ -166,14 +164,14 @@ class GuardedProtocol(HttpToolsProtocol):
                 self.expect_100_continue = True
 
     def on_headers_complete(self) -> None:
-        """Note that the head has ended and the body begins, and have the application answer."""
+        """Record the end of the head and the begin of the body, and start or queue the request."""
         parser = self.parser
         version = parser.get_http_version()
         if version != "1.1" or self._hosts_count != 1 or self._head_bytes > requesthead.HEAD_BYTES_MAX:
-            # The count of bytes may include other requests of the same read.
+            # The count of bytes may include other requests of the same read, so check_head measures the head exactly.
             requesthead.check_head(version, self._hosts_count, self.url, self.headers)
         if parser.should_upgrade():
-            return  # The parser stops behind this head, and _upgrade decides how to go on.
+            return  # The parser stops after this head, and _upgrade continues.
         raw_path, path, query = requesthead.split_target(self.url)
         self.scope = {
             "type": "http",
@@ -209,7 +207,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._waiting.append(exchange)
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body; it is dropped if the request has been answered already."""
+        """Pass a part of the body to the request, or drop the part if the request is already answered."""
         exchange = self.cycle
         if exchange is not None and not exchange.response_complete:
             if self._waiting:
@@ -217,9 +215,9 @@ class GuardedProtocol(HttpToolsProtocol):
             exchange.body_came(body)
 
     def on_message_complete(self) -> None:
-        """Note that the body has ended."""
+        """Record the end of the body."""
         if self.body_since is None:
-            return  # It was the head of an upgrade.
+            return  # This was the head of an upgrade.
         self.body_since = None
         exchange = self.cycle
         if exchange is None:
@@ -229,10 +227,8 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             exchange.body_ended()
 
-    # What others call
-
     def exchange_done(self, *, keep_alive: bool) -> None:
-        """Go on with a request that waits, or wait for the next, or end."""
+        """Start the next waiting request, or wait for one, or close."""
         self.server_state.total_requests += 1
         if self.transport.is_closing():
             return
@@ -240,7 +236,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._waiting.clear()
             self._end()
         elif self._waiting:
-            # Nothing more is read before all of them had their turn: each read may bring a thousand.
+            # All waiting requests run before the next read, because each read may contain a thousand requests.
             self._admission.requests.begin(self._waiting.take(), self.address, self._start)
         elif self._refusal is not None:
             self.transport.write(self._refusal)
@@ -251,12 +247,12 @@ class GuardedProtocol(HttpToolsProtocol):
                 self.idle_since = self.loop.time()
 
     def drain(self) -> None:
-        """Let the request under way be the last of this connection; called before the server stops."""
+        """Make the request in flight the last of this connection; called before the server stops."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive = False
 
     def shutdown(self) -> None:
-        """Close, once the request under way or one that comes just now is answered; called when the server stops."""
+        """Close after the request in flight, or one that just arrives, is answered; called when the server stops."""
         self.drain()
         self.loop.call_later(LAST_READ_S, self._close_if_idle)
 
@@ -265,26 +261,24 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def refuse(self, problem: ProblemError, reason: str) -> None:
-        """Count the reason, take no more requests, and close after the answers that are due and this one."""
+        """Count the reason, accept no more requests, and close after the due answers and this refusal."""
         if not self.transport.is_closing() and not self._is_deaf:
             self._admission.metrics.refused_connection(reason)
             self._refuse(problem)
 
     def spare(self) -> Spare | None:
-        """Return since when the connection does nothing, or None while it serves somebody."""
+        """Return the time since which the connection is idle, or None while a request is in flight."""
         exchange = self.cycle
         if exchange is None:
             return Spare(had_request=False, since=self._opened_at)
         return Spare(had_request=True, since=self._now) if exchange.response_complete else None
 
     def make_room(self) -> None:
-        """Close, for another connection."""
+        """Close, to make room for another connection."""
         self.transport.close()
 
-    # Inside
-
     def _parse(self, data: bytes | memoryview) -> None:
-        """Parse, and go on behind the head of an upgrade; in views, so that many of them in one read copy nothing."""
+        """Parse, and continue after the head of an upgrade; views avoid copies if one read has many upgrades."""
         rest: bytes | memoryview | None = data
         while rest is not None:
             chunk, head_end = rest, None
@@ -297,7 +291,7 @@ class GuardedProtocol(HttpToolsProtocol):
             rest = None if head_end is None else self._upgrade(memoryview(chunk)[head_end:])
 
     def _upgrade(self, rest: memoryview) -> memoryview | None:
-        """Return what the parser is to be fed next, or None where no HTTP follows."""
+        """Handle the head of an upgrade; return the bytes to parse next, or None if no HTTP follows."""
         method, version = self.parser.get_method(), self.parser.get_http_version()
         if method == b"CONNECT":
             self.refuse(requesthead.no_proxy(), "connect")
@@ -320,7 +314,7 @@ class GuardedProtocol(HttpToolsProtocol):
         return rest
 
     def _open_stream(self, head: bytes, rest: bytes) -> bool:
-        """Hand over to a stream, or refuse; return False where nobody waits for it any more."""
+        """Hand the connection over to a stream, or reject it; return False if the connection is closing already."""
         if self._is_deaf or self.transport.is_closing():
             return False
         self.flow.hand_over()
@@ -343,9 +337,9 @@ class GuardedProtocol(HttpToolsProtocol):
         return True
 
     def _check_open_head(self) -> None:
-        """Refuse a head that is too large and has not ended."""
+        """Reject an incomplete head that is too large."""
         if self._head_slack_bytes is None:
-            # How much of the read before the head belongs to other requests is unknown, but for its finished lines.
+            # The read may include other requests, so only the complete lines of this head are counted from it.
             self._head_slack_bytes = self._head_bytes - requesthead.measure_head(self.url, self.headers)
         if self._head_bytes - self._head_slack_bytes > requesthead.HEAD_BYTES_MAX:
             self.refuse(requesthead.head_too_large(), "large_head")
@@ -368,7 +362,7 @@ class GuardedProtocol(HttpToolsProtocol):
             problem.outcome = NOT_STORED
         exchange = self.cycle
         if exchange is not None and self.body_since is not None:
-            # The fault is in a body. An answer that was given before the body was whole is not followed by another.
+            # The body is not valid. If its request is already answered, it gets no second answer.
             self.body_since = None
             if exchange.response_complete:
                 self._end()
@@ -377,7 +371,7 @@ class GuardedProtocol(HttpToolsProtocol):
             return
         is_due = exchange is None or exchange.response_complete
         if not is_due:
-            # A caller may take this for the answer to the request under way, and must not believe that it is not stored.
+            # A caller may take this for the answer to the request in flight, whose message may be stored.
             problem.outcome = UNKNOWN
         self._refusal = self._admission.refusal(problem, self.headers or (), self.default_headers)
         if is_due:
@@ -385,14 +379,14 @@ class GuardedProtocol(HttpToolsProtocol):
             self._linger()
 
     def _end(self) -> None:
-        """Close; but while the caller may still be sending, let it read the answer first."""
+        """Close, or linger while the caller may still be sending, so that it can read the answer."""
         if self.body_since is None and not self._is_deaf and not self._is_pipelining:
             self.transport.close()
         else:
             self._linger()
 
     def _linger(self) -> None:
-        """End the gateway's side, and drop what the caller still sends; the sweeper ends it."""
+        """End the gateway's side, and drop all further bytes of the caller; the sweeper closes the connection."""
         self._is_deaf = True
         self.head_since = self.body_since = self.idle_since = None
         self.linger_since = self.heard_at = self.loop.time()

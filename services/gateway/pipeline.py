@@ -1,7 +1,7 @@
-"""Pipeline: requests that came before the answer to the one before them was given.
+"""Pipelined requests: requests that arrived before the previous request was answered.
 
-They wait without a task, and nobody has asked yet whose key they carry. So the bytes of their bodies count with the
-address of the caller.
+They wait without a task, and their keys are not checked yet. So the bytes of their bodies count against the quota of
+the caller's address.
 """
 
 from collections import deque
@@ -13,7 +13,7 @@ from services.gateway.requesthead import RefusedError
 
 
 class Pipeline(deque[Exchange]):
-    """The requests of one connection that wait, in the order in which they came.
+    """The waiting requests of one connection, in the order of their arrival.
 
     Concurrency: the event loop's thread.
     """
@@ -26,14 +26,14 @@ class Pipeline(deque[Exchange]):
         self._bytes: Body | None = None
 
     def take(self) -> Exchange:
-        """Return the next one, whose turn has come."""
+        """Remove and return the first request."""
         exchange = self.popleft()
         if not self:
             self.clear()
         return exchange
 
     def grow(self, count: int, address: str) -> None:
-        """Count bytes of a body. Raises RefusedError (429, 503): there are too many."""
+        """Count bytes of a body. Raises RefusedError (429, 503) if a limit is exceeded."""
         if self._bytes is None:
             self._bytes = self._bodies.of_address(address)
         try:
@@ -42,7 +42,7 @@ class Pipeline(deque[Exchange]):
             raise RefusedError(problem, "body_bytes") from None
 
     def clear(self) -> None:
-        """Forget them."""
+        """Drop all requests, and release the bytes of their bodies."""
         super().clear()
         if self._bytes is not None:
             self._bytes.close()

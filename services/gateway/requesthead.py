@@ -1,6 +1,6 @@
-"""The head of a request: its limits, its target, and what makes it unacceptable before anybody looks at the path.
+"""The head of a request: its limits, its target, and checks that do not depend on the path.
 
-Functions without state; httpconnection.py calls them from the parser's callbacks.
+The functions have no state; httpconnection.py calls them from the parser's callbacks.
 """
 
 from typing import Final
@@ -20,17 +20,17 @@ from services.gateway.errors import (
 
 HeaderLines = list[tuple[bytes, bytes]]
 
-# As Apache's and twice nginx' default; a browser's cookies have room, a flood has not.
+# Apache's default, and twice that of nginx: room for the cookies of a browser, but not for a flood.
 HEAD_BYTES_MAX: Final = 64 * 1024
 _METHODS: Final = "DELETE, GET, HEAD, OPTIONS, POST, PUT"
 _LINE_OVERHEAD_BYTES: Final = len(b": \r\n")
 
 
 class RefusedError(Exception):
-    """A callback of the parser refuses the request.
+    """A callback of the parser rejects the request.
 
     Attributes:
-        problem: What the caller is told.
+        problem: Problem that the caller receives.
         reason: Label of the metric.
     """
 
@@ -41,7 +41,7 @@ class RefusedError(Exception):
 
 
 def why_unreadable(error: httptools.HttpParserError) -> tuple[ProblemError, str]:
-    """Return why the parser could not go on: a callback refused, or it is no HTTP."""
+    """Return the problem and the metric label of a parser error: a callback rejected the request, or it is not HTTP."""
     cause = error.__context__
     if isinstance(cause, RefusedError):
         return cause.problem, cause.reason
@@ -50,7 +50,7 @@ def why_unreadable(error: httptools.HttpParserError) -> tuple[ProblemError, str]
 
 
 def check_head(version: str, hosts_count: int, target: bytes, headers: HeaderLines) -> None:
-    """Raise RefusedError if a head is too large, of another version of HTTP, or has not one `Host`."""
+    """Raise RefusedError if a head is too large, has another HTTP version, or does not have exactly one `Host`."""
     if measure_head(target, headers) > HEAD_BYTES_MAX:
         raise RefusedError(head_too_large(), "large_head")
     if version not in ("1.0", "1.1"):
@@ -59,7 +59,7 @@ def check_head(version: str, hosts_count: int, target: bytes, headers: HeaderLin
     if hosts_count > 1:
         raise RefusedError(ProblemError(DUPLICATE, "Host: is given twice", field="Host"), "host")
     if version == "1.0":
-        # HTTP/1.0 has no transfer codings: a proxy of that age would see another end of the body.
+        # HTTP/1.0 has no transfer codings: a proxy for HTTP/1.0 would find another end of the body.
         for name, value in headers:
             if name == b"transfer-encoding":
                 raise RefusedError(_unknown_coding(value), "transfer_coding")
@@ -74,21 +74,21 @@ def check_coding(value: bytes) -> None:
 
 
 def measure_head(target: bytes, headers: HeaderLines) -> int:
-    """Return how many bytes target and headers take, within a few."""
+    """Return the approximate size of target and headers in bytes."""
     return len(target) + sum(len(name) + len(value) + _LINE_OVERHEAD_BYTES for name, value in headers)
 
 
 def write_head(method: bytes, target: bytes, version: str, headers: HeaderLines) -> bytes:
-    """Return a head that the parser has read as bytes again."""
+    """Return the bytes of a head that the parser has read."""
     lines = [b"%b: %b\r\n" % header for header in headers]
     return b"%b %b HTTP/%b\r\n%b\r\n" % (method, target, version.encode(), b"".join(lines))
 
 
 def split_target(target: bytes) -> tuple[bytes, str, bytes]:
-    """Return a request target's path as it came, the path decoded, and the query.
+    """Return the path of a request target as received, the path percent-decoded, and the query.
 
     Raises:
-        httptools.HttpParserError, ValueError: It is none.
+        httptools.HttpParserError, ValueError: The target is not valid.
     """
     if target[:1] == b"/" and b"#" not in target:
         raw_path, _, query = target.partition(b"?")

@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn's life cycle, our connections (httpconnection.py), and the sweep that ends those that dawdle."""
+"""The HTTP server: uvicorn's life cycle, our connections (httpconnection.py), and the sweeper that ends slow ones."""
 
 import asyncio
 import contextlib
@@ -25,21 +25,22 @@ from services.gateway.streamprotocol import StreamProtocol
 log = logger("gateway")
 
 UPSTREAM_DESCRIPTORS: Final = 128
-"""For connections to brokers, name servers and Postgres."""
+"""File descriptors for connections to brokers, name servers and Postgres."""
 SWEEP_INTERVAL_S: Final = 1.0
-# After the last answer of a connection its caller has this long between two reads to see that it ends.
+# After the last answer, the gateway waits at most this long between two reads for the caller to close the connection.
 LINGER_S: Final = 2.0
 BACKLOG: Final = 2_048
-# uvloop accepts one connection in a turn of the event loop from each listening socket. With one socket alone, somebody
-# who connects a thousand times a second would fill the backlog of a busy gateway, and others would wait for seconds.
+# In each turn of the event loop, uvloop accepts one connection from each listening socket. With a single socket, a
+# client that connects a thousand times a second would fill the backlog of a busy gateway, and other clients would wait
+# for seconds.
 ACCEPTED_AT_ONCE: Final = 16
 
-# Frames of 8 MiB and what wraps them; the stream's own limit answers more politely below this one.
+# Frames of 8 MiB and their envelope. The stream has a lower limit of its own, with a clearer answer.
 WEBSOCKET_BYTES_MAX: Final = 2 * REQUEST_BYTES_MAX
 
 
 class Sweeper:
-    """Ends connections that take too long over a head, a body, a handshake or an answer, or that nobody uses.
+    """Closes connections that are idle, or that take too long for a head, a body, a handshake or an answer.
 
     Concurrency: one task runs it, on the server's loop.
     """
@@ -51,7 +52,7 @@ class Sweeper:
         self._write_s = settings.write_timeout_ms / 1_000
         self._idle_s = settings.keep_alive_ms / 1_000
         self._metrics = metrics
-        # Of connections whose caller leaves bytes in the buffer: how many there were, and since when it took none.
+        # Connections with unsent bytes → number of these bytes at the last sweep, and time of the caller's last read.
         self._unsent: dict[GuardedProtocol, tuple[int, float]] = {}
 
     async def run(self) -> None:
@@ -61,7 +62,7 @@ class Sweeper:
             self.sweep(asyncio.get_running_loop().time())
 
     def sweep(self, now: float) -> None:
-        """Look at every connection once."""
+        """Check every connection once."""
         self._server.admission.forget_spares(now)
         unsent_before, self._unsent = self._unsent, {}
         for connection in list(self._server.server_state.connections):
@@ -87,7 +88,7 @@ class Sweeper:
             if now - connection.heard_at > LINGER_S or now - connection.linger_since > self._body_s:
                 connection.transport.close()
         elif connection.flow.read_paused:
-            pass  # The gateway does not read, so the caller can't be late.
+            pass  # The gateway does not read at the moment, so the caller is not late.
         elif connection.head_since is not None and now - connection.head_since > self._head_s:
             connection.refuse(ProblemError(SLOW_REQUEST, f"head: not there after {self._head_s:g} s"), "slow_head")
         elif connection.body_since is not None and now - connection.body_since > self._body_s:
@@ -110,7 +111,7 @@ class GatewayServer(uvicorn.Server):
         self.admission = admission
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and tell who waits for it."""
+        """Start, and set `is_up`."""
         assert sockets is not None, "the gateway binds its socket itself"
         await super().startup([copy for each in sockets for copy in _copies(each)])
         self.is_up.set()
@@ -121,19 +122,19 @@ class GatewayServer(uvicorn.Server):
         yield
 
     def drain(self) -> None:
-        """Go on serving, but let every answer from now on end its connection."""
+        """Continue to serve, but close each connection after its next answer."""
         self.admission.is_draining = True
         for connection in list(self.server_state.connections):
             if isinstance(connection, GuardedProtocol):
                 connection.drain()
 
     def stop(self) -> None:
-        """Accept nothing more, and end once what is under way is answered."""
+        """Stop accepting connections, and end after the requests in flight are answered."""
         self.should_exit = True
 
 
 def _copies(listener: socket.socket) -> list[socket.socket]:
-    """Return a listening socket as often as connections are accepted from it in a turn of the event loop."""
+    """Return a listening socket and its duplicates, one for each connection accepted in a turn of the event loop."""
     return [listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))]
 
 
@@ -162,7 +163,7 @@ def make_server(
 
 
 def allowed_connections(settings: GatewaySettings) -> int:
-    """Return how many connections the settings and the descriptors of this process allow.
+    """Return the number of connections that the settings and the descriptors of this process allow.
 
     Raises:
         StartupError: There are too few descriptors.
@@ -177,10 +178,10 @@ def allowed_connections(settings: GatewaySettings) -> int:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening address's socket.
+    """Return a socket that is bound to an address.
 
     Raises:
-        StartupError: The port is in use, or the address is none of this machine's.
+        StartupError: The port is in use, or this machine does not have the address.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

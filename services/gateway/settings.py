@@ -8,14 +8,14 @@ from typing import Final
 from gantry.runtime.hostport import split_host_port
 
 REQUEST_BYTES_MAX: Final = 8 * 1024 * 1024
-"""On the wire; the contract fixes it, so it is no setting."""
+"""Limit of a request body on the wire. The contract fixes it, so it is no setting."""
 METADATA_BYTES_MAX: Final = 512 * 1024
-"""The limit of a body that is no message. A topic that names 1,000 brokers is the largest that makes sense, and reading this much twice
-to find a key that stands twice holds the event loop for less than 20 ms."""
+"""Limit of a body that is no message. The largest sensible one is a topic that names 1,000 brokers. To find a repeated
+key, the gateway reads the body twice, which blocks the event loop for less than 20 ms."""
 BODY_RESERVE_PART: Final = 8
-"""One part in so many of `body_bytes_total_max` is kept for small bodies."""
+"""Divisor of `body_bytes_total_max`; the result is the part that is reserved for small bodies."""
 OFFSETS_BYTES_MAX: Final = 1024 * 1024
-"""The limit of a body that sets offsets: 1,000 queues with the longest names."""
+"""Limit of a body that sets offsets: 1,000 queues with the longest names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,116 +26,126 @@ class GatewaySettings:
     name: str = "gateway-0"
     namesrv: tuple[str, ...] = ("127.0.0.1:9876",)
     database_url: str | None = None
-    """`postgresql://…`; without one there is no metadata: messages flow, admin calls are 503."""
+    """`postgresql://…`. Without a database there is no metadata: messages flow, and admin calls fail with 503."""
     data_dir: str = ".gantry/gateway"
-    """Holds the cache of API keys (digests only, mode 0600)."""
+    """Folder of the cache of API keys (digests only, mode 0600)."""
     first_key_file: str | None = None
-    """Where the key that is made when there is none yet is written, mode 0600; by default in `data_dir`."""
+    """File for the first API key, which the gateway creates if there is no key yet; mode 0600, by default in
+    `data_dir`."""
     keep_first_key_file: bool = False
-    """Whether a start that finds no `first_key_file` makes one more key with all rights and writes it there."""
+    """Whether a start without a `first_key_file` creates one more key with all rights and writes it to that file."""
     client_ip: str = "127.0.0.1"
-    """In message ids, to tell machines apart."""
+    """Address in message ids, which distinguishes machines."""
 
     send_timeout_ms: int = 3_000
     wait_ms_max: int = 30_000
-    """How long a read of a queue may wait for a message."""
+    """Limit of the time that a read of a queue waits for a message."""
     in_flight_max: int = 2_000
-    """Requests at once; past it 503. Each may hold a body of 8 MiB, so `body_bytes_total_max` bounds those."""
+    """Limit of concurrent requests; beyond it 503. Each may hold a body of 8 MiB, so `body_bytes_total_max` limits
+    bodies."""
     key_in_flight_max: int = 1_000
-    """Requests of one key at once; past it 429. Half of all, so that no key alone shuts the others out."""
+    """Limit of concurrent requests of one key; beyond it 429. Half of all, so that no key can lock out the others."""
     long_polls_max: int = 4_000
-    """Requests at once that wait for a message, which are not among those of `in_flight_max`; past it 503. Each takes a
-    connection and about 20 KiB."""
+    """Limit of concurrent requests that wait for a message; beyond it 503. `in_flight_max` does not include them. Each
+    takes a connection and about 20 KiB."""
     key_long_polls_max: int = 1_000
-    """Waiting requests of one key; past it 429."""
+    """Limit of waiting requests of one key; beyond it 429."""
     streams_max: int = 2_000
-    """WebSockets at once; past it 503. One costs up to 256 KiB while its client does not read."""
+    """Limit of concurrent WebSockets; beyond it 503. Each takes up to 256 KiB while its client does not read."""
     key_streams_max: int = 500
-    """Those of one key; past it 429."""
+    """Limit of WebSockets of one key; beyond it 429."""
     address_streams_max: int = 1_000
-    """Those from one address; past it 429. Half of all, since a proxy is one address, too."""
+    """Limit of WebSockets from one address; beyond it 429. Half of all, because a proxy is one address, too."""
     waiting_queues_max: int = 32_768
-    """Queues of streams that wait at their brokers for messages: half of the requests that the connection to a broker may
-    have under way, as sends need it, too. Each further queue is looked at once a second."""
+    """Limit of queues of streams whose pulls wait at brokers: half of the requests in flight that a connection to a
+    broker allows, because sends need it, too. Each further queue is polled once a second."""
     key_waiting_queues_max: int = 8_192
-    """Those of one key."""
+    """Limit of such queues of one key."""
     key_tickets_max: int = 500
-    """Tickets of one key that are neither used nor 60 s old; past it 429. A console's key opens the streams of all who
-    use it."""
+    """Limit of tickets of one key that are neither used nor 60 s old; beyond it 429. The key of a console opens the
+    streams of all its users."""
     key_requests_per_s: int = 0
-    """Requests of one key a second; past it 429. 0: as many as there are, since one key is often a whole service."""
+    """Limit of requests of one key a second; beyond it 429. 0: no limit, because one key is often a whole service."""
     address_requests_per_s: int = 0
-    """Requests of one address a second, with a key or without; past it 429. 0: as many as there are, since one address
+    """Limit of requests of one address a second, with or without a key; beyond it 429. 0: no limit, because one address
     is often a proxy."""
     body_bytes_total_max: int = 64 * 1024 * 1024
-    """Bytes of request bodies and of messages of streams in memory; past it 503, and streams are not read. The last
-    eighth is for bodies of up to 64 KiB. A body takes twice its bytes for the moment in which it becomes whole."""
+    """Limit of the bytes of request bodies and stream messages in memory; beyond it 503, and streams are not read. The
+    last eighth is reserved for bodies of up to 64 KiB. A body briefly takes twice its size while its parts are
+    joined."""
     key_body_bytes_max: int = 16 * 1024 * 1024
-    """Those of one key: a quarter of all, and two of the largest requests; past it 429, and its streams are not
-    read."""
+    """Limit of such bytes of one key: a quarter of all, and two of the largest requests; beyond it 429, and the streams
+    of the key are not read."""
     address_body_bytes_max: int = 2 * 1024 * 1024
-    """Those of one address that come before anybody knows whose they are, since they stand behind a request that is not
-    answered yet; past it 429."""
+    """Limit of such bytes of one address whose key is not known yet, because they follow a request that is not answered
+    yet; beyond it 429."""
     unsent_bytes_max: int = 64 * 1024 * 1024
-    """Bytes of answers and frames in memory that callers have not taken; past it 503."""
+    """Limit of the bytes of answers and frames in memory that callers have not read yet; beyond it 503."""
     key_unsent_bytes_max: int = 32 * 1024 * 1024
-    """Those for one key; past it reads and batches are answered 429, and its streams get messages only as fast as they
-    are read. Half of all. One answer of any size may go above it: a message of 4 MiB whose characters JSON escapes has
-    24 MiB."""
+    """Limit of such bytes for one key: half of all. Beyond it, reads and batches fail with 429, and the streams of the
+    key get messages only as fast as they are read. One answer of any size may exceed it: a message of 4 MiB takes 24
+    MiB if JSON escapes its characters."""
     address_unsent_bytes_max: int = 8 * 1024 * 1024
-    """Those for requests without a key from one address; past it 429."""
+    """Limit of such bytes for requests without a key from one address; beyond it 429."""
     connections_max: int = 10_000
-    """Connections at once, streams included. At the limit, a connection that does nothing makes room for a new one."""
+    """Limit of concurrent connections, streams included. At the limit, the gateway closes an idle connection for a new
+    one."""
     connections_per_address_max: int = 5_000
-    """The same for one address (of IPv6: one /64), so that one address leaves half to the others. Behind a proxy every
-    caller has the proxy's address: set it to `connections_max` there."""
+    """Limit of connections of one address (IPv6: one /64), so that half remains for other addresses. Behind a proxy,
+    all callers have the address of the proxy: set this to `connections_max` there."""
     keep_alive_ms: int = 75_000
-    """An idle connection is closed after this long; longer than the 60 s after which load balancers do so."""
+    """Time after which an idle connection is closed; longer than the 60 s of load balancers."""
     header_timeout_ms: int = 10_000
-    """From a connection's (or request's) first byte to the end of its head, or to the answer of a WebSocket handshake."""
+    """Time from the first byte of a connection or request to the end of its head, or to the answer of a WebSocket
+    handshake."""
     body_timeout_ms: int = 60_000
-    """From the end of the head to the end of the body; 8 MiB at 140 kB/s."""
+    """Time from the end of the head to the end of the body; enough for 8 MiB at 140 kB/s."""
     write_timeout_ms: int = 30_000
-    """How long a caller may take nothing of its answer; then the connection is dropped, and its memory is free."""
+    """Time that a caller may read nothing of its answer. After it, the gateway drops the connection and frees its
+    memory."""
     drain_ms: int = 5_000
-    """How long, after SIGTERM, `/readyz` says no while requests are still served, so that load balancers turn to others.
-    Without a load balancer it only delays the stop, so `gantry up` sets 0."""
+    """Time after SIGTERM in which `/readyz` fails while the gateway still serves requests, so that load balancers use
+    other gateways. Without a load balancer it only delays the stop, so `gantry up` sets 0."""
     stop_timeout_ms: int = 8_000
-    """How long requests under way may go on after that."""
+    """Time after `drain_ms` in which requests in flight may end."""
 
     key_poll_interval_ms: int = 10_000
-    """How often keys are read from Postgres; a revoked one opens nothing after at most this and one time-out."""
+    """Interval of reading the keys from Postgres; a revoked key is rejected after at most this time and one
+    time-out."""
     reconcile_interval_ms: int = 30_000
     mirror_interval_ms: int = 30_000
     sample_interval_ms: int = 15_000
-    """How often the offsets of all groups are sampled, so that lag has a history; 0: never."""
+    """Interval of sampling the offsets of all groups for the history of lag; 0: never."""
     sample_raw_hours: int = 24
-    """How long samples are kept as they are; then one a minute, after a week one in 15 minutes, after 30 days one an hour."""
+    """Time for which all samples are kept; then one a minute, after a week one in 15 minutes, after 30 days one an
+    hour."""
     sample_keep_days: int = 90
-    """How long samples are kept."""
+    """Time for which samples are kept."""
     lag_series_max: int = 2_000
-    """For how many groups and topics `/metrics` has series of lag: those furthest behind; 0: none."""
+    """Limit of pairs of group and topic whose lag is in `/metrics`: those furthest behind; 0: none."""
     audit_keep_days: int = 90
-    """How long rows of the audit trail are kept; 0: for ever. Of a topic or a group the last row stays."""
+    """Time for which rows of the audit trail are kept; 0: for ever. The last row of each topic and group is always
+    kept."""
     webhook_timeout_ms: int = 10_000
-    """For one attempt to tell a webhook, from the look-up of its name to the head of its answer."""
+    """Time-out of one delivery attempt, from the look-up of the host name to the head of the answer."""
     webhook_give_up_ms: int = 86_400_000
-    """How long a webhook is tried to be told of an event: a day, so that a receiver may be away over night."""
+    """Time for which the delivery of an event is retried: a day, so that a receiver may be down overnight."""
     webhook_private_networks: tuple[str, ...] = ()
-    """Networks such as `10.1.0.0/16` to which webhooks may be sent though they are not public. None: an admin of webhooks must not
-    reach services that only the gateway can reach."""
+    """Private networks such as `10.1.0.0/16` to which webhooks may be sent. None by default, so that an admin of
+    webhooks cannot reach services that only the gateway can reach."""
     subscription_keep_days: int = 365
-    """How long a subscription is kept after its last consumer has gone; 0: for ever. The last subscription of each topic stays
-    if a broker knows the group."""
+    """Time for which a subscription is kept after its last consumer has left; 0: for ever. The last subscription of
+    each topic is kept if a broker knows the group."""
     broker_timeout_ms: int = 3_000
-    """For one question to a broker in an admin call."""
+    """Time-out of one request to a broker in an admin call."""
     access_log: bool = False
 
     cors_origins: tuple[str, ...] = ()
-    """Origins such as `https://console.example` whose pages may call and read answers; `*` is any. None: no page may."""
+    """Origins such as `https://console.example` whose pages may call the gateway and read answers; `*` allows all
+    origins. Empty: no page may."""
     public_contract: bool = True
-    """Whether `OPTIONS` and `/openapi.json` need no key. The contract is no secret; with False nobody without a key learns
-    from the gateway which paths there are."""
+    """Whether `OPTIONS` and `/openapi.json` need no key. The contract is no secret; False hides the paths from callers
+    without a key."""
 
     def check(self) -> None:
         """Raise ValueError("name: reason") for the first setting that is out of range."""
@@ -183,13 +193,13 @@ class GatewaySettings:
             raise ValueError(
                 f"subscription_keep_days: {self.subscription_keep_days} is not within 0 and {_KEEP_DAYS_MAX}"
             )
-        # 20 s of polling and a hanging Postgres still end within the 30 s that are promised.
+        # 20 s of polling plus a time-out of Postgres stay within the promised 30 s.
         if self.key_poll_interval_ms > _KEY_POLL_MS_MAX:
             raise ValueError(f"key_poll_interval_ms: {self.key_poll_interval_ms} is above {_KEY_POLL_MS_MAX}")
 
     @property
     def private_networks(self) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-        """Return `webhook_private_networks`, read."""
+        """Return `webhook_private_networks`, parsed."""
         return [ipaddress.ip_network(network) for network in self.webhook_private_networks]
 
     @property
@@ -202,9 +212,9 @@ class GatewaySettings:
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[a-z0-9._:\[\]-]+", re.ASCII)
 _KEY_POLL_MS_MAX = 20_000
 _SAMPLE_MS_MIN = 100
-# Readers look five minutes back for what does not change (usecases/sampleblocks.py).
+# Readers look back five minutes for pairs that do not change (usecases/sampling/blocks.py).
 _SAMPLE_MS_MAX = 45_000
-# Minutes are kept for a week.
+# Samples a minute apart are kept for a week.
 _RAW_HOURS_MAX = 168
 _KEEP_DAYS_MAX = 3_650
 _LAG_SERIES_MAX = 50_000

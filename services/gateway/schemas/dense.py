@@ -1,15 +1,14 @@
-"""Reading requests that are large or hold very many values, a slice at a time.
+"""Sliced reading of requests that are large or contain very many values.
 
-Decoding takes time for each value rather than for each byte: 4 MiB of text are read in 2 ms, 4 MiB of `[],` take more
-than a second. The event loop belongs to everyone, so a body that is very large, or large and dense, goes another way than
-the fast one (outgoing.py). The functions here are generators that give the loop a chance wherever they yield; `in_slices`
-runs them.
+Decoding takes time for each value rather than for each byte: 4 MiB of text take 2 ms, 4 MiB of `[],` take more than a
+second. All requests share the event loop, so a body that is very large, or large and dense, does not take the fast path
+(outgoing.py). The functions here are generators; at each `yield` other tasks may run. `in_slices` runs them.
 
-1. `is_dense` finds such bodies with a few counts of bytes. It is an upper bound: it may take long texts for dense. A batch
-   of texts of usual size is not even counted: its decoder refuses other values at once.
+1. `is_dense` finds such bodies by counting a few bytes. The count is an upper bound: long texts may count as dense. A
+   batch of texts of usual size is not counted, because its decoder rejects other values at once.
 2. A batch is split into its items without decoding them, and each item is a slice of its own.
-3. A dense item is split into its fields. All but the body must be short, and are read as ever. A body that is a text is
-   decoded at once. Any other body stays as it is, and only its objects are searched for keys that stand twice.
+3. A dense item is split into its fields. All fields but the body must be short, and are decoded as usual. A body that
+   is a text is decoded at once. Any other body stays undecoded, and only its objects are searched for repeated keys.
 4. A long body in base64 is decoded piece by piece.
 """
 
@@ -46,16 +45,16 @@ from services.gateway.schemas.reading import READ_ERRORS, DuplicateError, TooLar
 T = TypeVar("T")
 Slices = Generator[None, None, T]
 
-# Below it nothing can take longer than 20 ms.
+# No smaller body takes longer than 20 ms.
 DENSE_BYTES_MIN: Final = 64 * 1024
-# From here on even texts are read in slices: what is done to a request takes several times as long as its decoding.
+# From this size on even texts are read in slices: handling a request takes several times as long as decoding it.
 LARGE_BYTES_MIN: Final = 1024 * 1024
-# So much of a batch may be read as texts without being counted: that takes at most 5 ms.
+# Batches up to this size may be read as texts without counting: that takes at most 5 ms.
 TEXTS_BYTES_MAX: Final = 256 * 1024
 VALUES_AT_ONCE_MAX: Final = 20_000
-# Even to skip a million values takes 20 ms, and that can't be sliced.
+# Skipping a million values takes 20 ms, and that can't be sliced.
 VALUES_MAX: Final = 1_000_000
-# Tag, keys and properties take at most 32 KiB decoded; escapes make six bytes of one.
+# Tag, keys and properties take at most 32 KiB decoded; an escape takes six bytes for one.
 FIELDS_BYTES_MAX: Final = 256 * 1024
 _COUNTED_BYTES: Final = 128 * 1024
 # Each value but the first of an array or object follows a comma.
@@ -64,7 +63,7 @@ _ESCAPE_MARK: Final = (b"\\",)
 _SLICE_BYTES: Final = 64 * 1024
 _SLICE_TOKENS: Final = 4_096
 
-# Whole groups of four; they take a millisecond.
+# Complete groups of four characters; decoding them takes a millisecond.
 _BASE64_CHARACTERS: Final = 256 * 1024
 assert _BASE64_CHARACTERS % 4 == 0
 
@@ -85,20 +84,20 @@ _pack = msgspec.msgpack.Encoder().encode
 
 _QUOTE, _OPEN, _CLOSE = b'"{}'
 _OTHER: Final = re.compile(rb'[^"{}]{1,65536}+')
-# At most so many escapes at once: each costs more than a thousand plain bytes.
+# A piece has at most 4,096 escapes, because each takes longer than a thousand plain bytes.
 _STRING_PIECE: Final = re.compile(rb'(?:[^"\\]++|\\.){1,4096}+', re.DOTALL)
 _COLON: Final = re.compile(rb"[ \t\r\n]*+:")
 
 
 def is_dense(data: bytes) -> bool:
-    """Say whether a JSON text may hold so many values or escapes that reading it at once would take too long."""
+    """Return whether a JSON text may contain too many values or escapes to be decoded in one go."""
     if len(data) < DENSE_BYTES_MIN:
         return False
     return any(found > VALUES_AT_ONCE_MAX for found in _counts(data, _VALUE_MARKS + _ESCAPE_MARK))
 
 
 async def in_slices(slices: Slices[T]) -> T:
-    """Run a reading to its end, and let others run between its slices."""
+    """Run a generator of slices to its end, and let other tasks run between the slices."""
     while True:
         try:
             next(slices)
@@ -131,10 +130,10 @@ def read_packed_frames(data: bytes) -> Slices[Sequence[Item]]:
 
 
 def read_each(raws: Sequence[bytes], read: Callable[[bytes, str], Slices[Sendable]]) -> Slices[Sequence[Item]]:
-    """Return the items of a batch; a bad one is its error.
+    """Return the items of a batch; an error takes the place of each invalid item.
 
     Raises:
-        InvalidValueError: There is none, or too many.
+        InvalidValueError: There is no item, or there are too many.
     """
     check_count(raws)
     items: list[Item] = []
@@ -155,7 +154,7 @@ def read_json_message(data: bytes, at: str = "") -> Slices[Sendable]:
     """Return one message from a JSON text.
 
     Raises:
-        InvalidValueError: It can't be read as a message.
+        InvalidValueError: The text is not a valid message.
     """
     dense = is_dense(data)
     if len(data) >= LARGE_BYTES_MIN or dense:
@@ -167,10 +166,10 @@ def read_json_message(data: bytes, at: str = "") -> Slices[Sendable]:
 
 
 def _read_parts(data: bytes, at: str, *, dense: bool) -> Slices[Sendable]:
-    """Return one message whose fields are read one by one. Raises InvalidValueError as read_json_message."""
+    """Return one message, decoded field by field. Raises InvalidValueError as read_json_message does."""
     if dense:
         yield from _check_values(data, at or "/")
-        # A body is longer in JSON than decoded only by its escapes, or in base64.
+        # Only escapes and base64 make a body longer in JSON than decoded.
         longer_bytes = len(data) - BODY_BYTES_MAX * 4 // 3 - 2 * FIELDS_BYTES_MAX
         if longer_bytes > 0 and not (yield from _has_more_than(longer_bytes // _ESCAPE_BYTES_MAX, data, _ESCAPE_MARK)):
             raise _too_large_for_one(data, at)
@@ -181,7 +180,7 @@ def _read_parts(data: bytes, at: str, *, dense: bool) -> Slices[Sendable]:
     yield
     given = _fields_of(parts, at)
     body = bytes(parts.body)
-    # Outside the values there is one `:` for each field; if more are left over, a field stands twice.
+    # Outside the values there is one `:` for each field; if more remain, a field is repeated.
     values = [body, *map(bytes, given.values())]
     if data.count(b":") - sum(value.count(b":") for value in values) != len(values):
         raise DuplicateError(at or "/", NO_VALUE, "holds a field twice")
@@ -206,10 +205,10 @@ def _read_parts(data: bytes, at: str, *, dense: bool) -> Slices[Sendable]:
 
 
 def decode_base64_in_slices(message: Sendable, at: str) -> Slices[Sendable]:
-    """Return the message with its body as bytes, if that is long and in base64; else as it is.
+    """Return the message with its body decoded to bytes if the body is long and in base64; otherwise the same message.
 
     Raises:
-        InvalidValueError: It is not base64, or too large.
+        InvalidValueError: The body is not base64, or is too large.
     """
     body: Any = message.body
     if message.encoding != BASE64 or not isinstance(body, str) or len(body) < DENSE_BYTES_MIN:
@@ -217,8 +216,8 @@ def decode_base64_in_slices(message: Sendable, at: str) -> Slices[Sendable]:
     if len(body) // 4 * 3 > BODY_BYTES_MAX + 2:
         raise TooLargeError(f"{at}/body", len(body) // 4 * 3, f"bytes, at most {BODY_BYTES_MAX} are allowed")
     padding = body.find("=")
-    # Each slice but the last stands for whole bytes. Padding ends a text: it is read with the
-    # group before it, and what is behind it is refused at once.
+    # Each slice but the last encodes complete bytes. Padding ends the text: the last slice begins with the group before
+    # the padding, so the decoder rejects all characters after the padding at once.
     end = max(0, padding // 4 - 1) * 4 if padding >= 0 else len(body)
     parts: list[bytes] = []
     for start in range(0, end, _BASE64_CHARACTERS):
@@ -230,7 +229,7 @@ def decode_base64_in_slices(message: Sendable, at: str) -> Slices[Sendable]:
 
 
 def decode_base64(text: str, body: str, at: str) -> bytes:
-    """Return what a text in base64 stands for. Raises InvalidMessageError, which shows the body."""
+    """Return the bytes of a text in base64. Raises InvalidMessageError, which shows the body."""
     try:
         return a2b_base64(text, strict_mode=True)
     except (Base64Error, ValueError) as error:
@@ -241,7 +240,7 @@ def read_packed_message(data: bytes, at: str = "") -> Slices[Sendable]:
     """Return one message from a MessagePack map.
 
     Raises:
-        InvalidValueError: It can't be read as a message.
+        InvalidValueError: The map is not a valid message.
     """
     if len(data) < DENSE_BYTES_MIN:
         return read_packed(data, at)
@@ -254,10 +253,10 @@ def read_packed_message(data: bytes, at: str = "") -> Slices[Sendable]:
     yield
     given = _fields_of(parts, at)
     small = b"".join(_pack(name) + bytes(value) for name, value in given.items())
-    # All of it but the body's value, which stands for itself as nil.
+    # The message with nil in place of the body.
     message = read_packed(bytes([0x80 | (len(given) + 1)]) + _pack("body") + b"\xc0" + small, at)
     body = bytes(parts.body)
-    # Whether a field stands twice is told by the length, as in read_packed; few write a map of sixteen fields longer.
+    # The length shows whether a field is repeated, as in read_packed; few encoders use a longer head for so few fields.
     if len(data) - len(body) - len(small) - len(_pack("body")) not in _MAP_HEAD_BYTES:
         raise DuplicateError(
             at or "/", NO_VALUE, "holds a field twice, or has a name that is not written the short way"
@@ -273,11 +272,11 @@ def read_packed_message(data: bytes, at: str = "") -> Slices[Sendable]:
 
 
 def refuse_duplicates_in_slices(data: bytes, at: str) -> Slices[None]:
-    """Raise DuplicateError if an object in a JSON text has a key twice.
+    """Raise DuplicateError if an object in a JSON text repeats a key.
 
     Args:
         data: A JSON text that a decoder has accepted.
-        at: JSON pointer of where it lies, for what is said about it.
+        at: JSON pointer to the text in the request, for error texts.
     """
     if not is_dense(data):
         refuse_duplicates(data, at)
@@ -316,7 +315,7 @@ def refuse_duplicates_in_slices(data: bytes, at: str) -> Slices[None]:
 
 
 def _counts(data: bytes, marks: tuple[bytes, ...]) -> Iterator[int]:
-    """Yield how often certain bytes occur, after each `_COUNTED_BYTES`."""
+    """Yield the number of marks found so far, after each `_COUNTED_BYTES` of data."""
     found = 0
     for start in range(0, len(data), _COUNTED_BYTES):
         for mark in marks:
@@ -325,7 +324,7 @@ def _counts(data: bytes, marks: tuple[bytes, ...]) -> Iterator[int]:
 
 
 def _has_more_than(limit: int, data: bytes, marks: tuple[bytes, ...]) -> Slices[bool]:
-    """Return whether certain bytes occur more than `limit` times, and count no further than that takes."""
+    """Return whether the marks occur more than `limit` times; stop counting at the limit."""
     for found in _counts(data, marks):
         if found > limit:
             return True
@@ -345,7 +344,7 @@ def _too_large_for_one(data: bytes, at: str) -> TooLargeError:
 
 
 def _fields_of(parts: Any, at: str) -> dict[str, Raw]:
-    """Return the fields that were given, without the body. Raises InvalidValueError if they are too long."""
+    """Return the fields of the request without the body. Raises InvalidValueError if a field is too long."""
     given = {name: value for name in _FIELDS if len(value := getattr(parts, name))}
     for name, value in given.items():
         if len(value) > FIELDS_BYTES_MAX:
@@ -354,9 +353,9 @@ def _fields_of(parts: Any, at: str) -> dict[str, Raw]:
     return given
 
 
-# The escape of a character that has one byte takes six.
+# An escape takes up to six bytes for a character of one byte: five more.
 _ESCAPE_BYTES_MAX: Final = 5
-# First bytes of texts and of bytes (MessagePack's str 8 to 32 and bin 8 to 32).
+# First bytes of MessagePack's str 8, 16, 32 and bin 8, 16, 32.
 _TEXT_OR_BYTES: Final = frozenset({0xD9, 0xDA, 0xDB, 0xC4, 0xC5, 0xC6})
-# The head of a map of less than sixteen fields, or one with a count of 2 or 4 bytes.
+# Sizes of the head of a map: with fewer than sixteen fields, or with a count of 2 or 4 bytes.
 _MAP_HEAD_BYTES: Final = (1, 3, 5)

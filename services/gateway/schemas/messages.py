@@ -1,7 +1,8 @@
 """A stored message as answers show it, the same over REST and WebSocket.
 
-`message_view` is the shape of api.md. With `binary` it is the one for MessagePack: the body is bytes (and so says its
-`encoding`) and offsets are integers; otherwise it is for JSON, with offsets as strings and the body as text or base64.
+`message_view` returns the shape of api.md. With `binary` the view is for MessagePack: the body is bytes, its `encoding`
+is `bytes`, and offsets are integers. Otherwise the view is for JSON: the body is text or base64, and offsets are
+strings.
 """
 
 from base64 import b64encode
@@ -16,7 +17,7 @@ BASE64: Final = "base64"
 BINARY: Final = "bytes"
 
 LARGE_BODY_BYTES: Final = 48 * 1024
-"""Bodies above it take a while to write as JSON."""
+"""Size above which writing a body as JSON takes noticeable time."""
 
 _TAGS: Final = PropertyName.TAGS
 _UNIQ_KEY: Final = PropertyName.UNIQ_KEY
@@ -28,14 +29,14 @@ def message_view(
     """Return a message as answers show it.
 
     Args:
-        stored: The record; its checksum must have been looked at (`stored.crc.is_good`) by the caller.
-        broker: The name of the broker it lies on, which a record does not carry.
-        binary: For MessagePack: bytes and integers instead of texts.
-        system: Also show the properties that belong to the system.
-        leaves_large: For JSON: leave a large body as bytes, to be written in slices with its encoding (asgi/writing.py).
+        stored: The record; the caller must have checked its checksum (`stored.crc.is_good`).
+        broker: Name of the broker that stores the record; the record does not contain it.
+        binary: Whether the view is for MessagePack, with bytes and integers instead of texts.
+        system: Whether the view includes the properties that belong to the system.
+        leaves_large: Whether a large body stays bytes, for JSON that asgi/writing.py writes in slices.
 
     Raises:
-        CorruptRecordError: The body is compressed and can't be unpacked. The message can't be shown as good.
+        CorruptRecordError: The body can't be decompressed. The caller must report the message as damaged.
     """
     body = stored.inflated_body()
     properties = stored.properties
@@ -66,7 +67,7 @@ def message_view(
 
 
 def body_view(body: bytes) -> tuple[str, str]:
-    """Return a body as JSON can hold it, and its encoding: `text` where it is UTF-8, else `base64`."""
+    """Return a body as a JSON text, and its encoding: `text` if the body is UTF-8, otherwise `base64`."""
     try:
         return body.decode(), TEXT
     except UnicodeDecodeError:

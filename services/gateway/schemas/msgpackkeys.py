@@ -1,17 +1,17 @@
-"""Find a key that stands twice in a MessagePack map; decoders keep the last one and say nothing.
+"""Search for repeated keys in MessagePack maps; decoders silently keep the last value.
 
-Only looked at where a cheaper test could not rule it out (outgoing.py), so it is written to be read. The bytes have
-been decoded before, so they are known to be whole.
+This search runs only if a cheaper test cannot exclude repeated keys (outgoing.py), so it favors clarity over speed. A
+decoder has accepted the bytes before, so they are complete.
 
 Source: https://github.com/msgpack/msgpack/blob/master/spec.md
 """
 
 from typing import Final
 
-# First byte → bytes of the length that follows, for what carries its length in bytes.
+# First byte → size of the length field, for values with a length in bytes.
 _SIZED: Final = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xC7: 1, 0xC8: 2, 0xC9: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 _EXT_SIZED: Final = frozenset({0xC7, 0xC8, 0xC9})
-# First byte → bytes that follow, for what has a fixed size.
+# First byte → number of bytes that follow, for values of a fixed size.
 _FIXED: Final = {
     **dict.fromkeys((0xC0, 0xC1, 0xC2, 0xC3), 0),
     0xCA: 4,
@@ -30,19 +30,19 @@ _FIXED: Final = {
     0xD7: 9,
     0xD8: 17,
 }
-# First byte → bytes of the count that follows.
+# First byte → size of the count field.
 _ARRAYS: Final = {0xDC: 2, 0xDD: 4}
 _MAPS: Final = {0xDE: 2, 0xDF: 4}
 
 
 def find_duplicate_key(data: bytes) -> str | None:
-    """Return the first key that stands twice in its map, or None.
+    """Return the first key that its map repeats, or None.
 
     Args:
-        data: One whole value that a decoder has accepted.
+        data: One complete value that a decoder has accepted.
 
     Raises:
-        RecursionError: It is nested too deeply.
+        RecursionError: The value is nested too deeply.
     """
     return _Walk(data).value(0)[1]
 
@@ -52,7 +52,7 @@ class _Walk:
         self._data = data
 
     def value(self, at: int) -> tuple[int, str | None]:
-        """Return where the value ends, and a key found twice in it."""
+        """Return the end of the value, and a key that a map in it repeats, or None."""
         first = self._data[at]
         at += 1
         if first <= 0x7F or first >= 0xE0:
@@ -91,7 +91,7 @@ class _Walk:
             at, twice = self.value(at)
             if twice is not None:
                 return at, twice
-            # The same text may be written with a short or a long length in front.
+            # A text may have a short or a long length field, so keys are compared without it.
             key = self._text(start, at)
             if key is not None and key in seen:
                 return at, key.decode("utf-8", "replace")

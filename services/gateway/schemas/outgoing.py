@@ -1,11 +1,11 @@
 """Messages to send, as requests carry them: JSON, NDJSON and length-prefixed MessagePack.
 
-Decoding is the hottest thing the gateway does with bytes, so it has a fast way and an exact one. The fast way decodes a
-whole batch in one call into structs whose body is a text. Where that fails, the exact way takes each item by itself, so
-that one bad message never costs the others: its place in the list is taken by its error.
+Decoding is on the hottest path of the gateway, so there are a fast path and an exact path. The fast path decodes a
+whole batch in one call into structs whose body is a text. If that fails, the exact path decodes each item separately,
+so that one invalid message does not affect the others: its error takes its place in the list.
 
-Fields that were not given are UNSET, so that encoding a struct gives back exactly the keys that stood there; that is what
-the search for duplicate keys counts on (reading.py).
+Missing fields are UNSET, so that an encoded struct has exactly the keys of the request; the search for repeated keys
+relies on that (reading.py).
 """
 
 import re
@@ -29,14 +29,14 @@ from services.gateway.schemas.reading import (
 )
 
 BATCH_MESSAGES_MAX: Final = 1_000
-# White space of NDJSON that is skipped; to look at 8 MiB of it would hold up everybody.
+# Limit of the white space in NDJSON; scanning 8 MiB of it would block the event loop.
 BLANK_BYTES_MAX: Final = 1 << 20
 _FRAME_LENGTH_BYTES: Final = 4
-# Enough to see the first key's `:` and what stands behind it.
+# Enough bytes to include the `:` of the first key and the byte after it.
 _SNIFFED_BYTES: Final = 32
 
 _NOT_BLANK: Final = re.compile(rb"\S")
-# A key may hold no white space, since RocketMQ separates keys by it, and nothing that can't be seen.
+# A key contains no white space, because RocketMQ separates keys by it, and no invisible characters.
 KEY_EXPRESSION: Final = re.compile(r"[^\s\x00-\x20\x7f-\xa0]+")
 
 QueueNumber = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -50,7 +50,7 @@ class TargetQueue(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 class OutgoingMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, gc=False):
-    """A message to send; `body` is added by the kinds below."""
+    """A message to send; the subclasses below add `body`."""
 
     encoding: str | UnsetType = UNSET
     tag: str | UnsetType = UNSET
@@ -66,19 +66,19 @@ class OutgoingMessage(msgspec.Struct, forbid_unknown_fields=True, kw_only=True, 
 
 
 class TextMessage(OutgoingMessage, kw_only=True, gc=False):
-    """One whose body is a JSON string."""
+    """A message whose body is a JSON string."""
 
     body: str
 
 
 class RawMessage(OutgoingMessage, kw_only=True, gc=False):
-    """One whose body is any JSON value, kept as it was written."""
+    """A message whose body is any JSON value; it stays as it was written."""
 
     body: Raw
 
 
 class PackedMessage(OutgoingMessage, kw_only=True, gc=False):
-    """One from MessagePack; the body may be bytes."""
+    """A message from MessagePack; its body may be bytes."""
 
     body: Any
 
@@ -88,10 +88,10 @@ Item = Sendable | InvalidValueError
 
 
 def _batch_decoder(item: Any) -> msgspec.json.Decoder[Any]:
-    """Return a decoder of a batch that refuses the item behind the last allowed one at once.
+    """Return a decoder of a batch that rejects the first item beyond the limit at once.
 
-    A list's length is only looked at when all of its items, perhaps millions, are in memory. So the array is a struct
-    with a field for each item.
+    msgspec checks the length of a list only after it has decoded all items, perhaps millions. So the array is a struct
+    with one field for each allowed item.
     """
     fields = [(f"item_{index}", item | UnsetType, UNSET) for index in range(BATCH_MESSAGES_MAX)]
     array = msgspec.defstruct("_Items", fields, array_like=True, forbid_unknown_fields=True, gc=False)
@@ -117,10 +117,10 @@ def read_message(data: bytes | Raw, at: str = "") -> Sendable:
 
     Args:
         data: The text of an object.
-        at: JSON pointer of where it lies in the request, for what is said about it.
+        at: JSON pointer to the message in the request, for error texts.
 
     Raises:
-        InvalidValueError: It can't be read as a message.
+        InvalidValueError: The text is not a valid message.
     """
     text = bytes(data)
     try:
@@ -133,19 +133,19 @@ def read_message(data: bytes | Raw, at: str = "") -> Sendable:
 
 
 def read_batch(data: bytes) -> Sequence[Item]:
-    """Return the items of a JSON batch `{"messages": […]}`; a bad one is its error.
+    """Return the items of a JSON batch `{"messages": […]}`; an error takes the place of each invalid item.
 
     Raises:
-        InvalidValueError: The batch as such can't be read, is empty or too long.
+        InvalidValueError: The batch itself is not valid, is empty or has too many items.
     """
     return read_texts(data) or _each(split_batch(data), read_message)
 
 
 def read_texts(data: bytes) -> tuple[TextMessage, ...]:
-    """Return the items of a JSON batch if all are fine and their bodies are texts; else nothing.
+    """Return the items of a JSON batch if all are valid and their bodies are texts; otherwise an empty tuple.
 
-    This is the fast way. It decodes no other value than those of a message with a text, so that even the worst bytes
-    take less than 20 µs a KiB.
+    This is the fast path. It decodes only the fields of messages with a text as body, so that even the worst input
+    takes less than 20 µs a KiB.
     """
     try:
         texts: tuple[TextMessage, ...] = _items_of(_texts.decode(data))
@@ -155,16 +155,16 @@ def read_texts(data: bytes) -> tuple[TextMessage, ...]:
 
 
 def read_lines(data: bytes) -> Sequence[Item]:
-    """Return the items of NDJSON, one a line; lines of white space only are no items.
+    """Return the items of NDJSON, one for each line; blank lines are skipped.
 
     Raises:
-        InvalidValueError: There is none, or too many.
+        InvalidValueError: There is no item, or there are too many.
     """
     return _each(split_lines(data), read_message)
 
 
 def split_lines(data: bytes) -> list[bytes]:
-    """Return the lines of NDJSON that hold more than white space, up to one more than are allowed.
+    """Return the lines of NDJSON that are not blank, at most one more than the limit.
 
     Raises:
         TooLargeError: There is too much white space.
@@ -172,7 +172,7 @@ def split_lines(data: bytes) -> list[bytes]:
     lines: list[bytes] = []
     end, blank_bytes = 0, 0
     while len(lines) <= BATCH_MESSAGES_MAX:
-        # One search for many blank lines; millions of them must not cost a step each.
+        # One search skips many blank lines, because a loop step for each of millions of lines would take too long.
         start = _NOT_BLANK.search(data, end, end + BLANK_BYTES_MAX)
         blank_bytes += (len(data) if start is None else start.start()) - end
         if blank_bytes > BLANK_BYTES_MAX:
@@ -189,16 +189,16 @@ def read_frames(data: bytes) -> Sequence[Item]:
     """Return the items of `application/vnd.gantry.batch`: uint32 length and MessagePack map, repeated.
 
     Raises:
-        InvalidValueError: The lengths don't add up, there is no item, or too many.
+        InvalidValueError: The lengths do not match the body, there is no item, or there are too many.
     """
     return _each(split_frames(data), read_packed)
 
 
 def split_frames(data: bytes) -> list[bytes]:
-    """Return the frames of a binary batch, up to one more than are allowed.
+    """Return the frames of a binary batch, at most one more than the limit.
 
     Raises:
-        UnreadableError: The lengths don't add up.
+        UnreadableError: The lengths do not match the body.
     """
     frames: list[bytes] = []
     at, end = 0, len(data)
@@ -218,12 +218,12 @@ def split_frames(data: bytes) -> list[bytes]:
 
 
 def read_items(raws: Sequence[Raw | bytes], *, packed: bool, first: int = 0) -> list[Item]:
-    """Return items of a batch that came in another envelope (a WebSocket frame); a bad one is its error.
+    """Return items of a batch in another envelope (a WebSocket frame); an error takes the place of each invalid item.
 
     Args:
-        raws: Some of them; `check_count` has passed all.
-        packed: They are MessagePack.
-        first: Which is the first of these.
+        raws: Some items of the batch; `check_count` has accepted the whole batch.
+        packed: Whether the items are MessagePack.
+        first: Index of the first of these items in the batch.
     """
     return _read_each(raws, read_packed if packed else read_message, first)
 
@@ -232,12 +232,12 @@ def read_packed(data: bytes | Raw, at: str = "") -> Sendable:
     """Return one message from a MessagePack map.
 
     Raises:
-        InvalidValueError: It can't be read as a message.
+        InvalidValueError: The map is not a valid message.
     """
     packed = bytes(data)
     try:
         message = _packed.decode(packed)
-        # Encoded again it is as short as can be. As long as what came means that nothing was dropped.
+        # Our encoder writes the shortest form. If its length equals that of the request, the decoder dropped nothing.
         twice = None if len(_pack(message)) == len(packed) else find_duplicate_key(packed)
     except READ_ERRORS as error:
         raise translate(error, at) from None
@@ -256,10 +256,10 @@ def _read_any_body(data: bytes, at: str) -> RawMessage:
 
 
 def split_batch(data: bytes) -> list[bytes]:
-    """Return the items of a JSON batch as they stand in it.
+    """Return the undecoded items of a JSON batch.
 
     Raises:
-        InvalidValueError: The batch as such can't be read, or is too long.
+        InvalidValueError: The batch itself is not valid, or has too many items.
     """
     try:
         raws = [bytes(raw) for raw in _items_of(_raws.decode(data))]
@@ -267,14 +267,14 @@ def split_batch(data: bytes) -> list[bytes]:
         if "of at most length" in str(error):
             raise _too_many() from None
         raise translate(error, data=data) from None
-    # Outside the items there is one key, `messages`; if more than one `:` is left over, it stands twice.
+    # Outside the items there is one key, `messages`; if more than one `:` remains, the key is repeated.
     if data.count(b":") - sum(raw.count(b":") for raw in raws) != 1:
         raise DuplicateError("/messages", "messages", "stands twice in one object")
     return raws
 
 
 def check_count(raws: Sequence[Any]) -> None:
-    """Raise InvalidValueError for a batch that is empty or too long."""
+    """Raise InvalidValueError if a batch is empty or has too many items."""
     if not raws:
         raise InvalidValueError("/messages", NO_VALUE, "holds no message")
     if len(raws) > BATCH_MESSAGES_MAX:
@@ -301,18 +301,18 @@ def _too_many() -> TooLargeError:
 
 
 def _may_have_duplicates(data: bytes, messages: Sequence[TextMessage], *, keys_outside: int) -> bool:
-    """Say whether a key may stand twice; False is certain (reading.py says how).
+    """Return whether a key may be repeated; False is certain (reading.py explains the method).
 
-    Without blanks there is an even cheaper way: what comes out of our encoder is as short as JSON can be (no blanks, the
-    shortest escapes; integers are read in one form only), so where the whole has not become shorter, nothing can have been
-    dropped. Otherwise the `:` are counted, with the bodies taken out before the rest is encoded: they are nearly all there
-    is.
+    For JSON without blanks there is an even cheaper test. Our encoder writes the shortest JSON: no blanks, the shortest
+    escapes, and integers have only one valid form. If its output is not shorter than the request, the decoder dropped
+    nothing. Otherwise the `:` are counted. The bodies are nearly all of the data, so they are taken out before the rest
+    is encoded.
     """
     if b": " not in data[:_SNIFFED_BYTES]:
         envelope = len(b'{"messages":}') if keys_outside else -len(b"[]")
         if len(_encode(messages)) + envelope == len(data):
             return False
-    # Looking for one byte is ten times faster than looking for six.
+    # A search for one byte is ten times faster than a search for six.
     if b"\\" in data and ESCAPED_COLON in data:
         return True
     bodies = [message.body for message in messages]
