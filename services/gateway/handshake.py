@@ -65,12 +65,12 @@ def _refusal(library: ServerProtocol) -> ProblemError | None:
         return None
     reason = str(library.handshake_exc)
     if response.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        detail = f"method: a WebSocket handshake is a GET: {reason}"
+        detail = f"method: a WebSocket handshake must be a GET: {reason}"
         return ProblemError(METHOD_NOT_ALLOWED, detail, field="method", headers={"Allow": "GET"})
     field = getattr(library.handshake_exc, "name", None) or "Upgrade"
     more = {"Sec-WebSocket-Version": VERSION.decode()} if field == "Sec-WebSocket-Version" else None
     return ProblemError(
-        INVALID_FIELD, f"{field}: the WebSocket handshake is refused: {reason}", field=field, headers=more
+        INVALID_FIELD, f"{field}: the WebSocket handshake is rejected: {reason}", field=field, headers=more
     )
 
 

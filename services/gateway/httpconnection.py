@@ -320,7 +320,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.flow.hand_over()
         problem = check_handshake(head, self.headers)
         if problem is None and self.cycle is not None and not self.cycle.response_complete:
-            problem = ProblemError(CONFLICT, "Upgrade: the request before it is not answered yet", field="Upgrade")
+            problem = ProblemError(CONFLICT, "Upgrade: the previous request is not answered yet", field="Upgrade")
         if problem is not None:
             self.refuse(problem, "handshake")
             return True

@@ -45,7 +45,7 @@ def why_unreadable(error: httptools.HttpParserError) -> tuple[ProblemError, str]
     cause = error.__context__
     if isinstance(cause, RefusedError):
         return cause.problem, cause.reason
-    detail = f"request: is not HTTP/1.1 as it should be: {cause or error}"
+    detail = f"request: is not valid HTTP/1.1: {cause or error}"
     return ProblemError(MALFORMED_BODY, detail), "malformed"
 
 
@@ -54,7 +54,7 @@ def check_head(version: str, hosts_count: int, target: bytes, headers: HeaderLin
     if measure_head(target, headers) > HEAD_BYTES_MAX:
         raise RefusedError(head_too_large(), "large_head")
     if version not in ("1.0", "1.1"):
-        detail = f"request: HTTP/{version} is not spoken here, HTTP/1.1 is"
+        detail = f"request: HTTP/{version} is not supported, only HTTP/1.1 is"
         raise RefusedError(ProblemError(MALFORMED_BODY, detail), "malformed")
     if hosts_count > 1:
         raise RefusedError(ProblemError(DUPLICATE, "Host: is given twice", field="Host"), "host")
@@ -106,9 +106,9 @@ def head_too_large() -> ProblemError:
 
 def no_proxy() -> ProblemError:
     """Return the problem of CONNECT."""
-    return ProblemError(METHOD_NOT_ALLOWED, "CONNECT: the gateway is no proxy", headers={"Allow": _METHODS})
+    return ProblemError(METHOD_NOT_ALLOWED, "CONNECT: the gateway is not a proxy", headers={"Allow": _METHODS})
 
 
 def _unknown_coding(value: bytes) -> ProblemError:
-    detail = f"Transfer-Encoding: {value.decode('latin-1')!r} is not decoded here, only chunked of HTTP/1.1 is"
+    detail = f"Transfer-Encoding: {value.decode('latin-1')!r} is not supported, only chunked in HTTP/1.1 is"
     return ProblemError(NOT_IMPLEMENTED, detail, field="Transfer-Encoding")

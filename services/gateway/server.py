@@ -90,9 +90,9 @@ class Sweeper:
         elif connection.flow.read_paused:
             pass  # The gateway does not read at the moment, so the caller is not late.
         elif connection.head_since is not None and now - connection.head_since > self._head_s:
-            connection.refuse(ProblemError(SLOW_REQUEST, f"head: not there after {self._head_s:g} s"), "slow_head")
+            connection.refuse(ProblemError(SLOW_REQUEST, f"head: not complete after {self._head_s:g} s"), "slow_head")
         elif connection.body_since is not None and now - connection.body_since > self._body_s:
-            connection.refuse(ProblemError(SLOW_REQUEST, f"body: not whole after {self._body_s:g} s"), "slow_body")
+            connection.refuse(ProblemError(SLOW_REQUEST, f"body: not complete after {self._body_s:g} s"), "slow_body")
         elif connection.idle_since is not None and now - connection.idle_since > self._idle_s:
             connection.transport.close()
 
@@ -187,7 +187,7 @@ def bind(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise StartupError(f"listen: {host} is no address of this machine: {error.strerror or error}") from None
+        raise StartupError(f"listen: {host} is not an address of this machine: {error.strerror or error}") from None
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

@@ -183,7 +183,7 @@ def _read_parts(data: bytes, at: str, *, dense: bool) -> Slices[Sendable]:
     # Outside the values there is one `:` for each field; if more remain, a field is repeated.
     values = [body, *map(bytes, given.values())]
     if data.count(b":") - sum(value.count(b":") for value in values) != len(values):
-        raise DuplicateError(at or "/", NO_VALUE, "holds a field twice")
+        raise DuplicateError(at or "/", NO_VALUE, "repeats a field")
     rest = b"".join(b',"%b":%b' % (name.encode(), bytes(value)) for name, value in given.items())
     try:
         if body[:1] == b'"':
@@ -256,13 +256,14 @@ def read_packed_message(data: bytes, at: str = "") -> Slices[Sendable]:
     # The message with nil in place of the body.
     message = read_packed(bytes([0x80 | (len(given) + 1)]) + _pack("body") + b"\xc0" + small, at)
     body = bytes(parts.body)
-    # The length shows whether a field is repeated, as in read_packed; few encoders use a longer head for so few fields.
+    # The length shows whether a field is repeated, as in read_packed: otherwise only the head of the map remains.
     if len(data) - len(body) - len(small) - len(_pack("body")) not in _MAP_HEAD_BYTES:
         raise DuplicateError(
-            at or "/", NO_VALUE, "holds a field twice, or has a name that is not written the short way"
+            at or "/", NO_VALUE, "repeats a field, or a field name is not in MessagePack's shortest form"
         )
     if not 0xA0 <= body[0] <= 0xBF and body[0] not in _TEXT_OR_BYTES and len(body) >= DENSE_BYTES_MIN:
-        reason = f"bytes of MessagePack are neither text nor bytes; such a body takes less than {DENSE_BYTES_MIN}"
+        limit = DENSE_BYTES_MIN - 1
+        reason = f"bytes of MessagePack that are neither text nor bytes; the limit of such a body is {limit}"
         raise TooLargeError(f"{at}/body", len(body), reason)
     try:
         message.body = _decode_packed(body)
@@ -300,7 +301,7 @@ def refuse_duplicates_in_slices(data: bytes, at: str) -> Slices[None]:
                 key = _decode_text(data[start:position])
                 position = colon.end()
                 if key in open_objects[-1]:
-                    raise DuplicateError(at or "/", key, "stands twice in one object")
+                    raise DuplicateError(at or "/", key, "appears twice in one object")
                 open_objects[-1].add(key)
         elif first == _OPEN:
             open_objects.append(set())
@@ -334,12 +335,12 @@ def _has_more_than(limit: int, data: bytes, marks: tuple[bytes, ...]) -> Slices[
 
 def _check_values(data: bytes, at: str) -> Slices[None]:
     if (yield from _has_more_than(VALUES_MAX, data, _VALUE_MARKS)):
-        reason = f"bytes hold more than {VALUES_MAX} values or commas; send large data as text or bytes"
+        reason = f"bytes contain more than {VALUES_MAX} values or commas; send large data as text or bytes"
         raise TooLargeError(at, len(data), reason)
 
 
 def _too_large_for_one(data: bytes, at: str) -> TooLargeError:
-    reason = f"bytes for one message, whose body has at most {BODY_BYTES_MAX}"
+    reason = f"bytes for one message; the limit of its body is {BODY_BYTES_MAX}"
     return TooLargeError(f"{at}/body", len(data), reason)
 
 
@@ -348,7 +349,7 @@ def _fields_of(parts: Any, at: str) -> dict[str, Raw]:
     given = {name: value for name in _FIELDS if len(value := getattr(parts, name))}
     for name, value in given.items():
         if len(value) > FIELDS_BYTES_MAX:
-            reason = f"bytes, and all fields but the body take at most {FIELDS_BYTES_MAX}"
+            reason = f"bytes; the limit of each field but the body is {FIELDS_BYTES_MAX}"
             raise InvalidValueError(f"{at}/{name}", len(value), reason)
     return given
 

@@ -242,7 +242,7 @@ def read_packed(data: bytes | Raw, at: str = "") -> Sendable:
     except READ_ERRORS as error:
         raise translate(error, at) from None
     if twice is not None:
-        raise DuplicateError(at or "/", twice, "stands twice in one map")
+        raise DuplicateError(at or "/", twice, "appears twice in one map")
     return message
 
 
@@ -269,14 +269,14 @@ def split_batch(data: bytes) -> list[bytes]:
         raise translate(error, data=data) from None
     # Outside the items there is one key, `messages`; if more than one `:` remains, the key is repeated.
     if data.count(b":") - sum(raw.count(b":") for raw in raws) != 1:
-        raise DuplicateError("/messages", "messages", "stands twice in one object")
+        raise DuplicateError("/messages", "messages", "appears twice in one object")
     return raws
 
 
 def check_count(raws: Sequence[Any]) -> None:
     """Raise InvalidValueError if a batch is empty or has too many items."""
     if not raws:
-        raise InvalidValueError("/messages", NO_VALUE, "holds no message")
+        raise InvalidValueError("/messages", NO_VALUE, "contains no message")
     if len(raws) > BATCH_MESSAGES_MAX:
         raise _too_many()
 
@@ -297,7 +297,7 @@ def _read_each(raws: Sequence[Any], read: Callable[[Any, str], Sendable], first:
 
 
 def _too_many() -> TooLargeError:
-    return TooLargeError("/messages", NO_VALUE, f"holds more than the {BATCH_MESSAGES_MAX} messages that are allowed")
+    return TooLargeError("/messages", NO_VALUE, f"contains more messages than the limit, {BATCH_MESSAGES_MAX}")
 
 
 def _may_have_duplicates(data: bytes, messages: Sequence[TextMessage], *, keys_outside: int) -> bool:
