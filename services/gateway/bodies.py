@@ -143,7 +143,7 @@ class Bodies:
         return self._reserved_bytes if body.quota is self.by_key and body.bytes + count > SMALL_BYTES else 0
 
     def make_room(self, body: Body, count: int) -> None:
-        """End bodies without progress until this one has room for `count` bytes, or there are no more of them."""
+        """End bodies without progress until this one has room for `count` bytes, or no such body is left."""
         quota, holder = body.quota, body.holder
         while quota.held_by(holder) + count > quota.each_max:
             if not self._end_one(body, lambda other: other.holder == holder):

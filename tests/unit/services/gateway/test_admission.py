@@ -1,4 +1,4 @@
-"""Who may connect when many do: idle connections make room, and one address leaves room to others."""
+"""Connections at the limit: idle connections make room, and one address leaves room to others."""
 
 import asyncio
 import gc

@@ -1,4 +1,4 @@
-"""Whatever goes wrong has its row in the table, and its page."""
+"""Every error has a row in the table of problems, and each problem has a page."""
 
 from pathlib import Path
 

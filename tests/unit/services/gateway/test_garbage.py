@@ -1,6 +1,6 @@
 """A connection that has ended is freed at once: the garbage collector looks at old objects once in millions of others.
 
-Somebody who connects again and again would fill the memory with connections that have ended.
+A client that reconnects all the time would fill the memory with ended connections.
 """
 
 import gc

@@ -1,4 +1,4 @@
-"""What a connection refuses, when, and what the requests around it get: strangers, broken clients, slow ones."""
+"""Refusals of a connection and the answers to the requests around them: unknown, broken and slow clients."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Who calls, and what they may do."""
+"""API keys: authentication and rights."""
 
 import re
 
@@ -77,7 +77,7 @@ def test_keys_that_were_read_before_a_change_do_not_undo_it():
     assert keys.authenticate(b"Bearer gk_c") is made
     with pytest.raises(ProblemError):
         keys.authenticate(b"Bearer gk_a")
-    # What is read from now on knows better.
+    # Rows that are read from now on include the change.
     keys.note_changes()
     keys.replace([record("gk_a")])
     assert [each.id for each in keys.records()] == ["key-1"]

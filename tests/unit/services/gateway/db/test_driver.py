@@ -1,4 +1,4 @@
-"""What the driver's errors mean."""
+"""The driver's errors are translated into those of this package."""
 
 import psycopg
 import pytest

@@ -30,7 +30,7 @@ AGES = {
     "alert_events": ("tests/integration/spark/test_alerts.py", "test_old_events_and_deliveries_are_deleted"),
     "webhook_deliveries": ("tests/integration/spark/test_alerts.py", "test_old_events_and_deliveries_are_deleted"),
 }
-"""Where it is tried that old rows go."""
+"""Table → module and name of the test that its old rows are deleted."""
 MADE = {"topics", "groups", "api_keys", "report_schedules", "lag_objectives", "webhooks", "alert_states"}
 """A row for each thing that there is, or that somebody made; it goes with that."""
 

@@ -1,4 +1,4 @@
-"""What is said about JSON that can't be read: the real reason, where it is, and the value."""
+"""Errors of JSON that can't be read name the actual reason, the place and the value."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""Where webhooks may be sent to, and what signs them."""
+"""Allowed addresses of webhooks, and the secrets that sign their deliveries."""
 
 import base64
 import ipaddress

@@ -1,4 +1,4 @@
-"""What brokers say of themselves and of consumers, put together."""
+"""Views that combine the answers of brokers about themselves and their consumers."""
 
 from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from gantry.remoting.bodies.connections import ClientConnection, ConsumerConnection

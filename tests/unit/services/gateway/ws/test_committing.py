@@ -1,4 +1,4 @@
-"""What a stream has acked reaches the brokers, on virtual time and over fakes, whether all of them answer or not."""
+"""Acknowledged offsets of a stream reach the brokers even if a broker hangs; on virtual time, with fakes."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What one connection keeps in memory: who gets room, who gives it back, and who must not wait for whom."""
+"""Memory of one connection: subscriptions share it, give it back, and do not wait for each other."""
 
 import pytest
 
@@ -67,7 +67,7 @@ def test_a_subscription_that_may_send_nothing_keeps_no_room_from_others(stuck_by
     for feed, order in orders:
         stream.answer(stuck, feed, order, WHOLE, COUNT, is_behind=True)
     assert stuck.held_bytes == PULLS_MAX * len(WHOLE)
-    # What the stuck one left is enough for one pull.
+    # The stuck subscription leaves enough for one pull.
     first, second = (subscription.feeds[each] for each in others)
     assert stream.session.next_pull(subscription, first) is not None
     assert stream.session.next_pull(subscription, second) is None

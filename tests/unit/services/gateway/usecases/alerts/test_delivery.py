@@ -1,4 +1,4 @@
-"""What a delivery is signed with, when it is tried again, and what it never does."""
+"""Deliveries of webhooks: signatures, retries, and addresses that they never reach."""
 
 import asyncio
 import base64

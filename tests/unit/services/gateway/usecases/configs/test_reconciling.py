@@ -1,4 +1,4 @@
-"""What must happen so that brokers are as people want them."""
+"""Decisions that bring brokers to their desired settings."""
 
 from hypothesis import given
 from hypothesis import strategies as st

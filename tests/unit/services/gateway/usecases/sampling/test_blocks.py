@@ -1,4 +1,4 @@
-"""What is written of looks at a broker, and that readers get from it what was seen."""
+"""Blocks of samples: the writer stores them, and readers get the same samples back."""
 
 import random
 from dataclasses import replace

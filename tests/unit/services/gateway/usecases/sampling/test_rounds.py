@@ -1,4 +1,4 @@
-"""What a round of samples asks for, and what is put together of the answers."""
+"""Requests of a round of samples, and the samples that result from the answers."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def nothing(begun_at, up_to):
         (None, 100, None),  # Caught up.
         (None, 120, None),  # Beyond the end.
         (None, 50, 50),
-        (None, 3, 10),  # What it stood at was removed.
+        (None, 3, 10),  # The committed message was removed.
         (found(50, 60), 50, None),
         (found(50, 60), 60, None),
         (found(50, 60), 61, 61),

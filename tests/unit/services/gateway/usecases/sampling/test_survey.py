@@ -166,7 +166,7 @@ async def test_connections_are_asked_for_after_a_large_jump_of_commits(broker, c
     assert connected.asked == []
     broker.committed["T@G"] = {0: 2_000, 1: 5_000}
     assert await served() == {"T": False}
-    # What does not move stays as it was seen, whoever comes.
+    # A commit that does not move keeps its state, even if a client connects.
     connected.topics["G"] = {"OTHER", "T"}
     assert await served() == {"T": False}
     broker.committed["T@G"] = {0: 3_000, 1: 5_000}
@@ -274,7 +274,7 @@ async def test_a_pair_is_sampled_on_all_brokers_of_its_topic(broker, cluster, tr
     seen = {("G", "T", "a"): ((3, 0), (1, None), (1_000, None)), ("G", "T", "b"): ((0,), (None,), (None,))}
     await see()
     assert await see() == (seen, []), "from the second look on, whichever broker answers first"
-    # Somebody else, who commits on the other broker only.
+    # Another group, which commits on the other broker only.
     other.committed["T@H"] = {0: 0}
     await see()
     assert sorted((await see())[0]) == [("G", "T", "a"), ("G", "T", "b"), ("H", "T", "a"), ("H", "T", "b")]
@@ -287,7 +287,7 @@ async def test_commits_of_a_broker_that_is_away_are_remembered(broker, cluster, 
     await see()
     transport.down("a:10911")
     assert await see() == ({("G", "T", "b"): ((0,), (None,), (None,))}, ["a"])
-    # Who takes the duty over knows nothing of it.
+    # A new leader has no commits of earlier surveys.
     look.forget()
     assert await see() == ({(None, "T", "b"): ((0,), (None,), (None,))}, ["a"])
 
