@@ -84,14 +84,16 @@ class MemFile:
 
     def data_end(self, start: int) -> int:
         self._need_descriptor(keep=False)
-        return max(start, len(bytes(self._node.memory).rstrip(b"\0")))
+        return max(start, len(self._node.memory.rstrip(b"\0")))
 
     def close(self) -> None:
         if self._open_node is None:
             return
-        memory = self.map()
-        memory.append(0)  # Raises BufferError while a memoryview is held, as closing an mmap does.
-        memory.pop()
+        memory = self._node.memory if self._writable else self._read_only
+        if memory:
+            # A bytearray whose length changes raises BufferError while a memoryview is held, as closing an mmap does.
+            # Shorter first: to grow would copy the whole file.
+            memory.append(memory.pop())
         self._open_node = None
 
 

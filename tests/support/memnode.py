@@ -96,11 +96,13 @@ class Node:
         """Write the pages that are dirty, each as a whole."""
         if self.synced is None or self.is_replaced:
             self.synced, self.is_replaced = bytes(self.memory), False
-        content, memory = bytearray(self.synced), bytearray(self.memory)
-        for page in self._dirty_pages():
-            start, stop = page * PAGE_BYTES, (page + 1) * PAGE_BYTES
-            content[start:stop] = memory[start:stop]
-        self.synced = bytes(content)
+        elif self.writes:
+            content = bytearray(self.synced)
+            with memoryview(self.memory) as memory:
+                for page in self._dirty_pages():
+                    start, stop = page * PAGE_BYTES, (page + 1) * PAGE_BYTES
+                    content[start:stop] = memory[start:stop]
+            self.synced = bytes(content)
         self.writes.clear()
 
     def fail_sync(self) -> None:

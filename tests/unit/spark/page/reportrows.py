@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -87,8 +88,12 @@ def page(rows: list[dict[str, Any]], *, job: str = "lag_report", history: Any = 
     return render(job, rows, history=history, generated_at=NOW, run=run)
 
 
+@lru_cache(maxsize=1)
 def read(html: str) -> ET.Element:
-    """Read a page as the XML that it is too: every element closed, every attribute quoted."""
+    """Read a page as the XML that it is too: every element closed, every attribute quoted.
+
+    Tests ask a page many questions one after another; a large one takes half a second to read.
+    """
     kind, _, rest = html.partition("\n")
     assert kind == "<!DOCTYPE html>"
     root = ET.fromstring(rest)
