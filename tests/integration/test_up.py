@@ -55,7 +55,7 @@ def make_topic(client: httpx.Client, topic: str) -> None:
 
 
 def test_it_is_ready_in_time_and_stops_cleanly() -> None:
-    with Stack(scheduler=True) as stack:
+    with Stack(scheduler=True, makes_database=True) as stack:
         # The promise is for a machine with nothing else to do.
         crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
         assert stack.start_time_s < READY_WITHIN_S * crowd
@@ -271,7 +271,7 @@ def test_a_service_that_can_not_start_is_quoted(tmp_path: Path) -> None:
 
 
 def test_a_stop_while_starting_leaves_nothing() -> None:
-    stack = Stack(brokers=1)
+    stack = Stack(brokers=1, makes_database=True)
     try:
         stack.launch()
         stack.wait_for(lambda: len(family(stack.pid)) > 2, "to start something")

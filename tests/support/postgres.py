@@ -22,6 +22,7 @@ from gantry.runtime.clock import SystemClock
 from services.gateway.db import migrate
 from services.gateway.db.driver import driver_url
 from services.gateway.db.engine import Database, make_engine
+from tests.support.newdatabase import copy_new_database
 
 READY_TIMEOUT_S = 30.0
 
@@ -36,6 +37,7 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._postgres: EmbeddedPostgres = embedded_postgres(self.directory)
+            copy_new_database(self.directory)
             self._postgres.prepare()
         except BaseException:
             self.remove()

@@ -16,6 +16,7 @@ import httpx
 
 from gantry.cli.stack.layout import PORT_BASE_STEP, Layout, StackOptions
 from gantry.cli.stack.processes import die_with_parent, family, signal_all
+from tests.support.newdatabase import copy_new_database
 from tests.support.ports import free_base
 
 READY_TIMEOUT_S = 60.0
@@ -37,9 +38,12 @@ class Stack:
         directory: Path | None = None,
         environment: Mapping[str, str] | None = None,
         scheduler: bool = False,
+        makes_database: bool = False,
     ) -> None:
         # Without one unless a test is about it: a report that is due in the middle of a test costs both cores.
         self.scheduler = scheduler
+        # As at the first start on a machine. Other tests are given a new database, which is there sooner.
+        self._makes_database = makes_database
         # Not below pytest's folder: that is closed to the unprivileged user a root's Postgres runs as.
         self.directory = directory or Path(tempfile.mkdtemp(prefix="gantry-up-"))
         self.directory.chmod(0o711)
@@ -86,6 +90,8 @@ class Stack:
         """Start it and do not wait."""
         # One that was killed could not take it away.
         (self.directory / "stack.json").unlink(missing_ok=True)
+        if not self._makes_database and "GANTRY_DATABASE_URL" not in self._extra:
+            copy_new_database(self.directory)
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
                 self.command,
