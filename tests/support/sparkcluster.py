@@ -21,8 +21,10 @@ READY_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 DEPLOY = "org.apache.spark.deploy"
 LOOPBACK = "127.0.0.1"
-# What counts is how soon a JVM does something at all.
+SHUFFLE_PARTITIONS = 4
+"""Two for each core of the worker."""
 QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Options of a JVM that lives for seconds: it compiles in one quick step and collects garbage in one thread."""
 
 
 class Cluster:
@@ -34,8 +36,10 @@ class Cluster:
         self.master = ""
         conf = folder / "conf"
         conf.mkdir()
+        # Spark's own number of partitions is 200. Each is a task, and each shuffle of a small report would have 200 of them.
         (conf / "spark-defaults.conf").write_text(
             f"spark.driver.defaultJavaOptions {QUICK}\nspark.executor.defaultJavaOptions {QUICK}\n"
+            f"spark.sql.shuffle.partitions {SHUFFLE_PARTITIONS}\n"
         )
         # For whoever starts a job: it and the executors that call it back know each other by this address.
         self.environment = {

@@ -12,6 +12,7 @@ import pyspark
 
 import spark.jobs
 from spark.java import find_java
+from tests.support.sparkcluster import QUICK
 from tests.support.sparkjobs import JOB_TIMEOUT_S, ROOT
 from tests.support.stack import environment
 
@@ -45,6 +46,7 @@ def submit(*words: str, extra: Mapping[str, str]) -> subprocess.CompletedProcess
         "PYTHONPATH": str(ROOT),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": QUICK,
     }
     command = [str(Path(own["SPARK_HOME"]) / "bin" / "spark-submit"), *words]
     return subprocess.run(

@@ -13,11 +13,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it.
 
 from spark.session import SessionSettings, open_session
+from tests.support.stack import CLASS_ARCHIVE
 
 
 def main(namesrv: str, checkpoint: str, output: str) -> None:
     """Run until killed."""
-    settings = SessionSettings(is_brief=True, driver_memory="512m", shuffle_partitions=1)
+    settings = SessionSettings(
+        is_brief=True, driver_memory="512m", shuffle_partitions=1, class_archive=str(CLASS_ARCHIVE)
+    )
     session = open_session("stream-test", master="local[2]", settings=settings)
     messages = (
         session.readStream.format("gantry")

@@ -57,6 +57,7 @@ def by_place(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], dict[str, Any]
     return {tuple(row[name] for name in place): {name: row[name] for name in SAME} for row in rows}
 
 
+@pytest.fixture(scope="module")
 def rows_here(stack: Stack, spark: SparkSession) -> list[dict[str, Any]]:
     """The report by the tests' own session: another JVM would take as long as the cluster."""
     arguments = read_arguments(make_parser("lag_report", ""), ["--data", str(stack.directory)], {})
@@ -75,18 +76,18 @@ def test_workers_do_not_have_our_code_by_themselves(cluster: Cluster, tmp_path: 
 
 
 def test_a_lag_report_on_a_cluster_says_what_it_says_on_this_machine(
-    stack: Stack, cluster: Cluster, spark: SparkSession
+    stack: Stack, cluster: Cluster, rows_here: list[dict[str, Any]]
 ) -> None:
     told = ("--data", str(stack.directory), "--output", str(stack.directory / "reports"))
     there = by_place(run_job("lag_report", "--master", cluster.master, *told, extra=cluster.environment))
     assert cluster.packages_were_shipped()
-    assert there == by_place(rows_here(stack, spark))
+    assert there == by_place(rows_here)
     of_topics = {group: row["lag_messages"] for (level, group, *_), row in there.items() if level == "topic"}
     assert of_topics == {"behind": 40, "nearly": 15, "done": 0}
 
 
 def test_a_report_by_spark_submit_has_the_settings_of_its_command_line(
-    stack: Stack, cluster: Cluster, spark: SparkSession, tmp_path: Path
+    stack: Stack, cluster: Cluster, rows_here: list[dict[str, Any]], spark: SparkSession, tmp_path: Path
 ) -> None:
     shared = f"file:{tmp_path}/shared"
     words = documented("spark://HOST:7077", **{"spark://HOST:7077": cluster.master, "/var/lib/gantry/reports": shared})
@@ -95,7 +96,7 @@ def test_a_report_by_spark_submit_has_the_settings_of_its_command_line(
     ended = submit(*words, extra={**cluster.environment, "TZ": "Asia/Tokyo"})
     assert ended.returncode == 0, ended.stderr[-3000:]
     said = json.loads(ended.stdout.splitlines()[-1])
-    assert by_place(said["items"]) == by_place(rows_here(stack, spark))
+    assert by_place(said["items"]) == by_place(rows_here)
     (application,) = cluster.applications("nightly-lag")
     assert '"-Xmx600M"' in application, "the executor's heap"
     # Hadoop's FileSystem has written both.

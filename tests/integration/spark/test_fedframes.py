@@ -1,7 +1,7 @@
 """A frame that is kept for a session reads what it is fed, in every run anew, and nothing of the run before."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -42,6 +42,19 @@ def built(spark: SparkSession, request: pytest.FixtureRequest):
     plan_as_usual(spark)
     for name in set(calls):
         spark.catalog.dropTempView(name)
+
+
+@pytest.fixture(scope="module")
+def rehearsed(spark: SparkSession) -> Iterator[None]:
+    """A session made ready for lag reports, as in a worker before its first run."""
+    # Reports of other modules may have left one that was built with rows.
+    spark.catalog.dropTempView("lag_report")
+    try:
+        assert job.rehearse(spark).toArrow().num_rows == 0
+        yield
+    finally:
+        spark.catalog.dropTempView("lag_report")
+        plan_as_usual(spark)
 
 
 def table(counts: dict[str, int]) -> pa.Table:
@@ -101,72 +114,62 @@ def test_rows_are_the_same_however_many_spark_plans_for(
     assert [spark.conf.get(name) for name in settings] == usual
 
 
+@pytest.mark.usefixtures("rehearsed")
 def test_a_kept_lag_report_is_the_same_as_one_built_anew(spark: SparkSession) -> None:
-    """Two worlds and two moments through one rehearsed frame, each against a report of its own."""
+    """Two worlds and two moments through one rehearsed frame; at each moment, a report built anew is about both worlds."""
     even = steady(high=10_000, committed=4_000, rate_in=2, rate_out=6)
     first = World().group("g").queue("g", high=10_000, committed=4_000, head={"age": 60}, samples=even)
     first.queue("g", 1, high=None, committed=None, low=None, error="no answer", samples=even)
     rewind = [(1_200, 90, 90), (1_000, 100, 50), (200, 140, 70), (100, 150, 75)]
-    second = World().group("h").queue("h", high=160, committed=80, head={"age": 60}, samples=rewind)
-    second.queue("h", 1, high=50, committed=50, head={}, samples=[(100, 50, 50)])
-    try:
-        # As in a worker that was made ready before its first run.
-        assert job.rehearse(spark).toArrow().num_rows == 0
-        for number, (world, earlier_s) in enumerate([(first, 0), (second, 3_000), (second, 0), (first, 3_000)]):
-            as_of, since = AS_OF, AS_OF - timedelta(seconds=900 + earlier_s)
-            survey, samples = frames_of(spark, world)
-            tables = job.tables_of(survey.toArrow(), samples.toArrow(), {}, now=as_of, since=since)
-            kept = fed_frame(spark, "lag_report", tables, job.build, feed=f"world-{number}")
-            fresh = lag_report(survey, samples, as_of=as_of, since=since)
-            assert kept.columns == fresh.columns
-            rows = in_order(kept)
-            assert rows == in_order(fresh)
-            assert len(rows) == 3
-            assert ("REWOUND" in {row["verdict"] for row in rows}) == (world is second and earlier_s > 0)
-    finally:
-        spark.catalog.dropTempView("lag_report")
-        plan_as_usual(spark)
+    second = World().group("h").queue("h", topic="u", high=160, committed=80, head={"age": 60}, samples=rewind)
+    second.queue("h", 1, topic="u", high=50, committed=50, head={}, samples=[(100, 50, 50)])
+    worlds = {"g": frames_of(spark, first), "h": frames_of(spark, second)}
+    both = [frame.unionByName(other) for frame, other in zip(worlds["g"], worlds["h"], strict=True)]
+    since = {earlier_s: AS_OF - timedelta(seconds=900 + earlier_s) for earlier_s in (0, 3_000)}
+    fresh = {earlier_s: lag_report(*both, as_of=AS_OF, since=since[earlier_s]) for earlier_s in since}
+    wanted = {earlier_s: in_order(frame) for earlier_s, frame in fresh.items()}
+    for number, (group, earlier_s) in enumerate([("g", 0), ("h", 3_000), ("h", 0), ("g", 3_000)]):
+        survey, samples = (frame.toArrow() for frame in worlds[group])
+        tables = job.tables_of(survey, samples, {}, now=AS_OF, since=since[earlier_s])
+        kept = fed_frame(spark, "lag_report", tables, job.build, feed=f"world-{number}")
+        assert kept.columns == fresh[earlier_s].columns
+        rows = in_order(kept)
+        assert rows == [row for row in wanted[earlier_s] if row["group"] == group]
+        assert len(rows) == 3
+        assert ("REWOUND" in {row["verdict"] for row in rows}) == (group == "h" and earlier_s > 0)
 
 
+@pytest.mark.usefixtures("rehearsed")
 def test_a_rehearsed_lag_report_knows_up_to_when_nothing_had_moved(spark: SparkSession) -> None:
     """The plan is built of no rows: a column that it was not built with would be unknown in every run."""
     # 600 messages were consumed: before the last sample, or between it and the report.
     before, behind = [(600, 1_000, 0), (300, 1_000, 0), (60, 1_000, 600)], [(600, 1_000, 0), (300, 1_000, 0)]
     found = []
-    try:
-        job.rehearse(spark)
-        for number, (samples, looked, last) in enumerate(
-            [(before, {}, {}), (before, {60: 75}, {}), (behind, {}, {}), (behind, {}, {"b0": 12}), (before, {}, {})]
-        ):
-            world = World().group("g")
-            world.queue("g", high=1_000, committed=600, head={"age": 60}, samples=samples, looked=looked)
-            world.looked |= last
-            survey, rows = frames_of(spark, world)
-            tables = job.tables_of(survey.toArrow(), rows.toArrow(), {}, now=AS_OF, since=AS_OF)
-            kept = fed_frame(spark, "lag_report", tables, job.build, feed=f"looked-{number}")
-            found.append(json.loads(in_order(kept)[0]["evidence"])["net_rates"])
-    finally:
-        spark.catalog.dropTempView("lag_report")
-        plan_as_usual(spark)
+    for number, (samples, looked, last) in enumerate(
+        [(before, {}, {}), (before, {60: 75}, {}), (behind, {}, {}), (behind, {}, {"b0": 12}), (before, {}, {})]
+    ):
+        world = World().group("g")
+        world.queue("g", high=1_000, committed=600, head={"age": 60}, samples=samples, looked=looked)
+        world.looked |= last
+        survey, rows = frames_of(spark, world)
+        tables = job.tables_of(survey.toArrow(), rows.toArrow(), {}, now=AS_OF, since=AS_OF)
+        kept = fed_frame(spark, "lag_report", tables, job.build, feed=f"looked-{number}")
+        found.append(json.loads(in_order(kept)[0]["evidence"])["net_rates"])
     spread, at_once = pytest.approx([0, 0, 1.25, 2.5, 1.25]), pytest.approx([0, 0, 0, 0, 5])
     assert found == [spread, at_once, pytest.approx([0, 0, 1, 2, 2]), at_once, spread]
 
 
+@pytest.mark.usefixtures("rehearsed")
 def test_a_rehearsed_lag_report_knows_objectives_that_come_later(spark: SparkSession) -> None:
     world = World().group("g").queue("g", high=100, committed=40, head={"age": 90})
     survey, samples = (frame.toArrow() for frame in frames_of(spark, world))
     found = []
-    try:
-        job.rehearse(spark)
-        for number, objectives in enumerate(
-            ({}, {("g", ALL_TOPICS): Objective(max_lag_seconds=60.0)}, {("g", "t"): Objective(ignore=True)})
-        ):
-            tables = job.tables_of(survey, samples, objectives, now=AS_OF, since=AS_OF)
-            rows = in_order(fed_frame(spark, "lag_report", tables, job.build, feed=f"objectives-{number}"))
-            found.append({row["verdict"] for row in rows})
-    finally:
-        spark.catalog.dropTempView("lag_report")
-        plan_as_usual(spark)
+    for number, objectives in enumerate(
+        ({}, {("g", ALL_TOPICS): Objective(max_lag_seconds=60.0)}, {("g", "t"): Objective(ignore=True)})
+    ):
+        tables = job.tables_of(survey, samples, objectives, now=AS_OF, since=AS_OF)
+        rows = in_order(fed_frame(spark, "lag_report", tables, job.build, feed=f"objectives-{number}"))
+        found.append({row["verdict"] for row in rows})
     assert found == [{"OK"}, {"OVER_OBJECTIVE"}, {"IGNORED"}]
 
 
