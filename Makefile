@@ -10,9 +10,11 @@ JOBS ?= 2
 PYTEST := $(BIN)/pytest
 
 export GANTRY_TEST_SEED = $(SEED)
+# Tests start services hundreds of times. Without compiled modules, each start compiles them again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test lint fmt test-unit test-integration test-conformance test-browser test-fault test-powercut test-abuse fuzz bench bench-rocketmq migrate migration wheel-smoke clean
+.PHONY: help install run test test-long lint fmt test-unit test-integration test-conformance test-browser test-fault test-powercut test-abuse fuzz bench bench-rocketmq migrate migration wheel-smoke clean
 
 help: ## Print this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -28,8 +30,11 @@ $(READY): pyproject.toml constraints.txt
 run: $(READY) ## Install, then start everything on this machine (UP="--brokers 1" for options of gantry up).
 	$(BIN)/gantry up $(UP)
 
-test: lint ## Run all tests (JOBS=n processes); the last lines list the tests left out, with reasons.
+test: lint ## Run lint and all tests but the long ones (JOBS=n processes); the last lines list the tests left out, with reasons.
 	$(PYTEST) -q --durations=15 -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+test-long: $(READY) ## The few tests that take minutes each: reports of a large size, benchmarks that start many JVMs.
+	$(PYTEST) -q --durations=15 -n $(JOBS) --dist loadfile --no-loadscope-reorder -m long
 
 lint: $(READY) ## Formatting, ruff, mypy, import contracts, house lint.
 	$(BIN)/ruff format --check --quiet .
@@ -43,7 +48,7 @@ fmt: $(READY) ## Format the sources.
 	$(BIN)/ruff check --fix --quiet .
 
 test-unit: $(READY) ## Tests of single parts: no socket, no disk, virtual time.
-	$(PYTEST) -q tests/unit
+	$(PYTEST) -q -n $(JOBS) --dist loadfile --no-loadscope-reorder tests/unit
 
 test-integration: $(READY) ## Real processes on this machine.
 	$(PYTEST) -q tests/integration

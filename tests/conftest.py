@@ -7,8 +7,27 @@ from collections import Counter
 import hypothesis
 import pytest
 
-# The folders whose tests take longest come first, so that no process is left with a long one at the end.
-SLOWEST_FIRST = ("tests/integration/spark/", "tests/fault/", "tests/integration/", "tests/conformance/", "tests/unit/")
+# The files that take longest come first and then the folders, so that no process is left with a long one at the end.
+# Those of Java's clients mostly wait, so they run beside those of Spark, which need both cores.
+SLOWEST_FIRST = (
+    "tests/integration/spark/test_cluster.py",
+    "tests/conformance/test_foreign_broker.py",
+    "tests/integration/spark/test_fedframes.py",
+    "tests/conformance/test_foreign_clients.py",
+    "tests/integration/spark/test_job_memory.py",
+    "tests/integration/spark/test_messages_stream.py",
+    "tests/integration/spark/test_lag_truth.py",
+    "tests/integration/spark/test_scheduler.py",
+    "tests/integration/spark/test_submit.py",
+    "tests/integration/spark/test_stream_loss.py",
+    "tests/integration/spark/test_reports_stack.py",
+    "tests/integration/spark/test_flights_profile.py",
+    "tests/integration/spark/",
+    "tests/fault/",
+    "tests/integration/",
+    "tests/conformance/",
+    "tests/unit/",
+)
 
 # One seed a run. Set here, since this file is read before the processes start that inherit it.
 if not os.environ.get("GANTRY_TEST_SEED"):
@@ -21,9 +40,13 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("gantry")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the slowest folders first, and refuse two tests of one name."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the slowest modules first, skip long tests unless `-m` names them, and refuse two tests of one name."""
     items.sort(key=_turn)
+    if "long" not in config.getoption("markexpr"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="long: make test-long runs them"))
     twice = [node_id for node_id, count in Counter(item.nodeid for item in items).items() if count > 1]
     if twice:
         raise pytest.UsageError(f"several tests have the same name, of which pytest-xdist runs one: {', '.join(twice)}")

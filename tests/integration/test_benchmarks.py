@@ -1,4 +1,7 @@
-"""Every benchmark still runs, and checks what it reads; its figures mean nothing here."""
+"""Every benchmark still runs, and checks what it reads; its figures mean nothing here.
+
+The benchmarks of reports are long: each starts stacks and several JVMs one after another, whatever its size.
+"""
 
 import json
 import os
@@ -31,7 +34,7 @@ UNITS = {
     "x",
 }
 MAY_BE_ZERO = {"MiB", "KiB", "ms/s", "ms CPU", "%"}
-SPARK = pytest.mark.skipif(which("java") is None, reason="no java: Spark was left out")
+SPARK = [pytest.mark.long, pytest.mark.skipif(which("java") is None, reason="no java: Spark was left out")]
 
 
 # Spark alone starts several JVMs, which takes minutes beside other tests.
