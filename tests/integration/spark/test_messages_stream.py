@@ -130,7 +130,7 @@ def run_to_the_end(spark: SparkSession, namesrv: str, folder: Path, **options: s
     frame = spark.readStream.format("gantry").options(kind="messages", namesrv=namesrv, topics="Stream", **options)
     writer = frame.load().writeStream.foreachBatch(keep).trigger(availableNow=True)
     query: Any = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(240)
     return [batch for batch in batches if batch]
 
 
