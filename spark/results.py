@@ -1,7 +1,7 @@
-"""A run's results in Postgres: all rows, the page, events of alerts and the run's success in one transaction.
+"""Writes a run's results to Postgres: all rows, the page, events of alerts and the run's success in one transaction.
 
-Before it nothing of a run is seen, after it everything is. A job that fails, is killed or is given up leaves the
-report before it in place.
+Other processes see either nothing of a run or all of it. If a job fails, is killed or is declared dead, the previous
+report stays.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from spark.runs import Runs
 Row = Mapping[str, Any]
 
 ROWS_AT_ONCE: Final = 1_000
-"""The rows of a report that are in memory at once: some megabytes."""
+"""The number of a report's rows that are in memory at the same time: some megabytes."""
 
 
 class Rows(Protocol):
@@ -39,15 +39,18 @@ class Rows(Protocol):
 
 
 class FencedError(Exception):
-    """The run is no longer this attempt's: it was given up for dead, and its results must not be kept."""
+    """The run no longer belongs to this attempt: it was declared dead, so its results must not be kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
     """The table of a job's rows.
 
-    `columns` are its columns and the names that rows have for them; those in `json` are kept as JSON. Rows of a table
-    with a `key` replace older ones with that key; others belong to their run.
+    Attributes:
+        name: The name of the table.
+        columns: The columns, and the name that the rows have for each.
+        json: The columns that are kept as JSON.
+        key: The key of a table whose rows replace older rows with the same key. Empty: rows belong to their run.
     """
 
     name: str
@@ -56,43 +59,14 @@ class Table:
     key: Sequence[str] = ()
 
 
-def _same(*names: str, **renamed: str) -> dict[str, str]:
+def columns_of(*names: str, **renamed: str) -> dict[str, str]:
+    """Return a table's columns: those that are named as in the rows, and those of another name (column="name")."""
     return {**renamed, **{name: name for name in names}}
-
-
-LAG_REPORT: Final = "lag_report"
-TABLES: Final = {
-    LAG_REPORT: Table(
-        "report_lag_rows",
-        _same(
-            *("level", "topic", "broker", "queue_id", "as_of", "lag_messages", "lag_seconds", "oldest_unconsumed_at"),
-            *("in_rate", "out_rate", "drain_eta_s", "drain_eta_low_s", "drain_eta_high_s", "retention_left_s", "skew"),
-            *("top_tags", "clients", "verdict", "cause", "next_step", "evidence", "behind_since", "owners"),
-            group_name="group",
-        ),
-        json=frozenset({"top_tags", "evidence", "owners"}),
-    ),
-    "backlog_profile": Table(
-        "report_backlog_rows",
-        _same(
-            *("topic", "section", "bucket", "lower_bound", "upper_bound", "messages", "bytes"),
-            group_name="group",
-        ),
-    ),
-    "throughput_rollup": Table(
-        "report_throughput",
-        _same(
-            *("unit", "bucket_at", "topic", "messages", "rate_max", "lag_messages", "covered_s"),
-            group_name="group",
-        ),
-        key=("unit", "bucket_at", "topic", "group_name"),
-    ),
-}
 
 
 def publish(
     connection: Connection,
-    job: str,
+    table: Table,
     *,
     run_id: UUID,
     attempt: int,
@@ -105,30 +79,31 @@ def publish(
     """Make a run's results the latest ones of its job.
 
     Args:
-        connection: In autocommit mode.
-        job: One of TABLES.
+        connection: A connection in autocommit mode.
+        table: The table of the job's rows.
         run_id: The run.
-        attempt: The attempt that claimed it.
-        rows: By the names of the job's transform; a name that is not there is null.
+        attempt: The attempt that claimed the run.
+        rows: The rows, by the names of the job's transform. A missing name becomes null.
         page: The HTML.
-        files: Where page and Parquet lie: `html`, `parquet`.
-        alerts: For how long verdicts of a lag report must hold; defaults where None.
-        began_at: When the run began.
+        files: The paths or URIs of the page (`html`) and of the Parquet file (`parquet`).
+        alerts: The settings of alerts, for a job whose verdicts open and resolve them; None for other jobs.
+        began_at: The time when the run began.
 
     Raises:
-        FencedError: The run is not this attempt's any more; nothing was written.
+        FencedError: The run no longer belongs to this attempt; nothing was written.
         psycopg.Error: Nothing was written.
     """
     with connection.transaction():
-        # First, since it locks the row: whoever wants to take the run away waits, or is seen here.
+        # This is first because it locks the row. A scheduler that wants to give the run to another attempt waits until
+        # this transaction ends, or has already done so, and then this statement finds nothing.
         if not Runs(connection).finish(run_id, attempt, rows=len(rows), files=files):
             raise FencedError(f"run {run_id} was given to another process meanwhile, so these results are not kept")
-        if job == LAG_REPORT:
+        if alerts is not None:
             seen: dict[Pair, Seen] = {}
-            _write(connection, TABLES[job], run_id, noting(rows, seen))
-            evaluate(connection, seen, run_id=run_id, settings=alerts or AlertSettings(), began_at=began_at)
+            _write(connection, table, run_id, noting(rows, seen))
+            evaluate(connection, seen, run_id=run_id, settings=alerts, began_at=began_at)
         else:
-            _write(connection, TABLES[job], run_id, iter(rows))
+            _write(connection, table, run_id, iter(rows))
         connection.execute("DELETE FROM report_pages WHERE run_id = %s", (run_id,))
         connection.execute("INSERT INTO report_pages (run_id, html) VALUES (%s, %s)", (run_id, page))
 
@@ -177,25 +152,25 @@ def _values(table: Table, row: Row) -> Iterator[Any]:
 
 
 def as_json(value: Any) -> Jsonb | None:
-    """Return a column's value for a JSON column: JSON text is taken apart, so that it is not kept as a string."""
+    """Return a value for a JSON column. JSON text is decoded, or Postgres would keep it as one string."""
     if value is None:
         return None
     if isinstance(value, str):
         value = msgspec.json.decode(value)
-    return Jsonb(value, dumps=_dump)
+    return Jsonb(value, dumps=_encode_json)
 
 
 def as_text(value: Any) -> Any:
-    """Return a value as Postgres takes it: a text there has no NUL, which a key or tag of a message may have."""
+    """Return a value as Postgres accepts it: without NUL, which a key or a tag of a message may contain."""
     return value.replace("\0", "\N{SYMBOL FOR NULL}") if isinstance(value, str) else value
 
 
-def _dump(value: Any) -> bytes:
-    # datetimes become ISO 8601; JSON has no NaN, msgspec writes null; jsonb refuses the escape of NUL.
-    return msgspec.json.encode(value, enc_hook=_other).replace(b"\\u0000", "\N{SYMBOL FOR NULL}".encode())
+def _encode_json(value: Any) -> bytes:
+    # Times become ISO 8601. JSON has no NaN, so msgspec writes null. jsonb rejects the escape of NUL.
+    return msgspec.json.encode(value, enc_hook=_encode_time).replace(b"\\u0000", "\N{SYMBOL FOR NULL}".encode())
 
 
-def _other(value: Any) -> Any:
+def _encode_time(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     raise NotImplementedError(type(value).__name__)

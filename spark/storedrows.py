@@ -4,9 +4,10 @@ A report of a large cluster has hundreds of thousands of rows, and each takes so
 never holds all of them. Postgres, the page and the JSON output are written from these files.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from json import dumps
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,21 @@ import msgspec
 import pyarrow as pa
 from pyarrow import parquet
 
-from spark.results import ROWS_AT_ONCE, TABLES
+from spark.results import ROWS_AT_ONCE
 
 
 class StoredRows:
     """The rows of a run, in the order of its files. Each pass reads the files, except for small reports.
 
     Attributes:
-        job: The name of the job.
         files: Parquet files of this machine, with the same schema.
+        json: The columns whose texts are JSON.
     """
 
-    def __init__(self, job: str, files: Sequence[Path]) -> None:
+    def __init__(self, files: Sequence[Path], *, json: AbstractSet[str] = frozenset()) -> None:
         """Read the number of rows in the files. Raises OSError."""
-        self.job = job
         self.files = files
+        self.json = json
         self._count: int = sum(parquet.read_metadata(file).num_rows for file in files)
         self._few: list[dict[str, Any]] | None = None
 
@@ -46,7 +47,7 @@ class StoredRows:
 
     def _read(self) -> Iterator[dict[str, Any]]:
         for piece in self.pieces():
-            yield from to_rows(self.job, piece)
+            yield from to_rows(piece, json=self.json)
 
     def only(self, *columns: str) -> Iterator[dict[str, Any]]:
         """Yield the rows with at least these columns: a few plain columns take a tenth of the time. Raises OSError."""
@@ -54,13 +55,13 @@ class StoredRows:
             yield from self
             return
         for piece in self.pieces(columns):
-            yield from to_rows(self.job, piece)
+            yield from to_rows(piece, json=self.json)
 
     def where(self, columns: Sequence[str], is_wanted: Callable[[dict[str, Any]], bool]) -> Iterator[dict[str, Any]]:
         """Yield the rows, with all columns, for which `is_wanted` is true; it gets only `columns`. Raises OSError."""
         for piece in self.pieces():
             wanted = [is_wanted(row) for row in piece.select(columns).to_pylist()]
-            yield from to_rows(self.job, piece.filter(pa.array(wanted, pa.bool_())))
+            yield from to_rows(piece.filter(pa.array(wanted, pa.bool_())), json=self.json)
 
     def pieces(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """Yield all rows, or some columns of them, as tables of at most ROWS_AT_ONCE. Raises OSError."""
@@ -102,21 +103,21 @@ def complete(rows: StoredRows, target: Path, finished: Finished) -> StoredRows:
         target, schema, compression="zstd", coerce_timestamps="ms", allow_truncated_timestamps=True
     ) as writer:
         for piece in rows.pieces():
-            writer.write_table(_filled(rows.job, piece, finished).cast(schema))
-    return StoredRows(rows.job, [target])
+            writer.write_table(_filled(piece, finished, json=rows.json).cast(schema))
+    return StoredRows([target], json=rows.json)
 
 
-def _filled(job: str, piece: pa.Table, finished: Finished) -> pa.Table:
+def _filled(piece: pa.Table, finished: Finished, *, json: AbstractSet[str]) -> pa.Table:
     if not finished.columns:
         return piece
-    rows = to_rows(job, piece)
-    texts = {name: piece[name].to_pylist() for name in TABLES[job].json & _strings(piece)}
+    rows = to_rows(piece, json=json)
+    texts = {name: piece[name].to_pylist() for name in json & _strings(piece)}
     for at, row in enumerate(rows):
         before = {name: row[name] for name in texts}
         finished.fill(row)
         for name, value in before.items():
             if row[name] is not value:
-                texts[name][at] = json.dumps(row[name], ensure_ascii=False)
+                texts[name][at] = dumps(row[name], ensure_ascii=False)
     for name, values in texts.items():
         piece = piece.set_column(piece.schema.get_field_index(name), name, pa.array(values, pa.string()))
     for name, kind in finished.columns.items():
@@ -128,10 +129,10 @@ def _strings(table: pa.Table) -> set[str]:
     return {column.name for column in table.schema if pa.types.is_string(column.type)}
 
 
-def to_rows(job: str, table: pa.Table) -> list[dict[str, Any]]:
-    """Return a table's rows by name; maps are dicts, and JSON texts what they stand for."""
+def to_rows(table: pa.Table, *, json: AbstractSet[str] = frozenset()) -> list[dict[str, Any]]:
+    """Return a table's rows by name. Maps become dicts, and the texts of the columns in `json` are decoded."""
     maps = {column.name for column in table.schema if pa.types.is_map(column.type)}
-    texts = _strings(table) & TABLES[job].json
+    texts = json & _strings(table)
     rows: list[dict[str, Any]] = table.to_pylist()
     for row in rows if maps or texts else ():
         for name in maps:

@@ -1,7 +1,7 @@
 """The command line that all jobs share."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,8 +16,6 @@ from spark.access import read_access_file
 from spark.classarchive import AUTO
 from spark.datasource.options import MESSAGES
 from spark.master import LOCAL, UNDER_SUBMIT
-
-_ALERTS = AlertSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +43,27 @@ class Arguments:
     access: str | None = field(default=None, repr=False)
     as_json: bool = False
     class_archive: str = AUTO
-    alerts: AlertSettings = _ALERTS
+    alerts: AlertSettings | None = None
+    """None for a job whose verdicts open no alerts."""
     removed: tuple[tuple[str, UUID], ...] = ()
     """Jobs and runs whose files this run removes. The scheduler names them if `output` is a URI."""
 
 
-def make_parser(job: str, description: str) -> argparse.ArgumentParser:
-    """Return the parser of a job's command line."""
+def make_parser(
+    job: str,
+    description: str,
+    *,
+    window_help: str = "",
+    add_arguments: Callable[[argparse.ArgumentParser], None] | None = None,
+) -> argparse.ArgumentParser:
+    """Return the parser of a job's command line.
+
+    Args:
+        job: The name of the job.
+        description: The sentence at the top of `--help`.
+        window_help: The meaning of `--from` and `--to` for this job.
+        add_arguments: Adds the job's own arguments.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m spark.jobs.{job}", description=description)
     parser.add_argument(
         "--data", metavar="DIR", help="folder of a stack of `gantry up`, which says all of the following"
@@ -84,11 +96,10 @@ def make_parser(job: str, description: str) -> argparse.ArgumentParser:
         metavar="T",
         dest="start",
         type=moment,
-        help="the window, such as 2026-11-21T09:30:00Z: what throughput_rollup sums up, when what backlog_profile counts"
-        " was stored; a lag_report is always about the moment it runs",
+        help=f"the start of the window, such as 2026-11-21T09:30:00Z: {window_help}",
     )
     parser.add_argument(
-        "--to", metavar="T", dest="end", type=moment, help="where the window ends; each one is done once"
+        "--to", metavar="T", dest="end", type=moment, help="the end of the window; each window is done once"
     )
     parser.add_argument(
         "--access-file", metavar="FILE", help="credentials for brokers that ask for them, KEY:SECRET[:TOKEN]"
@@ -99,20 +110,29 @@ def make_parser(job: str, description: str) -> argparse.ArgumentParser:
         default=AUTO,
         help="folder with Spark's classes ready for the JVM; auto (default: the user's cache) or off",
     )
-    for name, default in (("raise", _ALERTS.raise_after), ("clear", _ALERTS.clear_after)):
+    parser.add_argument(
+        "--remove", metavar="JOB/RUN", action="append", default=[], type=named_run, help=argparse.SUPPRESS
+    )
+    parser.add_argument("--json", action="store_true", help="print the rows")
+    if add_arguments is not None:
+        add_arguments(parser)
+    return parser
+
+
+def add_alert_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of a job whose verdicts open and resolve alerts."""
+    defaults = AlertSettings()
+    for name, default, effect in (
+        ("raise", defaults.raise_after, "is opened or changed"),
+        ("clear", defaults.clear_after, "is resolved"),
+    ):
         parser.add_argument(
             f"--alert-{name}-after-ms",
             metavar="MS",
             type=milliseconds,
             default=default,
-            help="for how long a lag_report's verdict must hold before an alert "
-            + ("is opened or changed" if name == "raise" else "is resolved"),
+            help=f"for how long a verdict must hold before an alert {effect}",
         )
-    parser.add_argument(
-        "--remove", metavar="JOB/RUN", action="append", default=[], type=named_run, help=argparse.SUPPRESS
-    )
-    parser.add_argument("--json", action="store_true", help="print the rows")
-    return parser
 
 
 def milliseconds(text: str) -> timedelta:
@@ -183,9 +203,15 @@ def read_arguments(
         access=None if options.access_file is None else read_access_file(options.access_file, "--access-file"),
         as_json=options.json,
         class_archive=options.class_archive,
-        alerts=AlertSettings(options.alert_raise_after_ms, options.alert_clear_after_ms),
+        alerts=_alerts(options),
         removed=tuple(options.remove),
     )
+
+
+def _alerts(options: argparse.Namespace) -> AlertSettings | None:
+    if not hasattr(options, "alert_raise_after_ms"):
+        return None
+    return AlertSettings(options.alert_raise_after_ms, options.alert_clear_after_ms)
 
 
 def _stack(data: str) -> tuple[str, str]:

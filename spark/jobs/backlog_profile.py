@@ -1,14 +1,20 @@
 """`python -m spark.jobs.backlog_profile`: how old, of which tags and keys, how large and where what is unconsumed is."""
 
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from spark.jobs.job import Job, Work
 from spark.jobs.ledger import utc_of
-from spark.jobs.running import Job, Work, main
+from spark.jobs.running import main
+from spark.page import BACKLOG_PAGE
+from spark.pagerows import PAIR, Ranked, Ranking, Subject
+from spark.results import Row, Table, columns_of
 from spark.runs import Run
 from spark.transforms.backlog_profile import backlog_extent, backlog_profile
 
@@ -51,8 +57,33 @@ def _messages(work: Work, first: dict[str, datetime], limits: dict[str, str]) ->
     return union
 
 
+def rank(rows: Iterable[Row]) -> Ranked:
+    """Rank groups and topics: the largest backlog first."""
+    found = Ranked()
+    waiting: Counter[Subject] = Counter()
+    for row in rows:
+        pair = row["group"], row["topic"]
+        found.sizes[pair] += 1
+        # Each message is in one queue.
+        waiting[pair] += (row["messages"] or 0) if row["section"] == "queue" else 0
+    found.ranks = {pair: (-messages, *pair) for pair, messages in waiting.items()}
+    found.summary = f"{len(waiting):,} groups and topics ({waiting.total():,} messages wait), the largest first"
+    return found
+
+
+TABLE: Final = Table(
+    "report_backlog_rows",
+    columns_of("topic", "section", "bucket", "lower_bound", "upper_bound", "messages", "bytes", group_name="group"),
+)
+
 JOB = Job(
-    "backlog_profile", "Say how old, of which tags and keys, how large and where unconsumed messages are.", compute
+    "backlog_profile",
+    "Say how old, of which tags and keys, how large and where unconsumed messages are.",
+    compute,
+    table=TABLE,
+    page=BACKLOG_PAGE,
+    ranking=Ranking(PAIR, ("section", "messages"), rank),
+    window_help="only messages that were stored in it count",
 )
 
 if __name__ == "__main__":

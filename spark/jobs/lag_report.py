@@ -1,7 +1,8 @@
 """`python -m spark.jobs.lag_report`: how far behind each group is, since when, why, and when it will be over."""
 
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -10,13 +11,19 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from gantry.model.lag import severity
 from spark.datasource.columns.batches import arrow_schema
 from spark.datasource.schema import SURVEY
 from spark.fedframes import fed_frame
+from spark.jobs.arguments import add_alert_arguments
+from spark.jobs.job import Job, Work
 from spark.jobs.lagfinish import finish_lag
-from spark.jobs.running import Job, Work, main
+from spark.jobs.running import main
 from spark.lagsamples import SCHEMA
 from spark.objectives import Objectives, with_objectives
+from spark.page import LAG_PAGE
+from spark.pagerows import PAIR, Ranked, Ranking
+from spark.results import Row, Table, columns_of
 from spark.transforms.lag import lag_report
 from spark.transforms.lagsettings import LagSettings
 
@@ -77,13 +84,52 @@ def since_of(before: datetime | None, now: datetime, settings: LagSettings) -> d
     return least if before is None else max(min(before, least), now - SINCE_MAX)
 
 
+def rank(rows: Iterable[Row]) -> Ranked:
+    """Rank groups and topics: the worst verdict first, then the longest and the largest lag."""
+    found = Ranked()
+    verdicts: Counter[str] = Counter()
+    messages = 0
+    for row in rows:
+        pair = row["group"], row["topic"]
+        found.sizes[pair] += 1
+        if row["level"] == "topic":
+            rank = severity(row["verdict"]), -(row["lag_seconds"] or 0), -(row["lag_messages"] or 0)
+            found.ranks[pair] = *rank, *pair
+            verdicts[row["verdict"]] += 1
+            messages += row["lag_messages"] or 0
+    judged = ", ".join(f"{count:,} {verdict}" for verdict, count in sorted(verdicts.items(), key=_by_severity))
+    count = len(found.ranks)
+    found.summary = f"{count:,} groups and topics ({judged}; {messages:,} messages behind), the worst first"
+    return found
+
+
+def _by_severity(item: tuple[str, int]) -> int:
+    return severity(item[0])
+
+
+TABLE: Final = Table(
+    "report_lag_rows",
+    columns_of(
+        *("level", "topic", "broker", "queue_id", "as_of", "lag_messages", "lag_seconds", "oldest_unconsumed_at"),
+        *("in_rate", "out_rate", "drain_eta_s", "drain_eta_low_s", "drain_eta_high_s", "retention_left_s", "skew"),
+        *("top_tags", "clients", "verdict", "cause", "next_step", "evidence", "behind_since", "owners"),
+        group_name="group",
+    ),
+    json=frozenset({"top_tags", "evidence", "owners"}),
+)
+
 JOB = Job(
     "lag_report",
     "Say how far behind each consumer group is, since when, why, and when it will be over.",
     compute,
+    table=TABLE,
+    page=LAG_PAGE,
+    ranking=Ranking(PAIR, ("level", "verdict", "lag_seconds", "lag_messages"), rank),
+    window_help="it only names the run, since a lag report is always about the moment when it runs",
     surveys=True,
     rehearse=rehearse,
     finish=finish_lag,
+    add_arguments=add_alert_arguments,
 )
 
 if __name__ == "__main__":

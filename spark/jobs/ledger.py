@@ -16,7 +16,7 @@ from gantry.model.alert import AlertSettings
 from gantry.runtime.telemetry import logger
 from spark.jobs.arguments import Arguments
 from spark.postgres import connect
-from spark.results import Rows, publish
+from spark.results import Rows, Table, publish
 from spark.runs import Run, Runs
 
 log = logger("spark.jobs")
@@ -46,7 +46,7 @@ class Ledger(Protocol):
         """Say what comes next; told with the next heart-beat."""
         ...
 
-    def succeed(self, rows: Rows, *, page: str, files: Mapping[str, str]) -> None:
+    def succeed(self, table: Table, rows: Rows, *, page: str, files: Mapping[str, str]) -> None:
         """Make the results the latest ones. Raises FencedError, psycopg.Error: nothing was written."""
         ...
 
@@ -82,7 +82,7 @@ class NoLedger:
         """Write it to the log."""
         log.info(text, percent=percent)
 
-    def succeed(self, rows: Rows, *, page: str, files: Mapping[str, str]) -> None:
+    def succeed(self, table: Table, rows: Rows, *, page: str, files: Mapping[str, str]) -> None:
         """Files are all there is."""
 
     def fail(self, reason: str) -> None:
@@ -98,7 +98,7 @@ class RunLedger:
     Concurrency: the methods belong to the job's thread; the heart-beats have a connection of their own.
     """
 
-    def __init__(self, url: str, run: Run, alerts: AlertSettings) -> None:
+    def __init__(self, url: str, run: Run, alerts: AlertSettings | None) -> None:
         self.run = run
         self._url = url
         self._alerts = alerts
@@ -136,12 +136,12 @@ class RunLedger:
         self._percent, self._step = percent, text
         self._is_news.set()
 
-    def succeed(self, rows: Rows, *, page: str, files: Mapping[str, str]) -> None:
+    def succeed(self, table: Table, rows: Rows, *, page: str, files: Mapping[str, str]) -> None:
         """Make the results the latest ones."""
         with connect(self._url, application=f"gantry-{self.run.job}") as connection:
             publish(
                 connection,
-                self.run.job,
+                table,
                 run_id=self.run.id,
                 attempt=self.run.attempt,
                 rows=rows,

@@ -4,21 +4,20 @@ Exit codes: 0 done; 1 failed (the reason in one line, the last on stderr); 2 the
 and trying again is of no use until something is changed.
 """
 
+import argparse
 import json
 import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from gantry.runtime.clock import Clock, SystemClock
 from gantry.runtime.environment import lower_priority, process_environment
@@ -28,104 +27,21 @@ from spark.datasource.options import SURVEY
 from spark.fedframes import plan_as_usual
 from spark.jobs.arguments import Arguments, Window, make_parser, read_arguments, source_options
 from spark.jobs.failures import FAILED, failure_of
+from spark.jobs.job import Job, Work
 from spark.jobs.ledger import DoneAlreadyError, Ledger, NoLedger, RunLedger, utc_of
-from spark.jobs.surveying import Survey, start_survey
-from spark.lagsamples import SCHEMA, last_looks, read_samples, samples_frame
+from spark.jobs.surveying import start_survey
 from spark.master import is_local_master
-from spark.objectives import Objectives, read_objectives
 from spark.outputs import open_output
 from spark.page import prepare_drawing, render
 from spark.pagerows import page_rows
 from spark.parquet import store_rows
-from spark.postgres import connect
 from spark.results import Row
-from spark.runs import Run, Runs
-from spark.session import SessionSettings, open_session, register_data_source
+from spark.runs import Run
+from spark.session import SessionSettings, open_session
 from spark.storedrows import Finished, StoredRows, complete
 
 REPORT_NICENESS: Final = 10
 """Spark takes every core there is; those who send on the same machine are in more of a hurry."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a job's computation is given."""
-
-    spark: SparkSession
-    arguments: Arguments
-    run: Run
-    now: datetime
-    step: Callable[[int, str], None]
-    surveyed: Future[Survey] | None = None
-    """What a job that `surveys` has begun before it had a session."""
-
-    def read(self, kind: str, **options: str) -> DataFrame:
-        """Return a kind of the data source, of the stack and the groups that the job was told."""
-        register_data_source(self.spark)
-        told = source_options(self.arguments, kind)
-        return self.spark.read.format("gantry").option("kind", kind).options(**told, **options).load()
-
-    def survey(self) -> pa.Table:
-        """Return the rows of kind `survey`, of the look at the brokers that began with the job, or else begins now.
-
-        Raises:
-            NotSurveyedError: No name server or no broker answers, or it took too long.
-        """
-        surveyed = self.surveyed or start_survey(source_options(self.arguments, SURVEY))
-        return surveyed.result().table(self.spark)
-
-    def before(self) -> datetime | None:
-        """Return when the job's last run before this one began that succeeded; None where nobody knows of one."""
-        if self.arguments.database is None:
-            return None
-        with connect(self.arguments.database, application="gantry-samples") as connection:
-            return Runs(connection).last_began(self.run.job)
-
-    def objectives(self) -> Objectives:
-        """Return how far behind groups may be; nothing where there is no database."""
-        if self.arguments.database is None:
-            return {}
-        with connect(self.arguments.database, application="gantry-objectives") as connection:
-            return read_objectives(connection)
-
-    def samples(self, since: datetime, until: datetime, *, with_topics: bool = False) -> DataFrame:
-        """Return the samples of a stretch of time as a frame; see samples_table."""
-        return samples_frame(self.spark, self.samples_table(since, until, with_topics=with_topics))
-
-    def samples_table(self, since: datetime, until: datetime, *, with_topics: bool = False) -> pa.Table:
-        """Return the samples of a stretch of time; none where there is no database. See read_samples."""
-        if self.arguments.database is None:
-            return SCHEMA.empty_table()
-        with connect(self.arguments.database, application="gantry-samples") as connection:
-            groups = list(self.arguments.groups) or None
-            return read_samples(connection, since=since, until=until, groups=groups, with_topics=with_topics)
-
-    def with_last_looks(self, survey: pa.Table, samples: pa.Table, *, gap: timedelta) -> pa.Table:
-        """Add `looked_at` to what `survey` returns: see last_looks; null where there is no database."""
-        found: Mapping[str, datetime] = {}
-        if self.arguments.database is not None:
-            read_at = zip(survey["broker"].to_pylist(), survey["read_at"].to_pylist(), strict=True)
-            with connect(self.arguments.database, application="gantry-samples") as connection:
-                known = {broker: at for broker, at in read_at if at is not None}
-                found = last_looks(connection, known, samples=samples, gap=gap)
-        looked = [found.get(broker) for broker in survey["broker"].to_pylist()]
-        return survey.append_column(SCHEMA.field("looked_at"), [pa.array(looked, SCHEMA.field("looked_at").type)])
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job: its name, and what makes its rows."""
-
-    name: str
-    description: str
-    compute: Callable[[Work], DataFrame]
-    needs_database: bool = False
-    surveys: bool = False
-    """Whether it begins with a look at all brokers, which needs no Spark yet: Work.survey."""
-    rehearse: Callable[[SparkSession], DataFrame] | None = None
-    """Makes the job's frame of no rows, so that the next run finds it planned and the JVM its classes loaded."""
-    finish: Callable[[Arguments, StoredRows, datetime], Finished] | None = None
-    """Makes columns that need the computed rows, and the page's history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +68,7 @@ def main(
     configure_logging(service=job.name)
     clock = clock or SystemClock()
     try:
-        arguments = read_arguments(make_parser(job.name, job.description), given, process_environment())
+        arguments = read_arguments(_parser(job), given, process_environment())
         ledger = _begin(job, arguments, _now(clock))
     except DoneAlreadyError as already:
         print(f"{job.name}: {already}")  # noqa: T201 - what whoever typed it waits for.
@@ -196,7 +112,7 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, spo
             frame = job.compute(Work(spark, arguments, run, now, ledger.step, surveyed))
             # Not beside the start of the JVM, which it would put off: while the JVM executes, this process only waits.
             threading.Thread(target=prepare_drawing, name="drawing", daemon=True).start()
-            computed = StoredRows(job.name, store_rows(frame, spool / "computed"))
+            computed = StoredRows(store_rows(frame, spool / "computed"), json=job.table.json)
             ledger.step(80, "writing results")
             finished = Finished() if job.finish is None else job.finish(arguments, computed, now)
             completed = spool / "completed.parquet"
@@ -204,7 +120,7 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, spo
             page = _page(job, run, rows, history=finished.history, ended=_now(clock))
             output.write(completed, page)
             files = {"html": output.html, "parquet": output.parquet}
-            ledger.succeed(rows, page=page, files=files)
+            ledger.succeed(job.table, rows, page=page, files=files)
             is_kept = True
             output.remove_others(arguments.removed)
         finally:
@@ -228,7 +144,7 @@ def get_ready(job: Job, given: Sequence[str]) -> int:
     """
     configure_logging(service=job.name)
     try:
-        arguments = read_arguments(make_parser(job.name, job.description), given, process_environment())
+        arguments = read_arguments(_parser(job), given, process_environment())
         rehearse(job, _session(job, arguments))
         prepare_drawing()
     except Exception as error:  # noqa: BLE001 # boundary: the run itself will say what is wrong, in its row.
@@ -267,6 +183,10 @@ def refuse_future(window: Window | None, now: datetime) -> None:
         raise StartupError(f"--to: {utc_of(window.end)} lies in the future: it is {utc_of(now)}")
 
 
+def _parser(job: Job) -> argparse.ArgumentParser:
+    return make_parser(job.name, job.description, window_help=job.window_help, add_arguments=job.add_arguments)
+
+
 def _session(job: Job, arguments: Arguments) -> SparkSession:
     if SparkSession.getActiveSession() is None and is_local_master(arguments.master or ""):
         lower_priority(REPORT_NICENESS)
@@ -285,9 +205,9 @@ def _begin(job: Job, arguments: Arguments, now: datetime) -> Ledger:
 
 
 def _page(job: Job, run: Run, rows: StoredRows, *, history: Sequence[Row], ended: datetime) -> str:
-    shown = page_rows(rows)
+    shown = page_rows(rows, job=job.name, ranking=job.ranking)
     about = run_view(run, ended)
-    return render(job.name, shown.rows, history=history, generated_at=ended, run=about, left_out=shown.left_out)
+    return render(job.page, shown.rows, history=history, generated_at=ended, run=about, left_out=shown.left_out)
 
 
 def _say(job: Job, error: Exception) -> int:

@@ -5,14 +5,21 @@ anew that the stretch touches: the hour and the day around it, too.
 """
 
 import sys
+from collections import Counter
+from collections.abc import Iterable
 from datetime import datetime, timedelta
+from typing import Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from gantry.model.lagpast import WRITTEN_EVERY
 from spark.jobs.arguments import Window
-from spark.jobs.running import Job, Work, main
+from spark.jobs.job import Job, Work
+from spark.jobs.running import main
+from spark.page import THROUGHPUT_PAGE
+from spark.pagerows import Ranked, Ranking, Subject
+from spark.results import Row, Table, columns_of
 from spark.transforms.rates import GAP_MAX_S
 from spark.transforms.throughput_rollup import throughput_rollup
 
@@ -54,10 +61,36 @@ def _rollup(work: Work, start: datetime, end: datetime) -> DataFrame:
     return throughput_rollup(samples, start=start, end=end)
 
 
+def rank(rows: Iterable[Row]) -> Ranked:
+    """Rank topics: the busiest first."""
+    found = Ranked()
+    came: Counter[Subject] = Counter()
+    for row in rows:
+        topic = (row["topic"],)
+        found.sizes[topic] += 1
+        # The buckets of each unit count the same messages, so one unit is enough.
+        came[topic] += (row["messages"] or 0) if row["group"] is None and row["unit"] == "hour" else 0
+    found.ranks = {topic: (-messages, *topic) for topic, messages in came.items()}
+    found.summary = f"{len(came):,} topics, the busiest first"
+    return found
+
+
+TABLE: Final = Table(
+    "report_throughput",
+    columns_of(
+        *("unit", "bucket_at", "topic", "messages", "rate_max", "lag_messages", "covered_s"), group_name="group"
+    ),
+    key=("unit", "bucket_at", "topic", "group_name"),
+)
+
 JOB = Job(
     "throughput_rollup",
     "Sum up what came into topics and what groups consumed, by minute, hour and day.",
     compute,
+    table=TABLE,
+    page=THROUGHPUT_PAGE,
+    ranking=Ranking(("topic",), ("group", "unit", "messages"), rank),
+    window_help="messages that were stored or consumed in it are summed up",
     needs_database=True,
 )
 

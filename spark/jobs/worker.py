@@ -27,7 +27,8 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from spark.jobs.running import Job, get_ready, main
+from spark.jobs.job import Job
+from spark.jobs.running import get_ready, main
 
 Do = Callable[[str, Sequence[str]], int]
 

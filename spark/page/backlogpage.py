@@ -8,6 +8,7 @@ from spark.page.bars import Bar, bars
 from spark.page.chart import SMALL, Drawer
 from spark.page.formatting import count, number, plural, size, unknown
 from spark.page.markup import Content, Html, el
+from spark.page.page import Page, PageData
 from spark.page.palette import ACCENT, QUIET
 from spark.page.tables import overview
 
@@ -71,9 +72,9 @@ class Backlog:
         return None if None in known or not known else sum(value for value in known if value is not None)
 
 
-def backlog_body(rows: Iterable[Mapping[str, Any]]) -> tuple[Html, Html]:
+def backlog_body(data: PageData) -> tuple[Html, Html]:
     """Return the contents of the page's header and of its main part."""
-    backlogs = [item for item in _read(rows) if item.messages != 0]
+    backlogs = [item for item in _read(data.rows) if item.messages != 0]
     groups = len({item.group for item in backlogs})
     if not backlogs:
         head = el("p", "Nothing is waiting.", class_="headline")
@@ -204,3 +205,10 @@ def _skew(section: str, buckets: Sequence[Bucket]) -> Content:
     if section != "queue" or len(known) < 2 or not sum(known):
         return None
     return f"The fullest has {max(known) * len(known) / sum(known):.1f} times the mean."
+
+
+BACKLOG_PAGE = Page(
+    "Backlog profile",
+    "A message waits for a group that has not consumed it and whose filter, where it is known, lets it through. ",
+    backlog_body,
+)

@@ -1,8 +1,7 @@
 """The lag report's page: a sentence, charts, every group in one table, then what to know about those not well."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 from spark.page.chart import Drawer
 from spark.page.folds import Fold, fold, to_chart
@@ -14,14 +13,13 @@ from spark.page.lagrows import LagGroup, LagRow, read_groups, worst_first
 from spark.page.lagsummary import summarise
 from spark.page.lagtable import lag_table
 from spark.page.markup import Content, Html, el
+from spark.page.page import Page, PageData
 from spark.page.series import Past, read_history
 
 
-def lag_body(
-    rows: Iterable[Mapping[str, Any]], *, history: Iterable[Mapping[str, Any]], generated_at: datetime
-) -> tuple[Html, Html]:
-    """Return what goes into the page's header and its main part."""
-    groups = read_groups(rows)
+def lag_body(data: PageData) -> tuple[Html, Html]:
+    """Return the contents of the page's header and of its main part."""
+    groups = read_groups(data.rows)
     topics = sorted((topic.row for group in groups for topic in group.topics), key=worst_first)
     said = summarise(groups)
     head = el("p", said.headline, class_="headline"), el("p", said.lead, class_="lead")
@@ -34,7 +32,7 @@ def lag_body(
     sections, anchors = group_sections([group for group in groups if group.worst.verdict != "OK"], folds)
     main = [
         _charts(drawer, groups, [one for one in folds if one.worst.verdict not in {"OK", "IGNORED"}]),
-        _over_time(drawer, to_chart(folds), with_now(read_history(history), topics), now=generated_at),
+        _over_time(drawer, to_chart(folds), with_now(read_history(data.history), topics), now=data.generated_at),
         lag_table(folds, groups=len(groups), anchors=anchors),
         sections,
         calm_groups([group for group in groups if group.worst.verdict == "OK"]),
@@ -96,3 +94,10 @@ def _over_time(
         "There are no samples of these groups yet: they are taken every 15 s while a gateway runs with its database."
     )
     return el("section", title, el("p", reason, class_="note"))
+
+
+LAG_PAGE = Page(
+    "Lag report",
+    "Time behind is the age of the first message that a group has not consumed and its filter lets through. ",
+    lag_body,
+)

@@ -1,8 +1,8 @@
 """The throughput page: messages in and out over time, in total and by topic, with their rates and peaks."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from spark.page.chart import Drawer
 from spark.page.flows import (
@@ -21,6 +21,7 @@ from spark.page.flows import (
 from spark.page.formatting import NOTHING, at, count, plural, rate, unknown
 from spark.page.lines import in_and_out
 from spark.page.markup import Content, Html, el
+from spark.page.page import Page, PageData
 from spark.page.series import POINTS_MAX, Point
 from spark.page.tables import overview
 
@@ -28,9 +29,9 @@ TOPICS_CHARTED: Final = 8
 TABLE_MAX: Final = 1_000
 
 
-def throughput_body(rows: Iterable[Mapping[str, Any]]) -> tuple[Html, Html]:
+def throughput_body(data: PageData) -> tuple[Html, Html]:
     """Return the contents of the page's header and of its main part."""
-    unit, flows = read_flows(rows)
+    unit, flows = read_flows(data.rows)
     if not flows:
         why = "No messages came or went in the time that this run looked at, or there were no samples of it."
         return el("div", el("p", "There is nothing to show.", class_="headline"), el("p", why, class_="lead")), el("p")
@@ -185,3 +186,10 @@ def _known(series: Sequence[Series], step: timedelta) -> Content:
     if all(reading.messages is None for reading in readings):
         return unknown("no samples")
     return f"{'' if is_whole(series, step) else '≥ '}{count(sum(map(sum_of, series)))}"
+
+
+THROUGHPUT_PAGE = Page(
+    "Throughput",
+    "In is what was stored in a topic, out is how far the groups' committed offsets moved. ",
+    throughput_body,
+)

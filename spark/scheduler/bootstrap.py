@@ -11,8 +11,9 @@ from gantry.runtime.lifecycle import Lifecycle
 from spark.access import read_access_file
 from spark.scheduler.children import Children
 from spark.scheduler.duty import Leadership
+from spark.scheduler.jobs import JOBS
 from spark.scheduler.service import Scheduler
-from spark.scheduler.settings import JOBS, SchedulerSettings
+from spark.scheduler.settings import SchedulerSettings
 from spark.scheduler.turns import Turns
 
 # -P: Python must not import another folder named `spark` from the directory in which the scheduler was started.

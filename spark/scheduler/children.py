@@ -18,6 +18,7 @@ from spark.master import is_local_master
 from spark.reportfiles import log_file
 from spark.runs import PrunedRun, Run
 from spark.scheduler.decide import Ended, Ending, ending_of
+from spark.scheduler.jobs import JOBS, ScheduledJob
 from spark.scheduler.settings import SchedulerSettings
 from spark.scheduler.workers import Worker, start_worker
 
@@ -135,7 +136,7 @@ class Children:
 
     async def _make_ready(self, job: str) -> None:
         path = Path(self._settings.log_folder) / job / "ready.log"
-        given = shared_arguments(self._settings)
+        given = shared_arguments(self._settings, job)
         worker = await self._ask_new(
             "make a worker ready", lambda new: new.get_ready(job, given, path), path, READY_TIMEOUT_S
         )
@@ -257,20 +258,19 @@ def job_arguments(settings: SchedulerSettings, run: Run, removed: Sequence[Prune
     return (
         *("--run", str(run.id)),
         *("--attempt", str(run.attempt)),
-        *shared_arguments(settings),
+        *shared_arguments(settings, run.job),
         *(word for one in removed for word in ("--remove", f"{one.job}/{one.id}")),
     )
 
 
-def shared_arguments(settings: SchedulerSettings) -> Sequence[str]:
-    """Return what the command lines of all runs have in common."""
+def shared_arguments(settings: SchedulerSettings, job: str) -> Sequence[str]:
+    """Return the arguments that the command lines of all runs of a job have in common."""
     return (
         *("--namesrv", ";".join(settings.namesrv)),
         *("--master", settings.master),
         *("--output", settings.output),
         *("--class-archive", settings.class_archive),
-        *("--alert-raise-after-ms", str(settings.alert_raise_after_ms)),
-        *("--alert-clear-after-ms", str(settings.alert_clear_after_ms)),
+        *JOBS.get(job, ScheduledJob()).arguments(settings),
         *(() if settings.access_file is None else ("--access-file", settings.access_file)),
     )
 

@@ -6,8 +6,7 @@ from datetime import timedelta
 from spark.classarchive import AUTO
 from spark.reportfiles import is_uri
 from spark.scheduler.cron import check_cron, check_timezone
-
-JOBS = ("lag_report", "throughput_rollup", "backlog_profile")
+from spark.scheduler.jobs import JOBS
 
 LOGS_DEFAULT = ".gantry/reports"
 

@@ -17,19 +17,17 @@ from spark.runs import PrunedRun, Run, Runs, Schedule
 from spark.scheduler.cron import Cron, decide_due, last_before, next_after, parse_cron
 from spark.scheduler.decide import Ended, Ending, UpcomingRun, choose, decide_after, decide_ahead
 from spark.scheduler.duty import Leadership
-from spark.scheduler.settings import JOBS, SchedulerSettings
+from spark.scheduler.jobs import JOBS
+from spark.scheduler.settings import SchedulerSettings
 
 log = logger("scheduler")
 
-# Jobs whose runs cover a window of time. The other jobs report the state at the time of the run.
-WINDOWED = frozenset({"throughput_rollup"})
 WINDOW_MAX = timedelta(days=90)
 """The limit for how far back a window begins after a long absence: samples are kept that long."""
 PIECE_MAX = timedelta(hours=6)
 """The limit for the length of a window. Several runs, one after the other, cover a longer time: a run reads the samples
 of its window into memory, and leaves some of them out if there are too many."""
 PRUNE_EVERY_MS = 3_600_000
-ROWS_AT_ONCE = 10_000
 COMMAND_LINE = "command line"
 """The value of `requested_by` for runs that a person started by hand. They are never retried."""
 
@@ -129,7 +127,7 @@ class Turns:
             else:
                 self._next_at[job] = next_after(cron, now)
             self._reached.pop(job, None)
-            done = runs.covered_until(job) if job in WINDOWED else None
+            done = runs.covered_until(job) if JOBS[job].covers_windows else None
             due = None if done is None else last_before(cron, now)
             if done is not None and due is not None and done < due:
                 self._behind[job] = due
@@ -160,13 +158,13 @@ class Turns:
         if runs.is_waiting(job):
             log.info("not queued: its last run has not ended", job=job, due_at=str(fire_at))
             # A later run covers the window that this job misses now.
-            if job in WINDOWED:
+            if JOBS[job].covers_windows:
                 self._behind[job] = fire_at
             return
-        start, end = self._piece(runs, job, cron, fire_at) if job in WINDOWED else (None, fire_at)
+        start, end = self._piece(runs, job, cron, fire_at) if JOBS[job].covers_windows else (None, fire_at)
         run, is_new = runs.request(job, window_start=start, window_end=end, trigger="schedule")
         # A piece that failed for good already has a run with the same window: that run is queued again.
-        if is_new or (job in WINDOWED and runs.requeue(run.id)):
+        if is_new or (JOBS[job].covers_windows and runs.requeue(run.id)):
             log.info("queued", job=job, run=str(run.id), due_at=str(fire_at))
         self._behind.pop(job, None)
         self._reached[job] = end
@@ -210,12 +208,7 @@ class Turns:
         now_ms = self._clock.monotonic_ms()
         if self._pruned_at_ms is not None and now_ms - self._pruned_at_ms < PRUNE_EVERY_MS:
             return []
-        settings = self._settings
-        pruned = runs.prune_throughput(older_than=settings.keep_throughput, limit=ROWS_AT_ONCE) + runs.prune_alerts(
-            events_older_than=timedelta(days=settings.alert_keep_days),
-            deliveries_older_than=timedelta(days=settings.delivery_keep_days),
-            limit=ROWS_AT_ONCE,
-        )
+        pruned = sum(job.prune(runs, self._settings) for job in JOBS.values())
         # If rows were removed, there may be more. Then the next turn continues.
         if not pruned:
             self._pruned_at_ms = now_ms

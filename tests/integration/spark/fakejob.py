@@ -20,8 +20,10 @@ from uuid import UUID
 
 from spark.jobs.worker import serve
 from spark.postgres import connect
-from spark.results import publish
+from spark.results import Table, publish
 from spark.runs import Runs
+
+TABLE = Table("report_lag_rows", {})
 
 
 def main(url: str, output: str, job: str, arguments: Sequence[str]) -> int:
@@ -54,7 +56,13 @@ def main(url: str, output: str, job: str, arguments: Sequence[str]) -> int:
     if order == "succeed":
         with connect(url, application="fake-job") as connection:
             publish(
-                connection, job, run_id=run_id, attempt=attempt, rows=[], page=f"{job} {attempt}", files={"html": "x"}
+                connection,
+                TABLE,
+                run_id=run_id,
+                attempt=attempt,
+                rows=[],
+                page=f"{job} {attempt}",
+                files={"html": "x"},
             )
     return 0
 

@@ -7,6 +7,7 @@ Prints how much memory it took more at the end, at most, than before the job com
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from spark.jobs import running
-from spark.jobs.running import Job, Work, main
+from spark.jobs.job import Work
+from spark.jobs.lag_report import JOB
+from spark.jobs.running import main
 
 QUEUES = 16
 """Of a group and topic: each has a row, and all of them together one more."""
@@ -89,7 +92,7 @@ if __name__ == "__main__":
         return session
 
     running.open_session = open_measured
-    code = main(Job("lag_report", "A test.", compute), sys.argv[2:])
+    code = main(replace(JOB, compute=compute, surveys=False, finish=None), sys.argv[2:])
     FOUND["python"] = peak_kib() - FOUND.pop("before")
     FOUND["arrow"] = pa.default_memory_pool().max_memory() // 1_024
     print(json.dumps(FOUND))

@@ -9,6 +9,7 @@ import pytest
 
 from gantry.model.alert import AlertSettings
 from spark import results
+from spark.jobs import lag_report
 from spark.postgres import Connection
 from spark.results import FencedError, publish
 from spark.runs import Run, Runs
@@ -46,8 +47,14 @@ def report(
     began_at: datetime | None = None,
 ) -> Run:
     run = claimed(connection)
-    kept: dict[str, Any] = {"rows": rows, "page": "", "files": FILES, "alerts": alerts, "began_at": began_at}
-    publish(connection, "lag_report", run_id=run.id, attempt=run.attempt, **kept)
+    kept: dict[str, Any] = {
+        "rows": rows,
+        "page": "",
+        "files": FILES,
+        "alerts": alerts or AlertSettings(),
+        "began_at": began_at,
+    }
+    publish(connection, lag_report.TABLE, run_id=run.id, attempt=run.attempt, **kept)
     return run
 
 
@@ -124,16 +131,18 @@ def test_a_run_that_is_not_kept_keeps_no_events(connection: Connection, monkeypa
         evaluate = results.evaluate
         broken.setattr(results, "evaluate", dies)
         with pytest.raises(psycopg.OperationalError):
-            publish(connection, "lag_report", run_id=run.id, attempt=1, rows=rows, page="", files=FILES, alerts=at_once)
+            publish(
+                connection, lag_report.TABLE, run_id=run.id, attempt=1, rows=rows, page="", files=FILES, alerts=at_once
+            )
     assert (events(connection), states(connection)) == ([], [])
     # The attempt that follows makes them once, and the one before finds that it is not its turn.
     Runs(connection).fail(run.id, 1, "cut", requeue=True)
     assert Runs(connection).claim(run.id) is not None
     with pytest.raises(FencedError):
-        publish(connection, "lag_report", run_id=run.id, attempt=1, rows=rows, page="", files=FILES, alerts=at_once)
-    publish(connection, "lag_report", run_id=run.id, attempt=2, rows=rows, page="", files=FILES, alerts=at_once)
+        publish(connection, lag_report.TABLE, run_id=run.id, attempt=1, rows=rows, page="", files=FILES, alerts=at_once)
+    publish(connection, lag_report.TABLE, run_id=run.id, attempt=2, rows=rows, page="", files=FILES, alerts=at_once)
     with pytest.raises(FencedError):
-        publish(connection, "lag_report", run_id=run.id, attempt=2, rows=rows, page="", files=FILES, alerts=at_once)
+        publish(connection, lag_report.TABLE, run_id=run.id, attempt=2, rows=rows, page="", files=FILES, alerts=at_once)
     assert [row[0] for row in events(connection)] == ["opened"]
 
 

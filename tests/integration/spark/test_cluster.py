@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from gantry.http import GantryClient, OutgoingMessage
 from gantry.http.results import OffsetCommit
 from spark.jobs.arguments import make_parser, read_arguments
+from spark.jobs.job import Work
 from spark.jobs.lag_report import JOB
 from spark.jobs.ledger import NoLedger, utc_of
-from spark.jobs.running import Work
 from spark.storedrows import to_rows
 from tests.support.sparkcluster import Cluster
 from tests.support.sparkjobs import run_job, skip_without_java
@@ -63,7 +63,7 @@ def rows_here(stack: Stack, spark: SparkSession) -> list[dict[str, Any]]:
     arguments = read_arguments(make_parser("lag_report", ""), ["--data", str(stack.directory)], {})
     now = datetime.now(UTC)
     work = Work(spark, arguments, NoLedger("lag_report", arguments, now).run, now, lambda percent, text: None)
-    rows = to_rows("lag_report", JOB.compute(work).toArrow())
+    rows = to_rows(JOB.compute(work).toArrow(), json=JOB.table.json)
     spark.catalog.clearCache()
     as_printed: list[dict[str, Any]] = json.loads(json.dumps(rows, default=utc_of))
     return as_printed

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark.java import JavaNotFoundError
 from spark.jobs import ledger, running
-from spark.jobs.running import Job, Work, main
+from spark.jobs.job import Work
+from spark.jobs.lag_report import JOB
+from spark.jobs.running import main
 from spark.postgres import Connection
 from spark.runs import Runs
 from spark.transforms.lag import LAG_REPORT_COLUMNS
@@ -84,7 +87,7 @@ def run(
             )
 
         told = ["--database", postgres.url, "--output", str(tmp_path), *given]
-        return main(Job("lag_report", "Test.", compute), told)
+        return main(replace(JOB, compute=compute, surveys=False, finish=None), told)
 
     return start
 

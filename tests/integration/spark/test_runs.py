@@ -8,6 +8,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from spark.jobs import lag_report, throughput_rollup
 from spark.postgres import Connection, connect, reason
 from spark.results import FencedError, publish
 from spark.runs import Run, Runs, Schedule
@@ -150,7 +151,7 @@ def test_an_attempt_that_was_given_up_writes_nothing(runs: Runs, connection: Con
     assert not runs.fail(run.id, 1, "late")
     assert not runs.release(run.id, 1)
     with pytest.raises(FencedError, match=str(run.id)):
-        publish(connection, "lag_report", run_id=run.id, attempt=1, rows=[], page="late", files={})
+        publish(connection, lag_report.TABLE, run_id=run.id, attempt=1, rows=[], page="late", files={})
     assert connection.execute("SELECT 1 FROM report_pages").fetchone() is None
     assert (status(connection, run), column(connection, run, "attempt")) == ("running", 2)
 
@@ -214,7 +215,7 @@ def test_old_runs_go_but_never_the_last_report(runs: Runs, connection: Connectio
     for number in range(3):
         run = queue(runs, end=NOON + timedelta(hours=number))
         claimed(runs, run)
-        publish(connection, "lag_report", run_id=run.id, attempt=1, rows=[], page=str(number), files={})
+        publish(connection, lag_report.TABLE, run_id=run.id, attempt=1, rows=[], page=str(number), files={})
         age(connection, run, "finished_at", (40 - number) * 86_400)
         ended.append(run)
     failed = queue(runs, end=NOON + timedelta(hours=9))
@@ -254,7 +255,7 @@ def test_what_is_covered_is_what_succeeded_on_schedule(runs: Runs, connection: C
         run = queue(runs, "throughput_rollup", start=end - timedelta(hours=1), end=end)
         claimed(runs, run)
         if succeeds:
-            publish(connection, "throughput_rollup", run_id=run.id, attempt=1, rows=[], page="", files={})
+            publish(connection, throughput_rollup.TABLE, run_id=run.id, attempt=1, rows=[], page="", files={})
         else:
             runs.fail(run.id, 1, "no")
     assert runs.covered_until("throughput_rollup") == NOON + timedelta(hours=1)

@@ -11,6 +11,7 @@ from pyarrow import parquet
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from spark.jobs.lag_report import TABLE
 from spark.parquet import store_rows
 from spark.storedrows import Finished, StoredRows, complete
 
@@ -33,7 +34,7 @@ LATE_FIRST = "if(id < 10000, sha2(repeat(string(id), 2000), 512), null) AS work"
 @pytest.fixture
 def store(tmp_path: Path) -> Callable[[DataFrame], StoredRows]:
     def store_one(frame: DataFrame) -> StoredRows:
-        return StoredRows("lag_report", store_rows(frame, tmp_path / "computed"))
+        return StoredRows(store_rows(frame, tmp_path / "computed"), json=TABLE.json)
 
     return store_one
 

@@ -7,10 +7,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from spark.jobs.worker import job_named
 from spark.postgres import Connection, lock_key
 from spark.results import publish
 from spark.runs import Run, Runs, Schedule
-from spark.scheduler import turns
+from spark.scheduler import jobs
 from spark.scheduler.decide import Ended, Ending
 from spark.scheduler.duty import DUTY, Leadership
 from spark.scheduler.settings import SchedulerSettings
@@ -77,7 +78,7 @@ def silence(connection: Connection) -> None:
 
 
 def succeed(connection: Connection, run: Run) -> Ended:
-    publish(connection, run.job, run_id=run.id, attempt=run.attempt, rows=[], page="", files={})
+    publish(connection, job_named(run.job).table, run_id=run.id, attempt=run.attempt, rows=[], page="", files={})
     return Ended(run, Ending.DONE, "")
 
 
@@ -259,7 +260,7 @@ def test_a_broken_connection_is_made_anew_with_the_lock(make: Any, postgres: Pos
 def test_old_buckets_are_removed_turn_by_turn_and_then_once_an_hour(
     make: Any, runs: Runs, connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "ROWS_AT_ONCE", 1)
+    monkeypatch.setattr(jobs, "ROWS_AT_ONCE", 1)
 
     def add() -> None:
         connection.execute(

@@ -9,6 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from spark import pagerows, storedrows
+from spark.jobs.worker import job_named
 from spark.pagerows import PageRows, page_rows
 from spark.storedrows import StoredRows
 
@@ -24,7 +25,7 @@ def page_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PageOf:
 
     def page_of_rows(job: str, rows: Rows) -> PageRows:
         parquet.write_table(pa.Table.from_pylist(list(rows)), tmp_path / "rows.parquet")
-        return page_rows(StoredRows(job, [tmp_path / "rows.parquet"]))
+        return page_rows(StoredRows([tmp_path / "rows.parquet"]), job=job, ranking=job_named(job).ranking)
 
     return page_of_rows
 

@@ -9,13 +9,13 @@ import pytest
 
 from gantry.model.alert import AlertSettings
 from gantry.runtime.errors import SettingsError, StartupError
-from spark.jobs.arguments import Arguments, Window, make_parser, read_arguments
+from spark.jobs.arguments import Arguments, Window, add_alert_arguments, make_parser, read_arguments
 
 RUN = "00000000-0000-0000-0000-000000000005"
 
 
 def read(*given: str, **environment: str) -> Arguments:
-    return read_arguments(make_parser("lag_report", "Report."), given, environment)
+    return read_arguments(make_parser("lag_report", "Report.", add_arguments=add_alert_arguments), given, environment)
 
 
 @pytest.fixture
@@ -26,7 +26,9 @@ def stack(tmp_path: Path) -> Path:
 
 
 def test_defaults_mean_this_machine_without_history() -> None:
-    assert read() == Arguments(namesrv=("127.0.0.1:9876",), output=".gantry/reports", master="local[*]")
+    assert read() == Arguments(
+        namesrv=("127.0.0.1:9876",), output=".gantry/reports", master="local[*]", alerts=AlertSettings()
+    )
 
 
 def test_a_stack_file_supplies_every_argument(stack: Path) -> None:

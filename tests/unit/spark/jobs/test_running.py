@@ -10,6 +10,7 @@ import pytest
 
 from spark.jobs.arguments import Window
 from spark.jobs.backlog_profile import limits_of
+from spark.jobs.lag_report import TABLE
 from spark.jobs.running import run_view
 from spark.jobs.throughput_rollup import day_of, hour_of, window_of
 from spark.runs import Run
@@ -35,15 +36,15 @@ def test_rows_are_plain_values() -> None:
             "cause": ['{"not": "json by name"}'],
         }
     )
-    assert to_rows("lag_report", table) == [
+    assert to_rows(table, json=TABLE.json) == [
         {"group": "a", "evidence": {"lag": 3}, "top_tags": {"AA": 2}, "cause": '{"not": "json by name"}'}
     ]
-    assert to_rows("lag_report", table.slice(0, 0)) == []
+    assert to_rows(table.slice(0, 0), json=TABLE.json) == []
 
 
 def test_unknown_values_stay_null() -> None:
     table = pa.table({"evidence": pa.array([None], pa.string()), "top_tags": pa.array([None], pa.list_(pa.int64()))})
-    assert to_rows("lag_report", table) == [{"evidence": None, "top_tags": None}]
+    assert to_rows(table, json=TABLE.json) == [{"evidence": None, "top_tags": None}]
 
 
 def test_a_run_is_shown_as_the_rest_api_does() -> None:

@@ -7,10 +7,11 @@ from html.parser import HTMLParser
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from spark.page import render
+from spark.page import BACKLOG_PAGE, LAG_PAGE, THROUGHPUT_PAGE, render
 
 NOW = datetime(2026, 11, 22, 9, 30, 0, 123_000, UTC)
 RUN = {"id": "0199aa10-7c1e-7f55-9a55-0c5a1d2e3f40", "job": "lag_report", "window": None, "duration_ms": 4_210}
+PAGES = {"lag_report": LAG_PAGE, "backlog_profile": BACKLOG_PAGE, "throughput_rollup": THROUGHPUT_PAGE}
 SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -85,7 +86,7 @@ def many(groups: int) -> list[dict[str, Any]]:
 
 
 def page(rows: list[dict[str, Any]], *, job: str = "lag_report", history: Any = (), run: Any = RUN) -> str:
-    return render(job, rows, history=history, generated_at=NOW, run=run)
+    return render(PAGES[job], rows, history=history, generated_at=NOW, run=run)
 
 
 @lru_cache(maxsize=1)

@@ -136,8 +136,3 @@ def test_the_page_says_when_and_which_run() -> None:
     said = text(page(FLOW, job="throughput_rollup", run={"id": "r", "window": window, "duration_ms": None}))
     assert f"From 2026-11-21 00:00:00 UTC to 2026-11-22 00:00:00 UTC · Made {NOW:%Y-%m-%d %H:%M:%S} UTC · Run r" in said
     assert "2026-11-21" not in text(page([stopped()], run={"id": "r", "window": window, "duration_ms": None}))
-
-
-def test_there_are_three_jobs() -> None:
-    with pytest.raises(ValueError, match="no page for a job 'lag'"):
-        page([], job="lag")

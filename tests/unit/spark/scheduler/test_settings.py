@@ -11,7 +11,8 @@ from gantry.runtime.settings import load_settings
 from spark.runs import PrunedRun
 from spark.scheduler import bootstrap
 from spark.scheduler.children import job_arguments
-from spark.scheduler.settings import JOBS, SchedulerSettings
+from spark.scheduler.jobs import JOBS
+from spark.scheduler.settings import SchedulerSettings
 from tests.unit.spark.scheduler.test_decide import run
 
 
@@ -89,13 +90,15 @@ def test_a_job_gets_its_addresses_but_no_secret() -> None:
     settings = SchedulerSettings(
         namesrv=("a:1", "b:2"), database_url="postgresql://u:secret@db/g", output="/out", master="spark://m:7077"
     )
-    command = job_arguments(settings, run(5, "backlog_profile", attempt=2))
+    command = job_arguments(settings, run(5, "lag_report", attempt=2))
     assert command == (
         *("--run", str(UUID(int=5)), "--attempt", "2"),
         *("--namesrv", "a:1;b:2", "--master", "spark://m:7077", "--output", "/out", "--class-archive", "auto"),
         *("--alert-raise-after-ms", "300000", "--alert-clear-after-ms", "300000"),
     )
     assert "secret" not in " ".join(command)
+    # Only a lag report judges groups.
+    assert "--alert-raise-after-ms" not in job_arguments(settings, run(5, "backlog_profile"))
 
 
 def test_logs_are_on_this_machine_wherever_results_go() -> None:
