@@ -15,16 +15,16 @@ from spark.postgres import Connection
 
 CAUSE_CHARACTERS_MAX: Final = 2_000
 
-_KEPT: Final = "alert_id, verdict, opened_at, since, pending, pending_since"
-_WRITE: Final = (
-    f"INSERT INTO alert_states (group_name, topic, {_KEPT}, seen_at, seen_verdict, lag_messages, lag_seconds, run_id)"  # noqa: S608
+_STATE_COLUMNS: Final = "alert_id, verdict, opened_at, since, pending, pending_since"
+_UPSERT_STATE: Final = (
+    f"INSERT INTO alert_states (group_name, topic, {_STATE_COLUMNS}, seen_at, seen_verdict, lag_messages, lag_seconds, run_id)"  # noqa: S608
     " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (group_name, topic) DO UPDATE SET"
     " alert_id = excluded.alert_id, verdict = excluded.verdict, opened_at = excluded.opened_at, since = excluded.since,"
     " pending = excluded.pending, pending_since = excluded.pending_since, seen_at = excluded.seen_at,"
     " seen_verdict = excluded.seen_verdict, lag_messages = excluded.lag_messages, lag_seconds = excluded.lag_seconds,"
     " run_id = excluded.run_id"
 )
-_TELL: Final = (
+_INSERT_EVENT: Final = (
     "INSERT INTO alert_events (at, alert_id, kind, group_name, topic, old_verdict, new_verdict, since, lag_messages,"
     " lag_seconds, cause, run_id) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 )
@@ -33,7 +33,7 @@ Pair = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenVerdict:
     """A report's verdict on a group and a topic, with its numbers."""
 
     verdict: str
@@ -43,14 +43,14 @@ class Seen:
     cause: str | None = None
 
 
-def noting(rows: Iterable[Mapping[str, Any]], seen: dict[Pair, Seen]) -> Iterator[Mapping[str, Any]]:
+def collect_verdicts(rows: Iterable[Mapping[str, Any]], seen: dict[Pair, SeenVerdict]) -> Iterator[Mapping[str, Any]]:
     """Yield a lag report's rows unchanged, and add the verdict of each group on a topic to `seen`.
 
     The caller reads all rows for another reason, and this saves a second pass over them.
     """
     for row in rows:
         if row["level"] == "topic":
-            seen[row["group"], row["topic"]] = Seen(
+            seen[row["group"], row["topic"]] = SeenVerdict(
                 row["verdict"], row["as_of"], row.get("lag_messages"), row.get("lag_seconds"), row.get("cause")
             )
         yield row
@@ -58,7 +58,7 @@ def noting(rows: Iterable[Mapping[str, Any]], seen: dict[Pair, Seen]) -> Iterato
 
 def evaluate(
     connection: Connection,
-    noted: Mapping[Pair, Seen],
+    noted: Mapping[Pair, SeenVerdict],
     *,
     run_id: UUID,
     settings: AlertSettings,
@@ -84,13 +84,17 @@ def evaluate(
     at = max((one.at for one in seen.values()), default=began_at)
     if at is None:
         return []
-    kept = _kept(connection)
+    kept = _read_states(connection)
     seen.update(
-        {pair: Seen(GONE, at) for pair, (_, last) in kept.items() if pair not in seen and at - last >= GONE_AFTER}
+        {
+            pair: SeenVerdict(GONE, at)
+            for pair, (_, last) in kept.items()
+            if pair not in seen and at - last >= GONE_AFTER
+        }
     )
     states: list[tuple[Any, ...]] = []
     done: list[Pair] = []
-    events: list[tuple[Pair, Seen, AlertEvent]] = []
+    events: list[tuple[Pair, SeenVerdict, AlertEvent]] = []
     for pair, one in seen.items():
         state = kept[pair][0] if pair in kept else None
         decision = decide_alert(state, one.verdict, one.at, alert_id=uuid5(run_id, "/".join(pair)), settings=settings)
@@ -102,14 +106,14 @@ def evaluate(
             done.append(pair)
     with connection.cursor() as cursor:
         cursor.executemany("DELETE FROM alert_states WHERE group_name = %s AND topic = %s", done)
-        cursor.executemany(_WRITE, states)
-        cursor.executemany(_TELL, [_told(*event, run_id) for event in events])
+        cursor.executemany(_UPSERT_STATE, states)
+        cursor.executemany(_INSERT_EVENT, [_event_values(*event, run_id) for event in events])
     return [event for _, _, event in events]
 
 
-def _kept(connection: Connection) -> dict[Pair, tuple[AlertState, datetime]]:
+def _read_states(connection: Connection) -> dict[Pair, tuple[AlertState, datetime]]:
     """Return what is kept of each pair, and when a report last had it."""
-    query = f"SELECT group_name, topic, seen_at, {_KEPT} FROM alert_states"  # noqa: S608 - constants of this module.
+    query = f"SELECT group_name, topic, seen_at, {_STATE_COLUMNS} FROM alert_states"  # noqa: S608 - constants of this module.
     return {(row[0], row[1]): (AlertState(*row[3:]), row[2]) for row in connection.execute(query).fetchall()}
 
 
@@ -117,11 +121,11 @@ def _columns(state: AlertState) -> tuple[Any, ...]:
     return state.alert_id, state.verdict, state.opened_at, state.since, state.pending, state.pending_since
 
 
-def _lag(seen: Seen) -> tuple[int | None, float | None]:
+def _lag(seen: SeenVerdict) -> tuple[int | None, float | None]:
     return seen.lag_messages, seen.lag_seconds
 
 
-def _told(pair: Pair, seen: Seen, event: AlertEvent, run_id: UUID) -> tuple[Any, ...]:
+def _event_values(pair: Pair, seen: SeenVerdict, event: AlertEvent, run_id: UUID) -> tuple[Any, ...]:
     # A filter or a broker's error is quoted in a cause, and Postgres' texts have no NUL.
     cause = seen.cause and seen.cause[:CAUSE_CHARACTERS_MAX].replace("\0", "\N{SYMBOL FOR NULL}")
     verdicts = event.old_verdict, event.new_verdict

@@ -74,7 +74,7 @@ def main(
         print(f"{job.name}: {already}")  # noqa: T201 - what whoever typed it waits for.
         return 0
     except Exception as error:  # noqa: BLE001 # boundary: a job ends with one line whatever happens.
-        return _say(job, error)
+        return _print_failure(job, error)
     with tempfile.TemporaryDirectory(prefix="gantry-rows-", ignore_cleanup_errors=True) as spool:
         try:
             done = run_job(job, arguments, ledger, clock, spool=Path(spool), keeps_session=keeps_session)
@@ -83,11 +83,11 @@ def main(
             return 130
         except Exception as error:  # noqa: BLE001 # boundary: a job ends with one line whatever happens.
             failure = failure_of(error)
-            ledger.fail(failure.reason if failure else _bug(error))
-            return _say(job, error)
+            ledger.fail(failure.reason if failure else _describe_bug(error))
+            return _print_failure(job, error)
         finally:
             ledger.close()
-        _print(job, arguments, done)
+        _print_rows(job, arguments, done)
     return 0
 
 
@@ -148,7 +148,7 @@ def get_ready(job: Job, given: Sequence[str]) -> int:
         rehearse(job, _session(job, arguments))
         prepare_drawing()
     except Exception as error:  # noqa: BLE001 # boundary: the run itself will say what is wrong, in its row.
-        return _say(job, error)
+        return _print_failure(job, error)
     return 0
 
 
@@ -210,19 +210,19 @@ def _page(job: Job, run: Run, rows: StoredRows, *, history: Sequence[Row], ended
     return render(job.page, shown.rows, history=history, generated_at=ended, run=about, left_out=shown.left_out)
 
 
-def _say(job: Job, error: Exception) -> int:
+def _print_failure(job: Job, error: Exception) -> int:
     failure = failure_of(error)
     if failure is None:
         traceback.print_exception(error)
-    print(f"{job.name}: {failure.reason if failure else _bug(error)}", file=sys.stderr)  # noqa: T201
+    print(f"{job.name}: {failure.reason if failure else _describe_bug(error)}", file=sys.stderr)  # noqa: T201
     return failure.code if failure else FAILED
 
 
-def _bug(error: Exception) -> str:
+def _describe_bug(error: Exception) -> str:
     return f"a fault of the job's own: {type(error).__name__}: {error}"
 
 
-def _print(job: Job, arguments: Arguments, done: Done) -> None:
+def _print_rows(job: Job, arguments: Arguments, done: Done) -> None:
     if not arguments.as_json:
         print(f"{job.name}: {len(done.rows)} rows; {done.files['html']}")  # noqa: T201
         return

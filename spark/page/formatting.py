@@ -8,7 +8,7 @@ from typing import Any, Final
 from gantry.model.lag import brief_duration
 from spark.page.markup import Html, el
 
-NOTHING: Final = "\N{EN DASH}"
+EMPTY_CELL: Final = "\N{EN DASH}"
 """The text if a number has no meaning, for example the time behind if nothing waits."""
 
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")

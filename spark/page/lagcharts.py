@@ -56,7 +56,7 @@ def _worst(drawer: Drawer, folds: Sequence[Fold], *, title: str, column: str, sh
     return drawer.figure(
         bars(items),
         title=title,
-        description=_told(items),
+        description=_describe_bars(items),
         columns=("Group and topic", "Verdict", title),
         rows=[(f"{row.group}{one.more} on {row.topic}", verdict_look(row.verdict)[2], show(row)) for row, one in shown],
         note=note,
@@ -79,7 +79,7 @@ def waited(row: LagRow) -> str:
     return "unknown" if row.lag_seconds is None else duration(row.lag_seconds)
 
 
-def _told(items: Sequence[Bar]) -> str:
+def _describe_bars(items: Sequence[Bar]) -> str:
     return "; ".join(f"{item.label}: {item.shown}" for item in items)
 
 
@@ -98,7 +98,7 @@ def age_figure(drawer: Drawer, queues: Sequence[LagRow]) -> Html:
         bars(items),
         title="Age of the oldest message",
         note=f"{plural(len(waiting), 'queue')} with something waiting.",
-        description=_told(items),
+        description=_describe_bars(items),
         columns=("Age", "Queues"),
         rows=[(item.label, item.shown) for item in items],
         widths=(THIRD, NARROW),

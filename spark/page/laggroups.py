@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from spark.page.folds import Fold
-from spark.page.formatting import NOTHING, at, count, duration, moment, plural, rate, unknown
+from spark.page.formatting import EMPTY_CELL, at, count, duration, moment, plural, rate, unknown
 from spark.page.laglines import drained_between
 from spark.page.lagrows import LagGroup, LagRow, LagTopic, Owner
 from spark.page.lagsummary import sentence
@@ -261,10 +261,10 @@ def _queue(row: LagRow) -> Html:
     waits = row.waits
     cells: list[Content] = [
         _cell(row.lag_messages, count),
-        _cell(row.lag_seconds, duration) if waits else NOTHING,
+        _cell(row.lag_seconds, duration) if waits else EMPTY_CELL,
         _cell(row.in_rate, rate),
         _cell(row.out_rate, rate),
-        _cell(row.retention_left_s, duration) if waits else NOTHING,
+        _cell(row.retention_left_s, duration) if waits else EMPTY_CELL,
     ]
     place = row.broker or "broker unknown"
     return el(
@@ -279,7 +279,7 @@ def _queue(row: LagRow) -> Html:
 
 def _owner(row: LagRow) -> Content:
     if row.verdict == "OK" or row.clients == 0:
-        return NOTHING
+        return EMPTY_CELL
     if row.owners is None:
         return el("span", "unknown", class_="unknown")
     return ", ".join(f"{one.client_id} at {one.host}" for one in row.owners) or "nobody"

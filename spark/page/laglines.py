@@ -54,10 +54,10 @@ def _line_figures(drawer: Drawer, one: Fold, past: Past, since: datetime, until:
         drawer.figure(
             lag_lines(few, since=since, until=end, foretold=foretold, band=band),
             title=f"{row.group} · {row.topic}",
-            description=_told("Lag", row, points, count, " messages"),
+            description=_describe_line("Lag", row, points, count, " messages"),
             columns=("Time", "Messages behind"),
             rows=_numbers(few, count),
-            note=[_like(one), _foretold(foretold, points), " ", drained_text(row)],
+            note=[_like(one), _describe_forecast(foretold, points), " ", drained_text(row)],
             widths=(WIDE, NARROW),
         )
     ]
@@ -67,7 +67,7 @@ def _line_figures(drawer: Drawer, one: Fold, past: Past, since: datetime, until:
             drawer.figure(
                 behind_lines(waited, since=since, until=end),
                 title=f"{row.group} · {row.topic}, time behind",
-                description=_told("Time behind", row, past.waits, duration, ""),
+                description=_describe_line("Time behind", row, past.waits, duration, ""),
                 columns=("Time", "Time behind"),
                 rows=_numbers(waited, duration),
                 note=_waited(row),
@@ -89,7 +89,7 @@ def _waited(row: LagRow) -> str:
     return "Unknown at the end." if row.lag_seconds is None else f"{duration(row.lag_seconds)} behind."
 
 
-def _told(what: str, row: LagRow, points: Sequence[Point], show: Callable[[float], str], unit: str) -> str:
+def _describe_line(what: str, row: LagRow, points: Sequence[Point], show: Callable[[float], str], unit: str) -> str:
     (first, _), (end, last) = points[0], points[-1]
     value = "unknown" if last is None else show(last) + unit
     span = f"{first:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
@@ -109,7 +109,7 @@ def _band(row: LagRow, start: datetime, *, horizon: timedelta) -> list[tuple[dat
     return drain_band(row.lag_messages, start, low * 0.97, high * 1.03, horizon=horizon)
 
 
-def _foretold(made: Forecast | None, points: Sequence[Point]) -> str:
+def _describe_forecast(made: Forecast | None, points: Sequence[Point]) -> str:
     """Return the forecast and the actual lag, in words."""
     if made is None:
         return (

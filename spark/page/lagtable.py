@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from gantry.model.lag import severity
 from spark.page.folds import Fold
-from spark.page.formatting import NOTHING, count, duration, plural, rate
+from spark.page.formatting import EMPTY_CELL, count, duration, plural, rate
 from spark.page.laggroups import badge
 from spark.page.laglines import drained_between
 from spark.page.lagrows import LagRow
@@ -64,7 +64,7 @@ def _fold_rows(one: Fold, anchors: Mapping[str, str]) -> Html:
             "tr",
             el("th", _name(worst, names), scope="row"),
             el("td", _range(one, lambda row: row.lag_messages, count)),
-            el("td", _range(one, lambda row: row.lag_seconds if row.waits else 0, duration, zero=NOTHING)),
+            el("td", _range(one, lambda row: row.lag_seconds if row.waits else 0, duration, zero=EMPTY_CELL)),
             el("td", _range(one, lambda row: row.in_rate, rate)),
             el("td", _range(one, lambda row: row.out_rate, rate)),
             el("td", _gone_range(one)),
@@ -83,16 +83,16 @@ def _row(row: LagRow, anchor: str | None) -> Html:
     if row.drains is False and row.matters:
         gone: Content = "never"
     else:
-        gone = _short(row.drain_eta_s, duration) if row.matters else NOTHING
+        gone = _short(row.drain_eta_s, duration) if row.matters else EMPTY_CELL
     return el(
         "tr",
         el("th", _name(row, [linked, " ", topic, why]), scope="row"),
         el("td", _short(row.lag_messages, count)),
-        el("td", _short(row.lag_seconds, duration) if row.waits else NOTHING),
+        el("td", _short(row.lag_seconds, duration) if row.waits else EMPTY_CELL),
         el("td", _short(row.in_rate, rate)),
         el("td", _short(row.out_rate, rate)),
         el("td", gone, title=drained_between(row) or None),
-        el("td", _short(row.retention_left_s, duration) if row.waits else NOTHING),
+        el("td", _short(row.retention_left_s, duration) if row.waits else EMPTY_CELL),
     )
 
 
@@ -119,7 +119,7 @@ def _range(
     values = [value_of(row) for row in one.rows]
     known = [value for value in values if value is not None]
     if not values:
-        return NOTHING
+        return EMPTY_CELL
     if not known:
         return _short(None, show)
     ends = _distinct(zero if zero is not None and end == 0 else show(end) for end in (min(known), max(known)))

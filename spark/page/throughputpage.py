@@ -18,7 +18,7 @@ from spark.page.flows import (
     sum_of,
     total,
 )
-from spark.page.formatting import NOTHING, at, count, plural, rate, unknown
+from spark.page.formatting import EMPTY_CELL, at, count, plural, rate, unknown
 from spark.page.lines import in_and_out
 from spark.page.markup import Content, Html, el
 from spark.page.page import Page, PageData
@@ -107,15 +107,15 @@ def _figure(
     step = UNITS[unit]
     peak = peak_of(into)
     sums = f"{count(sum_of(into))} in, {count(sum_of(out))} out"
-    told = f"; peak in {_rate(peak)}" if peak else ""
+    peak_text = f"; peak in {_rate(peak)}" if peak else ""
     moments = sorted({*into, *out})[-POINTS_MAX:]
     return drawer.figure(
         in_and_out(
             _line(into, step, "rate"), _line(out, step, "rate"), _line(into, step, "peak"), since=span[0], until=span[1]
         ),
         title=title,
-        note=f"{sums}{told}",
-        description=f"Messages a second by the {unit}: {sums}{told}.",
+        note=f"{sums}{peak_text}",
+        description=f"Messages a second by the {unit}: {sums}{peak_text}.",
         columns=("From", "In", "Mean in", "Peak in", "Out", "Mean out"),
         rows=[
             (
@@ -134,7 +134,7 @@ def _figure(
 def _messages(series: Series, bucket_at: datetime) -> Content:
     reading = series.get(bucket_at)
     if reading is None:
-        return NOTHING
+        return EMPTY_CELL
     if reading.messages is None:
         return unknown("no samples")
     return f"{'' if reading.is_whole else '≥ '}{count(reading.messages)}"
@@ -142,7 +142,7 @@ def _messages(series: Series, bucket_at: datetime) -> Content:
 
 def _value(series: Series, bucket_at: datetime, name: str) -> Content:
     value = getattr(series.get(bucket_at), name, None)
-    return NOTHING if value is None else rate(value)
+    return EMPTY_CELL if value is None else rate(value)
 
 
 def _rate(peak: Peak) -> str:
@@ -171,9 +171,9 @@ def _rates(series: Series) -> tuple[Content, Content]:
     """Return the mean rate, and the peak with the start of its bucket."""
     mean, peak = mean_rate(series), peak_of(series)
     if mean is None:
-        return (unknown("no samples"), NOTHING) if series else (NOTHING, NOTHING)
+        return (unknown("no samples"), EMPTY_CELL) if series else (EMPTY_CELL, EMPTY_CELL)
     if peak is None:
-        return rate(mean), NOTHING
+        return rate(mean), EMPTY_CELL
     shown = f"{'' if peak.is_whole else '≥ '}{rate(peak.rate)}"
     return rate(mean), [shown, " ", el("span", f"{peak.bucket_at:%b %d %H:%M}", class_="why")]
 
@@ -182,7 +182,7 @@ def _known(series: Sequence[Series], step: timedelta) -> Content:
     """Return the sum, with "≥" if a part is unknown."""
     readings = [reading for one in series for reading in one.values()]
     if not readings:
-        return NOTHING
+        return EMPTY_CELL
     if all(reading.messages is None for reading in readings):
         return unknown("no samples")
     return f"{'' if is_whole(series, step) else '≥ '}{count(sum(map(sum_of, series)))}"

@@ -10,8 +10,8 @@ from gantry.runtime.errors import StartupError
 from gantry.runtime.lifecycle import Lifecycle
 from spark.access import read_access_file
 from spark.scheduler.children import Children
-from spark.scheduler.duty import Leadership
 from spark.scheduler.jobs import JOBS
+from spark.scheduler.leadership import Leadership
 from spark.scheduler.service import Scheduler
 from spark.scheduler.settings import SchedulerSettings
 from spark.scheduler.turns import Turns
@@ -36,11 +36,13 @@ async def run(settings: SchedulerSettings, lifecycle: Lifecycle, *, command: Seq
     if settings.access_file is not None:
         # Each job reads the file itself. This early check reports errors at the start, while a person is watching.
         read_access_file(settings.access_file, "access_file")
-    duty = Leadership(settings.database_url)
+    leadership = Leadership(settings.database_url)
     # The URL may have a password. All users can see the command line of a process with `ps`, but not its environment.
     environment = {**os.environ, "GANTRY_DATABASE_URL": settings.database_url}
     children = Children(settings, command=command, environment=environment)
-    scheduler = Scheduler(settings, lifecycle, duty=duty, turns=Turns(settings, duty, SystemClock()), children=children)
+    scheduler = Scheduler(
+        settings, lifecycle, leadership=leadership, turns=Turns(settings, leadership, SystemClock()), children=children
+    )
     # Report that the process is ready before the first turn: Postgres may be away, and nobody needs to wait for it.
     lifecycle.ready({"jobs": {job: settings.cron_of(job) for job in JOBS}})
     await scheduler.run()

@@ -16,7 +16,7 @@ from spark.reportfiles import is_uri, remove_run
 from spark.runs import Run
 from spark.scheduler.children import Children
 from spark.scheduler.decide import Ended, Ending
-from spark.scheduler.duty import Leadership
+from spark.scheduler.leadership import Leadership
 from spark.scheduler.settings import SchedulerSettings
 from spark.scheduler.turns import TurnResult, Turns
 
@@ -35,11 +35,17 @@ class Scheduler:
     """
 
     def __init__(
-        self, settings: SchedulerSettings, lifecycle: Lifecycle, *, duty: Leadership, turns: Turns, children: Children
+        self,
+        settings: SchedulerSettings,
+        lifecycle: Lifecycle,
+        *,
+        leadership: Leadership,
+        turns: Turns,
+        children: Children,
     ) -> None:
         self._settings = settings
         self._lifecycle = lifecycle
-        self._duty = duty
+        self._leadership = leadership
         self._turns = turns
         self._children = children
         self._own: dict[UUID, Run] = {}
@@ -62,7 +68,7 @@ class Scheduler:
             # It ends by itself, and a failure of it is what wait_for_stop raises.
             _, waiting = await asyncio.wait({turning}, timeout=LAST_TURN_TIMEOUT_S)
             if waiting:
-                self._duty.cut()
+                self._leadership.cut()
                 await asyncio.wait({turning})
             # Its last turn may have claimed something.
             while self._tending:
@@ -70,7 +76,7 @@ class Scheduler:
             if self._ended:
                 await self._turn(LAST_TURN_TIMEOUT_S)
             await self._children.close()
-            self._duty.drop()
+            self._leadership.drop()
 
     async def _turn_until_stopped(self) -> None:
         while not self._is_stopping:
@@ -102,7 +108,7 @@ class Scheduler:
             )
         await asyncio.wait({self._taking}, timeout=timeout_s)
         if not self._taking.done():
-            self._duty.cut()
+            self._leadership.cut()
             self._say_away(f"Postgres did not answer within {timeout_s:g} s")
             return TurnResult()
         taken, self._taking = self._taking, None

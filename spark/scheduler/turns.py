@@ -16,8 +16,8 @@ from gantry.runtime.telemetry import logger
 from spark.runs import PrunedRun, Run, Runs, Schedule
 from spark.scheduler.cron import Cron, decide_due, last_before, next_after, parse_cron
 from spark.scheduler.decide import Ended, Ending, UpcomingRun, choose, decide_after, decide_ahead
-from spark.scheduler.duty import Leadership
 from spark.scheduler.jobs import JOBS
+from spark.scheduler.leadership import Leadership
 from spark.scheduler.settings import SchedulerSettings
 
 log = logger("scheduler")
@@ -52,9 +52,9 @@ class Turns:
     Concurrency: one thread at a time.
     """
 
-    def __init__(self, settings: SchedulerSettings, duty: Leadership, clock: Clock) -> None:
+    def __init__(self, settings: SchedulerSettings, leadership: Leadership, clock: Clock) -> None:
         self._settings = settings
-        self._duty = duty
+        self._leadership = leadership
         self._clock = clock
         self._crons: dict[str, Cron] = {}
         self._texts: dict[str, str] = {}
@@ -87,17 +87,17 @@ class Turns:
             return self._take(ended, own, may_claim=may_claim)
         except psycopg.Error:
             self._led_since_ms = None
-            self._duty.drop()
+            self._leadership.drop()
             raise
 
     def _take(self, ended: Collection[Ended], own: Mapping[UUID, Run], *, may_claim: bool) -> TurnResult:
         result = TurnResult()
-        runs = Runs(self._duty.connection())
+        runs = Runs(self._leadership.connection())
         # Id and attempt fence each statement, so this is correct even if another process is the scheduler by now.
         for one in ended:
             settle(runs, one, attempts_max=self._settings.attempts_max)
             result.settled.append(one)
-        result.is_leader = self._duty.hold()
+        result.is_leader = self._leadership.hold()
         if not result.is_leader:
             self._led_since_ms = None
             return result

@@ -15,7 +15,7 @@ from pyspark.sql import functions as fn
 from spark.transforms.drain import with_drain
 from spark.transforms.evidence import evidence
 from spark.transforms.lagsettings import LagSettings
-from spark.transforms.lagwords import cause, next_step
+from spark.transforms.lagtexts import cause, next_step
 from spark.transforms.queuelag import queue_lag
 from spark.transforms.rates import queue_rates
 from spark.transforms.verdict import flags, found, verdict

@@ -33,7 +33,7 @@ _TOPICS: Final = "SELECT name, observed FROM topics WHERE state <> 'deleting'"
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class Metadata:
     """The data in Postgres. `error` says why Postgres could not be asked. Without a database, all fields are empty."""
 
     has_database: bool = False
@@ -52,7 +52,7 @@ class Remembered:
         return group in self.filters
 
 
-def remember(database: str) -> Remembered:
+def read_metadata(database: str) -> Metadata:
     """Read the data. Return an error instead of raising it, because a survey gets most of its data from brokers."""
     try:
         with psycopg.connect(database, **_LIMITS) as connection:
@@ -61,11 +61,11 @@ def remember(database: str) -> Remembered:
             topics = connection.execute(_TOPICS).fetchall()
     except psycopg.Error as error:
         first_line = str(error).strip().partition("\n")[0]
-        return Remembered(has_database=True, error=f"Postgres could not be asked for subscriptions: {first_line}")
+        return Metadata(has_database=True, error=f"Postgres could not be asked for subscriptions: {first_line}")
     filters: dict[str, dict[str, TagFilter]] = {}
     for group, topic, kind, expression in subscriptions:
         filters.setdefault(group, {})[topic] = TagFilter.of_expression(kind, expression)
-    return Remembered(
+    return Metadata(
         has_database=True,
         filters=filters,
         groups=frozenset(name for (name,) in groups),

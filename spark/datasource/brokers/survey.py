@@ -27,7 +27,7 @@ from gantry.remoting.bodies.connections import ConsumerConnection
 from gantry.remoting.bodies.queuestates import QueueState
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.client import GetConsumerConnectionListHeader
-from spark.datasource.brokers.metadata import Remembered, remember
+from spark.datasource.brokers.metadata import Metadata, read_metadata
 from spark.datasource.filters import TagFilter
 from spark.datasource.options import Options
 from spark.datasource.pushdown import Pushed
@@ -82,7 +82,7 @@ class Survey:
     """The answers of all brokers, and the data that Postgres stores."""
 
     views: dict[str, BrokerView]
-    remembered: Remembered
+    metadata: Metadata
     groups: list[str]
     """The requested groups that exist, sorted."""
 
@@ -120,15 +120,15 @@ class Survey:
         subscription = self.subscription(group, topic)
         if subscription is not None:
             return TagFilter.of_subscription(subscription)
-        remembered = self.remembered.filters.get(group, {}).get(topic)
-        if remembered is not None:
-            return remembered
+        last_seen = self.metadata.filters.get(group, {}).get(topic)
+        if last_seen is not None:
+            return last_seen
         reasons = [view.instances[group] for view in self.views.values() if isinstance(view.instances.get(group), str)]
-        reason = self.remembered.error or (reasons[0] if reasons else None)
+        reason = self.metadata.error or (reasons[0] if reasons else None)
         return None if reason is None else TagFilter("", error=f"the group's filter is not known: {reason}")
 
 
-async def look(engine: ClientEngine, options: Options, pushed: Pushed, *, instances: bool = True) -> Survey:
+async def survey_brokers(engine: ClientEngine, options: Options, pushed: Pushed, *, instances: bool = True) -> Survey:
     """Ask all brokers.
 
     Args:
@@ -142,25 +142,25 @@ async def look(engine: ClientEngine, options: Options, pushed: Pushed, *, instan
         ClientError: No name server answers.
     """
     registered = (await engine.cluster_info()).broker_addr_table
-    remembered = Remembered()
+    metadata = Metadata()
     if instances and options.database is not None:
-        remembered = await engine.in_thread(remember, options.database)
+        metadata = await engine.in_thread(read_metadata, options.database)
     views = {name: _view(name, data) for name, data in sorted(registered.items())}
-    for name in {broker for brokers in remembered.queues.values() for broker in brokers} - registered.keys():
+    for name in {broker for brokers in metadata.queues.values() for broker in brokers} - registered.keys():
         views[name] = BrokerView(name, None, "", error=f"broker {name}: no name server knows it just now")
     backlog = Backlog(engine)
     await asyncio.gather(*(_ask_all(engine, backlog, view) for view in views.values()))
     errors = [view.error for view in views.values() if view.error is not None]
     if len(errors) == len(views):
         raise SurveyError("; ".join(errors) or "no broker is registered with the name servers")
-    survey = Survey(views, remembered, [])
+    survey = Survey(views, metadata, [])
     survey.groups = _groups(survey, options, pushed)
     if instances:
         await asyncio.gather(*(_ask_instances(engine, view, survey.groups) for view in views.values()))
     return survey
 
 
-def pairs(survey: Survey, options: Options, pushed: Pushed) -> dict[str, set[str]]:
+def consumed_topics(survey: Survey, options: Options, pushed: Pushed) -> dict[str, set[str]]:
     """Return group → the requested and existing topics that it has committed to or subscribes to.
 
     If a group has no live instances, its subscriptions in Postgres count.
@@ -168,12 +168,12 @@ def pairs(survey: Survey, options: Options, pushed: Pushed) -> dict[str, set[str
     exist = {topic for view in survey.views.values() for topic in view.topics}
     if not survey.is_complete:
         # The topics that only a missing broker holds.
-        exist |= survey.remembered.queues.keys()
+        exist |= survey.metadata.queues.keys()
     wanted = {topic for topic in exist if _is_wanted_topic(survey, options, pushed, topic)}
     found: dict[str, set[str]] = {}
     for group in survey.groups:
         topics = {topic for view in survey.views.values() for topic in view.committed.get(group, ())}
-        topics |= survey.live_topics(group) or survey.remembered.filters.get(group, {}).keys()
+        topics |= survey.live_topics(group) or survey.metadata.filters.get(group, {}).keys()
         if topics & wanted:
             found[group] = topics & wanted
     return found
@@ -229,7 +229,7 @@ async def routed_queues(engine: ClientEngine, survey: Survey, broker: str, topic
         for data in route.queue_datas:
             if data.broker_name == broker:
                 return data.read_queue_nums
-    return survey.remembered.queues.get(topic, {}).get(broker, 0)
+    return survey.metadata.queues.get(topic, {}).get(broker, 0)
 
 
 def _view(name: str, data: BrokerData) -> BrokerView:
@@ -306,7 +306,7 @@ def _groups(survey: Survey, options: Options, pushed: Pushed) -> list[str]:
     for view in survey.views.values():
         names |= view.committed.keys() | view.groups.keys()
     if not survey.is_complete:
-        names |= survey.remembered.groups
+        names |= survey.metadata.groups
     if options.groups is not None:
         names &= set(options.groups)
     return sorted(

@@ -29,7 +29,7 @@ CLOCK_SLACK_MS: Final = 60_000
 """If a broker's clock was set back, its store times are out of order, and a search by store time misses its target. So
 the search looks for a time that is further out by this amount, and a filter then compares the times of the records."""
 
-Place = tuple[str, str]
+TopicBroker = tuple[str, str]
 """The names of a topic and of a broker that has it."""
 
 
@@ -50,31 +50,33 @@ class TopicQueues:
     """The result of one survey."""
 
     ends: dict[MessageQueue, Ends] = field(default_factory=dict)
-    unknown: dict[Place, str] = field(default_factory=dict)
-    """The places without an answer, with the error."""
-    gone: set[Place] = field(default_factory=set)
-    """The places whose broker itself reports that the topic does not exist."""
-    stand_ins: set[Place] = field(default_factory=set)
-    """The places for which a slave answered because the master is away. A slave may lag behind, and may keep less."""
-    readable: dict[Place, frozenset[int]] = field(default_factory=dict)
+    unknown: dict[TopicBroker, str] = field(default_factory=dict)
+    """The topics on brokers that gave no answer, with the error."""
+    gone: set[TopicBroker] = field(default_factory=set)
+    """The topics whose broker itself reports that the topic does not exist there."""
+    stand_ins: set[TopicBroker] = field(default_factory=set)
+    """The topics on brokers for which a slave answered because the master is away. A slave may lag behind, and may keep less."""
+    readable: dict[TopicBroker, frozenset[int]] = field(default_factory=dict)
     """The queues that consumers may read, as a master reports them."""
 
-    def lose(self, broker: str, reason: str) -> None:
+    def discard(self, broker: str, reason: str) -> None:
         """Discard the answers of a broker that does not answer any more."""
         for queue in [queue for queue in self.ends if queue.broker_name == broker]:
             del self.ends[queue]
             self.unknown[queue.topic, broker] = reason
-        for place in [place for place in self.readable if place[1] == broker]:
-            del self.readable[place]
-            self.unknown[place] = reason
+        for pair in [pair for pair in self.readable if pair[1] == broker]:
+            del self.readable[pair]
+            self.unknown[pair] = reason
 
 
-def place_of(queue: MessageQueue) -> Place:
+def topic_broker_of(queue: MessageQueue) -> TopicBroker:
     """Return the topic and the broker of a queue."""
     return queue.topic, queue.broker_name
 
 
-async def look(engine: ClientEngine, options: Options, pushed: Pushed, also: Iterable[Place] = ()) -> TopicQueues:
+async def find_queues(
+    engine: ClientEngine, options: Options, pushed: Pushed, also: Iterable[TopicBroker] = ()
+) -> TopicQueues:
     """Find all queues.
 
     Args:
@@ -90,7 +92,7 @@ async def look(engine: ClientEngine, options: Options, pushed: Pushed, also: Ite
     found = TopicQueues()
     at_once = asyncio.Semaphore(REQUESTS_MAX)
     names = await _topics(engine, options, pushed, registered)
-    places: dict[Place, int | None] = dict.fromkeys(also)
+    read_queues_of: dict[TopicBroker, int | None] = dict.fromkeys(also)
 
     async def ask_route(topic: str) -> None:
         async with at_once:
@@ -101,7 +103,7 @@ async def look(engine: ClientEngine, options: Options, pushed: Pushed, also: Ite
                 return
         for data in route.queue_datas:
             if data.perm & Perm.READ:
-                places[topic, data.broker_name] = data.read_queue_nums
+                read_queues_of[topic, data.broker_name] = data.read_queue_nums
 
     async def ask_queues(topic: str, broker: str, read_queues: int | None) -> None:
         async with at_once:
@@ -128,8 +130,8 @@ async def look(engine: ClientEngine, options: Options, pushed: Pushed, also: Ite
                 found.ends[MessageQueue(topic, broker, state.queue_id)] = Ends(state.min_offset, state.max_offset)
 
     await asyncio.gather(*(ask_route(topic) for topic in names))
-    wanted = [place for place in places if pushed.passes("topic", place[0]) and pushed.passes("broker", place[1])]
-    await asyncio.gather(*(ask_queues(*place, places[place]) for place in wanted))
+    wanted = [pair for pair in read_queues_of if pushed.passes("topic", pair[0]) and pushed.passes("broker", pair[1])]
+    await asyncio.gather(*(ask_queues(*pair, read_queues_of[pair]) for pair in wanted))
     return found
 
 

@@ -170,9 +170,9 @@ class RecordDecoder:
         right = (tails[:, :-2] == self._topic_field).all(axis=1)
         right &= property_ends == bounds.starts[rows] + bounds.sizes[rows]
         found = _Plain(rows, heads, body_starts, property_starts, property_ends).take(right)
-        return self._prove(data, memory, found)
+        return self._check_crcs(data, memory, found)
 
-    def _prove(self, data: Bytes, memory: Octets, found: _Plain) -> _Plain:
+    def _check_crcs(self, data: Bytes, memory: Octets, found: _Plain) -> _Plain:
         """Return the records whose checksums are right. Their property ends exclude the record's own checksum."""
         if not len(found.rows):
             return found
@@ -191,11 +191,11 @@ class RecordDecoder:
             crcs = [crc32(view[start:end]) for start, end in zip(from_.tolist(), to.tolist(), strict=True)]
         masked = np.array(crcs, np.int64) & CRC_MASK
         is_right = (masked == digits @ _CRC_WEIGHTS) & ((digits >= 0) & (digits <= 9)).all(axis=1)
-        proved = np.where(has_crc, is_right, masked == found.heads["body_crc"])
+        is_sound = np.where(has_crc, is_right, masked == found.heads["body_crc"])
         if self._mark is not None and not has_crc.all():
-            proved &= has_crc | ~_demanded(self._mark, found.heads["physical_offset"])
+            is_sound &= has_crc | ~_demanded(self._mark, found.heads["physical_offset"])
         ends = np.where(has_crc, ends - CRC_PROPERTY_BYTES, ends)
-        return found._replace(property_ends=ends).take(proved)
+        return found._replace(property_ends=ends).take(is_sound)
 
     def _plain_batch(self, data: Bytes, plain: _Plain) -> pa.RecordBatch | None:
         """Return the batch of valid records; None if their properties must be parsed one by one."""

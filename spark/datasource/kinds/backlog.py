@@ -1,6 +1,6 @@
 """Kind `backlog`: one row for each ConsumeQueue unit that a group has not consumed.
 
-Planning fixes the region of each place. It begins at the committed offset, or at the queue's min offset if that is
+Planning fixes the region of each position. It begins at the committed offset, or at the queue's min offset if that is
 greater, and it ends at the max offset of that moment. Reading always returns one row for each offset of the region. If
 a unit was deleted meanwhile or can't be read, its columns are null. So a count of rows is always right, and a task that
 runs again returns the same number of rows.
@@ -24,7 +24,7 @@ from gantry.client.errors import BrokerError, BrokerUnavailableError, ClientErro
 from gantry.model.message import MessageQueue
 from gantry.runtime.telemetry import logger
 from spark.datasource.brokers import live
-from spark.datasource.brokers.places import Place, find_places
+from spark.datasource.brokers.positions import GroupPosition, find_positions
 from spark.datasource.brokers.survey import Survey
 from spark.datasource.columns.batches import ROWS_PER_BATCH, arrow_schema
 from spark.datasource.options import Options, Position, PositionKind
@@ -62,7 +62,7 @@ class Note:
 
 Notes = Mapping[tuple[str, str, str], Note]
 """Notes by group, topic and broker."""
-NOTHING: Final = Note()
+NO_NOTE: Final = Note()
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,9 +83,11 @@ class BacklogReader(NarrowedReader):
 
     def partitions(self) -> list[InputPartition]:
         """Find the positions of the groups and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
-        found = live.run(self._options, lambda engine: find_places(engine, self._options, self._pushed))
+        found = live.run(self._options, lambda engine: find_positions(engine, self._options, self._pushed))
         regions = [
-            region for place in found.places if (region := region_of(place, self._options, self._pushed)) is not None
+            region
+            for position in found.positions
+            if (region := region_of(position, self._options, self._pushed)) is not None
         ]
         # Sorting brings groups that wait at the same message together. A task reads the units once for all its groups.
         return [
@@ -103,9 +105,9 @@ class BacklogReader(NarrowedReader):
                 yield batch
 
 
-def region_of(place: Place, options: Options, pushed: Pushed) -> Region | None:
-    """Return the requested and unconsumed offsets of a place; None if there are none."""
-    start, end = place.start, place.max_offset
+def region_of(position: GroupPosition, options: Options, pushed: Pushed) -> Region | None:
+    """Return the requested and unconsumed offsets of a position; None if there are none."""
+    start, end = position.start, position.max_offset
     if start is None or end is None:
         return None
     asked = pushed.wanted("queue_offset")
@@ -122,7 +124,7 @@ def region_of(place: Place, options: Options, pushed: Pushed) -> Region | None:
         end = end if limit.at_most is None else min(end, limit.at_most + 1)
     if start >= end or _is_nothing(options.start, options.end):
         return None
-    return Region(place.topic, place.broker, place.queue_id, start, end, place.group)
+    return Region(position.topic, position.broker, position.queue_id, start, end, position.group)
 
 
 def notes_of(survey: Survey, regions: Sequence[Region]) -> Notes:
@@ -143,7 +145,7 @@ def units_batch(
     schema: StructType, parts: Sequence[tuple[Region, Units]], pushed: Pushed, notes: Notes | None = None
 ) -> pa.RecordBatch:
     """Make a batch of the units of regions, one for each offset. Leave out the units that pushed filters exclude."""
-    of_parts = [(notes or {}).get((region.group, region.topic, region.broker), NOTHING) for region, _ in parts]
+    of_parts = [(notes or {}).get((region.group, region.topic, region.broker), NO_NOTE) for region, _ in parts]
     arrow = arrow_schema(schema)
     units = np.concatenate([units for _, units in parts])
     offsets = np.concatenate([np.arange(region.start, region.end, dtype=np.int64) for region, _ in parts])

@@ -11,7 +11,7 @@ from pyspark.sql.datasource import InputPartition
 
 from gantry.remoting.bodies.connections import ConsumerConnection
 from spark.datasource.brokers import live
-from spark.datasource.brokers.survey import BrokerView, Survey, look
+from spark.datasource.brokers.survey import BrokerView, Survey, survey_brokers
 from spark.datasource.columns.batches import plan_rows, unpack_rows
 from spark.datasource.partitions import RowsPartition
 from spark.datasource.pushdown import NarrowedReader
@@ -26,7 +26,7 @@ class GroupsReader(NarrowedReader):
 
     def partitions(self) -> list[InputPartition]:
         """Survey the brokers and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
-        survey = live.run(self._options, lambda engine: look(engine, self._options, self._pushed))
+        survey = live.run(self._options, lambda engine: survey_brokers(engine, self._options, self._pushed))
         rows = [
             groups_row(survey, view, group)
             for view in survey.views.values()
@@ -48,8 +48,8 @@ def groups_row(survey: Survey, view: BrokerView, group: str) -> tuple[Any, ...]:
     is_known = isinstance(here, ConsumerConnection)
     error = view.error or (here if isinstance(here, str) else None)
     ever_seen = _ever_seen(survey, group)
-    if ever_seen is None and survey.remembered.error is not None:
-        error = "; ".join(part for part in (error, survey.remembered.error) if part is not None)
+    if ever_seen is None and survey.metadata.error is not None:
+        error = "; ".join(part for part in (error, survey.metadata.error) if part is not None)
     return (
         group,
         view.name,
@@ -64,7 +64,7 @@ def _ever_seen(survey: Survey, group: str) -> bool | None:
     answers = [view.instances.get(group) for view in survey.views.values()]
     if any(isinstance(answer, ConsumerConnection) and answer.connections for answer in answers):
         return True
-    seen = survey.remembered.has_seen(group)
+    seen = survey.metadata.has_seen(group)
     # A broker that did not answer may have the first client that the group ever had.
     is_sure = all(isinstance(answer, ConsumerConnection) for answer in answers)
     return seen if seen or is_sure else None

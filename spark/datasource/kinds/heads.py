@@ -1,7 +1,7 @@
 """Kind `heads`: the first unconsumed message in each queue that the group's filter accepts, called the head.
 
-Planning finds the places, as kind `offsets` does. A task asks for the heads of some places, hundreds in a request, and
-counts the tags of each place's first unconsumed units. A message that arrived after planning is not a head, so a task
+Planning finds the positions, as kind `offsets` does. A task asks for the heads of some positions, hundreds in a request, and
+counts the tags of each position's first unconsumed units. A message that arrived after planning is not a head, so a task
 that runs again finds the same heads.
 """
 
@@ -26,7 +26,7 @@ from gantry.remoting.bodies.backlog import HEAD_QUERIES_MAX, TAGS_CODES_MAX
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.headers.query import ViewMessageHeader
 from spark.datasource.brokers import live
-from spark.datasource.brokers.places import Place, PlacesFound, find_places
+from spark.datasource.brokers.positions import GroupPosition, SurveyedPositions, find_positions
 from spark.datasource.brokers.survey import REQUESTS_MAX
 from spark.datasource.columns.batches import plan_rows, record_batch, rows_to_columns, unpack_rows
 from spark.datasource.filters import ALL, TagFilter
@@ -47,9 +47,9 @@ NAMES_LOOKED_UP_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A place with unconsumed messages, and the filter of its group."""
+    """A position with unconsumed messages, and the filter of its group."""
 
-    place: Place
+    position: GroupPosition
     wanted: TagFilter
     is_filter_known: bool
 
@@ -63,8 +63,8 @@ class Question:
 
     def query(self) -> HeadQuery:
         """Return the query for the broker."""
-        assert self.place.start is not None, self.place
-        return HeadQuery(self.place.topic, self.place.queue_id, self.place.start, self.wanted.codes)
+        assert self.position.start is not None, self.position
+        return HeadQuery(self.position.topic, self.position.queue_id, self.position.start, self.wanted.codes)
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,13 +77,13 @@ class HeadsPartition(InputPartition):
 
 @dataclass(slots=True)
 class Tags:
-    """The counts of the tags of a place's first unconsumed units. A null name stands for messages without a tag."""
+    """The counts of the tags of a position's first unconsumed units. A null name stands for messages without a tag."""
 
     counts: list[tuple[str | None, int]] = field(default_factory=list)
     examined: int = 0
 
 
-NOTHING: Final = Tags()
+NO_TAGS: Final = Tags()
 
 
 class HeadsReader(NarrowedReader):
@@ -93,13 +93,13 @@ class HeadsReader(NarrowedReader):
 
     def partitions(self) -> list[InputPartition]:
         """Find the positions of the groups and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
-        found = live.run(self._options, lambda engine: find_places(engine, self._options, self._pushed))
-        rows, questions = sort_places(found)
+        found = live.run(self._options, lambda engine: find_positions(engine, self._options, self._pushed))
+        rows, questions = sort_positions(found)
         partitions = plan_rows(self._schema, rows, self._options.max_rows_per_partition)
         size = min(HEADS_PER_TASK, self._options.max_rows_per_partition)
         for broker, asked in questions.items():
             # Sorting brings groups that wait at the same message together. A task asks once for all of its groups.
-            asked.sort(key=lambda question: question.place.region)
+            asked.sort(key=lambda question: question.position.region)
             partitions += [HeadsPartition(broker, tuple(part)) for part in chunks(asked, size)]
         return partitions
 
@@ -113,34 +113,34 @@ class HeadsReader(NarrowedReader):
             yield record_batch(self._schema, rows_to_columns(self._schema, rows))
 
 
-def sort_places(found: PlacesFound) -> tuple[list[tuple[Any, ...]], dict[str, list[Question]]]:
-    """Return the rows of places that need no question, and broker → the questions about the other places."""
+def sort_positions(found: SurveyedPositions) -> tuple[list[tuple[Any, ...]], dict[str, list[Question]]]:
+    """Return the rows of positions that need no question, and broker → the questions about the other positions."""
     rows: list[tuple[Any, ...]] = []
     questions: dict[str, list[Question]] = {}
-    for place in found.places:
-        known = found.survey.filter(place.group, place.topic)
-        question = Question(place, known or ALL, known is not None)
-        error, is_done = _without_asking(place)
+    for position in found.positions:
+        known = found.survey.filter(position.group, position.topic)
+        question = Question(position, known or ALL, known is not None)
+        error, is_done = _without_asking(position)
         if error is not None:
             rows.append(head_row(question, error=error))
         elif is_done:
-            rows.append(head_row(question, tags=NOTHING))
+            rows.append(head_row(question, tags=NO_TAGS))
         else:
-            questions.setdefault(place.broker, []).append(question)
+            questions.setdefault(position.broker, []).append(question)
     return rows, questions
 
 
-def _without_asking(place: Place) -> tuple[str | None, bool]:
-    """Return why a place can't have a head, and whether it certainly has none."""
-    if place.min_offset is None or place.max_offset is None:
-        return place.error or "the queue's ends are not known", False
-    if place.committed is None:
-        if place.min_offset == place.max_offset:
+def _without_asking(position: GroupPosition) -> tuple[str | None, bool]:
+    """Return why a position can't have a head, and whether it certainly has none."""
+    if position.min_offset is None or position.max_offset is None:
+        return position.error or "the queue's ends are not known", False
+    if position.committed is None:
+        if position.min_offset == position.max_offset:
             return None, True
         return "the group has never committed an offset of this queue", False
-    if place.start is None:
-        return place.remark, False
-    return None, place.start >= place.max_offset
+    if position.start is None:
+        return position.remark, False
+    return None, position.start >= position.max_offset
 
 
 async def ask(engine: ClientEngine, broker: str, questions: Sequence[Question]) -> list[tuple[Any, ...]]:
@@ -157,7 +157,7 @@ def _answered_row(
 ) -> tuple[Any, ...]:
     head = None if question.error is not None else heads.get(question.query())
     error = question.error or (failure if head is None else None)
-    return head_row(question, head, error=error, tags=tags.get(question.place.region))
+    return head_row(question, head, error=error, tags=tags.get(question.position.region))
 
 
 async def _ask_heads(
@@ -183,17 +183,17 @@ def head_row(
     question: Question, head: Head | None = None, *, error: str | None = None, tags: Tags | None = None
 ) -> tuple[Any, ...]:
     """Return a row in the order of the schema."""
-    place = question.place
+    position = question.position
     error = error or (None if head is None else head.error)
     offset = None if head is None or error is not None else head.queue_offset
-    if offset is not None and place.max_offset is not None and offset >= place.max_offset:
+    if offset is not None and position.max_offset is not None and offset >= position.max_offset:
         offset = None  # The message arrived after planning.
     is_found = head is not None and offset is not None
     return (
-        place.group,
-        place.topic,
-        place.broker,
-        place.queue_id,
+        position.group,
+        position.topic,
+        position.broker,
+        position.queue_id,
         question.wanted.expression or None if question.is_filter_known else None,
         offset,
         head.physical_offset if is_found and head is not None else None,
@@ -211,7 +211,7 @@ async def _count_tags(engine: ClientEngine, backlog: Backlog, questions: Sequenc
     """Return the counts of the tags of regions' first units. Regions whose units can't be read are left out."""
     codes: dict[Region, Counter[int]] = {}
     samples: dict[tuple[str, int], tuple[MessageQueue, int]] = {}
-    regions = dict.fromkeys(question.place.region for question in questions)
+    regions = dict.fromkeys(question.position.region for question in questions)
     waiting = iter(regions)
 
     async def work() -> None:

@@ -19,7 +19,14 @@ from gantry.model.javahash import java_hash
 from gantry.model.message import MessageQueue
 from spark.datasource.brokers import live
 from spark.datasource.brokers.queuepull import Block, RegionPuller, log_damage, removed_of
-from spark.datasource.brokers.topicqueues import CLOCK_SLACK_MS, Ends, MessagesError, TopicQueues, look, positions
+from spark.datasource.brokers.topicqueues import (
+    CLOCK_SLACK_MS,
+    Ends,
+    MessagesError,
+    TopicQueues,
+    find_queues,
+    positions,
+)
 from spark.datasource.columns.batches import ROWS_PER_BATCH, arrow_schema
 from spark.datasource.columns.recordbounds import RowFilter
 from spark.datasource.columns.records import RecordDecoder
@@ -183,7 +190,7 @@ async def starts_of(
         DataLossError: A queue no longer has its start offset.
         MessagesError, ClientError: Not all queues can be asked about.
     """
-    found = await look(engine, options, pushed)
+    found = await find_queues(engine, options, pushed)
     losses = missing_starts(options, found.ends)
     for queue in [loss.queue for loss in losses if (loss.queue.topic, loss.queue.broker_name) in found.stand_ins]:
         found.unknown[queue.topic, queue.broker_name] = f"broker {queue.broker_name}: only a slave answers for {queue}"

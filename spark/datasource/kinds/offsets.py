@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from spark.datasource.brokers import live
-from spark.datasource.brokers.places import Place, find_places
+from spark.datasource.brokers.positions import GroupPosition, find_positions
 from spark.datasource.columns.batches import plan_rows, unpack_rows
 from spark.datasource.partitions import RowsPartition
 from spark.datasource.pushdown import NarrowedReader
@@ -26,8 +26,8 @@ class OffsetsReader(NarrowedReader):
 
     def partitions(self) -> list[InputPartition]:
         """Survey the brokers and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
-        found = live.run(self._options, lambda engine: find_places(engine, self._options, self._pushed))
-        rows = [offsets_row(place) for place in found.places]
+        found = live.run(self._options, lambda engine: find_positions(engine, self._options, self._pushed))
+        rows = [offsets_row(position) for position in found.positions]
         return plan_rows(self._schema, rows, self._options.max_rows_per_partition)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -36,16 +36,16 @@ class OffsetsReader(NarrowedReader):
             yield from unpack_rows(partition.data)
 
 
-def offsets_row(place: Place) -> tuple[Any, ...]:
-    """Return a place as a row, in the order of the schema."""
+def offsets_row(position: GroupPosition) -> tuple[Any, ...]:
+    """Return a position as a row, in the order of the schema."""
     return (
-        place.group,
-        place.topic,
-        place.broker,
-        place.queue_id,
-        place.min_offset,
-        place.max_offset,
-        place.committed,
-        place.lag,
-        place.remark,
+        position.group,
+        position.topic,
+        position.broker,
+        position.queue_id,
+        position.min_offset,
+        position.max_offset,
+        position.committed,
+        position.lag,
+        position.remark,
     )

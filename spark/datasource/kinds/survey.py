@@ -13,10 +13,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from spark.datasource.brokers import live
-from spark.datasource.brokers.places import Place, PlacesFound, find_places
+from spark.datasource.brokers.positions import GroupPosition, SurveyedPositions, find_positions
 from spark.datasource.columns.batches import plan_rows, record_batch, rows_to_columns, unpack_rows
 from spark.datasource.kinds.groups import groups_row
-from spark.datasource.kinds.heads import EXACT, HEADS_PER_TASK, Question, ask, sort_places
+from spark.datasource.kinds.heads import EXACT, HEADS_PER_TASK, Question, ask, sort_positions
 from spark.datasource.partitions import RowsPartition, chunks
 from spark.datasource.pushdown import NarrowedReader
 from spark.datasource.schema import GROUPS, HEADS, SURVEY
@@ -32,7 +32,7 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True, repr=False)
 class SurveyPartition(InputPartition):
-    """The questions of one task to one broker, and the known columns of each question's place."""
+    """The questions of one task to one broker, and the known columns of each question's position."""
 
     broker: str
     questions: tuple[Question, ...]
@@ -46,18 +46,18 @@ class SurveyReader(NarrowedReader):
 
     def partitions(self) -> list[InputPartition]:
         """Survey the brokers and return the tasks. Raises SurveyError, ClientError, TimeoutError."""
-        found = live.run(self._options, lambda engine: find_places(engine, self._options, self._pushed))
+        found = live.run(self._options, lambda engine: find_positions(engine, self._options, self._pushed))
         known = facts_of(found)
-        rows, questions = sort_places(found)
+        rows, questions = sort_positions(found)
         partitions = plan_rows(
             self._schema, [survey_row(known[row[:4]], row) for row in rows], self._options.max_rows_per_partition
         )
         size = min(HEADS_PER_TASK, self._options.max_rows_per_partition)
         for broker, asked in questions.items():
             # Sorting brings groups that wait at the same message together. A task asks once for all of its groups.
-            asked.sort(key=lambda question: question.place.region)
+            asked.sort(key=lambda question: question.position.region)
             partitions += [
-                SurveyPartition(broker, tuple(part), tuple(known[key_of(question.place)] for question in part))
+                SurveyPartition(broker, tuple(part), tuple(known[key_of(question.position)] for question in part))
                 for part in chunks(asked, size)
             ]
         return partitions
@@ -73,27 +73,27 @@ class SurveyReader(NarrowedReader):
             yield record_batch(self._schema, rows_to_columns(self._schema, rows))
 
 
-def key_of(place: Place) -> Key:
-    """Return the key of a place."""
-    return place.group, place.topic, place.broker, place.queue_id
+def key_of(position: GroupPosition) -> Key:
+    """Return the key of a position."""
+    return position.group, position.topic, position.broker, position.queue_id
 
 
-def facts_of(found: PlacesFound) -> Mapping[Key, Facts]:
-    """Return the columns of each place that the survey found: all but those of the first message."""
+def facts_of(found: SurveyedPositions) -> Mapping[Key, Facts]:
+    """Return the columns of each position that the survey found: all but those of the first message."""
     groups: dict[tuple[str, str], Facts] = {}
     known: dict[Key, Facts] = {}
-    for place in found.places:
-        view = found.survey.views[place.broker]
-        if (of_group := groups.get((place.group, place.broker))) is None:
-            row = groups_row(found.survey, view, place.group)
-            of_group = groups[place.group, place.broker] = dict(zip(_GROUP_NAMES, row, strict=True))
-        known[key_of(place)] = {
+    for position in found.positions:
+        view = found.survey.views[position.broker]
+        if (of_group := groups.get((position.group, position.broker))) is None:
+            row = groups_row(found.survey, view, position.group)
+            of_group = groups[position.group, position.broker] = dict(zip(_GROUP_NAMES, row, strict=True))
+        known[key_of(position)] = {
             **of_group,
-            "min_offset": place.min_offset,
-            "max_offset": place.max_offset,
-            "committed_offset": place.committed,
-            "offsets_error": place.remark,
-            "read_at": view.read_at_ms if place.error is None else None,
+            "min_offset": position.min_offset,
+            "max_offset": position.max_offset,
+            "committed_offset": position.committed,
+            "offsets_error": position.remark,
+            "read_at": view.read_at_ms if position.error is None else None,
             "clock_skew_ms": view.clock_skew_ms,
         }
     return known

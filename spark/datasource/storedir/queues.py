@@ -42,7 +42,7 @@ assert UNIT.itemsize == UNIT_SIZE_BYTES
 Units = npt.NDArray[Any]
 """An array of UNIT."""
 
-NOTHING: Final = np.array((0, FILLER_SIZE, 0), UNIT)
+FILLER_UNIT: Final = np.array((0, FILLER_SIZE, 0), UNIT)
 """A unit that stands for no message."""
 _AT_ONCE: Final = 4_096
 _TAGS, _DELAY = PropertyName.TAGS.encode(), PropertyName.DELAY.encode()
@@ -119,7 +119,7 @@ class StoreQueues:
         if not len(units):
             first = min(row[0] for row in found)
         end = max(first + len(units), max(row[0] for row in found) + 1)
-        whole = np.full(end - first, NOTHING, UNIT)
+        whole = np.full(end - first, FILLER_UNIT, UNIT)
         whole[: len(units)] = units
         for queue_offset, *unit in found:
             if queue_offset >= first:

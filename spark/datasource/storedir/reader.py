@@ -21,7 +21,7 @@ from gantry.model.message import MessageQueue
 from gantry.model.names import SCHEDULE_TOPIC, is_system_group, is_system_topic
 from gantry.runtime.telemetry import logger
 from gantry.storeformat.scan import StoreReader
-from spark.datasource.brokers.places import Place
+from spark.datasource.brokers.positions import GroupPosition
 from spark.datasource.brokers.topicqueues import CLOCK_SLACK_MS, Ends
 from spark.datasource.columns.batches import ROWS_PER_BATCH, arrow_schema, plan_rows, unpack_rows
 from spark.datasource.columns.recordbounds import Bounds, Damage
@@ -88,11 +88,11 @@ class StoreDirReader(NarrowedReader):
             queues = StoreQueues(reader)
             if self._kind == MESSAGES:
                 return self._tasks(queues, self._message_regions(reader, queues))
-            places = list(self._places(reader, queues))
+            positions = list(self._positions(reader, queues))
             if self._kind == OFFSETS:
-                rows = [offsets_row(place) for place in places]
+                rows = [offsets_row(position) for position in positions]
                 return plan_rows(self._schema, rows, self._options.max_rows_per_partition)
-            found = [region_of(place, self._options, self._pushed) for place in places]
+            found = [region_of(position, self._options, self._pushed) for position in positions]
             return self._tasks(queues, [region for region in found if region is not None])
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -152,17 +152,17 @@ class StoreDirReader(NarrowedReader):
         """Return the offsets at which the read of a queue starts and ends, by options and store times."""
         wanted = row_filter(self._options, self._pushed)
 
-        def place(given: Position | None, at_ms: int | None, otherwise: int) -> int:
+        def position(given: Position | None, at_ms: int | None, otherwise: int) -> int:
             if given is not None and given.where is not PositionKind.TIME:
                 words = {PositionKind.EARLIEST: queue.min_offset, PositionKind.LATEST: queue.max_offset}
                 return min(max(words.get(given.where, given.value), queue.min_offset), queue.max_offset)
             return otherwise if at_ms is None else find_time(reader, queue, at_ms)
 
         from_ms, to_ms = wanted.stored_from_ms, wanted.stored_to_ms
-        start = place(self._options.start, None if from_ms is None else from_ms - CLOCK_SLACK_MS, queue.min_offset)
-        return start, place(self._options.end, None if to_ms is None else to_ms + CLOCK_SLACK_MS, queue.max_offset)
+        start = position(self._options.start, None if from_ms is None else from_ms - CLOCK_SLACK_MS, queue.min_offset)
+        return start, position(self._options.end, None if to_ms is None else to_ms + CLOCK_SLACK_MS, queue.max_offset)
 
-    def _places(self, reader: StoreReader, queues: StoreQueues) -> Iterator[Place]:
+    def _positions(self, reader: StoreReader, queues: StoreQueues) -> Iterator[GroupPosition]:
         """Yield a place for each group and each queue of the topics that it has committed to."""
         configured = topic_queues(reader)
         broker = broker_name(configured or (), store_name(self._path))
@@ -187,7 +187,7 @@ class StoreDirReader(NarrowedReader):
                     queue = queues.queue(topic, queue_id)
                     first = queue.min_offset if error is None else None
                     end = queue.max_offset if error is None else None
-                    yield Place(group, topic, broker, queue_id, first, end, committed.get(queue_id), error)
+                    yield GroupPosition(group, topic, broker, queue_id, first, end, committed.get(queue_id), error)
 
     def _is_wanted_topic(self, topic: str, broker: str) -> bool:
         if not self._pushed.passes("topic", topic):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gantry.model.message import MessageQueue
-from spark.datasource.brokers.topicqueues import Ends, TopicQueues, place_of
+from spark.datasource.brokers.topicqueues import Ends, TopicQueues, topic_broker_of
 from spark.datasource.dataloss import NO_SUCH_TOPIC, Loss
 from spark.datasource.stream.offsets import FIRST, Mark, QueueAt, StreamOffsets
 
@@ -80,7 +80,7 @@ def plan_batch(
         if limit < 0:
             continue
         at = starts.get(queue)
-        if place_of(queue) in found.stand_ins and not _is_within(at, held):
+        if topic_broker_of(queue) in found.stand_ins and not _is_within(at, held):
             continue  # The slave lags behind, or keeps less. Wait for the master's answer.
         begin, loss = _begin(queue, at, held, evidence.restarts.get(queue))
         if loss is not None:
@@ -158,7 +158,7 @@ def _kept(
     ends: StreamOffsets = {}
     losses: list[Loss] = []
     for queue, at in sorted(starts.items(), key=lambda item: item[0]):
-        if place_of(queue) in found.gone:
+        if topic_broker_of(queue) in found.gone:
             # The messages went with the topic. If the topic is made again, reading begins at its first message.
             if not at.is_gone:
                 losses.append(Loss(queue, at.next, NO_SUCH_TOPIC, None, DELETED))

@@ -13,7 +13,7 @@ from gantry.client.consumer.offsets import Offsets
 from gantry.client.engine import ClientEngine
 from gantry.client.errors import BrokerUnavailableError, ClientError, NotServedError
 from gantry.model.message import MessageQueue
-from spark.datasource.brokers.topicqueues import Ends, TopicQueues, place_of
+from spark.datasource.brokers.topicqueues import Ends, TopicQueues, topic_broker_of
 from spark.datasource.stream.offsets import Mark, QueueAt
 from spark.datasource.stream.plan import Restart, explain
 
@@ -74,7 +74,7 @@ def questions(
 
     If a queue is made again in the meantime, the later question about its start shows that.
     """
-    masters = {queue: held for queue, held in found.ends.items() if place_of(queue) not in found.stand_ins}
+    masters = {queue: held for queue, held in found.ends.items() if topic_broker_of(queue) not in found.stand_ins}
     for queue in masters:
         if queue in ends and ends[queue].first is not None:
             yield queue, ends[queue].next - 1
@@ -94,7 +94,7 @@ def find_suspects(starts: Mapping[MessageQueue, QueueAt], found: TopicQueues, an
     suspects = set()
     for queue, held in found.ends.items():
         at = starts.get(queue)
-        if at is None or place_of(queue) in found.stand_ins:
+        if at is None or topic_broker_of(queue) in found.stand_ins:
             continue
         by_now, mark = answers.held(queue, at.next - 1), answers.mark(queue, at.next - 1)
         is_other = mark is not None and at.last is not None and not mark.is_same(at.last)
@@ -150,7 +150,7 @@ async def explain_all(
 
 def _is_left_out(queue: MessageQueue, at: QueueAt, found: TopicQueues) -> bool:
     """Return whether a master has the topic but no longer this queue, and the stream has not noted it yet."""
-    readable = found.readable.get(place_of(queue))
+    readable = found.readable.get(topic_broker_of(queue))
     return readable is not None and queue.queue_id not in readable and not at.is_gone
 
 

@@ -35,7 +35,7 @@ from gantry.client.errors import ClientError
 from gantry.model.message import MessageQueue
 from gantry.runtime.telemetry import logger
 from spark.datasource.brokers import live
-from spark.datasource.brokers.topicqueues import Place, TopicQueues, look
+from spark.datasource.brokers.topicqueues import TopicBroker, TopicQueues, find_queues
 from spark.datasource.dataloss import report_losses
 from spark.datasource.kinds.messages import read_regions, row_filter, starts_of
 from spark.datasource.options import Options
@@ -80,7 +80,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ends at which a query with Trigger.AvailableNow stops; None for other queries."""
         self._latest: dict[MessageQueue, int] = {}
         self._turn = 0
-        self._unknown: set[Place] = set()
+        self._unknown: set[TopicBroker] = set()
         self._checked: Checked = {}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name.
@@ -119,7 +119,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name.
         """Store the present ends of the queues. The query stops there."""
         found = live.run(self._options, lambda engine: self._look(engine, {}))
-        self._say(found.unknown)
+        self._log_unknown(found.unknown)
         self._target = {queue: held.end for queue, held in found.ends.items()}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
@@ -147,7 +147,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except ClientError as error:
                 if self._target is not None:
                     raise
-                self._say({("", ""): str(error)})
+                self._log_unknown({("", ""): str(error)})
             else:
                 report_losses(plan.losses, is_failure=self._options.fail_on_data_loss)
                 if plan.ends != starts or self._target is not None:
@@ -171,8 +171,8 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if not answers.away:
                     break
                 for broker, reason in answers.away.items():
-                    found.lose(broker, reason)
-            self._say(found.unknown)
+                    found.discard(broker, reason)
+            self._log_unknown(found.unknown)
             suspects = find_suspects(starts, found, answers) - evidence.restarts.keys()
             if not suspects:
                 evidence.hidden = find_hidden(starts, found, answers)
@@ -194,16 +194,21 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     async def _look(self, engine: ClientEngine, known: Mapping[MessageQueue, QueueAt]) -> TopicQueues:
         topics = self._options.topics
         # The queues of topics that are no longer requested keep their positions.
-        places = {(queue.topic, queue.broker_name) for queue in known if topics is None or queue.topic in topics}
-        found = await look(engine, self._options, Pushed(), also=places)
+        known_pairs = {(queue.topic, queue.broker_name) for queue in known if topics is None or queue.topic in topics}
+        found = await find_queues(engine, self._options, Pushed(), also=known_pairs)
         self._latest = {queue: held.end for queue, held in found.ends.items()}
         return found
 
-    def _say(self, unknown: Mapping[Place, str]) -> None:
+    def _log_unknown(self, unknown: Mapping[TopicBroker, str]) -> None:
         """Log the queues that can't be asked about, once for as long as that lasts."""
         for (topic, broker), reason in sorted(unknown.items()):
             if (topic, broker) not in self._unknown:
-                log.warning("queues keep their place, nobody can be asked", topic=topic, broker=broker, reason=reason)
+                log.warning(
+                    "queues keep their position, because their broker can't be asked",
+                    topic=topic,
+                    broker=broker,
+                    reason=reason,
+                )
         self._unknown = set(unknown)
 
 

@@ -13,7 +13,7 @@ from spark.results import publish
 from spark.runs import Run, Runs, Schedule
 from spark.scheduler import jobs
 from spark.scheduler.decide import Ended, Ending
-from spark.scheduler.duty import DUTY, Leadership
+from spark.scheduler.leadership import LOCK, Leadership
 from spark.scheduler.settings import SchedulerSettings
 from spark.scheduler.turns import PIECE_MAX, WINDOW_MAX, TurnResult, Turns
 from tests.support.postgres import PostgresServer, until_free
@@ -43,8 +43,8 @@ class Scheduler:
         off: dict[str, Any] = {"lag_report_cron": None, "throughput_rollup_cron": None, "backlog_profile_cron": None}
         self.settings = SchedulerSettings(database_url=url, **(off | changed))
         self.clock = FakeClock(int(NOON.timestamp() * 1_000))
-        self.duty = Leadership(url)
-        self._turns = Turns(self.settings, self.duty, self.clock)
+        self.leadership = Leadership(url)
+        self._turns = Turns(self.settings, self.leadership, self.clock)
         self.own: dict[Any, Run] = {}
 
     def turn(self, *ended: Ended, may_claim: bool = True) -> TurnResult:
@@ -58,7 +58,7 @@ class Scheduler:
 @pytest.fixture
 def make(postgres: PostgresServer, connection: Connection) -> Iterator[Any]:
     made: list[Scheduler] = []
-    until_free(postgres.url, lock_key(DUTY))
+    until_free(postgres.url, lock_key(LOCK))
 
     def start(**changed: Any) -> Scheduler:
         made.append(Scheduler(postgres.url, **changed))
@@ -66,7 +66,7 @@ def make(postgres: PostgresServer, connection: Connection) -> Iterator[Any]:
 
     yield start
     for one in made:
-        one.duty.drop()
+        one.leadership.drop()
 
 
 def windows(connection: Connection) -> list[tuple[Any, ...]]:
@@ -241,8 +241,8 @@ def test_only_the_holder_of_the_lock_does_anything(make: Any, runs: Runs, postgr
     assert (first.turn().is_leader, second.turn().is_leader) == (True, False)
     run, _ = runs.request("lag_report", window_start=None, window_end=NOON, trigger="manual")
     assert second.turn().claimed == []
-    first.duty.drop()
-    until_free(postgres.url, lock_key(DUTY))
+    first.leadership.drop()
+    until_free(postgres.url, lock_key(LOCK))
     assert [claimed.id for claimed in second.turn().claimed] == [run.id]
     assert first.turn().is_leader is False
 
@@ -250,10 +250,10 @@ def test_only_the_holder_of_the_lock_does_anything(make: Any, runs: Runs, postgr
 def test_a_broken_connection_is_made_anew_with_the_lock(make: Any, postgres: PostgresServer) -> None:
     scheduler = make()
     scheduler.turn()
-    scheduler.duty.cut()
+    scheduler.leadership.cut()
     with pytest.raises(psycopg.OperationalError):
         scheduler.turn()
-    until_free(postgres.url, lock_key(DUTY))
+    until_free(postgres.url, lock_key(LOCK))
     assert scheduler.turn().is_leader
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark.page.formatting import NOTHING
+from spark.page.formatting import EMPTY_CELL
 from tests.unit.spark.page.reportrows import NOW, ignored, lag, page, queue, read, samples, stopped, text, unknown
 
 
@@ -129,7 +129,7 @@ def test_a_message_that_the_filter_keeps_out_does_not_wait() -> None:
     why = "Of the 12 messages behind the commit the group's filter lets none through."
     html = page([lag(lag_messages=12, lag_seconds=0.0, cause=why)])
     (row,) = read(html).findall(".//table[@class='overview lag']/tbody/tr")
-    assert ["".join(cell.itertext()) for cell in row.findall("td")][:2] == ["12", NOTHING]
+    assert ["".join(cell.itertext()) for cell in row.findall("td")][:2] == ["12", EMPTY_CELL]
     assert why in text(html)
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from spark.page.formatting import NOTHING
+from spark.page.formatting import EMPTY_CELL
 from tests.unit.spark.page.reportrows import page, read, text
 
 
@@ -84,7 +84,7 @@ def test_in_and_out_by_topic_and_group() -> None:
     assert "1,150 messages came in to 2 topics." in said
     assert "157 went out to 2 groups" in said
     assert [[row[0], row[1], row[4]] for row in cells(html)] == [
-        ["B", "1,000", NOTHING], ["A", "150", "157"], ["↳ g", "", "150"], ["↳ h", "", "7"],
+        ["B", "1,000", EMPTY_CELL], ["A", "150", "157"], ["↳ g", "", "150"], ["↳ h", "", "7"],
     ]  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def test_a_count_with_missing_samples_is_a_lower_bound() -> None:
     assert [[row[0], row[1], row[4]] for row in cells(html)] == [
         ["A", "≥ 100", "unknown: no samples"], ["↳ g", "", "unknown: no samples"],
     ]  # fmt: skip
-    assert cells(html)[1][5:] == ["unknown: no samples", NOTHING]
+    assert cells(html)[1][5:] == ["unknown: no samples", EMPTY_CELL]
 
 
 def test_the_finest_unit_that_can_be_seen_is_shown() -> None:
@@ -144,6 +144,6 @@ def test_peaks_of_several_groups_are_not_added_up_and_unknown_ones_are_no_number
     several.append({**flow(8, "A", 10, "h"), "rate_max": 9.0})
     html = throughput([flow(7, "A", 30), *several])
     assert {row[0]: row[6] for row in cells(html)} == {
-        "A": NOTHING, "↳ h": "9.0/s Nov 22 08:00", "↳ g": "3.0/s Nov 22 07:00", "↳ i": NOTHING,
+        "A": EMPTY_CELL, "↳ h": "9.0/s Nov 22 08:00", "↳ g": "3.0/s Nov 22 07:00", "↳ i": EMPTY_CELL,
     }  # fmt: skip
-    assert cells(html)[0][3] == NOTHING
+    assert cells(html)[0][3] == EMPTY_CELL

@@ -1,6 +1,6 @@
 """Since when a group is behind and who has its queues, as pages say it; rows of older versions say nothing of either."""
 
-from spark.page.formatting import NOTHING
+from spark.page.formatting import EMPTY_CELL
 from tests.unit.spark.page.reportrows import lag, page, queue, read, stopped, text
 
 OWNERS = [{"client_id": "c1", "host": "10.0.0.1", "queues": 1}, {"client_id": "c2", "host": "10.0.0.2", "queues": None}]
@@ -23,7 +23,7 @@ def test_a_late_group_has_its_start_and_its_clients() -> None:
     assert "Behind since 2026-11-22 07:25:00 UTC" in said
     assert "c1 at 10.0.0.1 : 1 queue" in said
     assert "c2 at 10.0.0.2 : queues unknown" in said
-    assert owner_cells(html) == ["c1 at 10.0.0.1", "unknown", "nobody", NOTHING]
+    assert owner_cells(html) == ["c1 at 10.0.0.1", "unknown", "nobody", EMPTY_CELL]
 
 
 def test_a_beginning_that_was_not_seen_is_no_moment() -> None:

@@ -6,7 +6,7 @@ from pyspark.sql.types import StructType
 
 from gantry.model.group import SubscriptionGroup
 from gantry.remoting.bodies import ClientConnection, ConsumerConnection
-from spark.datasource.brokers.metadata import Remembered
+from spark.datasource.brokers.metadata import Metadata
 from spark.datasource.brokers.survey import BrokerView, Survey
 from spark.datasource.columns.batches import (
     ROWS_PER_BATCH,
@@ -53,17 +53,17 @@ def test_a_batch_without_rows_has_the_schema():
 def test_a_group_has_its_state_at_each_broker():
     here = BrokerView("a", "a:1", "C", groups={"g": SubscriptionGroup("g", consume_enable=False)})
     away = BrokerView("b", None, "C", error="broker b: away")
-    survey = Survey({"a": here, "b": away}, Remembered(), ["g", "h"])
+    survey = Survey({"a": here, "b": away}, Metadata(), ["g", "h"])
     here.instances = {"g": ConsumerConnection(), "h": "broker a: no right"}
     assert groups_row(survey, here, "g") == ("g", "a", 0, False, None, None)
     assert groups_row(survey, here, "h") == ("h", "a", None, None, None, "broker a: no right")
     assert groups_row(survey, away, "g") == ("g", "b", None, None, None, "broker b: away")
-    survey.remembered = Remembered(has_database=True, filters={"g": {"T": ALL}})
+    survey.metadata = Metadata(has_database=True, filters={"g": {"T": ALL}})
     assert [groups_row(survey, here, group)[4] for group in "gh"] == [True, None]
     away.instances = {"g": ConsumerConnection(), "h": ConsumerConnection()}
     here.instances = {"g": ConsumerConnection(), "h": ConsumerConnection()}
     assert [groups_row(survey, here, group)[4] for group in "gh"] == [True, False]
-    survey.remembered = Remembered(has_database=True, error="Postgres is away")
+    survey.metadata = Metadata(has_database=True, error="Postgres is away")
     assert groups_row(survey, away, "g")[4:] == (None, "broker b: away; Postgres is away")
     here.instances["g"] = ConsumerConnection((ClientConnection(client_addr="1:1", client_id="1@1"),))
     assert [groups_row(survey, view, "g")[2:5] for view in (here, away)] == [(1, False, True), (0, None, True)]

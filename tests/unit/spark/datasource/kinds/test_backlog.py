@@ -8,8 +8,8 @@ from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, In, LessThan
 
 from gantry.client.backlog import UNIT_ROW
 from gantry.remoting.codes import RequestCode, ResponseCode
-from spark.datasource.brokers.metadata import Remembered
-from spark.datasource.brokers.places import Place
+from spark.datasource.brokers.metadata import Metadata
+from spark.datasource.brokers.positions import GroupPosition
 from spark.datasource.brokers.survey import BrokerView, Survey
 from spark.datasource.filters import TagFilter
 from spark.datasource.kinds import backlog
@@ -127,7 +127,7 @@ async def test_only_rows_that_are_asked_for_are_made(engine, answer):
 def test_a_region_is_what_is_asked_of_what_is_not_consumed(start, end, filters, region):
     pushed, _ = push_down(list(filters), exact=backlog.EXACT)
     options = Options("backlog", namesrv=("ns:1",), start=start, end=end)
-    found = backlog.region_of(Place("g", "T", "a", 0, 0, 10, 4), options, pushed)
+    found = backlog.region_of(GroupPosition("g", "T", "a", 0, 0, 10, 4), options, pushed)
     assert (None if found is None else (found.start, found.end)) == region
 
 
@@ -135,7 +135,7 @@ def test_a_region_is_what_is_asked_of_what_is_not_consumed(start, end, filters, 
     ("committed", "region"), [(None, None), (10, None), (11, None), (1, (2, 10)), (2, (2, 10)), (9, (9, 10))]
 )
 def test_a_region_begins_at_what_is_not_consumed_and_still_there(committed, region):
-    found = backlog.region_of(Place("g", "T", "a", 0, 2, 10, committed), OPTIONS, Pushed())
+    found = backlog.region_of(GroupPosition("g", "T", "a", 0, 2, 10, committed), OPTIONS, Pushed())
     assert (None if found is None else (found.start, found.end)) == region
 
 
@@ -147,7 +147,7 @@ async def test_a_unit_says_whether_its_group_wants_it_and_when_its_broker_was_as
         "g": {"T": TagFilter("odd", codes=(1,), tags=frozenset({"odd"}))},
         "sql": {"T": TagFilter("x", error="no")},
     }
-    survey = Survey({"a": view}, Remembered(has_database=True, filters=filters), [])
+    survey = Survey({"a": view}, Metadata(has_database=True, filters=filters), [])
     notes = backlog.notes_of(survey, [REGION, everything, replace(REGION, group="sql")])
     assert notes["g", "T", "a"] == backlog.Note((1,), ("odd",), 5_000)
     assert notes["all", "T", "a"] == notes["sql", "T", "a"] == backlog.Note(None, None, 5_000)

@@ -9,12 +9,12 @@ from gantry.model.message import encode_properties
 from gantry.model.record import encode_record
 from gantry.remoting.bodies.backlog import HeadQueries, QueueHead, QueueHeads
 from gantry.remoting.codes import RequestCode, ResponseCode
-from spark.datasource.brokers.metadata import Remembered
-from spark.datasource.brokers.places import Place, PlacesFound
+from spark.datasource.brokers.metadata import Metadata
+from spark.datasource.brokers.positions import GroupPosition, SurveyedPositions
 from spark.datasource.brokers.survey import Survey
 from spark.datasource.filters import ALL, TagFilter
 from spark.datasource.kinds import heads
-from spark.datasource.kinds.heads import Question, ask, head_row, sort_places
+from spark.datasource.kinds.heads import Question, ask, head_row, sort_positions
 from spark.datasource.schema import HEADS
 from tests.support.scriptedpeer import ok, refuse
 
@@ -22,8 +22,8 @@ COLUMNS = HEADS.fieldNames()
 HOST = pack_host(Address("10.0.0.1", 10911))
 
 
-def place(committed: int | None = 4, *, group: str = "g", topic: str = "T", end: int | None = 10) -> Place:
-    return Place(group, topic, "a", 0, None if end is None else 0, end, committed)
+def position(committed: int | None = 4, *, group: str = "g", topic: str = "T", end: int | None = 10) -> GroupPosition:
+    return GroupPosition(group, topic, "a", 0, None if end is None else 0, end, committed)
 
 
 def record(tag: str, physical_offset: int) -> bytes:
@@ -81,7 +81,7 @@ async def test_a_head_and_the_tags_behind_it(engine, broker, transport):
     ]  # fmt: skip
     broker["tags"] = {400: "B", 800: "not this one"}
     wanted = TagFilter.of_expression("TAG", "A")
-    questions = [Question(place(), wanted, is_filter_known=True), Question(place(group="h"), wanted, True)]
+    questions = [Question(position(), wanted, is_filter_known=True), Question(position(group="h"), wanted, True)]
     rows = [as_dict(row) for row in await ask(engine, "a", questions)]
     assert [row["group"] for row in rows] == ["g", "h"]
     expected = {
@@ -100,9 +100,9 @@ async def test_one_queue_that_can_not_be_answered_for_does_not_cost_the_others(e
     broker["heads"]["T"] = QueueHead(min_offset=0, max_offset=10, scanned_to=10)
     sql = TagFilter.of_expression("SQL92", "a > 1")
     questions = [
-        Question(place(topic="Gone"), ALL, is_filter_known=False),
-        Question(place(), sql, is_filter_known=True),
-        Question(place(), ALL, is_filter_known=False),
+        Question(position(topic="Gone"), ALL, is_filter_known=False),
+        Question(position(), sql, is_filter_known=True),
+        Question(position(), ALL, is_filter_known=False),
     ]
     rows = [as_dict(row) for row in await ask(engine, "a", questions)]
     assert [row["error"] for row in rows] == ["no such topic", sql.error, None]
@@ -113,31 +113,31 @@ async def test_one_queue_that_can_not_be_answered_for_does_not_cost_the_others(e
 
 async def test_a_broker_without_the_requests_is_reported(engine, broker, transport):
     transport.scripts["a:10911"] = {}
-    (row,) = [as_dict(one) for one in await ask(engine, "a", [Question(place(), ALL, is_filter_known=False)])]
+    (row,) = [as_dict(one) for one in await ask(engine, "a", [Question(position(), ALL, is_filter_known=False)])]
     assert row["error"] == "broker a does not know request 900002, so it can't say"
     assert (row["first_offset"], row["tags"], row["tags_examined"], row["broker_now"]) == (None, None, None, None)
     transport.down("a:10911")
-    (row,) = [as_dict(one) for one in await ask(engine, "a", [Question(place(), ALL, is_filter_known=False)])]
+    (row,) = [as_dict(one) for one in await ask(engine, "a", [Question(position(), ALL, is_filter_known=False)])]
     assert row["error"] == "broker a: a:10911: connection refused"
 
 
 def test_a_message_that_came_after_planning_is_no_head():
     late = Head(0, 20, 10, 5, 5, 0, 5, 5, False, None, 99)
-    row = as_dict(head_row(Question(place(), ALL, is_filter_known=True), late))
+    row = as_dict(head_row(Question(position(), ALL, is_filter_known=True), late))
     assert (row["first_offset"], row["first_stored_at"], row["error"]) == (None, None, None)
 
 
 def test_only_unknown_values_are_asked_for():
-    places = [
-        place(10),
-        place(4),
-        place(None),
-        place(None, end=0),
-        place(11),
-        place(3, end=None),
+    positions = [
+        position(10),
+        position(4),
+        position(None),
+        position(None, end=0),
+        position(11),
+        position(3, end=None),
     ]
-    rows, questions = sort_places(PlacesFound(Survey({}, Remembered(), ["g"]), places))
-    assert [one.place for one in questions["a"]] == [place(4)]
+    rows, questions = sort_positions(SurveyedPositions(Survey({}, Metadata(), ["g"]), positions))
+    assert [one.position for one in questions["a"]] == [position(4)]
     assert [as_dict(row)["error"] for row in rows] == [
         None,
         "the group has never committed an offset of this queue",
@@ -150,11 +150,11 @@ def test_only_unknown_values_are_asked_for():
 
 def test_a_filter_of_too_many_tags_is_not_asked():
     wanted = TagFilter("…", tuple(range(heads.TAGS_CODES_MAX + 1)))
-    assert "at most" in (Question(place(), wanted, is_filter_known=True).error or "")
+    assert "at most" in (Question(position(), wanted, is_filter_known=True).error or "")
 
 
 async def test_a_broker_that_takes_too_long_is_reported(engine, broker, transport, monkeypatch):
     monkeypatch.setattr(heads, "HEADS_TIMEOUT_MS", 500)
     transport.latency_s["a:10911"] = 1.0
-    rows = [as_dict(row) for row in await ask(engine, "a", [Question(place(), ALL, is_filter_known=False)])]
+    rows = [as_dict(row) for row in await ask(engine, "a", [Question(position(), ALL, is_filter_known=False)])]
     assert [row["error"] for row in rows] == ["broker a: no answer within 500 ms"]

@@ -11,7 +11,7 @@ from gantry.remoting.bodies.backlog import HeadQueries, QueueHead, QueueHeads
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
-from spark.datasource.brokers.topicqueues import Ends, TopicQueues, look
+from spark.datasource.brokers.topicqueues import Ends, TopicQueues, find_queues
 from spark.datasource.dataloss import DataLossError, Loss, report_losses
 from spark.datasource.options import read_options
 from spark.datasource.pushdown import Pushed
@@ -92,7 +92,7 @@ async def test_brokers_without_the_request_and_brokers_that_are_away(
     assert (answers.mark(A, 3), answers.held(A, 3), len(answers.heads)) == (Mark(7), Ends(0, 9), 1)
     assert answers.away.keys() == {"broker-c"}
     found = TopicQueues({A: Ends(0, 9)}, readable={PLACE: frozenset({0})})
-    found.lose("broker-a", "no answer")
+    found.discard("broker-a", "no answer")
     assert (found.ends, found.readable, found.unknown) == ({}, {}, {PLACE: "no answer"})
 
 
@@ -106,7 +106,7 @@ async def test_only_a_master_says_that_a_topic_is_gone(
 
     async def answered(script: Script) -> TopicQueues:
         cluster.transport.at("broker-a:10911", {RequestCode.GANTRY_QUEUE_STATES: script})
-        return await look(engine, options, Pushed(), also=[PLACE])
+        return await find_queues(engine, options, Pushed(), also=[PLACE])
 
     gone = await answered(refuse(ResponseCode.TOPIC_NOT_EXIST))
     assert (gone.gone, gone.unknown.keys()) == (({PLACE}, set()) if is_master else (set(), {PLACE}))

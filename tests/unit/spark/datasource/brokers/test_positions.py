@@ -11,9 +11,9 @@ from gantry.remoting.bodies import ClientConnection, ConsumerConnection, TopicOf
 from gantry.remoting.bodies.backlog import HeadQueries, QueueHead, QueueHeads
 from gantry.remoting.codes import RequestCode, ResponseCode
 from spark.datasource.brokers import survey as surveys
-from spark.datasource.brokers.metadata import Remembered
-from spark.datasource.brokers.places import Place, find_places
-from spark.datasource.brokers.survey import SurveyError, look, skew_of
+from spark.datasource.brokers.metadata import Metadata
+from spark.datasource.brokers.positions import GroupPosition, find_positions
+from spark.datasource.brokers.survey import SurveyError, skew_of, survey_brokers
 from spark.datasource.filters import TagFilter
 from spark.datasource.kinds.offsets import EXACT, offsets_row
 from spark.datasource.options import Options
@@ -45,7 +45,7 @@ def b(cluster, a) -> SurveyedBroker:
 async def offsets(engine, *filters, options: Options = OPTIONS) -> list[tuple]:
     pushed, left = push_down(list(filters), exact=EXACT)
     assert left == []
-    return [offsets_row(place) for place in (await find_places(engine, options, pushed)).places]
+    return [offsets_row(position) for position in (await find_positions(engine, options, pushed)).positions]
 
 
 async def test_all_queues_of_a_consumed_topic_have_a_row(engine, a, b):
@@ -68,9 +68,9 @@ async def test_all_queues_of_a_consumed_topic_have_a_row(engine, a, b):
     ],
 )
 def test_a_commit_outside_of_the_queue_is_reported(committed, lag, reason):
-    place = Place("g", "T", "a", 0, 2, 10, committed)
-    assert place.lag == lag
-    assert place.remark == reason or (reason and place.remark.endswith(reason))
+    position = GroupPosition("g", "T", "a", 0, 2, 10, committed)
+    assert position.lag == lag
+    assert position.remark == reason or (reason and position.remark.endswith(reason))
 
 
 async def test_numbers_are_of_one_moment_however_long_the_names_took(engine, a, b, transport):
@@ -83,8 +83,8 @@ async def test_numbers_are_of_one_moment_however_long_the_names_took(engine, a, 
 
     a.does({RequestCode.GET_CONSUMER_CONNECTION_LIST: connected})
     began_ms = engine.clock.now_ms()
-    found = await find_places(engine, OPTIONS, Pushed())
-    assert offsets_row(found.places[0])[6:8] == (9, 1)
+    found = await find_positions(engine, OPTIONS, Pushed())
+    assert offsets_row(found.positions[0])[6:8] == (9, 1)
     views = found.survey.views
     # The names took four requests of the slow one; then each gave its numbers in two of its own.
     asked_ms = views["a"].read_at_ms - 2 * 500
@@ -96,14 +96,14 @@ async def test_a_slow_answer_is_no_skew(engine, a, b, transport):
     for broker, ahead_ms in ((a, 0), (b, 7_000)):
         broker.does({RequestCode.GANTRY_HEADS: heads_at(lambda ahead_ms=ahead_ms: engine.clock.now_ms() + ahead_ms)})
     transport.latency_s.update({a.address: 4.0, b.address: 4.0})
-    views = (await find_places(engine, OPTIONS, Pushed())).survey.views
+    views = (await find_positions(engine, OPTIONS, Pushed())).survey.views
     assert (views["a"].clock_skew_ms, views["b"].clock_skew_ms) == (0, 7_000)
     assert skew_of(500, asked_ms=1_000, answered_ms=5_000) == -500
 
 
 async def test_a_broker_that_gives_no_numbers_has_no_moment(engine, a, b):
     a.does({RequestCode.GANTRY_QUEUE_STATES: lambda request: None})
-    views = (await find_places(engine, OPTIONS, Pushed())).survey.views
+    views = (await find_positions(engine, OPTIONS, Pushed())).survey.views
     assert views["a"].read_at_ms is None
     assert views["b"].read_at_ms is not None
     assert views["b"].clock_skew_ms is None, "it does not know the request"
@@ -182,19 +182,23 @@ async def test_a_group_that_subscribes_without_a_commit_is_found(engine, a, b):
     )
     b.groups["new"] = SubscriptionGroup("new")
     b.connections["new"] = connection
-    found = await find_places(engine, OPTIONS, Pushed())
-    assert {(one.broker, one.queue_id) for one in found.places if one.group == "new"} == {("a", 0), ("a", 1), ("b", 0)}
+    found = await find_positions(engine, OPTIONS, Pushed())
+    assert {(one.broker, one.queue_id) for one in found.positions if one.group == "new"} == {
+        ("a", 0),
+        ("a", 1),
+        ("b", 0),
+    }
     assert found.survey.filter("new", "T") == TagFilter.of_subscription(subscription)
     assert found.survey.filter("g", "T") is None
 
 
 async def test_a_filter_that_could_not_be_asked_is_not_everything(engine, a, b):
     a.does({RequestCode.GET_CONSUMER_CONNECTION_LIST: refuse(ResponseCode.NO_PERMISSION, "no right")})
-    survey = await look(engine, OPTIONS, Pushed())
+    survey = await survey_brokers(engine, OPTIONS, Pushed())
     known = survey.filter("g", "T")
     assert known is not None
     assert known.error == "the group's filter is not known: broker a: a:10911 answered 16 (NO_PERMISSION): no right"
-    survey.remembered = Remembered(has_database=True, filters={"g": {"T": TagFilter.of_expression("TAG", "B")}})
+    survey.metadata = Metadata(has_database=True, filters={"g": {"T": TagFilter.of_expression("TAG", "B")}})
     assert survey.filter("g", "T").expression == "B"
 
 
@@ -212,7 +216,7 @@ async def test_requests_to_a_broker_are_bounded_and_end_with_it(engine, a):
     for number in range(200):
         a.groups[f"g{number}"] = SubscriptionGroup(f"g{number}")
     a.does({RequestCode.GET_CONSUMER_CONNECTION_LIST: in_turn(*[lambda request: None] * 500)})
-    survey = await look(engine, OPTIONS, Pushed())
+    survey = await survey_brokers(engine, OPTIONS, Pushed())
     asked = engine.transport.sent(RequestCode.GET_CONSUMER_CONNECTION_LIST)
     assert len(asked) <= surveys.REQUESTS_MAX
     assert all(isinstance(answer, str) for answer in survey.views["a"].instances.values())

@@ -1,18 +1,25 @@
-"""The positions of groups: a place for each group and queue, all found by one survey of the brokers."""
+"""The positions of groups in their queues, all found by one survey of the brokers."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gantry.client.engine import ClientEngine
 from gantry.remoting.bodies.queuestates import QueueState
-from spark.datasource.brokers.survey import BrokerView, Survey, look, pairs, read_numbers, routed_queues
+from spark.datasource.brokers.survey import (
+    BrokerView,
+    Survey,
+    consumed_topics,
+    read_numbers,
+    routed_queues,
+    survey_brokers,
+)
 from spark.datasource.options import Options
 from spark.datasource.partitions import Region
 from spark.datasource.pushdown import Pushed
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GroupPosition:
     """The position of one group in one queue. With `error`, the ends are None, but `committed` may be known."""
 
     group: str
@@ -60,23 +67,25 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacesFound:
-    """All places, and the survey that found them."""
+class SurveyedPositions:
+    """All positions, and the survey that found them."""
 
     survey: Survey
-    places: list[Place]
+    positions: list[GroupPosition]
 
 
-async def find_places(engine: ClientEngine, options: Options, pushed: Pushed, *, instances: bool = True) -> PlacesFound:
-    """Survey all brokers and return every requested place. Raises the same errors as `look`."""
-    survey = await look(engine, options, pushed, instances=instances)
-    consumed = pairs(survey, options, pushed)
+async def find_positions(
+    engine: ClientEngine, options: Options, pushed: Pushed, *, instances: bool = True
+) -> SurveyedPositions:
+    """Survey all brokers and return every requested position. Raises the same errors as `survey_brokers`."""
+    survey = await survey_brokers(engine, options, pushed, instances=instances)
+    consumed = consumed_topics(survey, options, pushed)
     by_topic: dict[str, list[str]] = {}
     for group, topics in consumed.items():
         for topic in topics:
             by_topic.setdefault(topic, []).append(group)
     await read_numbers(engine, survey, by_topic, pushed)
-    found: list[Place] = []
+    found: list[GroupPosition] = []
     for view in survey.views.values():
         if not pushed.passes("broker", view.name):
             continue
@@ -84,20 +93,22 @@ async def find_places(engine: ClientEngine, options: Options, pushed: Pushed, *,
             why_not = view.why_not(topic)
             if why_not is not None:
                 count = view.topics.get(topic) or await routed_queues(engine, survey, view.name, topic)
-                found += _unknown_places(view, topic, groups, count, why_not)
+                found += _unknown_positions(view, topic, groups, count, why_not)
             elif topic in view.states:
-                found += _known_places(view, topic, groups)
-    return PlacesFound(survey, [place for place in found if pushed.passes("queue_id", place.queue_id)])
+                found += _known_positions(view, topic, groups)
+    return SurveyedPositions(survey, [position for position in found if pushed.passes("queue_id", position.queue_id)])
 
 
-def _unknown_places(view: BrokerView, topic: str, groups: Iterable[str], count: int, error: str) -> Iterator[Place]:
+def _unknown_positions(
+    view: BrokerView, topic: str, groups: Iterable[str], count: int, error: str
+) -> Iterator[GroupPosition]:
     for group in groups:
         committed = view.committed.get(group, {}).get(topic, {})
         for queue_id in range(count):
-            yield Place(group, topic, view.name, queue_id, None, None, committed.get(queue_id), error)
+            yield GroupPosition(group, topic, view.name, queue_id, None, None, committed.get(queue_id), error)
 
 
-def _known_places(view: BrokerView, topic: str, groups: Iterable[str]) -> Iterator[Place]:
+def _known_positions(view: BrokerView, topic: str, groups: Iterable[str]) -> Iterator[GroupPosition]:
     states = view.states[topic]
     assert not isinstance(states, str), states
     for group in groups:
@@ -105,7 +116,7 @@ def _known_places(view: BrokerView, topic: str, groups: Iterable[str]) -> Iterat
         for state in states:
             offset = committed.get(state.queue_id)
             if offset is not None or _is_read(view, topic, state):
-                yield Place(group, topic, view.name, state.queue_id, state.min_offset, state.max_offset, offset)
+                yield GroupPosition(group, topic, view.name, state.queue_id, state.min_offset, state.max_offset, offset)
 
 
 def _is_read(view: BrokerView, topic: str, state: QueueState) -> bool:

@@ -10,7 +10,7 @@ import psycopg
 
 from spark.postgres import Connection, connect, cut, lock_key
 
-DUTY = "scheduler"
+LOCK = "scheduler"
 STATEMENT_TIMEOUT_MS = 5_000
 
 
@@ -38,7 +38,7 @@ class Leadership:
         """Keep or acquire the lock; return whether this process holds it. Raises psycopg.Error."""
         connection = self.connection()
         if not self._is_held:
-            row = connection.execute("SELECT pg_try_advisory_lock(%s)", (lock_key(DUTY),)).fetchone()
+            row = connection.execute("SELECT pg_try_advisory_lock(%s)", (lock_key(LOCK),)).fetchone()
             self._is_held = row is not None and bool(row[0])
         return self._is_held
 
