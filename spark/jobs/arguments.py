@@ -1,4 +1,4 @@
-"""The command line that all jobs share."""
+"""The command line of jobs."""
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from spark.master import LOCAL, UNDER_SUBMIT
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of time, from inclusive to exclusive."""
+    """A period of time. The start is inclusive, the end exclusive."""
 
     start: datetime
     end: datetime
@@ -28,16 +28,16 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What a job was told, with what the stack's file says filled in."""
+    """The arguments of a job, completed with values from the stack's file and the environment."""
 
     namesrv: tuple[str, ...]
     output: str
     master: str | None
-    """None under spark-submit, which has chosen it already."""
+    """None under spark-submit, which has its own option for the master."""
     database: str | None = field(default=None, repr=False)
     run_id: UUID | None = None
     attempt: int | None = None
-    """Said by the scheduler, which has claimed the run; a person's `--run` claims it itself."""
+    """The attempt for which the scheduler has claimed the run. If a person gives only `--run`, the job claims the run."""
     groups: tuple[str, ...] = ()
     window: Window | None = None
     access: str | None = field(default=None, repr=False)
@@ -66,30 +66,32 @@ def make_parser(
     """
     parser = argparse.ArgumentParser(prog=f"python -m spark.jobs.{job}", description=description)
     parser.add_argument(
-        "--data", metavar="DIR", help="folder of a stack of `gantry up`, which says all of the following"
+        "--data", metavar="DIR", help="folder of a stack of `gantry up`; gives the values of the next options"
     )
     parser.add_argument("--namesrv", metavar="A;B", help="addresses of the name servers; default 127.0.0.1:9876")
     parser.add_argument(
-        "--database", metavar="URL", help="postgresql://…; or GANTRY_DATABASE_URL; without one no history"
+        "--database",
+        metavar="URL",
+        help="postgresql://…; or GANTRY_DATABASE_URL; without a database there is no history",
     )
     parser.add_argument(
         "--master",
         metavar="MASTER",
-        help=f"Spark's: {LOCAL} (default), spark://HOST:7077, yarn, …; under spark-submit say it to that",
+        help=f"Spark's master: {LOCAL} (default), spark://HOST:7077, yarn, …; under spark-submit, use its own --master",
     )
     parser.add_argument(
         "--output",
         metavar="DIR",
         help="folder of pages and Parquet files, or a URI that Spark can write to (s3a://…, hdfs://…); default DATA/reports",
     )
-    parser.add_argument("--run", metavar="ID", type=UUID, help="a queued run to do; default: a new one")
+    parser.add_argument("--run", metavar="ID", type=UUID, help="a queued run to do; default: a new run")
     parser.add_argument("--attempt", metavar="N", type=int, help=argparse.SUPPRESS)
     parser.add_argument(
         "--group",
         metavar="G",
         action="append",
         default=[],
-        help="only this group (again for more); not kept in Postgres",
+        help="only this group; may be repeated; the report is not kept in Postgres",
     )
     parser.add_argument(
         "--from",
@@ -108,7 +110,7 @@ def make_parser(
         "--class-archive",
         metavar="DIR",
         default=AUTO,
-        help="folder with Spark's classes ready for the JVM; auto (default: the user's cache) or off",
+        help="folder of the archive of Spark's classes; auto (default: the user's cache) or off",
     )
     parser.add_argument(
         "--remove", metavar="JOB/RUN", action="append", default=[], type=named_run, help=argparse.SUPPRESS
@@ -136,7 +138,7 @@ def add_alert_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def milliseconds(text: str) -> timedelta:
-    """Read a length of time. Raises ValueError."""
+    """Parse a number of milliseconds. Raises ValueError."""
     length = timedelta(milliseconds=int(text))
     if length < timedelta(0):
         raise ValueError(f"{text} is below 0")
@@ -150,7 +152,7 @@ def named_run(text: str) -> tuple[str, UUID]:
 
 
 def moment(text: str) -> datetime:
-    """Read a time with its zone. Raises ValueError."""
+    """Parse a time that has a zone. Raises ValueError."""
     parsed = datetime.fromisoformat(text)
     if parsed.tzinfo is None:
         raise ValueError(f"{text} has no time zone; UTC is written with a Z at the end")
@@ -160,12 +162,12 @@ def moment(text: str) -> datetime:
 def read_arguments(
     parser: argparse.ArgumentParser, given: Sequence[str] | None, environment: Mapping[str, str]
 ) -> Arguments:
-    """Read a command line; what it does not say, the stack's file or the environment does.
+    """Parse a command line. Missing values come from the stack's file or from the environment.
 
     Raises:
-        SystemExit: Code 2: it can't be read.
-        StartupError: There is no such stack, the environment has a setting that nobody knows, or there are no
-            credentials in the file that is said to hold them.
+        SystemExit: The command line is invalid; the code is 2.
+        StartupError: There is no such stack, the environment has an unknown setting, or the access file has no
+            credentials.
     """
     options = parser.parse_args(given)
     if (options.start is None) != (options.end is None):
@@ -223,7 +225,7 @@ def _stack(data: str) -> tuple[str, str]:
 
 
 def source_options(arguments: Arguments, kind: str) -> dict[str, str]:
-    """Return the data source's options that a job's command line stands for."""
+    """Return the options of the data source that follow from a job's arguments."""
     options = {"namesrv": ";".join(arguments.namesrv)}
     if arguments.database is not None:
         options["database"] = arguments.database

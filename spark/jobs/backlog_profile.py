@@ -1,4 +1,4 @@
-"""`python -m spark.jobs.backlog_profile`: how old, of which tags and keys, how large and where what is unconsumed is."""
+"""`python -m spark.jobs.backlog_profile`: ages, tags, keys, sizes and queues of unconsumed messages."""
 
 import sys
 from collections import Counter
@@ -19,16 +19,18 @@ from spark.runs import Run
 from spark.transforms.backlog_profile import backlog_extent, backlog_profile
 
 TOPICS_APART_MAX: Final = 32
-"""Topics that are read each from its own first unconsumed message on; with more of them, all from the earliest on."""
+"""Up to this number of topics, each topic is read from its own first unconsumed message. If there are more, all topics are
+read from the earliest first unconsumed message."""
 
 
 def compute(work: Work) -> DataFrame:
     """Return a row for each bucket of each section of each group and topic."""
     limits = limits_of(work.run)
-    # Read twice: for where it begins, and to be profiled; the second look would see another backlog.
+    # The extent is used twice: to find the start of each topic, and for the profile. Without persist, the second use
+    # would survey the brokers again and see another backlog.
     extent = backlog_extent(work.read("backlog", **limits), as_of=work.now).persist()
     work.step(30, "looking at the backlog")
-    # toArrow and not collect, which would turn times into those of this machine's zone.
+    # collect would convert times to the time zone of this machine.
     begins = extent.groupBy("topic").agg(fn.min("first_stored_at").alias("first")).toArrow().to_pylist()
     first = {row["topic"]: row["first"].astimezone(UTC) for row in begins if row["first"] is not None}
     work.step(50, "reading its messages")
@@ -36,19 +38,19 @@ def compute(work: Work) -> DataFrame:
 
 
 def limits_of(run: Run) -> dict[str, str]:
-    """Return the options of the data source that leave what was stored in a run's window; none without a window."""
+    """Return the options of the data source that select messages stored in a run's window; none without a window."""
     return {} if run.window_start is None else {"from": utc_of(run.window_start), "to": utc_of(run.window_end)}
 
 
 def _messages(work: Work, first: dict[str, datetime], limits: dict[str, str]) -> DataFrame | None:
-    """Return the messages of the backlog, and perhaps older ones; None where there are none."""
+    """Return the messages of the backlog, and possibly older messages; None if there are none."""
     if not first:
         return None
     if len(first) > TOPICS_APART_MAX:
         parts = [(",".join(sorted(first)), min(first.values()))]
     else:
         parts = sorted(first.items())
-    # The report is of what is there: retention goes on while it is made.
+    # Retention removes messages while the report is made, so missing messages are no error.
     limits = {**limits, "failOnDataLoss": "false"}
     frames = [work.read("messages", topics=topics, **{**limits, "from": utc_of(since)}) for topics, since in parts]
     union = frames[0]

@@ -1,4 +1,4 @@
-"""What a job's errors mean for people, in one line, and whether trying again may help."""
+"""Describes a job's error in one line, and decides whether a retry may succeed."""
 
 import re
 from dataclasses import dataclass
@@ -18,19 +18,19 @@ from spark.results import FencedError
 FAILED: Final = 1
 USAGE: Final = 2
 PERMANENT: Final = 3
-"""Failed, and another attempt would fail as well until something is changed: there is no Java, a setting is wrong."""
+"""The exit code for failures that a retry can't mend before something is changed: there is no Java, a setting is wrong."""
 
 REASON_CHARACTERS_MAX: Final = 500
-# The last line of a Python traceback, which Spark hands over within a long text of frames of Python and of the JVM.
+# The last line of a Python traceback. In Spark's errors it is part of a long text with frames of Python and of the JVM.
 _RAISED: Final = re.compile(
     r"^(?:pyspark\.\S*: )?(?P<name>[A-Za-z_][\w.]*(?:Error|Exception|Interrupt)): (?P<text>\S.*)$"
 )
 
-# What Py4J puts before what an error of the JVM's says.
+# The line that Py4J puts before the message of a JVM error.
 _CALLED: Final = re.compile(r"^An error occurred while calling \S+$")
 _STOPPED: Final = "Cannot call methods on a stopped SparkContext"
 _PLANNING: Final = "[PYTHON_DATA_SOURCE_ERROR]"
-"""How Spark begins whatever a data source raises before there are tasks, a name server that is away for a moment, too."""
+"""The start of Spark's message if a data source raises an error during planning, even one that may pass."""
 _LASTING: Final = frozenset({OptionError.__name__, ModuleNotFoundError.__name__, ImportError.__name__})
 CLUSTER_GONE: Final = "Spark stopped: the cluster's master can't be reached, or has ended the application"
 
@@ -44,7 +44,7 @@ class Failure:
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """Return what an error means, None for one that should not happen."""
+    """Return the reason and the exit code of an error; None for an unexpected error."""
     if isinstance(error, (StartupError, OptionError, RunRefusedError)):
         return Failure(first_line(str(error)), PERMANENT)
     if isinstance(error, AnalysisException):
@@ -64,7 +64,7 @@ def failure_of(error: Exception) -> Failure | None:
 
 
 def raised_in(text: str) -> str:
-    """Return the error of Python at the bottom of a text that Spark hands over, else what the JVM says first."""
+    """Return the last Python error in the text of a Spark error; the JVM's own message if there is none."""
     said = _raised_by_python(text)
     if said is None:
         return _said_by_jvm(text)
@@ -73,13 +73,13 @@ def raised_in(text: str) -> str:
 
 def _raised_by_python(text: str) -> re.Match[str] | None:
     found = [match for line in text.splitlines() if (match := _RAISED.match(line.strip()))]
-    # Frames of the JVM come after those of Python, and speak of Spark's own machinery.
+    # Frames of the JVM follow those of Python, and describe Spark's internals.
     ours = [match for match in found if not match["name"].startswith(("org.", "java.", "py4j."))]
     return ours[-1] if ours else None
 
 
 def _may_pass(text: str) -> bool:
-    """Say whether another attempt may mend what Spark calls a query that can't be, since a source raised it in planning."""
+    """Return whether a retry may succeed although Spark reports an invalid query: a data source raised it in planning."""
     if not text.lstrip().startswith(_PLANNING):
         return False
     said = _raised_by_python(text)
@@ -96,6 +96,6 @@ def _said_by_jvm(text: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """Return the first line that says something."""
+    """Return the first line that is not empty."""
     lines = (line.strip() for line in text.splitlines())
     return next((line for line in lines if line), "it said nothing")[:REASON_CHARACTERS_MAX]

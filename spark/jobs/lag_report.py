@@ -1,4 +1,4 @@
-"""`python -m spark.jobs.lag_report`: how far behind each group is, since when, why, and when it will be over."""
+"""`python -m spark.jobs.lag_report`: how far behind each group is, since when, why, and when it will have caught up."""
 
 import sys
 from collections import Counter
@@ -29,20 +29,20 @@ from spark.transforms.lagsettings import LagSettings
 
 SETTINGS: Final = LagSettings()
 AS_OF, SINCE = "report_as_of", "report_since"
-"""Columns of what the report is made of: when it was begun, and from when on events matter."""
+"""The columns of the input that hold the run's own moments: its start, and the time from which on events count."""
 SINCE_MAX: Final = timedelta(hours=1)
-"""How far a report looks back to the one before. Samples of a large cluster are many; a rewind of an hour ago that nobody
-noticed shows in its lag."""
+"""The limit for how far a report looks back to the previous report, because a large cluster has many samples. An older
+rewind still shows in the lag."""
 
 
 def compute(work: Work) -> DataFrame:
     """Return a row for each group, topic and queue, and one for each group and topic."""
     survey = work.survey()
-    # Samples are read after it, so that those are among them that were taken while brokers were asked.
+    # Samples are read after the survey, so that they include those that were taken during the survey.
     until = pc.max(survey["read_at"]).as_py() or work.now
     since = since_of(work.before(), work.now, SETTINGS)
     samples = work.samples_table(since, until)
-    # A shorter one would make a burst of what went between two commits.
+    # With a shorter gap, messages between two commits would look like a burst.
     gap = timedelta(seconds=SETTINGS.reading_gap_min_s)
     survey = work.with_last_looks(survey, samples, gap=gap)
     tables = tables_of(survey, samples, work.objectives(), now=work.now, since=since)
@@ -50,7 +50,7 @@ def compute(work: Work) -> DataFrame:
 
 
 def rehearse(spark: SparkSession) -> DataFrame:
-    """Return the report of no rows, as the frame that the next run will feed."""
+    """Return the report of no rows. Its frame is kept, and the next run feeds it."""
     long_ago = datetime.fromtimestamp(0, UTC)
     survey = pa.schema([*arrow_schema(SURVEY), SCHEMA.field("looked_at")]).empty_table()
     tables = tables_of(survey, SCHEMA.empty_table(), {}, now=long_ago, since=long_ago)
@@ -60,18 +60,26 @@ def rehearse(spark: SparkSession) -> DataFrame:
 def tables_of(
     survey: pa.Table, samples: pa.Table, objectives: Objectives, *, now: datetime, since: datetime
 ) -> dict[str, pa.Table]:
-    """Return the rows that the frame is fed with; `survey` has last looks. Its plan is kept: each run has all columns."""
+    """Return the rows that feed the frame. Each run has the same columns, because the plan is kept.
+
+    Args:
+        survey: The rows of the survey, with the column `looked_at`.
+        samples: The samples of the report's window.
+        objectives: The objectives of groups.
+        now: The time of the report.
+        since: The time from which on events count.
+    """
     tables = {"survey": with_objectives(survey, objectives, now), "samples": samples}
     return {name: with_moments(table, {AS_OF: now, SINCE: since}) for name, table in tables.items()}
 
 
 def build(frames: Mapping[str, DataFrame]) -> DataFrame:
-    """Return the report of frames `survey` and `samples`, whatever rows they have and whenever they are of."""
+    """Return the report of the frames `survey` and `samples`. The plan contains no data of a run."""
     return lag_report(frames["survey"], frames["samples"], as_of=fn.col(AS_OF), since=fn.col(SINCE), settings=SETTINGS)
 
 
 def with_moments(table: pa.Table, moments: Mapping[str, datetime]) -> pa.Table:
-    """Add the run's own moments to each row, since the frame is kept for other runs."""
+    """Add the run's moments to each row as columns, because other runs use the same frame."""
     for name, moment in moments.items():
         value = pa.scalar(moment, pa.timestamp("us", tz="UTC"))
         table = table.append_column(name, pa.repeat(value, table.num_rows))
@@ -79,7 +87,7 @@ def with_moments(table: pa.Table, moments: Mapping[str, datetime]) -> pa.Table:
 
 
 def since_of(before: datetime | None, now: datetime, settings: LagSettings) -> datetime:
-    """Return from when on it matters what happened to offsets: the report before, so that between two nothing is unseen."""
+    """Return the time from which on changes of offsets count: that of the previous report, so that no change is missed."""
     least = now - timedelta(seconds=max(settings.events_s, settings.window_s))
     return least if before is None else max(min(before, least), now - SINCE_MAX)
 

@@ -1,6 +1,6 @@
-"""What a lag report learns of groups once it knows which are behind: since when, and who owns the queues that lag.
+"""Completes a lag report once its verdicts are known: since when groups are behind, and which clients own lagging queues.
 
-Both are asked of few: of groups that are not OK. In most reports there is none, and nothing is asked.
+Both are only looked up for groups that are not OK. Most reports have no such group, and then nothing is looked up.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,9 +23,9 @@ from spark.storedrows import Finished, StoredRows
 
 HISTORY: Final = timedelta(hours=24)
 HISTORY_PAIRS_MAX: Final = 20
-"""Of how many (group, topic) a page is given the past; it draws fewer."""
+"""The number of pairs (group, topic) whose past the page gets; it draws fewer."""
 BEHIND_PAIRS_MAX: Final = 2_000
-"""Of how many it is found out since when they are behind, the worst first: a second of work each thousand."""
+"""The number of pairs for which `behind_since` is looked up, the worst first. A thousand pairs take a second."""
 
 LOOKED_AT: Final = ("level", "group", "topic", "as_of", "verdict", "lag_seconds", "lag_messages", "clients")
 _COLUMNS: Final = {"behind_since": pa.timestamp("us", tz="UTC"), "owners": OWNERS}
@@ -35,15 +35,15 @@ Points = Mapping[tuple[str, str], Sequence[dict[str, Any]]]
 def finish_lag(arguments: Arguments, rows: StoredRows, now: datetime) -> Finished:
     """Return the columns `behind_since` and `owners`, and the history of the groups that the page draws.
 
-    To the evidence of rows with an unknown beginning it adds `behind_at_latest`.
+    If the start is unknown, it adds `behind_at_latest` to the row's evidence.
 
     Args:
-        arguments: Of the job.
+        arguments: The arguments of the job.
         rows: The rows of the report.
-        now: For a report without rows.
+        now: The time of the report, for a report without rows.
 
     Raises:
-        psycopg.Error: The database is away.
+        psycopg.Error: The database does not answer.
     """
     found = _look(rows)
     charted = charted_pairs(found.topics, HISTORY_PAIRS_MAX)

@@ -1,6 +1,6 @@
-"""A job's side of its run: begun, alive, so far done, and ended one way or another.
+"""Reports the state of a run to the database: its start, heartbeats, progress, and its end.
 
-Where there is no database a job works all the same, with nobody to tell.
+Without a database, a job runs in the same way and reports nothing.
 """
 
 import threading
@@ -26,11 +26,11 @@ COMMAND_LINE: Final = "command line"
 
 
 class RunRefusedError(Exception):
-    """The run can't be done by this process; the message says why."""
+    """This process can't take the run; the message says why."""
 
 
 class DoneAlreadyError(Exception):
-    """This job has done this very window."""
+    """A run of this job has already covered the same window."""
 
     def __init__(self, run: Run) -> None:
         super().__init__(f"run {run.id} has done this window already")
@@ -38,29 +38,29 @@ class DoneAlreadyError(Exception):
 
 
 class Ledger(Protocol):
-    """Where a job says how far it is."""
+    """The receiver of a job's progress and results."""
 
     run: Run
 
     def step(self, percent: int, text: str) -> None:
-        """Say what comes next; told with the next heart-beat."""
+        """Set the progress and the name of the next step. The next heartbeat reports them."""
         ...
 
     def succeed(self, table: Table, rows: Rows, *, page: str, files: Mapping[str, str]) -> None:
-        """Make the results the latest ones. Raises FencedError, psycopg.Error: nothing was written."""
+        """Publish the results. If it raises FencedError or psycopg.Error, nothing was written."""
         ...
 
     def fail(self, reason: str) -> None:
-        """Say why it failed; where even that fails, the scheduler finds out."""
+        """Record the reason of a failure. If that fails, too, the scheduler notices the missing heartbeats."""
         ...
 
     def close(self) -> None:
-        """Stop the heart-beats."""
+        """Stop the heartbeats."""
         ...
 
 
 class NoLedger:
-    """A run that nobody keeps."""
+    """A ledger for a run that is not kept."""
 
     def __init__(self, job: str, arguments: Arguments, now: datetime) -> None:
         window = arguments.window
@@ -79,23 +79,23 @@ class NoLedger:
         )
 
     def step(self, percent: int, text: str) -> None:
-        """Write it to the log."""
+        """Write the step to the log."""
         log.info(text, percent=percent)
 
     def succeed(self, table: Table, rows: Rows, *, page: str, files: Mapping[str, str]) -> None:
-        """Files are all there is."""
+        """Do nothing: the files are the only result."""
 
     def fail(self, reason: str) -> None:
-        """The exit code says it."""
+        """Do nothing: the exit code reports the failure."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
 
 class RunLedger:
-    """A run in report_runs, with a thread that says every BEAT_EVERY_S that it lives.
+    """A run in the table report_runs, with a thread that sends a heartbeat every BEAT_EVERY_S.
 
-    Concurrency: the methods belong to the job's thread; the heart-beats have a connection of their own.
+    Concurrency: only the job's thread calls the methods. The heartbeats have their own connection.
     """
 
     def __init__(self, url: str, run: Run, alerts: AlertSettings | None) -> None:
@@ -106,17 +106,17 @@ class RunLedger:
         self._step: str | None = None
         self._is_ended = threading.Event()
         self._is_news = threading.Event()
-        # A daemon: a hanging server must not keep a job from ending.
-        self._thread = threading.Thread(target=self._beat_until_ended, name="heart-beats", daemon=True)
+        # The thread is a daemon, so that a job can end while the server hangs.
+        self._thread = threading.Thread(target=self._beat_until_ended, name="heartbeats", daemon=True)
 
     @classmethod
     def begin(cls, job: str, arguments: Arguments, now: datetime) -> Self:
-        """Take on the run that the arguments name, or a new one.
+        """Claim the run that the arguments name, or a new run.
 
         Raises:
-            RunRefusedError: Somebody else has it, or another run of this job is under way.
-            DoneAlreadyError: A run has done the window.
-            psycopg.Error: The database is away.
+            RunRefusedError: Another process has the run, or another run of this job is running.
+            DoneAlreadyError: A run has already covered the window.
+            psycopg.Error: The database does not answer.
         """
         assert arguments.database is not None
         with connect(arguments.database, application=f"gantry-{job}") as connection:
@@ -131,13 +131,13 @@ class RunLedger:
         return ledger
 
     def step(self, percent: int, text: str) -> None:
-        """Say what comes next; told with the next heart-beat, which comes at once."""
+        """Set the progress and the name of the next step, and send a heartbeat at once."""
         log.info(text, percent=percent)
         self._percent, self._step = percent, text
         self._is_news.set()
 
     def succeed(self, table: Table, rows: Rows, *, page: str, files: Mapping[str, str]) -> None:
-        """Make the results the latest ones."""
+        """Publish the results."""
         with connect(self._url, application=f"gantry-{self.run.job}") as connection:
             publish(
                 connection,
@@ -152,19 +152,19 @@ class RunLedger:
             )
 
     def fail(self, reason: str) -> None:
-        """Say why it failed."""
+        """Record the reason of a failure."""
         with suppress(psycopg.Error), connect(self._url, application=f"gantry-{self.run.job}") as connection:
             Runs(connection).fail(self.run.id, self.run.attempt, reason)
 
     def close(self) -> None:
-        """Stop the heart-beats."""
+        """Stop the heartbeats."""
         self._is_ended.set()
         self._is_news.set()
         self._thread.join(BEAT_EVERY_S)
 
     def _beat_until_ended(self) -> None:
         while not self._is_ended.is_set():
-            # One that fails is no reason to end: the server may be back long before anybody gives us up.
+            # Go on after a failure: the server may be back before the scheduler declares this run lost.
             with suppress(psycopg.Error), connect(self._url, application="gantry-heart-beats") as connection:
                 runs = Runs(connection)
                 while not self._is_ended.is_set():
@@ -203,7 +203,7 @@ def _new_run(runs: Runs, job: str, arguments: Arguments, now: datetime) -> Run:
         raise DoneAlreadyError(run)
     if not is_new:
         runs.requeue(run.id)
-    # In the transaction that made it: the scheduler must not see it in between and take it.
+    # Claim it in the transaction that made it, so that the scheduler can't take it in between.
     claimed = runs.claim(run.id)
     if claimed is None:
         raise RunRefusedError(f"another run of {job} is running: wait for its end, or follow that one")
@@ -211,5 +211,5 @@ def _new_run(runs: Runs, job: str, arguments: Arguments, now: datetime) -> Run:
 
 
 def utc_of(moment: datetime) -> str:
-    """Return a time as the REST API writes it."""
+    """Return a time in the format of the REST API."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

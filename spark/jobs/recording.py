@@ -1,7 +1,7 @@
-"""`python -m spark.jobs.recording FOLDER`: makes the archive of Spark's classes (spark/classarchive.py), if it is not there.
+"""`python -m spark.jobs.recording FOLDER`: makes the archive of Spark's classes (spark/classarchive.py) if it is missing.
 
-Starts a JVM that notes what it loads, rehearses reports in it, and has it write the classes at its end. That takes a core
-for half a minute, once for each Java and each Spark of a machine, so it yields to everybody else.
+It starts a JVM that records the classes that it loads, rehearses a report, and makes the JVM write the classes when it ends.
+That takes one core for half a minute, once for each Java and each Spark of a machine. So it runs with a low priority.
 """
 
 import sys
@@ -22,28 +22,28 @@ from spark.session import SessionSettings, archive_key_of, open_session
 
 NICENESS: Final = 19
 FREE_BYTES_MIN: Final = 1 << 30
-"""An archive takes 180 MB; who has not five times that to spare has better uses for it."""
+"""The free disk space that must be there. An archive takes 180 MB, and should not fill a disk that is nearly full."""
 MASTER: Final = "local[2]"
 WRITE_TIMEOUT_S: Final = 120
 
 
 def record(folder: str, files: FileSystem) -> str:
-    """Make the archive; return its path.
+    """Make the archive if it is missing; return its path.
 
     Args:
-        folder: Where it is to lie; made if missing, for this user only.
-        files: Where.
+        folder: The folder for the archive. If it is missing, it is made, and only this user gets access to it.
+        files: The file system.
 
     Raises:
-        StartupError: No Java, or no room.
-        AlreadyLockedError: Another process makes it now.
-        OSError: The folder can't be written.
+        StartupError: There is no Java, or too little space.
+        AlreadyLockedError: Another process makes the archive at the moment.
+        OSError: The folder can't be written to.
     """
     key = archive_key_of(find_java(process_environment()))
     known = find_archive(folder, key, files)
     if known is not None:
         return known
-    # Whoever can write it can have every report of this user do anything.
+    # Anybody who can write to this folder can run code in every report of this user.
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = files.lock(f"{folder}/recording.lock")
     try:
@@ -65,7 +65,7 @@ def _rehearse_and_write(path: str) -> None:
     spark = open_session("gantry classes", master=MASTER, settings=settings)
     rehearse(lag_report.JOB, spark)
     spark.stop()
-    # There is no public way to end the JVM before this process ends.
+    # PySpark has no public function that ends the JVM before this process ends.
     gateway: Any = SparkContext._gateway  # noqa: SLF001
     gateway.shutdown()
     gateway.proc.stdin.close()
@@ -76,7 +76,7 @@ def main(folder: str) -> int:
     """Make the archive; return the exit code."""
     lower_priority(NICENESS)
     try:
-        print(record(folder, OsFileSystem()))  # noqa: T201 - goes to a log.
+        print(record(folder, OsFileSystem()))  # noqa: T201 - stdout is a log.
     except (StartupError, AlreadyLockedError, OSError) as error:
         print(f"recording: {error}", file=sys.stderr)  # noqa: T201
         return 1

@@ -1,7 +1,7 @@
-"""What all jobs have in common: from the command line to rows, Parquet, page and exit code.
+"""Runs a job: from its command line to rows, Parquet file, page and exit code.
 
-Exit codes: 0 done; 1 failed (the reason in one line, the last on stderr); 2 the command line can't be read; 3 failed,
-and trying again is of no use until something is changed.
+Exit codes: 0 done; 1 failed (the last line on stderr is the reason); 2 the command line is invalid; 3 failed, and a retry
+can't succeed until something is changed.
 """
 
 import argparse
@@ -41,16 +41,16 @@ from spark.session import SessionSettings, open_session
 from spark.storedrows import Finished, StoredRows, complete
 
 REPORT_NICENESS: Final = 10
-"""Spark takes every core there is; those who send on the same machine are in more of a hurry."""
+"""Spark uses all cores. Clients and brokers on the same machine have priority over a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a job has made."""
+    """The results of a run."""
 
     run_id: UUID
     rows: StoredRows = field(repr=False)
-    """They are read from the spool, so they can be used until it is removed."""
+    """They are read from the spool folder, so they can be used until it is removed."""
     files: Mapping[str, str]
 
 
@@ -60,10 +60,10 @@ def main(
     """Run a job's command line; return the exit code.
 
     Args:
-        job: Which one.
-        given: The arguments; None: those of this process.
-        clock: The machine's by default.
-        keeps_session: Leave the Spark session open for the next run of this process.
+        job: The job.
+        given: The arguments; None for those of this process.
+        clock: The clock; by default that of the machine.
+        keeps_session: Whether to leave the Spark session open for the next run of this process.
     """
     configure_logging(service=job.name)
     clock = clock or SystemClock()
@@ -71,9 +71,9 @@ def main(
         arguments = read_arguments(_parser(job), given, process_environment())
         ledger = _begin(job, arguments, _now(clock))
     except DoneAlreadyError as already:
-        print(f"{job.name}: {already}")  # noqa: T201 - what whoever typed it waits for.
+        print(f"{job.name}: {already}")  # noqa: T201 - the result for the person at the command line.
         return 0
-    except Exception as error:  # noqa: BLE001 # boundary: a job ends with one line whatever happens.
+    except Exception as error:  # noqa: BLE001 # boundary: every failure of a job ends with one line.
         return _print_failure(job, error)
     with tempfile.TemporaryDirectory(prefix="gantry-rows-", ignore_cleanup_errors=True) as spool:
         try:
@@ -81,7 +81,7 @@ def main(
         except KeyboardInterrupt:
             ledger.fail("interrupted")
             return 130
-        except Exception as error:  # noqa: BLE001 # boundary: a job ends with one line whatever happens.
+        except Exception as error:  # noqa: BLE001 # boundary: every failure of a job ends with one line.
             failure = failure_of(error)
             ledger.fail(failure.reason if failure else _describe_bug(error))
             return _print_failure(job, error)
@@ -92,11 +92,11 @@ def main(
 
 
 def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, spool: Path, keeps_session: bool) -> Done:
-    """Compute, write the files, and make it all the latest report in one step.
+    """Compute the rows, write the files, and publish all of it in one step.
 
-    Memory: rows pass through this process in pieces; it holds those of the page at most (spark.pagerows).
+    Memory: rows pass through this process in pieces. It only holds the rows of the page at once (spark.pagerows).
 
-    Raises whatever goes wrong; then there is nothing of it but lines in a log.
+    Raises any error of its steps. Then no result is kept.
     """
     run = ledger.run
     if SparkSession.getActiveSession() is None:
@@ -110,7 +110,7 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, spo
         try:
             ledger.step(20, "reading")
             frame = job.compute(Work(spark, arguments, run, now, ledger.step, surveyed))
-            # Not beside the start of the JVM, which it would put off: while the JVM executes, this process only waits.
+            # This does not run while the JVM starts, because it would delay that. Now this process waits for the JVM anyway.
             threading.Thread(target=prepare_drawing, name="drawing", daemon=True).start()
             computed = StoredRows(store_rows(frame, spool / "computed"), json=job.table.json)
             ledger.step(80, "writing results")
@@ -139,21 +139,21 @@ def get_ready(job: Job, given: Sequence[str]) -> int:
     """Open the Spark session of a run that will be asked for soon, and rehearse the job in it; return the exit code.
 
     Args:
-        job: What the run will be of.
-        given: The arguments that all runs of the scheduler share.
+        job: The job of that run.
+        given: The arguments that all runs of this job get from the scheduler.
     """
     configure_logging(service=job.name)
     try:
         arguments = read_arguments(_parser(job), given, process_environment())
         rehearse(job, _session(job, arguments))
         prepare_drawing()
-    except Exception as error:  # noqa: BLE001 # boundary: the run itself will say what is wrong, in its row.
+    except Exception as error:  # noqa: BLE001 # boundary: the run itself will fail in the same way and record it.
         return _print_failure(job, error)
     return 0
 
 
 def rehearse(job: Job, spark: SparkSession) -> None:
-    """Do a job without rows, if it can. Raises OSError, and what Spark raises."""
+    """Run a job without rows, if it has a rehearsal. Raises OSError and PySparkException."""
     if job.rehearse is not None:
         with tempfile.TemporaryDirectory(prefix="gantry-rows-", ignore_cleanup_errors=True) as spool:
             store_rows(job.rehearse(spark), Path(spool) / "computed")
@@ -161,7 +161,7 @@ def rehearse(job: Job, spark: SparkSession) -> None:
 
 
 def run_view(run: Run, ended: datetime) -> dict[str, Any]:
-    """Return a run as the REST API shows it, at its end."""
+    """Return a run in the form of the REST API, as it is at its end."""
     started = run.started_at or run.created_at
     window = None if run.window_start is None else {"from": utc_of(run.window_start), "to": utc_of(run.window_end)}
     return {
@@ -178,7 +178,7 @@ def run_view(run: Run, ended: datetime) -> dict[str, Any]:
 
 
 def refuse_future(window: Window | None, now: datetime) -> None:
-    """Raise StartupError for a window that ends in the future: it is done once, and the rest would be missing for good."""
+    """Raise StartupError if a window ends in the future: each window is done once, so the rest would be missing for good."""
     if window is not None and window.end > now:
         raise StartupError(f"--to: {utc_of(window.end)} lies in the future: it is {utc_of(now)}")
 
@@ -196,9 +196,11 @@ def _session(job: Job, arguments: Arguments) -> SparkSession:
 
 def _begin(job: Job, arguments: Arguments, now: datetime) -> Ledger:
     if job.needs_database and arguments.database is None:
-        raise StartupError(f"{job.name} is made from samples in Postgres: say where with --database URL or --data DIR")
+        raise StartupError(
+            f"{job.name} is made from samples in Postgres: give the database with --database URL or --data DIR"
+        )
     refuse_future(arguments.window, now)
-    # A report on some groups would be taken for the cluster's, if it were the latest one.
+    # If a report on some groups were kept, readers would take it for a report on the whole cluster.
     if arguments.database is None or arguments.groups:
         return NoLedger(job.name, arguments, now)
     return RunLedger.begin(job.name, arguments, now)
@@ -219,7 +221,7 @@ def _print_failure(job: Job, error: Exception) -> int:
 
 
 def _describe_bug(error: Exception) -> str:
-    return f"a fault of the job's own: {type(error).__name__}: {error}"
+    return f"an error in the job's code: {type(error).__name__}: {error}"
 
 
 def _print_rows(job: Job, arguments: Arguments, done: Done) -> None:
@@ -227,7 +229,7 @@ def _print_rows(job: Job, arguments: Arguments, done: Done) -> None:
         print(f"{job.name}: {len(done.rows)} rows; {done.files['html']}")  # noqa: T201
         return
     head = json.dumps({"run": str(done.run_id), "job": job.name, "files": done.files}, ensure_ascii=False)
-    # One row at a time: the text of all rows would take more memory than anything else in this process.
+    # Rows are printed one by one, because the text of all rows would take much memory.
     print(f'{head[:-1]}, "items": [', end="")  # noqa: T201
     for index, row in enumerate(done.rows):
         print(", " if index else "", json.dumps(row, default=_plain, ensure_ascii=False), sep="", end="")  # noqa: T201

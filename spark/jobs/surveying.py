@@ -1,8 +1,8 @@
-"""The brokers' numbers of a report, read beside Spark.
+"""Surveys the brokers for a report while the Spark session starts.
 
-Kind `survey` of the data source is planned and read in Python processes that Spark starts, one after the other and not
-before its session is there. A report needs no more than the rows. So the job has the same reader look at the brokers in
-a thread, while the session starts, and only hands the lookups of many first messages to Spark's workers.
+Spark plans and reads kind `survey` of the data source in Python processes, which it can only start after the session. So a
+job runs the same reader in a thread, while the session starts. Only if there are many first messages to look up, Spark's
+workers do that part.
 """
 
 import threading
@@ -22,23 +22,23 @@ from spark.datasource.partitions import RowsPartition
 from spark.datasource.schema import SURVEY
 
 LOOKED_UP_HERE_MAX: Final = 4
-"""Tasks, of a thousand first messages each. More are looked up faster by all cores."""
+"""The number of tasks, with a thousand first messages each, that this process does itself. More are faster on all cores."""
 
 
 class NotSurveyedError(Exception):
-    """The look at the brokers failed; the message is the reason. Another attempt may succeed."""
+    """The survey of the brokers failed; the message is the reason. Another attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What the look at the brokers brought, and what is left to be looked up."""
+    """The result of the survey in this process, and the partitions that are left for Spark's workers."""
 
     reader: DataSourceReader
     batches: Sequence[pa.RecordBatch]
     left: Sequence[InputPartition]
 
     def table(self, spark: SparkSession) -> pa.Table:
-        """Return all rows; see kind `survey`. Raises PySparkException."""
+        """Return all rows of kind `survey`. Raises PySparkException."""
         reader = self.reader
         batches = [*self.batches]
         if self.left:
@@ -48,35 +48,35 @@ class Survey:
 
 
 def start_survey(options: Mapping[str, str]) -> "Future[Survey]":
-    """Begin to look at the brokers, in a thread of its own.
+    """Start a survey of the brokers in a thread of its own.
 
     Args:
-        options: Of the data source, but for the kind.
+        options: The options of the data source, without the kind.
 
     Returns:
-        The survey, or what went wrong: OptionError, NotSurveyedError.
+        A future with the survey, or with its error: OptionError, NotSurveyedError.
     """
     future: Future[Survey] = Future()
 
-    def look() -> None:
+    def run() -> None:
         try:
             future.set_result(survey(options))
-        except BaseException as error:  # noqa: BLE001 # boundary: whoever waits for the result gets it.
+        except BaseException as error:  # noqa: BLE001 # boundary: the reader of the future gets it.
             future.set_exception(error)
 
-    # A daemon: a job that fails meanwhile does not wait for brokers.
-    threading.Thread(target=look, name="survey", daemon=True).start()
+    # The thread is a daemon, so that a job that fails meanwhile does not wait for brokers.
+    threading.Thread(target=run, name="survey", daemon=True).start()
     return future
 
 
 def survey(options: Mapping[str, str]) -> Survey:
-    """Look at the brokers, and look up first messages where they are few.
+    """Survey the brokers, and look up the first messages if there are few.
 
     Raises:
-        OptionError: An option can't be used.
-        NotSurveyedError: No name server or no broker answers, or it took too long.
+        OptionError: An option is invalid.
+        NotSurveyedError: No name server or no broker answers, or the survey took too long.
     """
-    # In the thread, since they load the whole client engine: meanwhile the JVM starts.
+    # These imports load the whole client engine. In this thread they take no extra time, because the JVM starts meanwhile.
     from spark.datasource.brokers.survey import SurveyError  # noqa: PLC0415
     from spark.datasource.kinds.survey import SurveyReader  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""`python -m spark.jobs.throughput_rollup`: what came into each topic and what groups consumed, by minute, hour and day.
+"""`python -m spark.jobs.throughput_rollup`: messages into each topic and messages consumed, by minute, hour and day.
 
-Made from samples of offsets, so that it costs brokers nothing. A run is about a stretch of time, and makes every bucket
-anew that the stretch touches: the hour and the day around it, too.
+It reads samples of offsets, so it is no work for the brokers. A run covers a period of time, and computes again all buckets
+that overlap with that period: also the hour and the day around it.
 """
 
 import sys
@@ -29,33 +29,33 @@ WINDOW_DEFAULT = timedelta(hours=1)
 def compute(work: Work) -> DataFrame:
     """Return a row for each bucket and topic, and one for each of its groups."""
     window = window_of(work)
-    # What came behind the last sample before the window is known only now, and lies in the bucket before it.
+    # Messages after the last sample before the window are known only now. They belong to the bucket before the window.
     start = window.start - WRITTEN_EVERY
     hour, day = hour_of(start), day_of(start)
     minutes_and_hours = _rollup(work, hour, window.end).where(fn.col("unit") != "day")
-    # By itself: a day of a large cluster has more samples than fit, and needs fewer of them.
+    # Days are computed separately: a day of a large cluster has too many samples for memory, and needs fewer of them.
     return minutes_and_hours.unionByName(_rollup(work, day, window.end).where(fn.col("unit") == "day"))
 
 
 def window_of(work: Work) -> Window:
-    """Return the stretch of time that a run is about: what it was asked for, or the hour before."""
+    """Return the period that a run covers: its window, or the hour before the run."""
     if work.run.window_start is not None:
         return Window(work.run.window_start, work.run.window_end)
     return Window(work.now - WINDOW_DEFAULT, work.now)
 
 
 def hour_of(moment: datetime) -> datetime:
-    """Return the beginning of a moment's hour."""
+    """Return the start of the hour of a moment."""
     return moment.replace(minute=0, second=0, microsecond=0)
 
 
 def day_of(moment: datetime) -> datetime:
-    """Return the beginning of a moment's day; the moment is in UTC, as buckets are."""
+    """Return the start of the day of a moment in UTC. Buckets are in UTC."""
     return hour_of(moment).replace(hour=0)
 
 
 def _rollup(work: Work, start: datetime, end: datetime) -> DataFrame:
-    # A sample beyond each end: in between, offsets are taken to grow evenly.
+    # One sample beyond each end is needed, because offsets between two samples are interpolated.
     beyond = timedelta(seconds=GAP_MAX_S)
     samples = work.samples(start - beyond, end + beyond, with_topics=True)
     return throughput_rollup(samples, start=start, end=end)

@@ -1,23 +1,22 @@
 """`python -m spark.jobs.worker FD`: does one run after the other in one Spark session, for the scheduler.
 
-To start a JVM and Spark takes longer than a small report. So the scheduler keeps this process for a while and gives it the
-next run, of whichever job. Requests and answers are lines of JSON over a connected socket, whose descriptor is FD:
+Starting a JVM and Spark takes longer than a small report. So the scheduler keeps this process for some time and gives it the
+next run, of any job. Requests and answers are lines of JSON over a connected socket with the descriptor FD:
 
     {"job": "lag_report", "arguments": ["--run", "…", "--attempt", "1", …]}
     {"code": 0}
 
-    {"ready_for": "lag_report", "arguments": [… those that are no single run's]}
+    {"ready_for": "lag_report", "arguments": [… those that all runs share]}
     {"code": 0}
 
     {"record": "FOLDER"}
     {"code": 0}
 
-The second one opens the Spark session ahead of a run, and rehearses it; the third one makes the archive of Spark's classes
-(recording.py), after which the process is good for nothing else.
+The second request opens the Spark session ahead of a run, and rehearses the job. The third one makes the archive of Spark's
+classes (recording.py); after that, the process can't do anything else.
 
-The code is the exit code of the job's command line (running.py). Whatever is printed, by Spark too, goes to this process's
-output and is there before the answer. A worker is only good for further runs after the code 0; it ends when the socket
-does.
+The code is the exit code of the job's command line (running.py). All output, also Spark's, goes to this process's output,
+and is written before the answer. Only after the code 0 can a worker do further runs. It ends when the socket is closed.
 """
 
 import json
@@ -34,12 +33,12 @@ Do = Callable[[str, Sequence[str]], int]
 
 
 def serve(descriptor: int, do: Do, get_ready: Do, record: Callable[[str], int]) -> None:
-    """Take requests until the other side hangs up.
+    """Answer requests until the other side closes the connection.
 
     Args:
-        descriptor: Of a connected stream socket.
-        do: Does a run: given the job's name and the arguments, returns the exit code.
-        get_ready: Does what can be done before a run; the same.
+        descriptor: The descriptor of a connected stream socket.
+        do: Does a run, given the job's name and the arguments; returns the exit code.
+        get_ready: Prepares a run, with the same arguments and result.
         record: Makes the archive of classes in a folder; returns the exit code.
     """
 
@@ -50,7 +49,7 @@ def serve(descriptor: int, do: Do, get_ready: Do, record: Callable[[str], int]) 
             return get_ready(request["ready_for"], request["arguments"])
         return do(request["job"], request["arguments"])
 
-    # Neither the JVM nor what a job starts may hold it: the other side would never see this process end.
+    # Child processes must not inherit the socket, or the scheduler would not see that this process has ended.
     with socket.socket(fileno=descriptor) as control:
         control.set_inheritable(False)
         with control.makefile("rwb") as lines:
@@ -66,12 +65,12 @@ def serve(descriptor: int, do: Do, get_ready: Do, record: Callable[[str], int]) 
 
 
 def run_job(name: str, arguments: Sequence[str]) -> int:
-    """Do a run of a job, in the Spark session of the run before where there was one; return the exit code."""
+    """Do a run of a job, in the Spark session of the previous run if there was one; return the exit code."""
     return main(job_named(name), arguments, keeps_session=True)
 
 
 def get_job_ready(name: str, arguments: Sequence[str]) -> int:
-    """Open the Spark session of the runs that follow; return the exit code."""
+    """Open the Spark session for the next runs, and rehearse the job; return the exit code."""
     return get_ready(job_named(name), arguments)
 
 
