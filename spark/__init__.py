@@ -1,1 +1,1 @@
-"""Reports on backlog and consumption lag: a data source, transforms, jobs, and what runs them on schedule."""
+"""Reports on backlog and consumption lag: a data source, transforms, jobs, and a scheduler."""

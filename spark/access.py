@@ -1,6 +1,6 @@
-"""Credentials for brokers that ask for them (RocketMQ's ACL): their text, and the file in which it lies.
+"""Credentials for brokers that require them (RocketMQ's ACL): their text form, and the file that holds it.
 
-On a command line everybody on the machine could read them; in a file its owner says who can.
+Every user of the machine can read the command lines of processes. The owner of a file decides who can read it.
 """
 
 from pathlib import Path
@@ -8,27 +8,27 @@ from typing import Final
 
 from gantry.runtime.errors import StartupError
 
-ACCESS_FORM: Final = "is not ACCESS_KEY:SECRET_KEY, with :SECURITY_TOKEN where there is one"
+ACCESS_FORM: Final = "is not ACCESS_KEY:SECRET_KEY[:SECURITY_TOKEN]"
 ACCESS_FILE_BYTES_MAX: Final = 16_384
-"""Security tokens have some thousand characters; a larger file is another one."""
+"""The size limit of the file. Security tokens have a few thousand characters, so a larger file is the wrong one."""
 
 
 def split_access(text: str) -> tuple[str, ...] | None:
-    """Return access key, secret key and, where there is one, security token; None where the text is not that."""
+    """Return the access key, the secret key and the optional security token; None if the text has another form."""
     parts = tuple(text.split(":"))
     is_whole = len(parts) in (2, 3) and all(part and part.isprintable() and " " not in part for part in parts)
     return parts if is_whole else None
 
 
 def read_access_file(file: str, origin: str) -> str:
-    """Return the credentials in a file, without the blanks around them.
+    """Return the credentials in a file, without surrounding white space.
 
     Args:
-        file: Its path.
-        origin: What named it, for the message: an option or a setting.
+        file: The path of the file.
+        origin: The option or setting that names the file, for error messages.
 
     Raises:
-        StartupError: It can't be read or holds something else; the message never shows what.
+        StartupError: The file can't be read or has other content; the message never shows the content.
     """
     try:
         with Path(file).open("rb") as source:
@@ -40,5 +40,5 @@ def read_access_file(file: str, origin: str) -> str:
         raise StartupError(f"{origin}: {file}: is larger than {ACCESS_FILE_BYTES_MAX} bytes")
     text = content.decode("utf-8", "replace").strip()
     if split_access(text) is None:
-        raise StartupError(f"{origin}: {file}: what it holds {ACCESS_FORM}")
+        raise StartupError(f"{origin}: {file}: its content {ACCESS_FORM}")
     return text

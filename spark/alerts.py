@@ -1,7 +1,7 @@
 """Alerts of a lag report: reads the states of groups on topics, and writes new states and events.
 
-It is done in the transaction that makes the report visible, by the one process that may: a crash neither loses an event
-nor makes it twice. The decisions are made by gantry.model.alert.
+This happens in the transaction that makes the report visible, so a crash neither loses an event nor writes it twice. The
+module gantry.model.alert makes the decisions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -64,21 +64,21 @@ def evaluate(
     settings: AlertSettings,
     began_at: datetime | None = None,
 ) -> list[AlertEvent]:
-    """Decide what a lag report does to alerts, and write it down.
+    """Decide how a lag report changes alerts, and write the changes.
 
     Args:
-        connection: In the transaction that ends the run.
-        noted: The verdicts of the report; see noting.
-        run_id: The report's.
-        settings: For how long verdicts must hold.
-        began_at: When the run began: the moment of a report without rows, which says that no group is left. Where it is not
-            known, such a report changes nothing.
+        connection: A connection in the transaction that ends the run.
+        noted: The verdicts of the report; see collect_verdicts.
+        run_id: The run of the report.
+        settings: The times for which verdicts must hold.
+        began_at: The time when the run began. It is the time of a report without rows, which means that no group is left.
+            If it is None, such a report changes nothing.
 
     Returns:
         The events that were written.
 
     Raises:
-        psycopg.Error: Nothing may be kept of the transaction.
+        psycopg.Error: A statement failed; the caller must roll back the transaction.
     """
     seen = dict(noted)
     at = max((one.at for one in seen.values()), default=began_at)
@@ -112,7 +112,7 @@ def evaluate(
 
 
 def _read_states(connection: Connection) -> dict[Pair, tuple[AlertState, datetime]]:
-    """Return what is kept of each pair, and when a report last had it."""
+    """Return the state of each pair, and the time of the last report that contained the pair."""
     query = f"SELECT group_name, topic, seen_at, {_STATE_COLUMNS} FROM alert_states"  # noqa: S608 - constants of this module.
     return {(row[0], row[1]): (AlertState(*row[3:]), row[2]) for row in connection.execute(query).fetchall()}
 
@@ -126,7 +126,7 @@ def _lag(seen: SeenVerdict) -> tuple[int | None, float | None]:
 
 
 def _event_values(pair: Pair, seen: SeenVerdict, event: AlertEvent, run_id: UUID) -> tuple[Any, ...]:
-    # A filter or a broker's error is quoted in a cause, and Postgres' texts have no NUL.
+    # A cause may quote a filter or a broker's error. Texts in Postgres can't contain NUL.
     cause = seen.cause and seen.cause[:CAUSE_CHARACTERS_MAX].replace("\0", "\N{SYMBOL FOR NULL}")
     verdicts = event.old_verdict, event.new_verdict
     return seen.at, event.alert_id, event.kind, *pair, *verdicts, event.since, *_lag(seen), cause, run_id

@@ -1,14 +1,14 @@
-"""Spark's classes as the JVM lays them out in memory, in a file that is made once on a machine.
+"""The archive of Spark's classes: the classes in the memory layout of the JVM, in a file that is made once on a machine.
 
-A fresh JVM reads thousands of classes out of Spark's jars, checks and links them: a quarter of a small report's processor
-time. A class-data archive (the JDK's "AppCDS") holds them ready; the JVM maps it. It is made by spark/jobs/recording.py,
-while the scheduler has nothing else to do, and read by every session on this machine only (session.py).
+A new JVM reads thousands of classes from Spark's jars, checks and links them. That takes a quarter of the processor time of a
+small report. A class-data archive (the JDK's "AppCDS") holds the classes in a form that the JVM can map. spark/jobs/recording.py
+makes it while the scheduler is idle, and every session in local mode reads it (session.py).
 
     FOLDER/spark-KEY-BYTES.jsa
 
-KEY stands for the JVM's build and for Spark's jars, their place, sizes and times: another Java or another Spark finds no
-archive and starts as without one. BYTES is the file's length, since a JVM that maps a file which was cut short is killed.
-All else the JVM checks itself, and starts without an archive that will not do.
+KEY is a hash of the JVM's build and of the path, sizes and times of Spark's jars. Another Java or Spark finds no archive, and
+starts without one. BYTES is the length of the file, because a JVM that maps a truncated file is killed. The JVM itself checks
+everything else, and ignores an archive that does not fit.
 """
 
 import hashlib
@@ -22,20 +22,20 @@ from spark.java import Java
 AUTO: Final = "auto"
 OFF: Final = "off"
 KEPT_MAX: Final = 2
-"""Archives in a folder, of 180 MB each: of the Spark that is used, and of one before or beside it."""
+"""The limit for archives in a folder, of 180 MB each: one for the Spark in use, and one for a previous or a second Spark."""
 QUIET: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")
-"""The JVM would say on stdout, among a report's rows, what it thinks of an archive."""
+"""Without these options, the JVM prints warnings about an archive to stdout, among the rows of a report."""
 
 _NAME: Final = re.compile(r"spark-(?P<key>[0-9a-f]{16})-(?P<bytes>[0-9]+)\.jsa")
 _UNQUOTABLE: Final = re.compile(r"[\"\\]")
 
 
 def archive_folder(setting: str, environment: Mapping[str, str]) -> str | None:
-    """Return the folder of archives that a setting names; None where there is to be none.
+    """Return the folder of archives that a setting names; None if no archive is wanted or there is no cache folder.
 
     Args:
-        setting: AUTO: `gantry` in the user's folder for what can be made anew; OFF; else the folder.
-        environment: XDG_CACHE_HOME and HOME are read.
+        setting: AUTO for the folder `gantry` in the user's cache, OFF for none, or a folder.
+        environment: The environment; the function reads XDG_CACHE_HOME and HOME.
     """
     if setting != AUTO:
         return None if setting == OFF else setting
@@ -44,7 +44,7 @@ def archive_folder(setting: str, environment: Mapping[str, str]) -> str | None:
 
 
 def archive_key(java: Java, jars: str, files: FileSystem) -> str:
-    """Return what an archive for this Java and the jars of a folder is called by. Raises OSError."""
+    """Return the key in the name of an archive for this Java and the jars of a folder. Raises OSError."""
     digest = hashlib.sha256(f"{java.home}\n{java.build}\n{jars}\n".encode())
     for name, size in sorted(files.list_files(jars)):
         digest.update(f"{name} {size} {files.modified_ms(f'{jars}/{name}')}\n".encode())
@@ -52,7 +52,7 @@ def archive_key(java: Java, jars: str, files: FileSystem) -> str:
 
 
 def find_archive(folder: str, key: str, files: FileSystem) -> str | None:
-    """Return the whole archive of that key; None where there is none, or the folder can't be read."""
+    """Return the path of a complete archive with this key; None if there is none, or if the folder can't be read."""
     try:
         found = files.list_files(folder)
     except OSError:
@@ -65,18 +65,18 @@ def find_archive(folder: str, key: str, files: FileSystem) -> str | None:
 
 
 def keep_archive(written: str, folder: str, key: str, files: FileSystem) -> str:
-    """Give an archive that a JVM has written its name, and remove the oldest beyond KEPT_MAX; return its path.
+    """Rename an archive that a JVM has written, remove the oldest archives beyond KEPT_MAX, and return the new path.
 
     Args:
-        written: The file, in the same folder, of any other name.
-        folder: The folder.
-        key: What it is for.
-        files: Where.
+        written: The path of the written file, which is in the same folder.
+        folder: The folder of archives.
+        key: The key of the archive.
+        files: The file system.
 
     Raises:
-        OSError: It was not written, or the disk does not take it.
+        OSError: The JVM has not written the file, or the disk reports an error.
     """
-    # A name that is there after a power cut must have its content, or each JVM that maps it would end.
+    # The content must be on disk before the name is: a JVM that maps an incomplete file is killed.
     file = files.open(written)
     try:
         file.sync()
@@ -91,13 +91,13 @@ def keep_archive(written: str, folder: str, key: str, files: FileSystem) -> str:
 
 
 def reading_options(archive: str | None) -> Sequence[str]:
-    """Return the JVM's options that make it use an archive."""
+    """Return the options with which a JVM reads an archive."""
     if archive is None or _UNQUOTABLE.search(archive):
         return ()
-    # To check the sums takes a tenth of a second; to map damaged classes would end the process.
+    # The check of the sums takes a tenth of a second. Without it, damaged classes could crash the process.
     return (f'"-XX:SharedArchiveFile={archive}"', "-XX:+VerifySharedSpaces", *QUIET)
 
 
 def writing_options(path: str) -> Sequence[str]:
-    """Return the JVM's options that make it write an archive of what it has loaded when it ends."""
+    """Return the options with which a JVM writes an archive of its loaded classes when it ends."""
     return (f'"-XX:ArchiveClassesAtExit={path}"', *QUIET)

@@ -1,18 +1,18 @@
-"""A frame that is planned once in a session and fed with other rows in each run.
+"""Frames that are built once in a session and get new rows in each run.
 
-To build a report's frame takes thousands of calls from Python into the JVM, several seconds of a small report. So the
-frame is kept as a temporary view of the session, over Parquet files that hold a run's rows. A run writes its files,
-has Spark list them anew, and asks the view again: Spark then optimizes and executes the kept plan, and compiles nothing,
-since the code that it generates is the same, where it generates any.
+Building a report's frame takes thousands of calls from Python into the JVM, which is several seconds of a small report. So
+the frame is kept as a temporary view of the session, over Parquet files with the rows of a run. Each run writes its files,
+makes Spark list them again, and queries the view. Then Spark optimizes and executes the kept plan. It compiles nothing,
+because the generated code, if there is any, is the same as before.
 
     run 1   write survey/1.parquet, samples/1.parquet    build, CREATE TEMPORARY VIEW    SELECT
     run 2   write survey/2.parquet, samples/2.parquet    REFRESH TABLE                   SELECT
 
-Nothing of a run may lie in the plan: moments and other parameters travel as columns. A file's name is never used twice
-and those of the run before are removed, so a plan that was not refreshed fails; it can't see old rows.
+The plan must not contain data of a run, so moments and other parameters are columns. A file name is never used twice, and
+the files of the previous run are removed. So a plan that was not refreshed fails; it can't read old rows.
 
-A cluster's executors can't read the driver's files, and a session there does one run. So there the frame is built over
-rows that travel with the plan.
+On a cluster, executors can't read the driver's files, and a session does one run. So there the frame is built over rows that
+are part of the plan.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,13 +31,13 @@ ADAPTIVE: Final = "spark.sql.adaptive.enabled"
 WHOLE_STAGE: Final = "spark.sql.codegen.wholeStage"
 CODE_FACTORY: Final = "spark.sql.codegen.factoryMode"
 WHOLE_QUERY_ROWS_MAX: Final = 200_000
-"""Up to so many rows Spark plans the whole query at once. To plan stage by stage, by the size of what came before, costs
-half a second of a small report and pays off where joins and partitions are large."""
+"""Up to this number of rows, Spark plans the whole query at once. Planning stage by stage, by the size of the previous
+stage's result, takes half a second of a small report, and pays off only if joins and partitions are large."""
 INTERPRETED_ROWS_MAX: Final = 8_000
-"""Up to so many rows expressions are interpreted. To generate code for a report's and to compile it takes three seconds of a
-fresh JVM's CPU; even in later runs, which find it compiled, it is not faster below this number."""
+"""Up to this number of rows, Spark interprets expressions. Generating and compiling code for a report takes three seconds of
+processor time of a new JVM. Even in later runs, which find the code compiled, it is not faster below this number."""
 ROW_GROUP_ROWS: Final = 128 * 1_024
-"""One task's share of a file."""
+"""The number of rows that one task reads from a file."""
 
 
 def fed_frame(
@@ -48,19 +48,19 @@ def fed_frame(
     *,
     feed: str,
 ) -> DataFrame:
-    """Return what `build` makes of some tables.
+    """Return the frame that `build` makes from some tables.
 
     Args:
-        spark: The session, which keeps what was built.
-        name: Of the kept frame; the tables of a name have the same schemas in each call.
+        spark: The session, which keeps the frame.
+        name: The name of the kept frame. With the same name, the tables have the same schemas in each call.
         tables: The rows, by name.
-        build: Given a frame for each table, returns the result; called once in a session in local mode. The result must
-            depend on nothing but the frames.
-        feed: A name for these rows that was never used before in this session; part of a file's name.
+        build: Returns the result, given a frame for each table. In local mode it is called once in a session. The result
+            must depend only on the frames.
+        feed: A name for these rows that is unique in this session; it becomes part of file names.
 
     Returns:
-        A frame for one query: the next call takes its rows away. Until `plan_as_usual` the session plans for rows as
-        many as these.
+        A frame for one query: the next call removes its rows. Until `plan_as_usual` is called, the session plans for this
+        number of rows.
 
     Raises:
         OSError: The files can't be written.
@@ -68,7 +68,7 @@ def fed_frame(
     _plan_for(spark, sum(table.num_rows for table in tables.values()))
     if not is_local_master(spark.sparkContext.master or ""):
         return build({key: spark.createDataFrame(table) for key, table in tables.items()})
-    # Spark's own folder: it is removed with the session, even when this process is killed.
+    # Spark removes its own folder with the session, even if this process is killed.
     folders = {key: Path(SparkFiles.getRootDirectory()) / "fed" / name / key for key in tables}
     for key, table in tables.items():
         _replace(folders[key], table, feed)
@@ -84,7 +84,7 @@ def fed_frame(
 
 
 def plan_as_usual(spark: SparkSession) -> None:
-    """Undo what `fed_frame` set in the session, for whatever comes next."""
+    """Reset the session settings that `fed_frame` has changed."""
     for setting in (ADAPTIVE, WHOLE_STAGE, CODE_FACTORY):
         spark.conf.unset(setting)
 
@@ -96,17 +96,17 @@ def _plan_for(spark: SparkSession, rows: int) -> None:
         WHOLE_STAGE: str(not is_interpreted).lower(),
         CODE_FACTORY: "NO_CODEGEN" if is_interpreted else "FALLBACK",
     }
-    told = spark.sparkContext.getConf()
+    configured = spark.sparkContext.getConf()
     for setting, value in wanted.items():
         # Gantry sets none of them when a session starts. If one is set, spark-submit or a settings file did it, and wins.
-        if not told.contains(setting):
+        if not configured.contains(setting):
             spark.conf.set(setting, value)
 
 
 def _replace(folder: Path, table: pa.Table, feed: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     before = list(folder.iterdir())
-    # Not "x" mode, but by name: a feed that comes twice would leave nothing, and Spark could take old rows for new.
+    # If a name were used twice, Spark could take the old rows for the new ones.
     target = folder / f"{feed}.parquet"
     if target in before:
         raise FileExistsError(f"{target}: these rows were fed before")

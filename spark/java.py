@@ -1,9 +1,9 @@
-"""Which Java starts Spark: 17 or newer, with all modules of a full JDK or JRE.
+"""Finds a Java that can start Spark: version 17 or newer, with all modules of a full JDK or JRE.
 
-Spark's start script asks for `jdk.incubator.vector`, which the trimmed runtimes that come in wheels lack: their JVM ends
-before it says anything useful. So each Java is asked for its version and modules first, and the first one that will do
-is taken: JAVA_HOME, then `java` on PATH, then the installed ones below /usr/lib/jvm, oldest first, since Spark is
-tried by its makers with the long-supported versions before the newest.
+Spark's start script requires `jdk.incubator.vector`. The trimmed runtimes in wheels do not have this module, and their JVM
+ends without a useful message. So this module asks each Java for its version and modules, and takes the first suitable one:
+JAVA_HOME, then `java` on PATH, then the installed ones below /usr/lib/jvm. Of those, the oldest is first, because Spark
+is tested with long-term versions before the newest ones.
 """
 
 import re
@@ -17,11 +17,11 @@ from gantry.runtime.files import FileSystem
 from gantry.runtime.osfilesystem import OsFileSystem
 
 JAVA_VERSION_MIN: Final = 17
-"""Spark 4's oldest."""
+"""The oldest version that Spark 4 supports."""
 MODULE_NEEDED: Final = "jdk.incubator.vector"
 INSTALLED: Final = "/usr/lib/jvm"
 ASK_TIMEOUT_S: Final = 30
-"""A JVM that can't say its version in that time is no help; cold disks take a few seconds."""
+"""The time limit for a JVM to print its version. A cold disk takes a few seconds."""
 WHAT_TO_INSTALL: Final = (
     f"install a full Java {JAVA_VERSION_MIN} or newer (Debian and Ubuntu: apt-get install openjdk-17-jre-headless; "
     "Fedora: dnf install java-21-openjdk-headless; macOS: brew install openjdk@21), or set JAVA_HOME to one"
@@ -33,21 +33,21 @@ _VERSION: Final = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)"
 
 
 class JavaNotFoundError(StartupError):
-    """There is no Java here that starts Spark; the message says what was tried and what to install.
+    """This machine has no Java that can start Spark. The message says what was tried and what to install.
 
-    Whoever starts a report shows it; everything that is not Spark runs without.
+    The program that starts a report shows the message. Everything else works without Java.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that starts Spark."""
+    """A Java that can start Spark."""
 
     home: str
-    """What JAVA_HOME is to be."""
+    """The value for JAVA_HOME."""
     version: int
     build: str = field(default="", compare=False)
-    """The JVM's name and version to the last digit, as it says them itself."""
+    """The full name and version of the JVM, as it prints them."""
 
 
 def find_java(
@@ -59,13 +59,13 @@ def find_java(
     """Return the Java to start Spark with.
 
     Args:
-        environment: Usually os.environ; JAVA_HOME and PATH are read.
-        files: Where to look; the operating system's by default.
-        ask: Runs a `java` program (its path) and returns what it says of its version and modules; raises OSError where
-            it doesn't run.
+        environment: The environment, usually os.environ; the function reads JAVA_HOME and PATH.
+        files: The file system; by default that of the operating system.
+        ask: Runs the `java` program at a path and returns its output about version and modules; raises OSError if the
+            program does not run.
 
     Raises:
-        JavaNotFoundError: None will do.
+        JavaNotFoundError: No Java is suitable.
     """
     files = OsFileSystem() if files is None else files
     ask = ask_java if ask is None else ask
@@ -87,10 +87,10 @@ def find_java(
 
 
 def ask_java(program: str) -> str:
-    """Return what a `java` says of its version, home and modules. Raises OSError where it doesn't run."""
+    """Return the output of a `java` about its version, home and modules. Raises OSError if it does not run."""
     command = [program, "-XshowSettings:properties", "--list-modules"]
     try:
-        ran = subprocess.run(  # noqa: S603 - the person's own java.
+        ran = subprocess.run(  # noqa: S603 - the user's own java.
             command, capture_output=True, text=True, errors="replace", timeout=ASK_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
@@ -102,11 +102,11 @@ def _is_file(files: FileSystem, path: str) -> bool:
     try:
         return files.exists(path) and not files.is_dir(path)
     except OSError:
-        return False  # In a folder that this user may not search, say.
+        return False  # For example, this user may not search the folder.
 
 
 def _programs(environment: Mapping[str, str], files: FileSystem) -> Iterator[tuple[str, bool]]:
-    """Yield each java there is, and whether the person chose it (so that the first of them is taken)."""
+    """Yield the path of each java, and whether the user chose it by JAVA_HOME or PATH."""
     home = environment.get("JAVA_HOME")
     if home:
         yield f"{home.rstrip('/')}/bin/java", True
@@ -122,7 +122,7 @@ def _programs(environment: Mapping[str, str], files: FileSystem) -> Iterator[tup
 
 
 def _judge(program: str, ask: Callable[[str], str]) -> Java | str:
-    """Return the Java, or why it won't do."""
+    """Return the Java, or the reason why it is not suitable."""
     try:
         said = ask(program)
     except OSError as error:

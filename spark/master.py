@@ -1,4 +1,4 @@
-"""Where Spark runs, as its master's name says it; loads nothing of Spark."""
+"""The names of Spark masters. This module does not load Spark."""
 
 from typing import Final
 
@@ -8,5 +8,5 @@ UNDER_SUBMIT: Final = "PYSPARK_GATEWAY_PORT"
 
 
 def is_local_master(master: str) -> bool:
-    """Say whether Spark runs in this machine's one JVM ("local-cluster[…]" has workers of its own)."""
+    """Return whether a master runs Spark in one JVM of this machine. "local-cluster[…]" does not: it has workers."""
     return master == "local" or master.startswith("local[")

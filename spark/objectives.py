@@ -1,4 +1,4 @@
-"""Objectives of groups, as the gateway keeps them, and as columns beside the survey that a lag report is made of."""
+"""Objectives of groups: reads them from Postgres, and adds them as columns to the survey of a lag report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """How far behind a group may be; None: as far as the report's own thresholds say."""
+    """The limits for the lag of a group. If a limit is None, the report's own thresholds apply."""
 
     max_lag_seconds: float | None = None
     max_lag_messages: int | None = None
@@ -32,7 +32,7 @@ class Objective:
     ignore_until: datetime | None = None
 
     def row(self, now: datetime) -> dict[str, Any]:
-        """Return it by the names of SCHEMA; one that ignored until a moment that has passed ignores nothing."""
+        """Return the objective as a row of SCHEMA. After `ignore_until`, the group is no longer ignored."""
         is_ignored = self.ignore and (self.ignore_until is None or self.ignore_until > now)
         return {
             "max_lag_seconds": self.max_lag_seconds,
@@ -44,7 +44,7 @@ class Objective:
 
 
 Objectives = Mapping[tuple[str, str], Objective]
-"""(group, topic) → objective; the topic is ALL_TOPICS where it is the group's."""
+"""(group, topic) → objective. The topic is ALL_TOPICS for an objective of the whole group."""
 
 
 def read_objectives(connection: Connection) -> Objectives:
@@ -56,7 +56,7 @@ def read_objectives(connection: Connection) -> Objectives:
 
 
 def with_objectives(survey: pa.Table, objectives: Objectives, now: datetime) -> pa.Table:
-    """Add the columns of SCHEMA to rows with `group` and `topic`: the topic's own objective stands for the group's."""
+    """Add the columns of SCHEMA to rows with `group` and `topic`. A topic's own objective replaces that of its group."""
     rows: list[dict[str, Any]] = [Objective().row(now)] * survey.num_rows
     if objectives:
         by_group = {group for group, _ in objectives}

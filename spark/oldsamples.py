@@ -1,6 +1,6 @@
-"""Samples that gateways before migration 0016 wrote: table lag_samples, a row for each group, topic and broker with arrays.
+"""Reads samples of gateways before migration 0016: table lag_samples, a row with arrays for each group, topic and broker.
 
-They are read until they are too old to be kept; then the gateway drops their partitions, and this module can go.
+When these samples are too old to be kept, the gateway drops their partitions. Then this module can be removed.
 """
 
 import io
@@ -14,7 +14,7 @@ from pyarrow import csv
 
 from spark.postgres import Connection
 
-# Postgres writes an empty text as "", and nothing at all for a null.
+# Postgres writes an empty text as "", and null as nothing.
 _TYPES: Final = {
     "sampled_at": pa.int64(),
     "group": pa.string(),
@@ -37,7 +37,7 @@ _STRETCH: Final = "sampled_at BETWEEN {} AND {}"
 
 
 def count_old_rows(connection: Connection, since: datetime, until: datetime) -> int:
-    """Return how many rows of queues there are."""
+    """Return the number of rows of queues in a period."""
     stretch = sql.SQL(_STRETCH).format(sql.Literal(since), sql.Literal(until))
     row = connection.execute(
         sql.SQL("SELECT coalesce(sum(cardinality(queue_ids)), 0) FROM lag_samples WHERE {}").format(stretch)
@@ -55,15 +55,15 @@ def read_old_samples(
     with_topics: bool = False,
     step: timedelta | None = None,
 ) -> pa.Table:
-    """Return old samples as `lagsamples.read_samples` does, without `is_served`, and nothing in `looked_at`.
+    """Return old samples as `lagsamples.read_samples` does, without `is_served` and with `looked_at` null.
 
     Args:
-        connection: To the database.
-        since: Inclusive.
-        until: Inclusive.
-        groups: None: all.
-        with_topics: Also those of topics by themselves; means nothing where groups are named.
-        step: Of several samples in a step only the last one.
+        connection: A connection to the database.
+        since: The start of the period, inclusive.
+        until: The end of the period, inclusive.
+        groups: The groups; None for all.
+        with_topics: Whether to include samples of topics without a group. It has no effect if groups are named.
+        step: The length of a step, of which only the last sample is returned; None for all samples.
     """
     wanted = sql.SQL(_STRETCH + " AND {}").format(
         sql.Literal(since), sql.Literal(until), _of(groups, with_topics=with_topics)
@@ -89,7 +89,7 @@ def _of(groups: Sequence[str] | None, *, with_topics: bool) -> sql.Composable:
 
 
 def parse_csv(chunks: Iterable[bytes | bytearray | memoryview]) -> pa.Table:
-    """Return COPY's CSV as a table of SCHEMA."""
+    """Return the CSV output of COPY as a table of SCHEMA."""
     content = b"".join(bytes(chunk) for chunk in chunks)
     if not content:
         return SCHEMA.empty_table()

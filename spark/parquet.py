@@ -1,8 +1,8 @@
 """Writes the rows of a frame to Parquet files of this machine, a batch at a time.
 
-The rows come from the JVM as for DataFrame.toArrow: as Arrow batches, those of a partition when its task has ended. toArrow
-keeps all batches until it knows their order. Here each batch is written to a file of its own at once, and the files are
-ordered at the end. Spark's own Parquet writer would do the same, but a small report would wait for the JVM to load it.
+The JVM sends the rows as for DataFrame.toArrow: as Arrow batches, those of a partition when its task has ended. toArrow
+keeps all batches until it knows their order. This module writes each batch to a file of its own at once, and orders the
+files at the end. Spark's own Parquet writer would do the same, but a small report would wait for the JVM to load it.
 """
 
 from collections.abc import Generator

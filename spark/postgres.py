@@ -1,4 +1,4 @@
-"""Connections to Postgres for jobs and the scheduler: short limits, autocommit, and what an error means in one line."""
+"""Connections to Postgres for jobs and the scheduler, with short time limits and autocommit; errors in one line."""
 
 import hashlib
 import socket
@@ -8,7 +8,7 @@ import psycopg
 from psycopg.rows import TupleRow
 
 CONNECT_TIMEOUT_S = 3
-# What a job writes at its end is one COPY of at most some hundred thousand rows.
+# The longest statement is a job's COPY of some hundred thousand rows.
 STATEMENT_TIMEOUT_MS = 60_000
 LOCK_TIMEOUT_MS = 4_000
 NETWORK_TIMEOUT_MS = 10_000
@@ -22,15 +22,15 @@ def connect(url: str, *, application: str, statement_timeout_ms: int = STATEMENT
     """Open a connection in autocommit mode, in UTC.
 
     Args:
-        url: `postgresql://…`; SQLAlchemy's `postgresql+psycopg://…` is taken as well.
-        application: What the server's lists of sessions show.
-        statement_timeout_ms: After which the server gives a statement up.
+        url: The URL, `postgresql://…` or SQLAlchemy's `postgresql+psycopg://…`.
+        application: The name of the session in the server's lists.
+        statement_timeout_ms: The time after which the server cancels a statement.
 
     Raises:
-        psycopg.Error: The server can't be reached, or the URL can't be read.
+        psycopg.Error: The server can't be reached, or the URL is invalid.
     """
-    # A transaction that is left open for long would keep Postgres from cleaning up: each statement is its own, and
-    # what belongs together says so with connection.transaction().
+    # Autocommit, because a transaction that stays open for long keeps Postgres from cleaning up. Statements that belong
+    # together use connection.transaction().
     return psycopg.connect(
         url.replace("postgresql+psycopg://", "postgresql://", 1),
         autocommit=True,
@@ -47,8 +47,9 @@ def connect(url: str, *, application: str, statement_timeout_ms: int = STATEMENT
 def cut(connection: Connection) -> None:
     """Break a connection on which another thread waits, so that its wait ends with an error.
 
-    psycopg has no limit for a wait: a server that hangs would hold the thread until TCP gives up, and one behind a
-    Unix socket for ever. Shut down and not closed, so that nothing reuses the descriptor that the thread looks at.
+    psycopg has no time limit for a wait. If the server hangs, the thread waits until TCP gives up, or forever on a Unix
+    socket. This function shuts the socket down but does not close it, so that its descriptor is not reused while the thread
+    waits on it.
     """
     with suppress(OSError, psycopg.Error):
         original = socket.socket(fileno=connection.pgconn.socket)
@@ -61,13 +62,13 @@ def cut(connection: Connection) -> None:
 
 
 def reason(error: psycopg.Error) -> str:
-    """Return what a driver's error means for people, in one line."""
+    """Return a driver's error as one line for people."""
     if error.sqlstate in _NOT_MIGRATED:
         return "the tables of Postgres are not those of this version: run `gantry migrate`"
     said = str(error).strip().partition("\n")[0]
     return f"Postgres answers {error.sqlstate}: {said}" if error.sqlstate else f"Postgres can't be reached: {said}"
 
 
-def lock_key(duty: str) -> int:
-    """Return the 64-bit advisory lock key of a duty, made as the gateway makes its own."""
-    return int.from_bytes(hashlib.sha256(f"gantry.{duty}".encode()).digest()[:8], "big", signed=True)
+def lock_key(name: str) -> int:
+    """Return the 64-bit key of the advisory lock with a name. The gateway computes its keys in the same way."""
+    return int.from_bytes(hashlib.sha256(f"gantry.{name}".encode()).digest()[:8], "big", signed=True)

@@ -1,8 +1,8 @@
-"""Where a run's files lie: `OUTPUT/JOB/RUN.html`, `OUTPUT/JOB/day=YYYY-MM-DD/run=RUN/`, `LOGS/JOB/RUN.log`.
+"""The paths of a run's files: `OUTPUT/JOB/RUN.html`, `OUTPUT/JOB/day=YYYY-MM-DD/run=RUN/`, `LOGS/JOB/RUN.log`.
 
-All of them carry the run's id, so that they are found again whatever became of the run. OUTPUT is a folder of this machine,
-or the URI of one in a file system that Spark understands (`hdfs://…`, `s3a://…`, `file:…`), which outputs.py sees to; LOGS is
-OUTPUT where that is a folder. Light: the scheduler imports this, and must not wait for pyarrow.
+All paths contain the run's id, so the files of a failed run can be found, too. OUTPUT is a folder of this machine, or a URI in
+a file system that Spark knows (`hdfs://…`, `s3a://…`, `file:…`), which outputs.py handles. If OUTPUT is a folder, LOGS is the
+same folder by default. The scheduler imports this module, so it must not load pyarrow.
 """
 
 import re
@@ -20,7 +20,7 @@ _SCHEME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*:")
 
 
 def is_uri(output: str) -> bool:
-    """Say whether an output is a URI ("s3a://…", "file:/…"); if not, it is a folder of this machine."""
+    """Return whether an output is a URI ("s3a://…", "file:/…"); otherwise it is a folder of this machine."""
     return _SCHEME.match(output) is not None
 
 
@@ -30,12 +30,12 @@ def parquet_name(run_id: UUID, day: datetime) -> str:
 
 
 def log_file(output: str, job: str, run_id: UUID) -> Path:
-    """Return where a run's process writes what it says."""
+    """Return the file for the output of a run's process."""
     return Path(output) / job / f"{run_id}.log"
 
 
 def page_file(output: str, job: str, run_id: UUID) -> Path:
-    """Return where a run's page lies."""
+    """Return the file of a run's page."""
     return Path(output) / job / f"{run_id}.html"
 
 
@@ -45,7 +45,7 @@ def parquet_folder(output: str, job: str, run_id: UUID, day: datetime) -> Path:
 
 
 def put_file(source: Path, target: Path) -> None:
-    """Copy a file, whole or not at all. Raises OSError."""
+    """Copy a file completely or not at all. Raises OSError."""
     target.parent.mkdir(parents=True, exist_ok=True)
     # Spark ignores names that begin with a dot. The source may be on another disk, so it can't be renamed.
     temporary = target.with_name(f".{target.name}.tmp")
@@ -56,13 +56,13 @@ def put_file(source: Path, target: Path) -> None:
 
 
 def write_page(path: Path, html: str) -> None:
-    """Write a page, whole or not at all. Raises OSError."""
+    """Write a page completely or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(OsFileSystem(), str(path), html.encode())
 
 
 def remove_run(output: str, job: str, run_id: UUID, *, with_log: bool) -> None:
-    """Remove what a run has written; what is not there, or can't be removed, is passed over."""
+    """Remove the files of a run. Files that are missing or can't be removed are skipped."""
     folder = Path(output) / job
     files = [page_file(output, job, run_id), *([log_file(output, job, run_id)] if with_log else [])]
     for file in files:

@@ -1,8 +1,8 @@
-"""Our own packages as one file, for the workers of a cluster.
+"""Packs our own packages into one file for the workers of a cluster.
 
-The data source's readers run in the workers' Python, so `gantry` and `spark` must be importable there. Where no wheel is
-given (`--py-files`), the packages that this process runs are packed as a zip. What they need from others (msgspec, isal,
-lz4, …) holds machine code and can't come along: workers have it installed (`pip install 'gantry-mq[spark]'`).
+The readers of the data source run in the workers' Python, so it must be able to import `gantry` and `spark`. If no wheel is
+given (`--py-files`), this module packs the packages of this process into a zip. Their dependencies (msgspec, isal, lz4, …)
+contain machine code and can't be shipped, so they must be installed on the workers (`pip install 'gantry-mq[spark]'`).
 """
 
 import zipfile
@@ -14,18 +14,18 @@ import gantry
 PACKAGES: Final = ("gantry", "spark")
 ARCHIVE: Final = "gantry-code.zip"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
-"""The oldest time a zip can say: the same code gives the same bytes."""
+"""The oldest time that a zip can hold. With a fixed time, the same code gives the same bytes."""
 
 
 def pack_code(folder: str, *, root: str | None = None) -> str:
     """Write our packages into `folder` and return the zip's path.
 
     Args:
-        folder: Is there already.
-        root: Where the packages lie; where this process has them from, by default.
+        folder: An existing folder.
+        root: The folder of the packages; by default the one from which this process has loaded them.
 
     Raises:
-        OSError: It can't be written.
+        OSError: The zip can't be written.
     """
     base = Path(root) if root is not None else Path(gantry.__file__).parent.parent
     target = Path(folder) / ARCHIVE
@@ -40,11 +40,11 @@ def pack_code(folder: str, *, root: str | None = None) -> str:
 
 
 def as_py_file(path: str, folder: str) -> str:
-    """Return the path of something that Spark puts on its workers' path: a wheel is a zip that Spark only knows as one.
+    """Return the path of a file that Spark can put on its workers' path. A wheel is copied to a .zip, which Spark knows.
 
     Args:
-        path: A wheel, zip or .py file.
-        folder: Where a wheel is copied to.
+        path: A wheel, a zip or a .py file.
+        folder: The folder for the copy of a wheel.
 
     Raises:
         OSError: A wheel can't be read or copied.

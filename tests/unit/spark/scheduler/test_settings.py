@@ -80,7 +80,7 @@ async def test_a_scheduler_does_not_start_with_credentials_that_are_none(tmp_pat
     settings = SchedulerSettings(database_url="postgresql://nowhere/g", access_file=str(file))
     lifecycle: Any = None  # It does not come so far.
     with pytest.raises(
-        StartupError, match=rf"^access_file: {file}: what it holds is not ACCESS_KEY:SECRET_KEY"
+        StartupError, match=rf"^access_file: {file}: its content is not ACCESS_KEY:SECRET_KEY"
     ) as caught:
         await bootstrap.run(settings, lifecycle)
     assert "HIDDEN" not in str(caught.value)
