@@ -1,7 +1,7 @@
 """Alerts of a lag report: reads the states of groups on topics, and writes new states and events.
 
-This happens in the transaction that makes the report visible, so a crash neither loses an event nor writes it twice. The
-module gantry.model.alert makes the decisions.
+This happens in the transaction that makes the report visible, so a crash neither loses an event nor writes it twice.
+The module gantry.model.alert makes the decisions.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -71,8 +71,8 @@ def evaluate(
         noted: The verdicts of the report; see collect_verdicts.
         run_id: The run of the report.
         settings: The times for which verdicts must hold.
-        began_at: The time when the run began. It is the time of a report without rows, which means that no group is left.
-            If it is None, such a report changes nothing.
+        began_at: The time when the run began. It is the time of a report without rows, which means that no group is
+            left. If it is None, such a report changes nothing.
 
     Returns:
         The events that were written.

@@ -1,14 +1,14 @@
-"""The archive of Spark's classes: the classes in the memory layout of the JVM, in a file that is made once on a machine.
+"""The archive of Spark's classes: a file with the JVM's memory layout of them, made once on a machine.
 
-A new JVM reads thousands of classes from Spark's jars, checks and links them. That takes a quarter of the processor time of a
-small report. A class-data archive (the JDK's "AppCDS") holds the classes in a form that the JVM can map. spark/jobs/recording.py
-makes it while the scheduler is idle, and every session in local mode reads it (session.py).
+A new JVM reads thousands of classes from Spark's jars, checks and links them. That takes a quarter of the processor
+time of a small report. A class-data archive (the JDK's "AppCDS") holds the classes in a form that the JVM can map.
+spark/jobs/recording.py makes it while the scheduler is idle, and every session in local mode reads it (session.py).
 
     FOLDER/spark-KEY-BYTES.jsa
 
-KEY is a hash of the JVM's build and of the path, sizes and times of Spark's jars. Another Java or Spark finds no archive, and
-starts without one. BYTES is the length of the file, because a JVM that maps a truncated file is killed. The JVM itself checks
-everything else, and ignores an archive that does not fit.
+KEY is a hash of the JVM's build and of the path, sizes and times of Spark's jars. Another Java or Spark finds no
+archive, and starts without one. BYTES is the length of the file, because a JVM that maps a truncated file is killed.
+The JVM itself checks everything else, and ignores an archive that does not fit.
 """
 
 import hashlib
@@ -22,7 +22,8 @@ from spark.java import Java
 AUTO: Final = "auto"
 OFF: Final = "off"
 KEPT_MAX: Final = 2
-"""The limit for archives in a folder, of 180 MB each: one for the Spark in use, and one for a previous or a second Spark."""
+"""The limit for archives in a folder, of 180 MB each: one for the Spark in use, and one for a previous or a second
+Spark."""
 QUIET: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")
 """Without these options, the JVM prints warnings about an archive to stdout, among the rows of a report."""
 

@@ -1,18 +1,18 @@
 """Frames that are built once in a session and get new rows in each run.
 
-Building a report's frame takes thousands of calls from Python into the JVM, which is several seconds of a small report. So
-the frame is kept as a temporary view of the session, over Parquet files with the rows of a run. Each run writes its files,
-makes Spark list them again, and queries the view. Then Spark optimizes and executes the kept plan. It compiles nothing,
-because the generated code, if there is any, is the same as before.
+Building a report's frame takes thousands of calls from Python into the JVM, which is several seconds of a small report.
+So the frame is kept as a temporary view of the session, over Parquet files with the rows of a run. Each run writes its
+files, makes Spark list them again, and queries the view. Then Spark optimizes and executes the kept plan. It compiles
+nothing, because the generated code, if there is any, is the same as before.
 
     run 1   write survey/1.parquet, samples/1.parquet    build, CREATE TEMPORARY VIEW    SELECT
     run 2   write survey/2.parquet, samples/2.parquet    REFRESH TABLE                   SELECT
 
-The plan must not contain data of a run, so moments and other parameters are columns. A file name is never used twice, and
-the files of the previous run are removed. So a plan that was not refreshed fails; it can't read old rows.
+The plan must not contain data of a run, so moments and other parameters are columns. A file name is never used twice,
+and the files of the previous run are removed. So a plan that was not refreshed fails; it can't read old rows.
 
-On a cluster, executors can't read the driver's files, and a session does one run. So there the frame is built over rows that
-are part of the plan.
+On a cluster, executors can't read the driver's files, and a session does one run. So there the frame is built over rows
+that are part of the plan.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,8 +34,9 @@ WHOLE_QUERY_ROWS_MAX: Final = 200_000
 """Up to this number of rows, Spark plans the whole query at once. Planning stage by stage, by the size of the previous
 stage's result, takes half a second of a small report, and pays off only if joins and partitions are large."""
 INTERPRETED_ROWS_MAX: Final = 8_000
-"""Up to this number of rows, Spark interprets expressions. Generating and compiling code for a report takes three seconds of
-processor time of a new JVM. Even in later runs, which find the code compiled, it is not faster below this number."""
+"""Up to this number of rows, Spark interprets expressions. Generating and compiling code for a report takes three
+seconds of processor time of a new JVM. Even in later runs, which find the code compiled, it is not faster below this
+number."""
 ROW_GROUP_ROWS: Final = 128 * 1_024
 """The number of rows that one task reads from a file."""
 
@@ -54,13 +55,13 @@ def fed_frame(
         spark: The session, which keeps the frame.
         name: The name of the kept frame. With the same name, the tables have the same schemas in each call.
         tables: The rows, by name.
-        build: Returns the result, given a frame for each table. In local mode it is called once in a session. The result
-            must depend only on the frames.
+        build: Returns the result, given a frame for each table. In local mode it is called once in a session. The
+            result must depend only on the frames.
         feed: A name for these rows that is unique in this session; it becomes part of file names.
 
     Returns:
-        A frame for one query: the next call removes its rows. Until `plan_as_usual` is called, the session plans for this
-        number of rows.
+        A frame for one query: the next call removes its rows. Until `plan_as_usual` is called, the session plans for
+        this         number of rows.
 
     Raises:
         OSError: The files can't be written.
@@ -98,7 +99,8 @@ def _plan_for(spark: SparkSession, rows: int) -> None:
     }
     configured = spark.sparkContext.getConf()
     for setting, value in wanted.items():
-        # Gantry sets none of them when a session starts. If one is set, spark-submit or a settings file did it, and wins.
+        # Gantry sets none of them when a session starts. If one is set, spark-submit or a settings file did it, and
+        # wins.
         if not configured.contains(setting):
             spark.conf.set(setting, value)
 

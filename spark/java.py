@@ -1,9 +1,9 @@
 """Finds a Java that can start Spark: version 17 or newer, with all modules of a full JDK or JRE.
 
-Spark's start script requires `jdk.incubator.vector`. The trimmed runtimes in wheels do not have this module, and their JVM
-ends without a useful message. So this module asks each Java for its version and modules, and takes the first suitable one:
-JAVA_HOME, then `java` on PATH, then the installed ones below /usr/lib/jvm. Of those, the oldest is first, because Spark
-is tested with long-term versions before the newest ones.
+Spark's start script requires `jdk.incubator.vector`. The trimmed runtimes in wheels do not have this module, and their
+JVM ends without a useful message. So this module asks each Java for its version and modules, and takes the first
+suitable one: JAVA_HOME, then `java` on PATH, then the installed ones below /usr/lib/jvm. Of those, the oldest is first,
+because Spark is tested with long-term versions before the newest ones.
 """
 
 import re
@@ -94,7 +94,7 @@ def ask_java(program: str) -> str:
             command, capture_output=True, text=True, errors="replace", timeout=ASK_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired:
-        raise OSError(f"says nothing for {ASK_TIMEOUT_S} s") from None
+        raise OSError(f"gave no answer within {ASK_TIMEOUT_S} s") from None
     return ran.stdout + ran.stderr
 
 

@@ -1,6 +1,6 @@
-"""Sample blocks as columns of numpy: what gantry/model/sampleblock.py decodes, put together with their base.
+"""Sample blocks as numpy columns: combines a block that gantry/model/sampleblock.py has decoded with its base.
 
-Nothing here makes a Python object for a queue: a day of samples has millions.
+This module makes no Python object for a queue, because the samples of a day have millions of queues.
 """
 
 from collections.abc import Sequence
@@ -14,22 +14,26 @@ from gantry.model.sampleblock import Block, Kind, Pair, SampleBlockError, Sectio
 
 Longs: TypeAlias = NDArray[np.int64]
 UNKNOWN: Final = np.iinfo(np.int64).min
-"""Stands for a commit that there is none of, and for a message that there is none of or that is not known."""
+"""The value for a group without a commit, and for a first message that does not exist or is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a block says of its pairs, in absolute numbers.
+    """The content of a block, in absolute numbers.
+
+    A block lists pairs of a group and a topic. The columns of queues hold the queues of one listed pair after the
+    other.
 
     Attributes:
-        at_ms: Its moment.
-        pairs: Of the base first, at their places there; others behind.
-        places: Place in `pairs` of each pair that is listed.
-        counts: How many queues each listed pair has.
-        first_ms: When its oldest unconsumed message was stored, or UNKNOWN.
-        served: Whether somebody was connected when its commits were last seen to move: a place in SERVED.
-        queue_ids, min_offsets, max_offsets: Of all queues, one listed pair's after the other.
-        committed: Likewise, UNKNOWN where nothing was committed.
+        at_ms: The time of the block.
+        pairs: The pairs of the base at their places in the base; then other pairs.
+        places: The place in `pairs` of each listed pair.
+        counts: The number of queues of each listed pair.
+        first_ms: The store time of each listed pair's oldest unconsumed message, or UNKNOWN.
+        served: Whether a client was connected when the pair's commits last moved: a place in SERVED for each listed
+            pair.
+        queue_ids, min_offsets, max_offsets: Columns of all queues.
+        committed: Likewise; UNKNOWN if there is no commit.
     """
 
     at_ms: int
@@ -44,7 +48,7 @@ class Looked:
     committed: Longs
 
     def only(self, wanted: NDArray[np.bool_]) -> "Looked":
-        """Return it with those listed pairs only for which `wanted` is true."""
+        """Return a copy that lists only the pairs for which `wanted` is true."""
         if wanted.all():
             return self
         queues = np.repeat(wanted, self.counts)
@@ -57,28 +61,29 @@ class Looked:
 
 
 def looked_of(block: Block, kind: Kind, *, at_ms: int, base: Looked | None = None) -> Looked:
-    """Return what a block says.
+    """Return the content of a block.
 
     Args:
-        block: As decoded.
-        kind: From STATE on all pairs are listed, else those that are in the block.
-        at_ms: The block's moment.
-        base: What its full block says; None for a full block.
+        block: The decoded block.
+        kind: The kind of the block. A block of STATE or a higher kind lists all pairs; others list the pairs that
+            changed.
+        at_ms: The time of the block.
+        base: The content of the block's full block; None if the block is a full block.
 
     Raises:
-        SampleBlockError: It does not fit to its base.
+        SampleBlockError: The block does not match its base.
     """
     whole = _whole(block.pairs, block.whole, at_ms)
     if base is None:
         if block.bases or block.gone:
-            raise SampleBlockError("it has differences, and there is no base")
+            raise SampleBlockError("it has differences but no base")
         return whole
     bases = _plain(block.bases)
     if max(bases, default=-1) >= len(base.pairs) or max(block.gone, default=-1) >= len(base.pairs):
-        raise SampleBlockError(f"it has a pair that its base of {len(base.pairs)} has not")
+        raise SampleBlockError(f"it refers to a pair beyond the {len(base.pairs)} pairs of its base")
     counts = _plain(block.changed.counts)
     if not np.array_equal(counts, base.counts[bases]):
-        raise SampleBlockError("a pair has other queues than in its base")
+        raise SampleBlockError("the queues of a pair are not those of its base")
     at = _queues_of(base.counts, bases)
     ends, begins, behind = (_signed(column) for column in block.changed.columns)
     max_offsets = base.max_offsets[at] + ends
@@ -104,7 +109,7 @@ def looked_of(block: Block, kind: Kind, *, at_ms: int, base: Looked | None = Non
 
 
 def _joined(at_ms: int, parts: Sequence[Looked], base: Sequence[Pair]) -> Looked:
-    """Return several as one; of the last one the pairs stand behind those of the base."""
+    """Join several parts into one. The pairs of the last part come after the pairs of the base."""
     *known, others = parts
     names: dict[str, Any] = {}
     for name in ("counts", "first_ms", "served", "queue_ids", "min_offsets", "max_offsets", "committed"):
@@ -132,7 +137,7 @@ def _whole(pairs: Sequence[Pair], section: Section, at_ms: int) -> Looked:
 
 
 def _queues_of(counts: Longs, places: Longs) -> Longs:
-    """Return where the queues of some pairs lie among all."""
+    """Return the indexes of the queues of some pairs in the columns of all queues."""
     starts = np.cumsum(counts) - counts
     wanted = counts[places]
     before = np.cumsum(wanted) - wanted
@@ -145,24 +150,24 @@ def _plain(column: Words) -> Longs:
 
 
 def _signed(column: Words) -> Longs:
-    """Return numbers of zigzag words."""
+    """Decode zigzag words."""
     raw = np.frombuffer(column, dtype=np.uint64)
     result: Longs = (raw >> np.uint64(1)).astype(np.int64) ^ -(raw & np.uint64(1)).astype(np.int64)
     return result
 
 
 def _behind(max_offsets: Longs, committed: Longs) -> Longs:
-    """Return `behind_code` of each queue."""
+    """Return the `behind_code` of each queue."""
     lag = max_offsets - committed
     return np.where(committed == UNKNOWN, 0, np.where(lag >= 0, lag + 1, lag))
 
 
 def _committed(max_offsets: Longs, code: Longs) -> Longs:
-    """Return committed offsets of `behind_code`."""
+    """Return the committed offsets that `behind_code` stands for."""
     return np.where(code == 0, UNKNOWN, max_offsets - np.where(code > 0, code - 1, code))
 
 
 def _first(ages: Words, at_ms: int) -> Longs:
-    """Return store times of `age_code`."""
+    """Return the store times that `age_code` stands for."""
     code = _signed(ages)
     return np.where(code == 0, UNKNOWN, at_ms - np.where(code > 0, code - 1, code))

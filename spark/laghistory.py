@@ -1,7 +1,7 @@
-"""How the lag of some groups went, from samples in Postgres: points for the lines of a page.
+"""The past lag of some groups, from samples in Postgres: points for the lines of a page.
 
-A sample is written where something moved, and every five minutes; brokers are sampled apart. So a point adds up what was
-last seen of each broker, and there is one for each step, whether something moved in it or not.
+A sample is written when something has moved, and every five minutes. Brokers are sampled separately. So a point adds up
+the last known lag on each broker, and there is one point for each step, whether something has moved in the step or not.
 """
 
 from collections import deque
@@ -23,12 +23,13 @@ SETTINGS: Final = LagSettings()
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _EVERY_MOVE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of blocks that are read for points in steps below five minutes; beyond, a picture is not worth it."""
+"""The limit for the blocks that are read to draw points in steps below five minutes. Reading more takes too long for a
+picture."""
 _BYTES: Final = "SELECT coalesce(sum(octet_length(data)), 0) FROM lag_sample_blocks WHERE sampled_at BETWEEN %s AND %s"
 
 
 class QueueOffsets(NamedTuple):
-    """What a look found of a pair on a broker; UNKNOWN stands for a commit that there is none of."""
+    """The offsets of one group on a topic of one broker, at one time; UNKNOWN if there is no commit."""
 
     at_ms: int
     queue_ids: Longs
@@ -40,27 +41,28 @@ class QueueOffsets(NamedTuple):
 def read_history(
     connection: Connection, *, since: datetime, until: datetime, pairs: Sequence[tuple[str, str]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield how the lag of some groups on topics went: sampled_at, group, topic, lag, behind_s, is_moved; at most POINTS_MAX + 1 of each.
+    """Yield the past lag of some groups on topics: sampled_at, group, topic, lag, behind_s and is_moved.
 
     Args:
-        connection: To the gateway's database.
-        since: How far to look back; a younger past is shown in smaller steps.
-        until: Inclusive.
-        pairs: Groups and topics.
+        connection: A connection to the gateway's database.
+        since: The start of the period. If the samples begin later, the steps are smaller.
+        until: The end of the period, inclusive.
+        pairs: The pairs of a group and a topic.
 
     Yields:
-        `lag` is None where it was not known for a queue that holds messages; `behind_s` is how long the oldest unconsumed message
-        had waited, 0 where there was none and None where that is not known. `is_moved`: since the point before, offsets moved
-        without messages being consumed (were_moved), so no line leads from there to here. Where nobody looked there is no point.
+        At most POINTS_MAX + 1 points for each pair, and none for times without samples. `lag` is None if it was unknown
+        for a queue that holds messages. `behind_s` is the time that the oldest unconsumed message had waited: 0 if
+        there was none, None if unknown. `is_moved`: whether offsets have moved since the previous point although no
+        messages were consumed (were_moved). Then no line leads from that point to this one.
 
     Raises:
-        psycopg.Error: The database is away, or its tables are not there.
+        psycopg.Error: The database can't be reached, or its tables do not exist.
     """
     wanted = frozenset(pairs)
     if not wanted:
         return
-    # In most pasts points are as far apart as looks at all groups are, and the many blocks in between need not be read: but
-    # for those behind the last one.
+    # Most periods are so long that points are as far apart as the blocks of all groups. Then the many blocks in between
+    # need not be read, except those after the last block of all groups.
     recent = until - WRITTEN_EVERY
     seen, moved = _read(connection, [(since, recent - _MICROSECOND, Kind.STATE), (recent, until, Kind.CHANGES)], wanted)
     first = min((found[0].sampled_at for found in seen.values()), default=until - WRITTEN_EVERY)
@@ -90,12 +92,12 @@ def _are_few(connection: Connection, since: datetime, until: datetime) -> bool:
 def _read(
     connection: Connection, parts: Sequence[tuple[datetime, datetime, Kind]], wanted: Container[object]
 ) -> tuple[dict[tuple[str, str], list[Seen]], dict[tuple[str, str], list[datetime]]]:
-    """Return what blocks say of each pair, by time, and when its offsets were found moved.
+    """Return the samples of each pair by time, and the times at which offsets moved without consumption (were_moved).
 
     Args:
-        connection: To the gateway's database.
-        parts: Stretches of time, one behind the other, each with the kind from which on blocks are read.
-        wanted: Pairs.
+        connection: A connection to the gateway's database.
+        parts: Periods, one after the other, each with the lowest kind of the blocks to read.
+        wanted: The pairs to read.
     """
     seen: dict[tuple[str, str], list[Seen]] = {}
     moved: dict[tuple[str, str], list[datetime]] = {}
@@ -125,10 +127,10 @@ def _looks(
 
 
 def were_moved(last: QueueOffsets, now: QueueOffsets) -> bool:
-    """Say whether offsets of a pair moved between two looks without messages being consumed.
+    """Return whether offsets of a pair moved between two samples although no messages were consumed.
 
-    That is: a queue was made anew, or got more or fewer neighbours; the group was rewound or set forward; or what it had not
-    consumed was removed. Thresholds are those of the report.
+    Causes: a queue was deleted and made again; queues were added or removed; the group was rewound or skipped messages;
+    or unconsumed messages were removed. The thresholds are those of the report.
     """
     if not np.array_equal(last.queue_ids, now.queue_ids):
         return True
@@ -146,7 +148,7 @@ def were_moved(last: QueueOffsets, now: QueueOffsets) -> bool:
 def _read_old(
     connection: Connection, since: datetime, until: datetime, wanted: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], list[Seen]]:
-    """Return what gateways before migration 0016 wrote, by time."""
+    """Return the samples that gateways before migration 0016 wrote, by time."""
     table = read_old_samples(connection, since=since, until=until, groups=[group for group, _ in wanted])
     samples: dict[tuple[datetime, str, str, str], int | None] = {}
     for at, group, topic, broker, _, low, high, committed, _ in zip(
@@ -164,7 +166,7 @@ def _read_old(
 
 
 def _lags(looked: Looked) -> Iterator[tuple[Pair, int | None, int, QueueOffsets]]:
-    """Yield pair, lag, when its oldest message was stored, and its queues' offsets."""
+    """Yield each pair, its lag, the store time of its oldest unconsumed message, and the offsets of its queues."""
     is_none = looked.committed == UNKNOWN
     from_offset = np.maximum(np.where(is_none, looked.max_offsets, looked.committed), looked.min_offsets)
     lag = np.maximum(0, looked.max_offsets - from_offset)

@@ -1,12 +1,13 @@
 """Samples of lag from Postgres, as a Spark frame with a row for each queue.
 
-Table lag_sample_blocks has a row for each look at a broker in which something moved, with all its groups in one value of bytes
-(docs/formats/samples.md). A block of changes has the groups that moved since the one before; one of all groups comes every five minutes.
-So each group has rows where something moved, and every five minutes: up to the round before a row nothing had. A topic that no group
-is sampled of has rows without a group.
+Table lag_sample_blocks has a row for each look at a broker that found movement. One binary value of the row holds all
+groups (docs/formats/samples.md). A block of changes has the groups that moved since the previous block. A block of all
+groups is written every five minutes. So each group has rows for the times at which something moved, and every five
+minutes. Between two rows of a group, nothing moved until the last round before the second row. A topic without a
+sampled group has rows without a group.
 
-The way into Spark is bytes on one side and numpy's columns on the other, with not one Python object for a number: a day of samples
-has millions.
+The samples of a day have millions of numbers. So bytes are decoded directly into numpy's columns, without a Python
+object for each number.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ from spark.postgres import Connection
 log = logger("spark.samples")
 
 ROWS_MAX: Final = 2_000_000
-"""Rows of queues in one frame; where there would be more, samples are further apart."""
+"""The limit for the rows in one frame, one row for each queue. If there are more, only some samples are read."""
 STEPS: Final = tuple(timedelta(seconds=seconds) for seconds in (30, 60, 120, 300, 900, 3_600))
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -55,13 +56,13 @@ SCHEMA: Final = pa.schema(
 )
 _SERVED: Final = pa.array(SERVED, pa.bool_())
 _FULL_WITHIN: Final = timedelta(hours=2)
-"""There is a full block each hour."""
+"""A full block is written every hour."""
 _BLOCKS_AT_ONCE: Final = 20
 _BLOCKS: Final = (
     "SELECT sampled_at, broker, kind, based_at, data FROM lag_sample_blocks"
     " WHERE sampled_at BETWEEN {} AND {} AND kind >= {} ORDER BY broker, sampled_at"
 )
-# Of blocks of all pairs the last one of a step says how things stood; those that changed before are in it.
+# The last block of all pairs in a step has the state at the end of the step, so it includes the changes before it.
 _LAST_BLOCKS: Final = (
     "SELECT DISTINCT ON (broker, date_bin({step}, sampled_at, 'epoch')) sampled_at, broker, kind, based_at, data"
     " FROM lag_sample_blocks WHERE sampled_at BETWEEN {} AND {} AND kind >= {}"
@@ -70,11 +71,12 @@ _LAST_BLOCKS: Final = (
 _BASE: Final = "SELECT data FROM lag_sample_blocks WHERE sampled_at = %s AND broker = %s AND based_at IS NULL"
 _ROUNDS: Final = "SELECT sampled_at, took_ms, missing FROM lag_sample_rounds WHERE {} ORDER BY sampled_at"
 _SLACK: Final = timedelta(seconds=1)
-"""By how much the length of a round, taken from another clock, may be off; far less than there is between two."""
+"""The tolerance for the length of a round, which was measured with another clock. The pause between rounds is much
+longer."""
 
 
 class Round(NamedTuple):
-    """A look of the sampler at all brokers: when it began, how long it took, and who did not answer."""
+    """A look of the sampler at all brokers: its start, its length, and the brokers that did not answer."""
 
     began_at: datetime
     took_ms: int
@@ -82,7 +84,7 @@ class Round(NamedTuple):
 
 
 class BrokerLook(NamedTuple):
-    """A block, put together with its base."""
+    """The content of a block, combined with its base."""
 
     broker: str
     kind: Kind
@@ -97,23 +99,24 @@ def read_samples(
     groups: Sequence[str] | None = None,
     with_topics: bool = False,
 ) -> pa.Table:
-    """Return the samples of a stretch of time, a row for each queue, with the state each began with.
+    """Return the samples of a period, a row for each queue, and the state at the beginning of the period.
 
     Args:
-        connection: To the database.
-        since: From WRITTEN_EVERY before it, so that what did not change for a while is there.
-        until: Inclusive.
-        groups: None: all.
-        with_topics: Also those that are no group's, of topics by themselves; means nothing where groups are named.
+        connection: A connection to the database.
+        since: The start of the period. Samples since WRITTEN_EVERY before it are returned, too, because a group that
+            did not change has its last row there.
+        until: The end of the period, inclusive.
+        groups: The groups; None for all.
+        with_topics: Whether to include samples of topics without a group. It has no effect if groups are named.
 
     Returns:
-        A table of SCHEMA. `group` is null in a topic's own row. `looked_at` is when the round before the row's began,
-        up to which nothing had moved since the row before; null where that is not known: the broker did not answer then, or rows
-        are left out since there are too many. `is_served` is whether somebody was connected for the group when its commits on the
-        broker were last seen to move; null where that is not known.
+        A table of SCHEMA. `group` is null in a row of a topic without a group. `looked_at` is the start of the round
+        before the row's round: nothing moved between the previous row and that time. It is null if that is unknown,
+        because the broker did not answer in that round, or because rows are left out. `is_served` is whether a client
+        of the group was connected when the group's commits on the broker last moved; null if that is unknown.
 
     Raises:
-        psycopg.Error: The database is away, or its tables are not there.
+        psycopg.Error: The database can't be reached, or its tables do not exist.
     """
     begin = since - WRITTEN_EVERY
     chosen = None if groups is None else frozenset(groups)
@@ -131,7 +134,7 @@ def read_samples(
     unknown = pa.nulls(old.num_rows, pa.bool_())
     table = pa.concat_tables([old.append_column(SCHEMA.field("is_served"), unknown), new]) if old.num_rows else new
     if step is not None:
-        return table  # Of rows that are left out nobody can say that nothing moved in them.
+        return table  # Rows are left out, and something may have moved in them. So `looked_at` stays null.
     stretch = sql.SQL("sampled_at BETWEEN {} AND {}").format(sql.Literal(begin), sql.Literal(until))
     rounds = connection.execute(sql.SQL(_ROUNDS).format(stretch)).fetchall()
     return with_looks(table, [Round(*found) for found in rounds])
@@ -147,24 +150,25 @@ def read_looks(
     kind: Kind = Kind.CHANGES,
     is_wanted: Callable[[Pair], bool],
 ) -> Iterator[Iterator[BrokerLook]]:
-    """Yield what brokers had in a stretch of time: by broker, then by time.
+    """Yield the samples of brokers in a period, by broker and then by time.
 
-    A block that is damaged, or whose base is not there, is left out and said in the log.
+    A block that is damaged or has no base is left out, and logged.
 
     Args:
-        connection: To the database.
-        since: Inclusive.
-        until: Inclusive.
-        step: From five minutes on only the last look of all pairs in each step is read.
-        kind: Blocks of this kind and of those above: STATE for looks at all pairs.
-        is_wanted: Which pairs are listed.
+        connection: A connection to the database.
+        since: The start of the period, inclusive.
+        until: The end of the period, inclusive.
+        step: The length of a step. If it is five minutes or more, only the last block of all pairs in each step is
+            read.
+        kind: The lowest kind of the blocks to read, such as STATE for the blocks of all pairs.
+        is_wanted: Returns whether to list a pair.
     """
     kind = Kind.STATE if step is not None and step >= WRITTEN_EVERY else kind
     query = sql.SQL(_LAST_BLOCKS if step is not None and kind is Kind.STATE else _BLOCKS).format(
         sql.Literal(since), sql.Literal(until), sql.Literal(int(kind)), step=sql.Literal(step)
     )
     bases = _Bases(connection, is_wanted)
-    # A cursor on the server: blocks of a large cluster are megabytes.
+    # A cursor on the server, because the blocks of a large cluster have megabytes.
     with connection.transaction(), connection.cursor("samples", binary=True) as cursor:
         cursor.itersize = _BLOCKS_AT_ONCE
         cursor.execute(query)
@@ -172,7 +176,7 @@ def read_looks(
 
 
 class _Bases:
-    """Puts blocks together with their full ones, of which the last is kept: blocks come by broker and time."""
+    """Combines blocks with their full blocks. Blocks come by broker and time, so only the last full block is kept."""
 
     def __init__(self, connection: Connection, is_wanted: Callable[[Pair], bool]) -> None:
         self._connection = connection
@@ -200,7 +204,7 @@ class _Bases:
         if self._place != (based_at, broker) or self._base is None:
             row = self._connection.execute(_BASE, (based_at, broker), binary=True).fetchone()
             if row is None:
-                raise SampleBlockError(f"its base of {based_at.isoformat()} is not there")
+                raise SampleBlockError(f"its base of {based_at.isoformat()} is missing")
             base = looked_of(decode_block(row[0]), Kind.FULL, at_ms=_millis(based_at))
             self._keep(based_at, broker, base)
             return base
@@ -223,7 +227,7 @@ def _count_rows(connection: Connection, since: datetime, until: datetime) -> int
 
 
 def _share(connection: Connection, since: datetime, until: datetime, is_wanted: Callable[[Pair], bool]) -> float:
-    """Return which part of all queues is wanted, as full blocks of the stretch say, and of two hours at least."""
+    """Return the wanted part of all queues, from 0 to 1, by the full blocks of the last two hours or more."""
     total = wanted = 0
     with read_looks(
         connection, since=min(since, until - _FULL_WITHIN), until=until, kind=Kind.FULL, is_wanted=lambda _: True
@@ -236,7 +240,7 @@ def _share(connection: Connection, since: datetime, until: datetime, is_wanted: 
 
 
 def _last_of_steps(looks: Iterable[BrokerLook], step: timedelta) -> Iterator[BrokerLook]:
-    """Yield of each pair and step the last sample: offsets only grow, so nothing that moved is lost, only when."""
+    """Yield the last sample of each pair in each step. Offsets only grow, so only exact times are lost."""
     step_ms = step // _MILLISECOND
     for _, found in groupby(looks, key=lambda look: (look.broker, look.looked.at_ms // step_ms)):
         seen: set[Pair] = set()
@@ -276,11 +280,11 @@ def to_table(looks: Iterable[BrokerLook]) -> pa.Table:
 
 
 def with_looks(table: pa.Table, rounds: Sequence[Round]) -> pa.Table:
-    """Fill in `looked_at`: when the round before a row's began, where the row's broker answered in that one.
+    """Set `looked_at`: the start of the round before a row's round, if the row's broker answered in that round.
 
     Args:
-        table: Of SCHEMA.
-        rounds: By time. A row is of the last one that began before it, if it had not ended.
+        table: A table of SCHEMA.
+        rounds: The rounds by time. A row belongs to the last round that began before it, if that round had not ended.
     """
     if not rounds or table.num_rows == 0:
         return table
@@ -302,18 +306,20 @@ def with_looks(table: pa.Table, rounds: Sequence[Round]) -> pa.Table:
 def last_looks(
     connection: Connection, read_at: Mapping[str, datetime], *, samples: pa.Table, gap: timedelta
 ) -> dict[str, datetime]:
-    """Return up to when all that moved on a broker is in a sample; those of which that is not known are missing.
+    """Return the time up to which samples include all movements on a broker, by broker.
+
+    Brokers for which this time is unknown are missing.
 
     Args:
-        connection: To the database.
-        read_at: Broker → when the report read it.
-        samples: What `read_samples` returned.
-        gap: How long before that the look must have begun at least.
+        connection: A connection to the database.
+        read_at: The time at which the report read each broker.
+        samples: The result of `read_samples`.
+        gap: The shortest time between the start of the round and the time in `read_at`.
 
     Raises:
-        psycopg.Error: The database is away, or its tables are not there.
+        psycopg.Error: The database can't be reached, or its tables do not exist.
     """
-    # Of rows that are left out nobody can say that nothing moved in them.
+    # If rows are left out, something may have moved in them.
     if not read_at or samples["looked_at"].null_count == samples.num_rows:
         return {}
     stretch = sql.SQL("sampled_at BETWEEN {} AND {}").format(
@@ -337,11 +343,11 @@ def _millis(moment: datetime) -> int:
 
 
 def choose_step(rows: int, span: timedelta) -> timedelta | None:
-    """Return how far samples have to be apart to be at most ROWS_MAX, None where they may stay as they are.
+    """Return the time between samples at which at most ROWS_MAX rows remain; None if all samples can be read.
 
     Args:
-        rows: Of queues, as they are.
-        span: Over which they are spread; a sample every 15 s at most.
+        rows: The number of rows of queues if all samples are read.
+        span: The length of the period. It has at most one sample every 15 s.
     """
     if rows <= ROWS_MAX:
         return None

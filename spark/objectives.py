@@ -56,7 +56,7 @@ def read_objectives(connection: Connection) -> Objectives:
 
 
 def with_objectives(survey: pa.Table, objectives: Objectives, now: datetime) -> pa.Table:
-    """Add the columns of SCHEMA to rows with `group` and `topic`. A topic's own objective replaces that of its group."""
+    """Add the columns of SCHEMA to rows with `group` and `topic`. A topic's own objective replaces its group's."""
     rows: list[dict[str, Any]] = [Objective().row(now)] * survey.num_rows
     if objectives:
         by_group = {group for group, _ in objectives}

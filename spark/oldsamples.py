@@ -1,4 +1,6 @@
-"""Reads samples of gateways before migration 0016: table lag_samples, a row with arrays for each group, topic and broker.
+"""Reads samples that gateways before migration 0016 wrote to the table lag_samples.
+
+A row has the queues of a group and a topic on a broker, in arrays.
 
 When these samples are too old to be kept, the gateway drops their partitions. Then this module can be removed.
 """

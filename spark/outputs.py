@@ -1,7 +1,7 @@
 """The places of a run's results: a folder of this machine, or any file system that Spark knows.
 
-Python writes to a folder. The JVM writes to a URI, through Hadoop's FileSystem. Both copy a complete Parquet file of this
-machine.
+Python writes to a folder. The JVM writes to a URI, through Hadoop's FileSystem. Both copy a complete Parquet file of
+this machine.
 """
 
 import tempfile
@@ -40,7 +40,12 @@ class Output(Protocol):
     parquet: str
 
     def write(self, rows: Path, page: str) -> None:
-        """Write both, each whole or not at all: a copy of the Parquet file `rows`, and the page. Raises OSError, Py4JError."""
+        """Write a copy of the Parquet file `rows`, and the page; each completely or not at all.
+
+        Raises:
+            OSError: The output can't be written to.
+            Py4JError: The JVM can't write to the output.
+        """
         ...
 
     def remove(self) -> None:

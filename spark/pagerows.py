@@ -1,8 +1,8 @@
 """Selects the rows that a report's page is made of: all rows of a small report, some rows of a large one.
 
 A page shows some hundred groups and topics, the worst or the largest first, and stays below 2 MB. A report of more than
-ROWS_MAX rows therefore gives its page only the rows of the first groups and topics. A sentence on the page says so, with
-the numbers of the whole report. Memory: ROWS_MAX rows, and a rank of some hundred bytes for each group and topic.
+ROWS_MAX rows therefore gives its page only the rows of the first groups and topics. A sentence on the page says so,
+with the numbers of the whole report. Memory: ROWS_MAX rows, and a rank of some hundred bytes for each group and topic.
 """
 
 from collections import Counter

@@ -22,8 +22,8 @@ from pyspark.util import local_connect_and_auth
 def store_rows(frame: DataFrame, folder: Path) -> list[Path]:
     """Compute a frame once and write its rows into a new folder; return the files, in the order of the frame.
 
-    Memory: this process holds a batch, of 10,000 rows at most (spark.sql.execution.arrow.maxRecordsPerBatch); the JVM holds
-    the compressed batches of partitions whose tasks have just ended.
+    Memory: this process holds a batch, of 10,000 rows at most (spark.sql.execution.arrow.maxRecordsPerBatch); the JVM
+    holds the compressed batches of partitions whose tasks have just ended.
 
     Raises:
         OSError: The folder can't be written.

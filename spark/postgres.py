@@ -48,8 +48,8 @@ def cut(connection: Connection) -> None:
     """Break a connection on which another thread waits, so that its wait ends with an error.
 
     psycopg has no time limit for a wait. If the server hangs, the thread waits until TCP gives up, or forever on a Unix
-    socket. This function shuts the socket down but does not close it, so that its descriptor is not reused while the thread
-    waits on it.
+    socket. This function shuts the socket down but does not close it, so that its descriptor is not reused while the
+    thread waits on it.
     """
     with suppress(OSError, psycopg.Error):
         original = socket.socket(fileno=connection.pgconn.socket)

@@ -1,8 +1,8 @@
 """The paths of a run's files: `OUTPUT/JOB/RUN.html`, `OUTPUT/JOB/day=YYYY-MM-DD/run=RUN/`, `LOGS/JOB/RUN.log`.
 
-All paths contain the run's id, so the files of a failed run can be found, too. OUTPUT is a folder of this machine, or a URI in
-a file system that Spark knows (`hdfs://…`, `s3a://…`, `file:…`), which outputs.py handles. If OUTPUT is a folder, LOGS is the
-same folder by default. The scheduler imports this module, so it must not load pyarrow.
+All paths contain the run's id, so the files of a failed run can be found, too. OUTPUT is a folder of this machine, or a
+URI in a file system that Spark knows (`hdfs://…`, `s3a://…`, `file:…`), which outputs.py handles. If OUTPUT is a
+folder, LOGS is the same folder by default. The scheduler imports this module, so it must not load pyarrow.
 """
 
 import re

@@ -1,16 +1,17 @@
-"""The tables report_runs and report_schedules: every run of a job is a row, and the row says who may write to it.
+"""The tables report_runs and report_schedules. Each run of a job is a row, which decides who may write results.
 
 States of a row:
 
     queued ──claim──▶ running ──publish (results.py)──▶ succeeded
       ▲                  │
-      │                  ├──fail──▶ failed, timed_out      no attempt is left, or another one would not help
-      └──────────────────┴──fail, requeue──                it waits for the pause since finished_at
+      │                  ├──fail──▶ failed, timed_out      no attempt is left, or a retry can't succeed
+      └──────────────────┴──fail, requeue──                then it waits for the pause since finished_at
 
-`attempt` counts the claims, and is the fence: whatever a job writes is written `WHERE status = 'running' AND attempt = …`,
-so that a job that was given up (its machine slept, its heart-beats stopped) can't write over the one that took its place.
+`attempt` counts the claims, and fences off old attempts. Every write of a job has the condition `status = 'running' AND
+attempt = …`. So a job that was declared dead (its machine slept, its heartbeats stopped) can't overwrite the results of
+its successor.
 
-All times are the server's, so that clocks of machines need not agree. Concurrency: a Runs belongs to one thread.
+All times are the server's, so the clocks of machines need not agree. Concurrency: one thread uses a Runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from spark.postgres import Connection, lock_key
 
 ERROR_CHARACTERS_MAX: Final = 2_000
 QUEUED_MAX: Final = 100
-"""How many queued runs are looked at in one turn."""
+"""The limit for the queued runs that one turn reads."""
 
 _COLUMNS: Final = (
     "id, job, window_start, window_end, trigger, requested_by, status, attempt, error, created_at, started_at"
@@ -44,7 +45,7 @@ _CLAIM: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A row of report_runs, as far as jobs and the scheduler need it."""
+    """A row of report_runs, with the columns that jobs and the scheduler need."""
 
     id: UUID
     job: str
@@ -61,7 +62,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class QueuedRun:
-    """A run that waits; `since_failure_ms` is null where it has not failed before."""
+    """A queued run. `since_failure_ms` is the time since its last failure; None if it has not failed yet."""
 
     run: Run
     since_failure_ms: int | None
@@ -78,7 +79,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class PrunedRun:
-    """A run that is gone, but for its files."""
+    """A run whose rows were deleted. Its files still exist."""
 
     id: UUID
     job: str
@@ -99,7 +100,7 @@ class Runs:
         trigger: str,
         requested_by: str | None = None,
     ) -> tuple[Run, bool]:
-        """Queue a run unless this job has one for this very window; return the row, and whether it is new."""
+        """Queue a run, unless the job has a run with this window already; return the row, and whether it is new."""
         run_id = uuid4()
         self._connection.execute(
             "INSERT INTO report_runs (id, job, window_start, window_end, trigger, requested_by, status, attempt, created_at)"
@@ -116,7 +117,7 @@ class Runs:
         return run, run.id == run_id
 
     def find(self, run_id: UUID) -> Run | None:
-        """Return a run, or None."""
+        """Return a run; None if it does not exist."""
         row = self._connection.execute(
             _SELECT + " WHERE id = %s",
             (run_id,),
@@ -124,7 +125,7 @@ class Runs:
         return None if row is None else Run(*row)
 
     def queued(self) -> list[QueuedRun]:
-        """Return what waits: what people asked for first, then by age; QUEUED_MAX at most."""
+        """Return at most QUEUED_MAX queued runs: first the runs that people requested, then by age."""
         rows = self._connection.execute(
             _SELECT_WAITING + " WHERE status = 'queued' ORDER BY trigger = 'manual' DESC, created_at, id LIMIT %s",
             (QUEUED_MAX,),
@@ -132,12 +133,12 @@ class Runs:
         return [QueuedRun(Run(*row[:-2]), _ms_between(row[-2], row[-1])) for row in rows]
 
     def running(self) -> list[Run]:
-        """Return what runs, whoever runs it."""
+        """Return the running runs of all processes."""
         rows = self._connection.execute(_SELECT + " WHERE status = 'running'").fetchall()
         return [Run(*row) for row in rows]
 
     def is_waiting(self, job: str) -> bool:
-        """Say whether a scheduled run of a job is queued or running: another one would only follow it."""
+        """Return whether a scheduled run of a job is queued or running. Then another one is not needed yet."""
         return (
             self._connection.execute(
                 "SELECT 1 FROM report_runs WHERE job = %s AND status IN ('queued', 'running') AND trigger = 'schedule' LIMIT 1",
@@ -147,18 +148,18 @@ class Runs:
         )
 
     def claim(self, run_id: UUID) -> Run | None:
-        """Take a queued run; None where somebody else has it, or where another run of its job is running."""
+        """Claim a queued run; return None if it is not queued any more, or if another run of its job is running."""
         with self._connection.transaction():
             row = self._connection.execute("SELECT job FROM report_runs WHERE id = %s", (run_id,)).fetchone()
             if row is None:
                 return None
-            # Two claims at once would not see each other's row: one job, one claim at a time.
+            # Two claims at the same time would not see each other's row, so each job has at most one claim at a time.
             self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(f"report.{row[0]}"),))
             row = self._connection.execute(_CLAIM, (run_id,)).fetchone()
         return None if row is None else Run(*row)
 
     def beat(self, run_id: UUID, attempt: int, *, percent: int | None, step: str | None) -> bool:
-        """Say that an attempt lives and how far it is; False where it is no longer this attempt's turn."""
+        """Record a heartbeat and progress; return False if the run no longer belongs to this attempt."""
         done = self._connection.execute(
             "UPDATE report_runs SET heartbeat_at = clock_timestamp(), progress_percent = %s, progress = %s"
             " WHERE id = %s AND attempt = %s AND status = 'running'",
@@ -167,7 +168,7 @@ class Runs:
         return done.rowcount == 1
 
     def finish(self, run_id: UUID, attempt: int, *, rows: int, files: Mapping[str, str]) -> bool:
-        """Say that an attempt succeeded; False where it is no longer its turn, and nothing of it may be kept."""
+        """Record success; return False if the run no longer belongs to this attempt: results must not be kept then."""
         done = self._connection.execute(
             "UPDATE report_runs SET status = 'succeeded', finished_at = clock_timestamp(), heartbeat_at = clock_timestamp(),"
             " rows = %s, files = %s, error = NULL, progress_percent = 100, progress = NULL"
@@ -177,7 +178,7 @@ class Runs:
         return done.rowcount == 1
 
     def fail(self, run_id: UUID, attempt: int, error: str, *, status: str = "failed", requeue: bool = False) -> bool:
-        """Say that an attempt failed: for good with `status`, or to be tried again; False where it has ended already."""
+        """Record a failure: final with `status`, or with a retry. Return False if the attempt has ended already."""
         assert status in ("failed", "timed_out"), status
         done = self._connection.execute(
             "UPDATE report_runs SET status = %s, finished_at = clock_timestamp(), error = %s, progress = NULL"
@@ -187,7 +188,7 @@ class Runs:
         return done.rowcount == 1
 
     def try_again(self, run_id: UUID, attempt: int) -> bool:
-        """Queue a run again whose attempt failed and said so itself; its error stays to be read."""
+        """Queue a run again after its attempt has recorded a failure. The error stays visible."""
         done = self._connection.execute(
             "UPDATE report_runs SET status = 'queued' WHERE id = %s AND attempt = %s AND status = 'failed'",
             (run_id, attempt),
@@ -195,7 +196,7 @@ class Runs:
         return done.rowcount == 1
 
     def requeue(self, run_id: UUID) -> bool:
-        """Queue a run again that failed for good, without a pause; its attempts count on, since they are the fence."""
+        """Queue a run with a final failure again, without a pause. `attempt` is not reset, because it is the fence."""
         done = self._connection.execute(
             "UPDATE report_runs SET status = 'queued', finished_at = NULL"
             " WHERE id = %s AND status IN ('failed', 'timed_out')",
@@ -204,7 +205,7 @@ class Runs:
         return done.rowcount == 1
 
     def release(self, run_id: UUID, attempt: int) -> bool:
-        """Give a running attempt back that could not help its end: it does not count."""
+        """Queue a run again whose attempt was interrupted for no fault of its own. The attempt does not count."""
         done = self._connection.execute(
             "UPDATE report_runs SET status = 'queued', attempt = attempt - 1, started_at = NULL, heartbeat_at = NULL,"
             " finished_at = NULL, progress_percent = NULL, progress = NULL"
@@ -214,7 +215,7 @@ class Runs:
         return done.rowcount == 1
 
     def stale(self, *, after_ms: int) -> list[Run]:
-        """Return what is said to be running though nobody has said so for that long."""
+        """Return the running runs without a heartbeat for this time."""
         rows = self._connection.execute(
             _SELECT
             + " WHERE status = 'running' AND coalesce(heartbeat_at, started_at, created_at) < clock_timestamp() - %s",
@@ -223,7 +224,7 @@ class Runs:
         return [Run(*row) for row in rows]
 
     def covered_until(self, job: str) -> datetime | None:
-        """Return the end of the latest window that a job has done, None where it has done none."""
+        """Return the end of the latest window that a scheduled run of a job has covered; None if there is none."""
         row = self._connection.execute(
             "SELECT max(window_end) FROM report_runs"
             " WHERE job = %s AND status = 'succeeded' AND window_start IS NOT NULL AND trigger = 'schedule'",
@@ -234,7 +235,7 @@ class Runs:
         return end
 
     def last_began(self, job: str) -> datetime | None:
-        """Return when the last run of a job began that succeeded, None where there is none."""
+        """Return the start time of the last successful run of a job; None if there is none."""
         row = self._connection.execute(
             "SELECT max(started_at) FROM report_runs WHERE job = %s AND status = 'succeeded'", (job,)
         ).fetchone()
@@ -243,7 +244,7 @@ class Runs:
         return began
 
     def prune(self, *, older_than: timedelta) -> list[PrunedRun]:
-        """Delete runs that ended long ago, except the last success of each job; return them, for their files."""
+        """Delete runs that ended long ago, except the last success of each job; return them, as their files remain."""
         rows = self._connection.execute(
             "DELETE FROM report_runs WHERE status IN ('succeeded', 'failed', 'timed_out')"
             " AND finished_at < clock_timestamp() - %s AND id NOT IN"
@@ -254,11 +255,11 @@ class Runs:
         return [PrunedRun(*row) for row in rows]
 
     def prune_throughput(self, *, older_than: Mapping[str, timedelta], limit: int) -> int:
-        """Delete buckets of report_throughput that began long ago, at most `limit` of each unit; return how many.
+        """Delete old buckets of report_throughput, at most `limit` of each unit; return the number of deleted rows.
 
         Args:
-            older_than: By unit.
-            limit: A day of a large cluster has millions: the rest is for the next call.
+            older_than: The age at which buckets are deleted, by unit.
+            limit: The limit. A day of a large cluster has millions of buckets, and the next call continues.
         """
         deleted = 0
         for unit, age in older_than.items():
@@ -270,7 +271,7 @@ class Runs:
         return deleted
 
     def prune_alerts(self, *, events_older_than: timedelta, deliveries_older_than: timedelta, limit: int) -> int:
-        """Delete old events of alerts and deliveries to webhooks, at most `limit` of each; return how many."""
+        """Delete old events of alerts and old deliveries to webhooks, at most `limit` of each; return their number."""
         deleted = 0
         for table, moment, age in (
             ("alert_events", "at", events_older_than),
@@ -284,12 +285,12 @@ class Runs:
         return deleted
 
     def schedules(self) -> dict[str, Schedule]:
-        """Return what the last scheduler meant to do, by job."""
+        """Return the stored schedules by job, as the last scheduler has written them."""
         rows = self._connection.execute("SELECT job, cron, next_run_at FROM report_schedules").fetchall()
         return {row[0]: Schedule(*row) for row in rows}
 
     def write_schedules(self, schedules: Sequence[Schedule]) -> None:
-        """Make these the schedules: jobs that are not among them have none."""
+        """Replace the stored schedules."""
         with self._connection.transaction():
             self._connection.execute(
                 "DELETE FROM report_schedules WHERE job <> ALL(%s)", ([schedule.job for schedule in schedules],)

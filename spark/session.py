@@ -1,11 +1,12 @@
-"""One way to open a Spark session, for every job, test and notebook.
+"""Opens a Spark session in the same way for every job, test and notebook.
 
-What it sees to: the Java that will do (java.py), Python workers that are the running interpreter, loopback when Spark
-runs on this machine only, times in UTC, Arrow between Spark and Python, no web page and no chatter unless asked for, the
-data source `gantry` registered, and our own code on the workers of a cluster.
+The session has a suitable Java (java.py), and Python workers that run the same interpreter. If Spark runs on this
+machine only, it listens on loopback. Times are in UTC, and data between Spark and Python is in Arrow's format. There is
+no web page and little log output unless requested. The data source `gantry` is registered, and our own code is on the
+workers of a cluster.
 
-Times: `collect()` turns a timestamp into a naive datetime of the *machine's* zone, whatever the session's; `toArrow()`
-keeps UTC. Code that leaves Spark should take the second.
+Times: `collect()` returns timestamps as naive datetimes in the time zone of the *machine*, whatever the session's time
+zone is. `toArrow()` keeps UTC, so code that takes data out of Spark should use it.
 """
 
 import atexit
@@ -34,68 +35,72 @@ LOOPBACK: Final = "127.0.0.1"
 PANDAS_WARNING: Final = "PySpark does not yet fully support pandas"
 BRIEF_JVM: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 DRIVER_MEMORY: Final = "768m"
-"""The JVM's heap in local mode. A profile of 2 million messages with two Python workers then takes well below 2 GiB in all,
-and is no slower than with twice as much."""
+"""The JVM's heap in local mode. With it, a profile of 2 million messages with two Python workers takes well below 2 GiB
+in total, and is as fast as with a heap of twice this size."""
 OURS_ALWAYS: Final = frozenset({"spark.sql.session.timeZone"})
-"""Settings that win over those of spark-submit: the buckets of hours and days are in UTC."""
+"""Settings that override those of spark-submit. The buckets of hours and days are in UTC."""
 OF_THE_START: Final = frozenset({"spark.driver.memory", "spark.driver.extraJavaOptions"})
-"""Settings that matter when a JVM starts. spark-submit has started the JVM already."""
+"""Settings that only have an effect when a JVM starts. Under spark-submit, the JVM has started already."""
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 LOG_SETTINGS: Final = Path(__file__).with_name("log4j2.properties")
 
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What a session may use; the defaults are a report's on the machine of `gantry up`."""
+    """The settings of a session. The defaults suit a report on the machine of `gantry up`."""
 
     driver_memory: str | None = None
-    """The JVM's heap; the process takes about 300 MiB more. None: DRIVER_MEMORY in local mode; on a cluster the value of
-    spark-defaults.conf, or Spark's default."""
+    """The JVM's heap. The process needs about 300 MiB more. If it is None, the value is DRIVER_MEMORY in local mode; on
+    a cluster it is the value of spark-defaults.conf, or Spark's default."""
     executor_memory: str | None = None
-    """The heap of each executor of a cluster; None as above. Local mode has no executor but the driver."""
+    """The heap of each executor of a cluster. None for Spark's value. Local mode has no executors besides the
+    driver."""
     shuffle_partitions: int | None = None
-    """Partitions behind a shuffle. None: two a core in local mode (Spark's 200 cost more to start than to run), Spark's
-    own default on a cluster."""
+    """The number of partitions after a shuffle. None: two for each core in local mode (Spark's default of 200 takes
+    longer to start than to run), Spark's default on a cluster."""
     is_brief: bool = False
-    """Whether it lives for a minute, as a job's does. Its JVM then compiles in one quick step and collects garbage in one
-    thread: on two cores a sixth of a job's time would go into what pays off later. In local mode only."""
+    """Whether the session lives for about a minute, as a job's session does. Then the JVM compiles in one quick step
+    and collects garbage in one thread. On two cores, this saves a sixth of a job's time. It has an effect in local mode
+    only."""
     has_source: bool = True
-    """Whether the data source `gantry` is registered at once. It takes a second, since Spark first looks for others in a
-    Python process; a job that may do without registers it when it reads (register_data_source)."""
+    """Whether to register the data source `gantry` at once. This takes a second, because Spark first looks for other
+    data sources in a Python process. A job that may not need it registers it before it reads (register_data_source)."""
     class_archive: str = AUTO
-    """The folder with Spark's classes ready for the JVM (classarchive.py), "auto" or "off". In local mode only."""
+    """The folder with the archive of Spark's classes (classarchive.py), "auto" or "off". It is used in local mode
+    only."""
     written_archive: str | None = None
-    """A file into which the JVM writes the classes that it has loaded when it ends; then it reads no archive."""
+    """A file into which the JVM writes its loaded classes when it ends. If it is given, the JVM reads no archive."""
     ui: bool = False
-    """Spark's web page. It listens on a port and asks nobody who they are."""
+    """Whether Spark's web page is served. It listens on a port and has no authentication."""
     py_files: tuple[str, ...] = ()
-    """Wheels, zips or .py files for the workers of a cluster. None given: the packages this process runs are packed."""
+    """Wheels, zips or .py files for the workers of a cluster. If empty, the packages of this process are packed."""
     extra: Mapping[str, str] = field(default_factory=dict)
-    """Any further `spark.…` setting; wins over what is set here."""
+    """Further `spark.…` settings, which override all others here."""
 
     def check(self) -> None:
-        """Raise ValueError with "field: reason" where a value can't be meant."""
+        """Raise ValueError with "field: reason" if a value is invalid."""
         if self.shuffle_partitions is not None and self.shuffle_partitions < 1:
             raise ValueError(f"shuffle_partitions: {self.shuffle_partitions} is not at least 1")
         for key in self.extra:
             if not key.startswith("spark."):
-                raise ValueError(f"extra: {key!r} is no setting of Spark, those start with 'spark.'")
+                raise ValueError(f"extra: {key!r} is no setting of Spark: its settings start with 'spark.'")
 
 
 def open_session(app: str, *, master: str | None = "local[*]", settings: SessionSettings | None = None) -> SparkSession:
-    """Open a Spark session, or return the one this process has.
+    """Open a Spark session, or return the session of this process.
 
     Args:
-        app: Its name, for Spark's logs and pages.
-        master: "local[…]", "spark://host:port", "yarn", …; None under spark-submit, which has said it already.
-        settings: None: the defaults. The settings of spark-submit (`--conf`, `--properties-file`, its other options,
-            spark-defaults.conf) win over them, except over OURS_ALWAYS.
+        app: The name of the application in Spark's logs and pages.
+        master: "local[…]", "spark://host:port", "yarn", …; None under spark-submit, which has the master already.
+        settings: The settings; None for the defaults. The settings of spark-submit (`--conf`, `--properties-file`, its
+            other options, spark-defaults.conf) win over them, except over OURS_ALWAYS.
 
     Raises:
-        JavaNotFoundError: This machine has no Java that starts Spark; the message says what to install.
-        SettingsError: A setting can't be meant.
+        JavaNotFoundError: This machine has no Java that can start Spark. The message says what to install.
+        SettingsError: A setting is invalid.
 
-    Concurrency: a process has one session; open and stop it in one thread. Changes this process's environment.
+    Concurrency: a process has one session. One thread opens and stops it. This function changes the process's
+    environment.
     """
     settings = SessionSettings() if settings is None else settings
     try:
@@ -110,7 +115,7 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
         java = find_java(environment)
         prepare_environment(environment, is_local=is_local, java_home=java.home)
         jvm_options = _archive_options(settings, java, environment) if is_local else ()
-    # Nobody who reads a report can do anything about it; our tests run with the version it speaks of.
+    # Readers of reports can't act on this warning, and our tests run with the pandas version that it names.
     warnings.filterwarnings("ignore", message=PANDAS_WARNING, category=FutureWarning)
     builder = SparkSession.builder.appName(submitted.get("spark.app.name", app))
     if master is not None:
@@ -121,7 +126,7 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
     session = builder.getOrCreate()
     if not is_local:
         folder = tempfile.TemporaryDirectory(prefix="gantry-spark-", ignore_cleanup_errors=True)
-        # At the end and not sooner: workers fetch what lies here for as long as the session is open.
+        # Not before the end of the process: workers fetch these files as long as the session is open.
         atexit.register(folder.cleanup)
         for path in settings.py_files or (pack_code(folder.name),):
             session.sparkContext.addPyFile(as_py_file(path, folder.name))
@@ -131,7 +136,7 @@ def open_session(app: str, *, master: str | None = "local[*]", settings: Session
 
 
 def archive_key_of(java: Java) -> str:
-    """Return what an archive of this Java's and this Spark's classes is called by. Raises OSError."""
+    """Return the key in the name of the archive for this Java and this Spark. Raises OSError."""
     return archive_key(java, str(SPARK_HOME / "jars"), OsFileSystem())
 
 
@@ -143,18 +148,18 @@ def _submitted_settings() -> dict[str, str]:
 
 
 def prepare_environment(environment: MutableMapping[str, str], *, is_local: bool, java_home: str) -> None:
-    """Set what PySpark reads from the environment when it starts the JVM and its Python workers."""
+    """Set the environment variables that PySpark reads when it starts the JVM and its Python workers."""
     environment["JAVA_HOME"] = java_home
-    # Another Spark's home would start that one's jars under this one's Python.
+    # The home of another Spark would start the jars of that Spark with this PySpark.
     environment["SPARK_HOME"] = str(SPARK_HOME)
     if is_local:
-        # A shell's own PYSPARK_PYTHON is another version, or has none of our packages.
+        # The user's own PYSPARK_PYTHON may be another version, or may not have our packages.
         environment["PYSPARK_PYTHON"] = sys.executable
         environment["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        # Without it Spark listens on the address that the host's name stands for.
+        # Otherwise Spark listens on the address that belongs to the host's name.
         environment["SPARK_LOCAL_IP"] = LOOPBACK
     else:
-        # Workers elsewhere may have it in another place, which only the person knows.
+        # Workers on other machines may have Python at another path, which only the user knows.
         environment.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
@@ -164,10 +169,10 @@ def spark_settings(
     """Return the `spark.…` settings of a session.
 
     Args:
-        settings: What was asked for.
+        settings: The requested settings.
         is_local: Whether Spark runs on this machine only.
-        cores: Of this machine.
-        jvm_options: Further ones for the driver's JVM.
+        cores: The number of cores of this machine.
+        jvm_options: Further options for the driver's JVM.
     """
     known = {
         "spark.ui.enabled": str(settings.ui).lower(),
@@ -185,7 +190,7 @@ def spark_settings(
         # The JVM holds whole partitions of a result until Python has read them.
         "spark.sql.execution.arrow.compression.codec": "zstd",
         "spark.sql.python.filterPushdown.enabled": "true",
-        # Spark would make a folder in whatever directory the process happens to be in.
+        # Otherwise Spark makes a folder in the current directory.
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "gantry-spark-warehouse"),
     }
     if is_local:
@@ -213,8 +218,8 @@ def _archive_options(settings: SessionSettings, java: Java, environment: Mapping
 
 
 def register_data_source(session: SparkSession) -> None:
-    """Make `gantry` known to a session: `session.read.format("gantry")`."""
-    # The data source brings the whole client engine; whoever only wants settings need not load it.
+    """Register the data source `gantry` in a session: `session.read.format("gantry")`."""
+    # Imported late, because the data source loads the whole client engine.
     from spark.datasource.source import GantryDataSource  # noqa: PLC0415
 
     session.dataSource.register(GantryDataSource)

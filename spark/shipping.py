@@ -1,8 +1,9 @@
 """Packs our own packages into one file for the workers of a cluster.
 
-The readers of the data source run in the workers' Python, so it must be able to import `gantry` and `spark`. If no wheel is
-given (`--py-files`), this module packs the packages of this process into a zip. Their dependencies (msgspec, isal, lz4, …)
-contain machine code and can't be shipped, so they must be installed on the workers (`pip install 'gantry-mq[spark]'`).
+The readers of the data source run in the workers' Python, so it must be able to import `gantry` and `spark`. If no
+wheel is given (`--py-files`), this module packs the packages of this process into a zip. Their dependencies (msgspec,
+isal, lz4, …) contain machine code and can't be shipped, so they must be installed on the workers (`pip install
+'gantry-mq[spark]'`).
 """
 
 import zipfile
@@ -40,7 +41,7 @@ def pack_code(folder: str, *, root: str | None = None) -> str:
 
 
 def as_py_file(path: str, folder: str) -> str:
-    """Return the path of a file that Spark can put on its workers' path. A wheel is copied to a .zip, which Spark knows.
+    """Return the path of a file that Spark can put on its workers' path. A wheel is copied to a .zip.
 
     Args:
         path: A wheel, a zip or a .py file.

@@ -1,7 +1,7 @@
 """Reads a report's rows from Parquet files of this machine, a piece at a time.
 
-A report of a large cluster has hundreds of thousands of rows, and each takes some kilobytes as Python objects. So the driver
-never holds all of them. Postgres, the page and the JSON output are written from these files.
+A report of a large cluster has hundreds of thousands of rows, and each takes some kilobytes as Python objects. So the
+driver never holds all of them. Postgres, the page and the JSON output are written from these files.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

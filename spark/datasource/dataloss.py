@@ -50,7 +50,7 @@ class Loss:
     def range(self) -> str:
         """The lost messages, in words."""
         if self.end is None:
-            return f"messages from offset {self.expected} on, how many is not known"
+            return f"messages from offset {self.expected} on, their number is unknown"
         return f"messages [{self.expected}, {self.end}), {self.end - self.expected} of them"
 
     def __str__(self) -> str:
@@ -70,13 +70,13 @@ def report_losses(losses: Sequence[Loss], *, is_failure: bool) -> None:
         shown = "; and ".join(str(loss) for loss in losses[:SHOWN_MAX])
         more = f"; and {len(losses) - SHOWN_MAX} more queues" if len(losses) > SHOWN_MAX else ""
         raise DataLossError(
-            f"data is lost: {shown}{more}. To go on with what is left, set the option failOnDataLoss to false"
+            f"data is lost: {shown}{more}. To continue with the rest, set the option failOnDataLoss to false"
         )
     for loss in losses[:LOGGED_MAX]:
         log.warning(
-            "data is lost, reading goes on with what is left",
+            "data is lost, reading continues with the rest",
             topic=loss.queue.topic, broker=loss.queue.broker_name, queue_id=loss.queue.queue_id,
             expected=loss.expected, found=loss.found, lost=loss.range, reason=loss.reason, next=loss.next,
         )  # fmt: skip
     if len(losses) > LOGGED_MAX:
-        log.warning("data is lost of more queues", queues=len(losses) - LOGGED_MAX)
+        log.warning("data of more queues is lost", queues=len(losses) - LOGGED_MAX)

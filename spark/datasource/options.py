@@ -119,7 +119,7 @@ def read_options(given: Mapping[str, str]) -> Options:
         _refuse("kind", kind, f"is not one of {', '.join(_BY_KIND)}")
     for name, value in values.items():
         if name not in _BY_KIND[kind]:
-            _refuse(name, value, f"means nothing for kind {kind}")
+            _refuse(name, value, f"is no option of kind {kind}")
     options = Options(
         kind=kind,
         namesrv=_addresses(values.get("namesrv")),
@@ -143,11 +143,11 @@ def read_options(given: Mapping[str, str]) -> Options:
 
 def _check_together(options: Options, values: Mapping[str, str]) -> None:
     if options.path is None and not options.namesrv:
-        _refuse("namesrv", None, "is missing, and path is, too: one of them says where to read")
+        _refuse("namesrv", None, "is missing; give namesrv or path")
     if options.path is not None:
         for name in ("namesrv", "access"):
             if name in values:
-                _refuse(name, _shown(name, values[name]), "means nothing where path is given")
+                _refuse(name, _shown(name, values[name]), "can't be combined with path")
     start, end = options.start, options.end
     if start is not None and end is not None and start.where == end.where and start.value >= end.value:
         _refuse("to", values["to"], f"is not after from, {values['from']!r}")
@@ -162,7 +162,7 @@ def _given(name: str, text: str | None) -> str | None:
 def _list(name: str, text: str) -> tuple[str, ...]:
     parts = tuple(dict.fromkeys(part.strip() for part in text.replace(";", ",").split(",") if part.strip()))
     if not parts:
-        _refuse(name, text, "names nothing")
+        _refuse(name, text, "is an empty list")
     return parts
 
 

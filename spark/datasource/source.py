@@ -65,7 +65,7 @@ class GantryDataSource(DataSource):
         _check_schema(options, schema)
         if options.max_messages_per_trigger is not None:
             raise OptionError(
-                "maxMessagesPerTrigger", options.max_messages_per_trigger, "means nothing outside of readStream"
+                "maxMessagesPerTrigger", options.max_messages_per_trigger, "can only be used with readStream"
             )
         if options.path is not None:
             reader: NarrowedReader = StoreDirReader(options, schema)
@@ -78,9 +78,9 @@ class GantryDataSource(DataSource):
         options = self._read_options()
         _check_schema(options, schema)
         if options.kind != MESSAGES:
-            raise OptionError("kind", options.kind, "can't be followed; only messages can")
+            raise OptionError("kind", options.kind, "can't be read as a stream; only messages can")
         if options.path is not None:
-            raise OptionError("path", options.path, "can't be followed; only brokers can")
+            raise OptionError("path", options.path, "can't be read as a stream; only brokers can")
         return MessageStreamReader(options, schema)
 
     def _read_options(self) -> Options:

@@ -37,7 +37,8 @@ class Arguments:
     database: str | None = field(default=None, repr=False)
     run_id: UUID | None = None
     attempt: int | None = None
-    """The attempt for which the scheduler has claimed the run. If a person gives only `--run`, the job claims the run."""
+    """The attempt for which the scheduler has claimed the run. If a person gives only `--run`, the job claims the
+    run."""
     groups: tuple[str, ...] = ()
     window: Window | None = None
     access: str | None = field(default=None, repr=False)
@@ -104,7 +105,7 @@ def make_parser(
         "--to", metavar="T", dest="end", type=moment, help="the end of the window; each window is done once"
     )
     parser.add_argument(
-        "--access-file", metavar="FILE", help="credentials for brokers that ask for them, KEY:SECRET[:TOKEN]"
+        "--access-file", metavar="FILE", help="credentials for brokers that require them, KEY:SECRET[:TOKEN]"
     )
     parser.add_argument(
         "--class-archive",

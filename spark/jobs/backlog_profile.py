@@ -19,8 +19,8 @@ from spark.runs import Run
 from spark.transforms.backlog_profile import backlog_extent, backlog_profile
 
 TOPICS_APART_MAX: Final = 32
-"""Up to this number of topics, each topic is read from its own first unconsumed message. If there are more, all topics are
-read from the earliest first unconsumed message."""
+"""Up to this number of topics, each topic is read from its own first unconsumed message. If there are more, all topics
+are read from the earliest first unconsumed message."""
 
 
 def compute(work: Work) -> DataFrame:

@@ -18,7 +18,8 @@ from spark.results import FencedError
 FAILED: Final = 1
 USAGE: Final = 2
 PERMANENT: Final = 3
-"""The exit code for failures that a retry can't mend before something is changed: there is no Java, a setting is wrong."""
+"""The exit code for failures that a retry can't correct before something is changed: there is no Java, a setting is
+wrong."""
 
 REASON_CHARACTERS_MAX: Final = 500
 # The last line of a Python traceback. In Spark's errors it is part of a long text with frames of Python and of the JVM.
@@ -79,7 +80,7 @@ def _raised_by_python(text: str) -> re.Match[str] | None:
 
 
 def _may_pass(text: str) -> bool:
-    """Return whether a retry may succeed although Spark reports an invalid query: a data source raised it in planning."""
+    """Return whether a retry may succeed although Spark reports an invalid query, raised by a data source."""
     if not text.lstrip().startswith(_PLANNING):
         return False
     said = _raised_by_python(text)

@@ -87,7 +87,7 @@ def with_moments(table: pa.Table, moments: Mapping[str, datetime]) -> pa.Table:
 
 
 def since_of(before: datetime | None, now: datetime, settings: LagSettings) -> datetime:
-    """Return the time from which on changes of offsets count: that of the previous report, so that no change is missed."""
+    """Return the time from which changes of offsets count: that of the previous report, so that none is missed."""
     least = now - timedelta(seconds=max(settings.events_s, settings.window_s))
     return least if before is None else max(min(before, least), now - SINCE_MAX)
 

@@ -1,4 +1,4 @@
-"""Completes a lag report once its verdicts are known: since when groups are behind, and which clients own lagging queues.
+"""Completes a lag report once its verdicts are known: since when groups are behind, and who owns lagging queues.
 
 Both are only looked up for groups that are not OK. Most reports have no such group, and then nothing is looked up.
 """

@@ -1,7 +1,8 @@
-"""`python -m spark.jobs.recording FOLDER`: makes the archive of Spark's classes (spark/classarchive.py) if it is missing.
+"""`python -m spark.jobs.recording FOLDER`: makes a missing archive of Spark's classes (classarchive.py).
 
-It starts a JVM that records the classes that it loads, rehearses a report, and makes the JVM write the classes when it ends.
-That takes one core for half a minute, once for each Java and each Spark of a machine. So it runs with a low priority.
+It starts a JVM that records the classes that it loads, rehearses a report, and makes the JVM write the classes when it
+ends. That takes one core for half a minute, once for each Java and each Spark of a machine. So it runs with a low
+priority.
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Runs a job: from its command line to rows, Parquet file, page and exit code.
 
-Exit codes: 0 done; 1 failed (the last line on stderr is the reason); 2 the command line is invalid; 3 failed, and a retry
-can't succeed until something is changed.
+Exit codes: 0 done; 1 failed (the last line on stderr is the reason); 2 the command line is invalid; 3 failed, and a
+retry can't succeed until something is changed.
 """
 
 import argparse
@@ -110,7 +110,8 @@ def run_job(job: Job, arguments: Arguments, ledger: Ledger, clock: Clock, *, spo
         try:
             ledger.step(20, "reading")
             frame = job.compute(Work(spark, arguments, run, now, ledger.step, surveyed))
-            # This does not run while the JVM starts, because it would delay that. Now this process waits for the JVM anyway.
+            # This does not run while the JVM starts, because it would delay that. Now this process waits for the JVM
+            # anyway.
             threading.Thread(target=prepare_drawing, name="drawing", daemon=True).start()
             computed = StoredRows(store_rows(frame, spool / "computed"), json=job.table.json)
             ledger.step(80, "writing results")
@@ -178,7 +179,7 @@ def run_view(run: Run, ended: datetime) -> dict[str, Any]:
 
 
 def refuse_future(window: Window | None, now: datetime) -> None:
-    """Raise StartupError if a window ends in the future: each window is done once, so the rest would be missing for good."""
+    """Raise StartupError if a window ends in the future: it is done once, so the rest would be missing for good."""
     if window is not None and window.end > now:
         raise StartupError(f"--to: {utc_of(window.end)} lies in the future: it is {utc_of(now)}")
 

@@ -1,8 +1,8 @@
 """Surveys the brokers for a report while the Spark session starts.
 
-Spark plans and reads kind `survey` of the data source in Python processes, which it can only start after the session. So a
-job runs the same reader in a thread, while the session starts. Only if there are many first messages to look up, Spark's
-workers do that part.
+Spark plans and reads kind `survey` of the data source in Python processes, which it can only start after the session.
+So a job runs the same reader in a thread, while the session starts. Only if there are many first messages to look up,
+Spark's workers do that part.
 """
 
 import threading
@@ -22,7 +22,8 @@ from spark.datasource.partitions import RowsPartition
 from spark.datasource.schema import SURVEY
 
 LOOKED_UP_HERE_MAX: Final = 4
-"""The number of tasks, with a thousand first messages each, that this process does itself. More are faster on all cores."""
+"""The number of tasks, with a thousand first messages each, that this process does itself. More are faster on all
+cores."""
 
 
 class NotSurveyedError(Exception):
@@ -76,7 +77,8 @@ def survey(options: Mapping[str, str]) -> Survey:
         OptionError: An option is invalid.
         NotSurveyedError: No name server or no broker answers, or the survey took too long.
     """
-    # These imports load the whole client engine. In this thread they take no extra time, because the JVM starts meanwhile.
+    # These imports load the whole client engine. In this thread they take no extra time, because the JVM starts
+    # meanwhile.
     from spark.datasource.brokers.survey import SurveyError  # noqa: PLC0415
     from spark.datasource.kinds.survey import SurveyReader  # noqa: PLC0415
 

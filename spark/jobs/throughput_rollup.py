@@ -1,7 +1,7 @@
 """`python -m spark.jobs.throughput_rollup`: messages into each topic and messages consumed, by minute, hour and day.
 
-It reads samples of offsets, so it is no work for the brokers. A run covers a period of time, and computes again all buckets
-that overlap with that period: also the hour and the day around it.
+It reads samples of offsets, so it is no work for the brokers. A run covers a period of time, and computes again all
+buckets that overlap with that period: also the hour and the day around it.
 """
 
 import sys

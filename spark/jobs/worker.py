@@ -1,7 +1,7 @@
 """`python -m spark.jobs.worker FD`: does one run after the other in one Spark session, for the scheduler.
 
-Starting a JVM and Spark takes longer than a small report. So the scheduler keeps this process for some time and gives it the
-next run, of any job. Requests and answers are lines of JSON over a connected socket with the descriptor FD:
+Starting a JVM and Spark takes longer than a small report. So the scheduler keeps this process for some time and gives
+it the next run, of any job. Requests and answers are lines of JSON over a connected socket with the descriptor FD:
 
     {"job": "lag_report", "arguments": ["--run", "…", "--attempt", "1", …]}
     {"code": 0}
@@ -12,11 +12,12 @@ next run, of any job. Requests and answers are lines of JSON over a connected so
     {"record": "FOLDER"}
     {"code": 0}
 
-The second request opens the Spark session ahead of a run, and rehearses the job. The third one makes the archive of Spark's
-classes (recording.py); after that, the process can't do anything else.
+The second request opens the Spark session ahead of a run, and rehearses the job. The third one makes the archive of
+Spark's classes (recording.py); after that, the process can't do anything else.
 
-The code is the exit code of the job's command line (running.py). All output, also Spark's, goes to this process's output,
-and is written before the answer. Only after the code 0 can a worker do further runs. It ends when the socket is closed.
+The code is the exit code of the job's command line (running.py). All output, also Spark's, goes to this process's
+output, and is written before the answer. Only after the code 0 can a worker do further runs. It ends when the socket is
+closed.
 """
 
 import json

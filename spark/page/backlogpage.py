@@ -87,7 +87,7 @@ def backlog_body(data: PageData) -> tuple[Html, Html]:
     largest = backlogs[0]
     lead = f"The largest backlog is that of {largest.group} on {largest.topic}: {_messages(largest)}{_share(largest, known)}.{_oldest(largest)}"
     if lost:
-        lead += f" Of {plural(lost, 'more backlog')} the size is unknown."
+        lead += f" The size of {plural(lost, 'more backlog')} is unknown."
     head = el("div", el("p", headline, class_="headline"), el("p", lead, class_="lead"))
     drawer = Drawer()
     shown = backlogs[:CHARTED_MAX]

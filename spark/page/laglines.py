@@ -146,7 +146,7 @@ def legend() -> Html:
     """Return the explanation of the lines."""
     return el(
         "p",
-        "Solid: as it was sampled; a hole is a time of which nothing is known. The last point is what the table says."
+        "Solid: as it was sampled; a hole is a time without data. The last point is the number in the table."
         " Dashed, ending in a diamond: the forecast that the first half of the samples made for the end."
         " Shaded after the upright line: where the lag goes if the rates stay as they are.",
         class_="note",

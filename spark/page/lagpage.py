@@ -1,4 +1,4 @@
-"""The lag report's page: a sentence, charts, every group in one table, then what to know about those not well."""
+"""The page of the lag report: a summary, charts, a table of all groups, and the details of groups that are not OK."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -28,7 +28,7 @@ def lag_body(data: PageData) -> tuple[Html, Html]:
         return Html("".join(head)), el("p")
     folds = fold(topics)
     drawer = Drawer()
-    # A link leads to details that are there: they are made before the table that links to them.
+    # The details are made before the table, so that the table only links to details that exist.
     sections, anchors = group_sections([group for group in groups if group.worst.verdict != "OK"], folds)
     main = [
         _charts(drawer, groups, [one for one in folds if one.worst.verdict not in {"OK", "IGNORED"}]),

@@ -1,4 +1,4 @@
-"""Rows of the lag report, read for showing: numbers that are numbers, and why the others are not known."""
+"""Reads rows of the lag report for the page: values as numbers, and the reasons for unknown values."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ import msgspec
 from gantry.model.lag import severity
 from spark.page.formatting import count, moment, number
 
-# Why a number may be missing, where the row does not say it itself.
+# The reasons for unknown values, if the row does not give one.
 _REASONS: Final = {
     "lag_messages": "no offsets came from the broker",
-    "lag_seconds": "the store time of its first waiting message is not known",
-    "oldest_unconsumed_at": "the store time of its first waiting message is not known",
+    "lag_seconds": "the store time of its first waiting message is unknown",
+    "oldest_unconsumed_at": "the store time of its first waiting message is unknown",
     "in_rate": "too few samples yet",
     "out_rate": "too few samples yet",
     "drain_eta_s": "the rates are not known yet",
@@ -32,7 +32,7 @@ _RATES: Final = frozenset({"in_rate", "out_rate"})
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A client that is connected for a group; `queues` is how many of a row's it has, None where it did not say."""
+    """A client that is connected for a group. `queues` is its number of a row's queues; None if unknown."""
 
     client_id: str
     host: str
@@ -41,7 +41,7 @@ class Owner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagRow:
-    """One row, of a queue or of all queues of a topic; None is not known (see `reason`)."""
+    """A row of a queue, or of all queues of a topic. None means unknown (see `reason`)."""
 
     group: str
     topic: str
@@ -69,39 +69,39 @@ class LagRow:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something is wrong that is known: judged, and not OK."""
+        """Whether a problem is known: the row is judged, and not OK."""
         return self.verdict not in {"OK", "UNKNOWN", "IGNORED"}
 
     @property
     def is_ignored(self) -> bool:
-        """Whether its objective says that nobody wants to hear of it."""
+        """Whether the group's objective says to ignore it."""
         return self.verdict == "IGNORED"
 
     @property
     def waits(self) -> bool:
-        """Whether a message waits, as far as is known: not where the filter lets none of what is behind through."""
+        """Whether messages wait, as far as is known. Messages that the group's filter rejects do not wait."""
         return self.lag_messages != 0 and self.lag_seconds != 0
 
     @property
     def matters(self) -> bool:
-        """Whether it makes sense to ask when it is over: of a group that keeps up, a little is always on its way."""
+        """Whether the drain forecast is of interest. A group that keeps up always has a few messages on their way."""
         return self.waits and (self.verdict != "OK" or self.drain_eta_s is not None)
 
     @property
     def drains(self) -> bool | None:
-        """Whether the backlog shrinks; None where that is not known."""
+        """Whether the backlog shrinks; None if it is unknown."""
         if self.drain_eta_s is not None:
             return True
         if self.in_rate is None or self.out_rate is None:
             return None
-        # Behind a move of offsets it takes a while until rates are known that a forecast can be made of.
+        # After a move of offsets it takes a while until there are rates for a forecast.
         return None if self.out_rate > self.in_rate and "moved_s" in self.evidence else False
 
     def reason(self, column: str) -> str:
-        """Return why a column is not known."""
+        """Return the reason why a column is unknown."""
         if column == "clients":
             return str(self.evidence.get("clients_unknown") or _REASONS[column])
-        # Of rates only where offsets are missing too: else there were too few samples.
+        # For rates, this is the reason only if offsets are missing, too. Otherwise there were too few samples.
         if column not in _RATES or self.lag_messages is None:
             if self.evidence.get("unknown"):
                 return str(self.evidence["unknown"]) + self._at_least(column)
@@ -131,7 +131,7 @@ class LagGroup:
 
     @property
     def worst(self) -> LagRow:
-        """Its worst topic's row."""
+        """The row of its worst topic."""
         return self.topics[0].row
 
 
@@ -142,7 +142,7 @@ def worst_first(row: LagRow) -> tuple[int, float, float, str, str, str, int]:
 
 
 def read_groups(rows: Iterable[Mapping[str, Any]]) -> list[LagGroup]:
-    """Return the groups of a report, the worst first; queues of a topic without a row of its own are left out."""
+    """Return the groups of a report, the worst first. Queues of a topic without its own row are left out."""
     topics: list[LagRow] = []
     queues: dict[tuple[str, str], list[LagRow]] = {}
     for row in rows:
@@ -163,7 +163,7 @@ def read_groups(rows: Iterable[Mapping[str, Any]]) -> list[LagGroup]:
 
 
 def read_row(row: Mapping[str, Any]) -> LagRow:
-    """Read one row: as the REST API gives it, or as Spark or Postgres do."""
+    """Read one row, in the form of the REST API, of Spark or of Postgres."""
     names = ("lag_messages", "lag_seconds", "in_rate", "out_rate", "drain_eta_s", "drain_eta_low_s", "drain_eta_high_s",
              "skew")  # fmt: skip
     numbers = {name: number(row.get(name)) for name in names}
@@ -176,7 +176,7 @@ def read_row(row: Mapping[str, Any]) -> LagRow:
         queue_id=None if queue_id is None else int(queue_id),
         as_of=moment(row.get("as_of")),
         oldest_unconsumed_at=moment(row.get("oldest_unconsumed_at")),
-        # A negative length is one that is over: the file may go at any moment.
+        # A negative time has passed already: the file may be deleted at any moment.
         retention_left_s=0.0 if isinstance(left, (int, float)) and left < 0 else number(left),
         clients=None if clients is None else int(clients),
         top_tags=_tags(_plain(row.get("top_tags"))),
@@ -191,7 +191,7 @@ def read_row(row: Mapping[str, Any]) -> LagRow:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON text stands for; anything else as it is."""
+    """Return the value of JSON text; return any other value unchanged."""
     if not isinstance(value, (str, bytes)):
         return value
     try:
@@ -201,7 +201,7 @@ def _plain(value: Any) -> Any:
 
 
 def _owners(value: Any) -> tuple[Owner, ...] | None:
-    """Return who has the queues; None where that is not known, as in rows of older versions."""
+    """Return the clients that own the queues; None if they are unknown, as in rows of older versions."""
     if not isinstance(value, Sequence) or isinstance(value, str):
         return None
     owners = []

@@ -1,4 +1,4 @@
-"""What the lag report says first, in words: how many groups are behind, which is the worst, what to do."""
+"""The summary at the top of the lag report, in words: the number of groups behind, the worst of them, the next step."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from spark.page.palette import verdict_look
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The headline, what follows it, and what to do (empty where there is nothing to do)."""
+    """The headline, the text after it, and the next step (empty if there is none)."""
 
     headline: str
     lead: str
@@ -18,7 +18,7 @@ class Summary:
 
 
 def summarise(groups: Sequence[LagGroup]) -> Summary:
-    """Say how many groups are behind, which is the worst, and what to do about it."""
+    """Return the number of groups behind, the worst of them, and what to do about it."""
     rows = [topic.row for group in groups for topic in group.topics]
     behind = [row for row in rows if row.is_behind]
     unknown = [row for row in rows if row.verdict == "UNKNOWN"]
@@ -76,7 +76,7 @@ def sentence(text: str) -> str:
 
 
 def _worst(row: LagRow) -> str:
-    """Return which one it is, with the numbers that its cause does not say."""
+    """Return the worst row in words, with the numbers that its cause does not contain."""
     messages = (
         "an unknown number of messages" if row.lag_messages is None else plural(round(row.lag_messages), "message")
     )
@@ -89,7 +89,7 @@ def _worst(row: LagRow) -> str:
 
 
 def _more(behind: Sequence[LagRow], unknown: Sequence[LagRow], ignored: Sequence[LagRow]) -> str:
-    """Return how many groups more can't be judged or are ignored, each counted once, as what stands behind a lead."""
+    """Return how many more groups can't be judged or are ignored, each counted once, as the end of a lead."""
     named = {row.group for row in behind}
     unjudged = {row.group for row in unknown} - named
     left = {row.group for row in ignored} - named - {row.group for row in unknown}

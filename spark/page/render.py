@@ -17,8 +17,8 @@ def render(
 ) -> str:
     """Return the page of a finished run: one HTML file without scripts, which fetches nothing.
 
-    It works under `default-src 'none'; style-src 'unsafe-inline'; img-src data:`, and stays below 2 MB for any number of
-    rows. It says how many rows it leaves out.
+    It works under `default-src 'none'; style-src 'unsafe-inline'; img-src data:`, and stays below 2 MB for any number
+    of rows. It says how many rows it leaves out.
 
     Args:
         page: The page of the job.

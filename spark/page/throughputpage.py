@@ -82,7 +82,7 @@ def _charts(ranked: Sequence[tuple[str, Flow]], into: Series, out: Series, *, un
         ]
     span_name = "an hour" if unit == "hour" else f"a {unit}"
     note = (
-        f"Solid: in. Dashed: out. Messages a second, as the mean of {span_name}; a hole is a time that is not known."
+        f"Solid: in. Dashed: out. Messages a second, as the mean of {span_name}; a hole is a time without data."
         f" Upright strokes: up to the highest rate in at any moment of it. Peaks of several topics or groups are not"
         " added up, since they need not be of the same moment."
     )

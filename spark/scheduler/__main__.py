@@ -17,17 +17,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a scheduler; return the process's exit code."""
     parser = argparse.ArgumentParser(
         prog="gantry scheduler",
-        description="Run reports on backlog and lag by their schedules, and those that are asked for.",
+        description="Run reports on backlog and lag, by their schedules and on request.",
     )
     parser.add_argument("--namesrv", metavar="A;B", help="addresses of the name servers; default 127.0.0.1:9876")
     parser.add_argument("--database", metavar="URL", help="postgresql://…; or GANTRY_DATABASE_URL")
     parser.add_argument(
         "--output", metavar="DIR", help="folder of pages, Parquet files and logs, or a URI that Spark can write to"
     )
-    parser.add_argument("--logs", metavar="DIR", help="folder of logs, where it is not the output")
-    parser.add_argument("--master", metavar="MASTER", help="Spark's: local[*] (default), spark://HOST:7077, yarn, …")
+    parser.add_argument("--logs", metavar="DIR", help="folder of logs, if it is not the output")
     parser.add_argument(
-        "--access-file", metavar="FILE", help="credentials for brokers that ask for them, KEY:SECRET[:TOKEN]"
+        "--master", metavar="MASTER", help="Spark master: local[*] (default), spark://HOST:7077, yarn, …"
+    )
+    parser.add_argument(
+        "--access-file", metavar="FILE", help="credentials for brokers that require them, KEY:SECRET[:TOKEN]"
     )
     parser.add_argument("--config", metavar="FILE", help="a TOML file of settings")
     parser.add_argument("--ready-file", metavar="FILE", help="written once the scheduler runs")
@@ -50,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             },
         )
     except StartupError as error:
-        print(f"scheduler: {error}", file=sys.stderr)  # noqa: T201 - one line for whoever started it.
+        print(f"scheduler: {error}", file=sys.stderr)  # noqa: T201 - one line for the user's terminal.
         return 1
     return run_service("scheduler", lambda lifecycle: run(settings, lifecycle), ready_file=options.ready_file)
 

@@ -32,7 +32,7 @@ async def run(settings: SchedulerSettings, lifecycle: Lifecycle, *, command: Seq
         StartupError: A setting is missing, or the access file has no credentials.
     """
     if not settings.database_url:
-        raise StartupError("say where the database is: --database URL or GANTRY_DATABASE_URL; runs are kept there")
+        raise StartupError("the database is missing: set --database URL or GANTRY_DATABASE_URL; runs are kept there")
     if settings.access_file is not None:
         # Each job reads the file itself. This early check reports errors at the start, while a person is watching.
         read_access_file(settings.access_file, "access_file")

@@ -1,8 +1,8 @@
-"""The runs that a scheduler has claimed, each done by a worker: started, watched, and ended when it takes too long.
+"""Starts workers for the runs that the scheduler has claimed, watches the runs, and ends those that take too long.
 
-A worker that has done a run without an error is kept for the next one for `worker_idle_ms`, since its Spark session is
-what takes the longest to start. Each other ending of a run ends its worker, too. A worker may also be made ready before the
-run that will need it is there: then the run begins with an open session.
+Starting a Spark session takes the longest part of a run. So a worker that has completed a run without an error is kept
+for `worker_idle_ms`, for the next run. If a run ends in any other way, its worker is ended, too. A worker may also be
+prepared before its run is due. Then the run begins with an open session.
 """
 
 import asyncio
@@ -25,55 +25,57 @@ from spark.scheduler.workers import Worker, start_worker
 log = logger("scheduler")
 
 IDLE_MAX: Final = 1
-"""Workers that are kept while they have nothing to do: each is a JVM of some hundred MiB."""
+"""The limit for idle workers. Each is a JVM of some hundred MiB."""
 RUNS_MAX: Final = 100
-"""Of one worker, so that nothing grows for ever."""
+"""The limit for the runs of one worker, so that a leak can't grow forever."""
 AWAITED_S: Final = 10.0
-"""How much longer than until its time a worker waits for the run that it was made ready for."""
+"""The time for which a prepared worker waits for its run after the run is due."""
 READY_TIMEOUT_S: Final = 120.0
 RECORD_TIMEOUT_S: Final = 600.0
-"""It goes on only where nobody else wants the processors."""
+"""It is long, because recording has a low priority and only uses idle processors."""
 REMOVED_MAX: Final = 100
-"""The most old runs whose files one job removes from a URI. A deletion in an object store takes a fraction of a second."""
+"""The most old runs whose files one job removes from a URI. A deletion in an object store takes a fraction of a
+second."""
 LOG_TAIL_BYTES: Final = 8_192
 
 
 class Children:
     """The workers of this scheduler.
 
-    Concurrency: used from the event loop's thread, which must be the process's main thread (gantry.cli.stack.processes).
+    Concurrency: used from the event loop's thread, which must be the process's main thread
+    (gantry.cli.stack.processes).
     """
 
     def __init__(self, settings: SchedulerSettings, *, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Make it.
 
         Args:
-            settings: Of the scheduler.
-            command: Starts a worker; see start_worker.
-            environment: Of workers.
+            settings: The settings of the scheduler.
+            command: The command that starts a worker; see start_worker.
+            environment: The environment of workers.
         """
         self._settings = settings
         self._command = command
         self._environment = environment
-        # On a cluster a session holds executors, which others could use.
+        # On a cluster, the session of an idle worker would keep executors that others could use.
         self._idle_s = settings.worker_idle_ms / 1_000 if is_local_master(settings.master) else 0.0
         self._idle: dict[Worker, asyncio.TimerHandle] = {}
         self._awaited_until_s = 0.0
-        """Loop's time up to which an idle worker is waited for by a run."""
+        """The time of the loop until which an idle worker waits for a run that is due soon."""
         self._readying: asyncio.Task[None] | None = None
         self._aside: set[asyncio.Task[None]] = set()
-        """What is done beside runs: a worker made ready, classes recorded."""
+        """Tasks besides runs: preparing a worker, and recording classes."""
         self._may_record = is_local_master(settings.master)
         self._ending: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
         self._outdated: list[PrunedRun] = []
 
     def remove_later(self, runs: Sequence[PrunedRun]) -> None:
-        """Have the next runs remove the files of old runs. The files are at a URI, which this process can't write to."""
+        """Let the next runs remove the files of old runs. The files are at a URI, which this process can't write to."""
         self._outdated += runs
 
     def stop(self) -> None:
-        """Let what runs go on for stop_timeout_ms more, then end it; end what is idle now."""
+        """End idle workers now. Runs may continue for stop_timeout_ms; then they are ended."""
         self._stopping.set()
         for worker in list(self._idle):
             self._drop(worker)
@@ -86,9 +88,9 @@ class Children:
             await asyncio.wait(self._aside | self._ending)
 
     def make_ready(self, job: str, *, within_s: float) -> None:
-        """See to it that a worker with an open session waits for a run of a job that is due in `within_s`.
+        """Prepare a worker with an open session for a run of a job that is due in `within_s`.
 
-        Does nothing where no worker ever waits: on a cluster, or with a `worker_idle_ms` of 0.
+        Does nothing if workers are never idle: on a cluster, or if `worker_idle_ms` is 0.
         """
         if not self._idle_s or self._stopping.is_set() or self._readying is not None:
             return
@@ -102,14 +104,14 @@ class Children:
         self._readying.add_done_callback(self._forget_readying)
 
     def record_classes(self) -> None:
-        """Have the archive of Spark's classes made where it is missing; once in this process's life."""
+        """Make the archive of Spark's classes in the background, if it is missing. Tries it once in this process."""
         folder = archive_folder(self._settings.class_archive, self._environment)
         if self._may_record and folder is not None and not self._stopping.is_set():
             self._may_record = False
             self._beside(self._record(folder))
 
     async def run(self, run: Run) -> Ended:
-        """Have a run done; return how it ended, whichever way; never raises."""
+        """Let a worker execute a run; return how it ended. Never raises an error."""
         path = log_file(self._settings.log_folder, run.job, run.id)
         if not self._idle and self._readying is not None:
             await asyncio.wait({self._readying})
@@ -124,7 +126,7 @@ class Children:
             ended = await self._watch(worker, job_arguments(self._settings, run, removed), run, path)
         finally:
             if ended is None:
-                # This task is cancelled: nothing that the worker has started may go on.
+                # This task was cancelled. Everything that the worker has started must end.
                 worker.kill()
         if ended.ending is Ending.DONE:
             self._outdated = [one for one in self._outdated if one not in removed]
@@ -138,23 +140,23 @@ class Children:
         path = Path(self._settings.log_folder) / job / "ready.log"
         given = shared_arguments(self._settings, job)
         worker = await self._ask_new(
-            "make a worker ready", lambda new: new.get_ready(job, given, path), path, READY_TIMEOUT_S
+            "prepare a worker", lambda new: new.get_ready(job, given, path), path, READY_TIMEOUT_S
         )
         if worker is not None:
-            log.info("made a worker ready", job=job, pid=worker.pid)
+            log.info("prepared a worker", job=job, pid=worker.pid)
             self._keep(worker)
 
     async def _record(self, folder: str) -> None:
         path = Path(self._settings.log_folder) / "class-archive.log"
         worker = await self._ask_new("record classes", lambda new: new.record(folder, path), path, RECORD_TIMEOUT_S)
         if worker is not None:
-            log.info("the archive of Spark's classes is there", folder=folder)
+            log.info("the archive of Spark's classes is ready", folder=folder)
             self._end(worker)
 
     async def _ask_new(
         self, work: str, ask: Callable[[Worker], Coroutine[Any, Any, int | None]], path: Path, timeout_s: float
     ) -> Worker | None:
-        """Return a new worker that has done what was asked; None, and no worker, where it failed, which is nobody's loss."""
+        """Return a new worker that has completed `ask`. On failure end it, log a warning, return None."""
         worker: Worker | None = None
         code: int | None = None
         reason = "it took too long"
@@ -168,11 +170,11 @@ class Children:
         except OSError as error:
             reason = f"{error.filename or path}: {error.strerror or error}"
         finally:
-            # Also where this task is cancelled.
+            # This also runs if this task is cancelled.
             if worker is not None and code != 0:
                 self._end(worker)
         if code != 0:
-            log.warning("nothing came of work beside runs", work=work, reason=reason)
+            log.warning("background work failed", work=work, reason=reason)
             return None
         return worker
 
@@ -186,7 +188,7 @@ class Children:
         self._readying = None
 
     async def _watch(self, worker: Worker, arguments: Sequence[str], run: Run, path: Path) -> Ended:
-        """Wait until a worker has done its run, or end it."""
+        """Wait until a worker has completed its run. Give up if it takes too long or the scheduler stops."""
         timeout_s = self._settings.timeout_ms_of(run.job) / 1_000
         doing = asyncio.ensure_future(worker.do(run.job, arguments, path))
         stopped = asyncio.ensure_future(self._stopping.wait())
@@ -208,7 +210,7 @@ class Children:
             stopped.cancel()
 
     def _take(self) -> Worker | None:
-        """Return a worker that is idle."""
+        """Return an idle worker; None if there is none."""
         while self._idle:
             worker, timer = self._idle.popitem()
             timer.cancel()
@@ -227,9 +229,9 @@ class Children:
         self._idle[worker] = loop.call_later(idle_s, self._drop, worker)
 
     def _drop(self, worker: Worker) -> None:
-        """End a worker that is idle."""
+        """End an idle worker."""
         self._idle.pop(worker).cancel()
-        log.info("ended a worker that was idle", pid=worker.pid)
+        log.info("ended an idle worker", pid=worker.pid)
         self._end(worker)
 
     def _end(self, worker: Worker) -> None:
@@ -239,16 +241,16 @@ class Children:
 
 
 async def _judge(worker: Worker, run: Run, path: Path, doing: "asyncio.Future[int | None]") -> Ended:
-    """Say how a run ended that its worker has done, or left."""
+    """Return the ending of a run that its worker has completed, or that ended with its worker."""
     try:
         code = doing.result()
     except OSError as error:
         return Ended(run, Ending.FAILED, f"its log can't be written: {error.filename}: {error.strerror or error}")
     if code is None:
         code = await worker.wait()
-        # One that ends between two runs with the code 0 has not done this one.
+        # A worker that ends with code 0 before it answers has not done this run.
         said = last_said(path)
-        reason = f"its process {how_it_ended(code)}" + (f"; the last that it said: {said}" if said else "")
+        reason = f"its process {how_it_ended(code)}" + (f"; the last line of its log: {said}" if said else "")
         return Ended(run, ending_of(code or 1), reason)
     return Ended(run, ending_of(code), last_said(path))
 
@@ -276,7 +278,7 @@ def shared_arguments(settings: SchedulerSettings, job: str) -> Sequence[str]:
 
 
 def last_said(path: Path) -> str:
-    """Return the last line of a log, where a job says why it failed; empty where it said nothing."""
+    """Return the last line of a log, which gives the reason if a job failed; empty if the log is empty or missing."""
     with suppress(OSError):
         with path.open("rb") as said:
             said.seek(0, 2)

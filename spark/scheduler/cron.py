@@ -58,7 +58,7 @@ def check_timezone(text: str, name: str) -> None:
     try:
         ZoneInfo(text)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(f"{name}: {text!r} is no time zone; such as UTC or Europe/Berlin") from None
+        raise ValueError(f"{name}: {text!r} is no time zone; examples are UTC and Europe/Berlin") from None
 
 
 def next_after(cron: Cron, moment: datetime) -> datetime | None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from spark.runs import QueuedRun, Run
 
 PERMANENT_CODES = frozenset({2, 3})
-"""The exit codes of jobs for failures that another attempt would not mend, such as an invalid command line."""
+"""The exit codes of jobs for failures that a retry can't correct, such as an invalid command line."""
 
 
 class Ending(enum.Enum):
@@ -17,7 +17,7 @@ class Ending(enum.Enum):
     DONE = "done"
     FAILED = "failed"
     """Another attempt may succeed."""
-    PERMANENT = "hopeless"
+    PERMANENT = "permanent"
     """A retry can't succeed before a person changes something: wrong arguments, no Java."""
     TIMED_OUT = "timed_out"
     STOPPED = "stopped"

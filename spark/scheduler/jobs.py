@@ -1,7 +1,7 @@
 """The jobs that have a schedule, as far as the scheduler needs to know them.
 
-The scheduler does not import the jobs themselves, because they load Spark. A job that has an entry here also has the settings
-`<name>_cron` and `<name>_timeout_ms` (settings.py).
+The scheduler does not import the jobs themselves, because they load Spark. A job that has an entry here also has the
+settings `<name>_cron` and `<name>_timeout_ms` (settings.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -31,8 +31,8 @@ class ScheduledJob:
     """A job that runs by a schedule.
 
     Attributes:
-        covers_windows: Whether its runs cover one period after the other. The runs of other jobs report the state at the
-            time of the run.
+        covers_windows: Whether its runs cover one period after the other. The runs of other jobs report the state at
+            the time of the run.
         arguments: Returns the job's own arguments.
         prune: Deletes old data that belongs to no run; returns the number of deleted rows.
     """

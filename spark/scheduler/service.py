@@ -1,6 +1,6 @@
-"""The scheduler's loop: a turn in Postgres, a worker for each run it claimed, and again.
+"""The loop of the scheduler: it takes a turn in Postgres, starts a worker for each claimed run, and repeats.
 
-What can go wrong with a job, with Java or with Postgres goes wrong in a process or a turn, and the loop goes on.
+Failures of a job, of Java or of Postgres end only one run or one turn, and the loop continues.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from spark.scheduler.turns import TurnResult, Turns
 log = logger("scheduler")
 
 TURN_TIMEOUT_S = 15.0
-"""Some dozen statements; a server that hangs is left and connected to anew."""
+"""A turn has some dozen statements. If the server hangs, the scheduler breaks the connection and opens a new one."""
 AWAY_PAUSE_S = 2.0
 LAST_TURN_TIMEOUT_S = 2.0
 
@@ -57,7 +57,7 @@ class Scheduler:
         self._is_stopping = False
 
     async def run(self) -> None:
-        """Take turns until the process is told to stop; then end the jobs and write down what became of them."""
+        """Take turns until the process is told to stop; then end the jobs and record their endings."""
         turning = self._lifecycle.scope.spawn("turns", self._turn_until_stopped())
         try:
             await self._lifecycle.wait_for_stop()
@@ -65,12 +65,12 @@ class Scheduler:
             self._is_stopping = True
             self._wake.set()
             self._children.stop()
-            # It ends by itself, and a failure of it is what wait_for_stop raises.
+            # The task ends by itself. If it has failed, wait_for_stop raises its error.
             _, waiting = await asyncio.wait({turning}, timeout=LAST_TURN_TIMEOUT_S)
             if waiting:
                 self._leadership.cut()
                 await asyncio.wait({turning})
-            # Its last turn may have claimed something.
+            # The last turn may have claimed runs.
             while self._tending:
                 await asyncio.wait(self._tending)
             if self._ended:
@@ -93,12 +93,12 @@ class Scheduler:
                     self._children.remove_later(result.pruned)
                 await self._lifecycle.scope.in_thread("files", self._remove, result)
             pause_s = AWAY_PAUSE_S if self._is_away else self._settings.poll_interval_ms / 1_000
-            # The end of a run wakes this loop, so that the next run of that job does not wait for the clock.
+            # A run that ends sets the event, so that the next run of its job need not wait for the pause.
             await wait_for_event(self._wake, pause_s)
             self._wake.clear()
 
     async def _turn(self, timeout_s: float) -> TurnResult:
-        # A thread that waits can't be ended, only its connection: never begin a second turn beside it.
+        # A waiting thread can't be ended, only its connection. So at most one turn is active.
         if self._taking is None:
             self._taking = asyncio.ensure_future(
                 self._lifecycle.scope.in_thread(
@@ -109,17 +109,17 @@ class Scheduler:
         await asyncio.wait({self._taking}, timeout=timeout_s)
         if not self._taking.done():
             self._leadership.cut()
-            self._say_away(f"Postgres did not answer within {timeout_s:g} s")
+            self._note_away(f"Postgres did not answer within {timeout_s:g} s")
             return TurnResult()
         taken, self._taking = self._taking, None
         try:
             result = taken.result()
         except psycopg.Error as error:
-            self._say_away(reason(error))
+            self._note_away(reason(error))
             return TurnResult()
         if self._is_away:
             self._is_away = False
-            log.info("Postgres is back")
+            log.info("Postgres answers again")
         self._ended = [one for one in self._ended if one not in result.settled]
         return result
 
@@ -131,9 +131,9 @@ class Scheduler:
         self._ended.append(ended)
         self._wake.set()
 
-    def _say_away(self, why: str) -> None:
+    def _note_away(self, why: str) -> None:
         if not self._is_away:
-            log.warning("no reports for now", reason=why)
+            log.warning("Postgres can't be used, so no reports are made", reason=why)
         self._is_away = True
 
     def _remove(self, result: TurnResult) -> None:

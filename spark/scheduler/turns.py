@@ -200,7 +200,7 @@ class Turns:
             if run.id in own:
                 continue
             ending = Ending.PERMANENT if run.requested_by == COMMAND_LINE else Ending.FAILED
-            lost = Ended(run, ending, "its process ended without a word: the machine or the scheduler went down")
+            lost = Ended(run, ending, "its process ended without a report: the machine or the scheduler went down")
             settle(runs, lost, attempts_max=self._settings.attempts_max)
             log.warning("a run without a process was found", job=run.job, run=str(run.id))
 

@@ -1,8 +1,9 @@
-"""What a backlog is made of: how old, of which tags and keys, how large, in which queues.
+"""The composition of a backlog: the ages, tags, keys, sizes and queues of its messages.
 
-Every message that a group has not consumed, and that its filter lets through, is counted once in each of the sections `age`, `tag`, `size` and `queue`, and
-once in `key` for each of its keys. So each section but `key` adds up to the backlog. What can't be known is counted, too,
-in the bucket UNKNOWN: the age of a message that can't be read, tag and size of one that was gone before it was read.
+The backlog of a group is all messages that the group has not consumed and that its filter accepts. Each message is
+counted once in each of the sections `age`, `tag`, `size` and `queue`, and in the section `key` once for each of its
+keys. So each section except `key` adds up to the backlog. Unknown properties are counted in the bucket UNKNOWN: the age
+of a message that can't be read, and the tag and the size of a message that was removed before it was read.
 """
 
 from datetime import datetime
@@ -20,7 +21,8 @@ QUEUE: Final = "queue"
 UNKNOWN: Final = "(unknown)"
 NO_TAG: Final = "(none)"
 KEYS_MAX: Final = 100
-"""The most frequent keys of a group and topic; the rest are mostly as many as there are messages."""
+"""The limit for the keys of a group and topic; the most frequent are kept. Often there are about as many keys as
+messages."""
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 AGE_BOUNDS_S: Final[tuple[tuple[str, int, int | None], ...]] = (
@@ -34,25 +36,28 @@ AGE_BOUNDS_S: Final[tuple[tuple[str, int, int | None], ...]] = (
     ("3-7 days", 3 * _DAY, 7 * _DAY),
     ("over 7 days", 7 * _DAY, None),
 )
-"""Label, from (included), to (left out), in seconds. Fixed, so that reports can be laid side by side."""
+"""Label, lower bound (inclusive) and upper bound (exclusive), in seconds. They are fixed, so that reports can be
+compared."""
 
 _QUEUE: Final = ("topic", "broker", "queue_id")
 _CELL: Final = {"broker": "string", "queue_id": "int", "age": "int", "tag": "string", "digits": "long"}
 
 
 def backlog_extent(backlog: DataFrame, *, as_of: datetime) -> DataFrame:
-    """Count what groups have not consumed, and say where it lies: the part of a profile that needs no message.
+    """Count unconsumed messages by age and queue: the part of a profile that does not need the messages themselves.
 
     Args:
-        backlog: Kind `backlog`; units that stand for no message, or for one that the group does not want, are left out.
-        as_of: The moment ages are counted to where the broker's (`read_at`) is not known; with a zone.
+        backlog: Rows of kind `backlog`. Units without a message, and messages that the group does not want, are left
+            out.
+        as_of: The time to which ages are counted if the broker's time (`read_at`) is unknown; it must have a time zone.
 
     Returns:
-        group, topic, broker, queue_id, age (int?: which of AGE_BOUNDS_S; null: not known), units, first_offset,
-        last_offset (long), first_stored_at, read_at (timestamp?), wanted_tags. As small as the backlog is large: persist it, it is read twice.
+        group, topic, broker, queue_id, age (int?: an index in AGE_BOUNDS_S; null if unknown), units, first_offset,
+        last_offset (long), first_stored_at, read_at (timestamp?), wanted_tags. It has few rows, even if the backlog is
+        large. Persist it, because `backlog_profile` reads it twice.
 
     Raises:
-        ValueError: `as_of` has no zone.
+        ValueError: `as_of` has no time zone.
     """
     units = backlog.where(fn.col("size").isNotNull() & fn.col("is_wanted"))
     return units.groupBy("group", *_QUEUE, _age_index(as_of).alias("age")).agg(
@@ -66,28 +71,31 @@ def backlog_extent(backlog: DataFrame, *, as_of: datetime) -> DataFrame:
 
 
 def backlog_profile(extent: DataFrame, messages: DataFrame | None = None, *, as_of: datetime) -> DataFrame:
-    """Return the profile of each group and topic, a row a bucket.
+    """Return the profile of each group and topic, with a row for each bucket.
 
     Args:
-        extent: Of the backlog, of the same moment.
-        messages: Kind `messages`, of at least the backlog's region; more is ignored. None: only ages and queues are
-            profiled.
-        as_of: As of the extent.
+        extent: The result of `backlog_extent`.
+        messages: Rows of kind `messages` that include the region of the backlog; other rows are ignored. None: only
+            ages and queues are profiled.
+        as_of: The same time as for `backlog_extent`.
 
     Returns:
-        group, topic, section, bucket, lower_bound, upper_bound (doubles; seconds for `age`, bytes for `size`, else
-        null; upper_bound is left out, and null for the last age), messages (long), bytes (long: of the bodies as their
-        producers gave them; null in a bucket of which no body was read).
+        group, topic, section, bucket, lower_bound, upper_bound (doubles: seconds for `age`, bytes for `size`, else
+        null; upper_bound is exclusive, and null for the last age), messages (long), bytes (long: the sizes of the
+        bodies as producers sent them; null in a bucket without a read body).
 
-        Buckets: `age` AGE_BOUNDS_S (a message that was stored after that moment is under 1 min old); `tag` the tag or NO_TAG;
-        `key` the KEYS_MAX most frequent keys (by name where they are equally frequent); `size` powers of two, "0" for
-        an empty body, else "1024-2047"; `queue` broker/queue id. Buckets without messages are absent.
+        Buckets: `age`: AGE_BOUNDS_S (a message that was stored after `as_of` is under 1 min old). `tag`: the tag or
+            NO_TAG.
+        `key`: the KEYS_MAX most frequent keys (by name if they are equally frequent). `size`: "0" for an empty body,
+            else
+        powers of two such as "1024-2047". `queue`: broker/queue id. Buckets without messages are absent.
 
     Raises:
-        ValueError: `as_of` has no zone.
+        ValueError: `as_of` has no time zone.
     """
-    # What was read is moved from the unknown tag and size, where every unit stands at first, to its own. Joining each
-    # message with its unit would say the same, and sort millions of rows for it.
+    # At first each unit counts as a message of unknown tag and size. Each message that was read then moves one count
+    # from there to its own tag and size. A join of messages with units would give the same result, but sort millions of
+    # rows.
     units, nothing = fn.col("units"), fn.lit(None)
     counted = [_age_entry(units, nothing), _queue_entry(units, nothing)]
     if messages is not None:
@@ -143,10 +151,10 @@ def _of_groups(extent: DataFrame, messages: DataFrame, as_of: datetime) -> DataF
 
 
 def _cells(messages: DataFrame) -> DataFrame:
-    """Count messages that are alike in all sections, and keys apart from them.
+    """Count messages that are equal in all sections, and keys separately.
 
-    All sections come from one pass, and a message becomes one row and one a key, not one a section: messages are
-    millions, cells are thousands.
+    All sections come from one pass. A message becomes one row, and one more row for each key, instead of one row for
+    each section: there are millions of messages, but only thousands of cells.
     """
     blank = [fn.lit(None).cast(kind).alias(name) for name, kind in _CELL.items()]
     cell = fn.struct(
@@ -156,7 +164,7 @@ def _cells(messages: DataFrame) -> DataFrame:
         "queue_id",
         "age",
         "tag",
-        # The digits of the binary number: exact where a logarithm of doubles is not.
+        # The number of binary digits. A logarithm of doubles would not be exact.
         fn.when(fn.col("body_size") > 0, fn.length(fn.bin("body_size")))
         .otherwise(fn.lit(0))
         .cast("long")
@@ -175,7 +183,7 @@ def _cells(messages: DataFrame) -> DataFrame:
 
 
 def _without_rare_keys(cells: DataFrame) -> DataFrame:
-    """Keep the KEYS_MAX most frequent keys. A cell is alone in its window, so that the limit may be pushed down."""
+    """Keep the KEYS_MAX most frequent keys. Other cells are alone in their window, so Spark can push the limit down."""
     order = (
         Window.partitionBy("group", "topic", "is_key", *_CELL)
         .orderBy(fn.col("messages").desc(), fn.col("key").asc())
@@ -205,9 +213,9 @@ def _entry(
 
 
 def _age_index(as_of: datetime) -> Column:
-    """Return which of AGE_BOUNDS_S a message is in; null where its age is not known."""
+    """Return the index in AGE_BOUNDS_S of a message's age; null if the age is unknown."""
     if as_of.tzinfo is None:
-        raise ValueError(f"as_of: {as_of} has no zone")
+        raise ValueError(f"as_of: {as_of} has no time zone")
     age_s = (fn.unix_micros(fn.coalesce("read_at", fn.lit(as_of))) - fn.unix_micros("stored_at")) / 1_000_000
     chosen = fn.when(fn.col("stored_at").isNull(), fn.lit(None))
     for index, (_, _, upper) in enumerate(AGE_BOUNDS_S):

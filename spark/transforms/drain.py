@@ -1,27 +1,28 @@
-"""When a backlog will be gone, and between which moments.
+"""The estimated time until a backlog is consumed, with an interval.
 
-The lag L shrinks by the net rate m (out - in), which was measured over W seconds, and goes up and down about it: over T seconds
-by the variance D * T. So the backlog is gone at the time T at which
+The lag L shrinks by the net rate m (out - in). The rate was measured over W seconds, and it varies: over T seconds, the
+shrinkage has the variance D * T. So the backlog is gone at the time T at which
 
-    L - m * T = 0,    give or take    k * sqrt(D * (T + T * T / W) + Q)
+    L - m * T = 0,    plus or minus    k * sqrt(D * (T + T * T / W) + Q)
 
-`D * T` is how the rates will go up and down, `D * T * T / W` is by how much the measured mean may be off, and Q is the
-variance of an offset that was read somewhere between two steps. low and high are the two times at which the left side is as
-large as the right one (Fieller's interval): the roots of a * T * T - b * T + c with
+`D * T` is the variance of the future rates. `D * T * T / W` is the variance of the error of the measured mean. Q is the
+variance of an offset that was read somewhere between two steps. low and high are the two times at which the left side
+is as large as the right side (Fieller's interval). They are the roots of a * T * T - b * T + c, where
 
-    a = m * m - k * k * D / W      high is null where that is not above 0: as far as is known it may never end
+    a = m * m - k * k * D / W      if it is not above 0, high is null: the backlog may never be consumed
     b = 2 * L * m + k * k * D
     c = L * L - k * k * Q
 
-D is the long-run variance of the net rates of stretches of time: their variance and twice the covariance of neighbours, where that is
-above 0, since a rate that is high tends to stay high for a while. A stretch is one quarter. It is several quarters if a quarter is shorter than
-`stretch_min_s`, or than the intervals between readings: two stretches within one interval do not show how long a rate lasts.
+D is the long-run variance of the net rates of stretches of time: their variance, plus twice the covariance of
+neighbours if it is above 0, because a high rate tends to stay high for a while. A stretch is one quarter. It is several
+quarters if a quarter is shorter than `stretch_min_s`, or than the intervals between readings: two stretches within one
+interval do not show how long a rate lasts.
 
-The mean comes from the same n stretches as the variance and the covariance. If rates last, each of the three terms is too small by 1 / n
-of their sum, so the sum is multiplied by n / (n - 3). k is z for as many values as there are (Cornish-Fisher's first term of Student's
-quantile).
+The mean comes from the same n stretches as the variance and the covariance. If rates last, each of the three terms is
+too small by 1 / n of their sum, so the sum is multiplied by n / (n - 3). k is z, corrected for the number of values
+(Cornish-Fisher's first term of Student's quantile).
 
-How often the true end lies within is measured by tests: docs/internals/lag.md.
+Tests measure how often the true end lies within the interval: docs/internals/lag.md.
 """
 
 from typing import Final
@@ -33,8 +34,8 @@ from spark.transforms.lagsettings import LagSettings
 from spark.transforms.sqltext import Sql, choose
 
 STEP_VARIANCE: Final = 1 / 24
-"""Of an offset that was read somewhere within a step of length 1. It would be 1 / 12 if what lies between two readings were one
-step; as a rule it is several smaller ones."""
+"""The variance of an offset that was read somewhere within a step of length 1. It would be 1 / 12 if one step lay
+between two readings. Usually there are several smaller steps."""
 _PARTS: Final = (
     "transform(sequence(1, size(net_quarters), stretch),"
     " first -> filter(slice(net_quarters, first, stretch), rate -> rate IS NOT NULL))"
@@ -51,16 +52,17 @@ def with_drain(levels: DataFrame, settings: LagSettings) -> DataFrame:
     """Add drain_eta_s, drain_eta_low_s and drain_eta_high_s.
 
     Args:
-        levels: lag_messages, stands_queues; net_rate, net_quarters, step_messages, intervals and forecast_s as `queue_rates`
-            returns them, summed.
-        settings: Thresholds.
+        levels: A frame with lag_messages and stands_queues, and with the sums of net_rate, net_quarters, step_messages,
+            intervals and forecast_s from `queue_rates`.
+        settings: The thresholds.
     """
     is_draining = "lag_messages > 0 AND stands_queues = 0 AND net_rate > 0"
     freedom = "nullif(least(size(stretches), intervals) - 1, 0)"
     has_spread = f"drain_eta_s IS NOT NULL AND {freedom} >= 1"
     quarter_s = f"(forecast_s / {4 * settings.pieces})"
     z = settings.drain_z
-    # At most a piece, so that there are five stretches, unless intervals are longer.
+    # A stretch has at most one piece, so that there are five stretches, unless the intervals between readings are
+    # longer.
     of_time = f"least(4, ceil(double('{settings.stretch_min_s}') / nullif({quarter_s}, double(0))))"
     of_intervals = "ceil(size(net_quarters) / nullif(intervals, 0))"
     unbiased = "size(stretches) / greatest(size(stretches) - 3, 1)"

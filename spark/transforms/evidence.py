@@ -1,6 +1,6 @@
-"""The numbers that led to a verdict, as a JSON object; what is not known, or says nothing, is left out.
+"""The numbers that led to a verdict, as a JSON object. Unknown numbers, and numbers without meaning here, are left out.
 
-The keys are part of what users see (docs/internals/lag.md lists them): added to, never renamed.
+Users see the keys (docs/internals/lag.md lists them), so keys may be added but never renamed.
 """
 
 from pyspark.sql import Column

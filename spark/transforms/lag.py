@@ -1,7 +1,8 @@
-"""The lag report: how far behind each group is, since when, why, and when it will be over.
+"""The lag report: how far behind each group is, since when and why, and when it will have caught up.
 
-One pass: each queue's row is counted twice, once for itself and once for its topic, and both levels are summed, judged
-and put into words by the same expressions. So a topic's numbers are those of its queues, of the same look at the brokers.
+The report needs one pass: each queue's row is counted twice, once for itself and once for its topic. Then the same
+expressions sum, judge and describe both levels. So the numbers of a topic are those of its queues, from the same look
+at the brokers.
 
 Definitions, formulas, the order of verdicts: docs/internals/lag.md.
 """
@@ -23,8 +24,8 @@ from spark.transforms.verdict import flags, found, verdict
 QUEUE_LEVEL: Final = "queue"
 TOPIC_LEVEL: Final = "topic"
 TAG_CANDIDATES_MAX: Final = 64
-"""Tags that are added up over a topic's queues: those most frequent in any one of them. More would cost time that grows
-with the square of their number, and could hardly be among the first five."""
+"""The limit for the tags that are added up over a topic's queues: those most frequent in a single queue. The time grows
+with the square of this number, and rarer tags can hardly be among the first five."""
 
 OBJECTIVE: Final = {
     "max_lag_seconds": "double",
@@ -33,7 +34,7 @@ OBJECTIVE: Final = {
     "ignore_reason": "string",
     "ignore_until": "timestamp",
 }
-"""Of a group, or of a group on a topic; null: nobody has said anything."""
+"""The objective of a group, or of a group on a topic. Null values are not set."""
 
 LAG_REPORT_COLUMNS: Final = (
     "level",
@@ -72,29 +73,30 @@ def lag_report(
     """Return a row for each (group, topic, queue) of `survey` and one for each (group, topic).
 
     Args:
-        survey: Kind `survey` of the data source, where groups have objectives with the columns of OBJECTIVE. Read twice
-            (numbers, and as the last reading for rates): persist it.
-        samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?,
-            looked_at?; what is no group's, or too old to matter, is left out.
-        as_of: When the report was begun, with a zone. The moment of a row is `read_at` of its broker, and this only
-            where the broker gave no numbers. A column: it has that name and value in all rows of both frames, so that
-            the frame holds for any moment.
-        since: From when on it matters what happened to offsets, with a zone: the report before. `events_s` back at
-            least. A column as well.
-        settings: Thresholds; defaults where None.
+        survey: Rows of kind `survey`, with the columns of OBJECTIVE if groups have objectives. Persist it, because it
+            is read twice: for the numbers, and as the last reading for rates.
+        samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?, looked_at?.
+            Rows without a group, and rows that are too old to matter, are ignored.
+        as_of: The time when the report began, with a time zone. The time of a row is `read_at` of its broker, or
+            `as_of` if the broker gave no numbers. It may be a column, which all rows of both frames have with the same
+            value. Then the frame can be used for any time.
+        since: The time from which events of offsets count, with a time zone: the time of the previous report. At least
+            the last `events_s` count. It may be a column as well.
+        settings: The thresholds; None for the defaults.
 
     Returns:
-        LAG_REPORT_COLUMNS. `as_of` of a topic is the last of its brokers', but for those that are late. `broker` and `queue_id` are null at level "topic"; times are timestamps, lengths of time
-        seconds, rates messages a second (doubles); `lag_messages` is long, `clients` int, `top_tags` an
-        array<struct<tag, messages>>, `evidence` a JSON object. What is not known is null.
+        LAG_REPORT_COLUMNS. `as_of` of a topic is the latest of its brokers, without late ones. `broker` and `queue_id`
+        are null at level "topic". Times are timestamps, lengths of time are in seconds, rates in messages per second
+        (doubles). `lag_messages` is long, `clients` int, `top_tags` an array<struct<tag, messages>>, and `evidence` a
+        JSON object. Unknown values are null.
 
     Raises:
-        ValueError: `as_of` has no zone, or a setting can't be meant.
+        ValueError: `as_of` has no time zone, or a setting is invalid.
     """
     settings = LagSettings() if settings is None else settings
     settings.check()
     if isinstance(as_of, datetime) and as_of.tzinfo is None:
-        raise ValueError(f"as_of: {as_of} has no zone")
+        raise ValueError(f"as_of: {as_of} has no time zone")
     missing = {name: fn.lit(None).cast(kind) for name, kind in OBJECTIVE.items() if name not in survey.columns}
     survey = survey.withColumns(missing) if missing else survey
     rates = queue_rates(samples, survey, as_of=as_of, since=since, settings=settings)
@@ -133,7 +135,7 @@ def lag_report(
 
 
 def _levels(queues: DataFrame, settings: LagSettings) -> DataFrame:
-    """Sum each queue's row for itself and for its topic. What needs all rows to be known is null where one is not."""
+    """Sum each queue's row for itself and for its topic. If a sum needs all rows, one unknown makes it null."""
     is_queue = fn.col("level") == QUEUE_LEVEL
     both = (
         _without_late(
@@ -161,15 +163,15 @@ def _levels(queues: DataFrame, settings: LagSettings) -> DataFrame:
             (fn.count("unknown") == 0) & (fn.count("retention_left_s") == _count_true("has_head")),
             fn.min_by(fn.struct("retention_left_s", "expires_at", "expires_at_is_earliest"), "retention_left_s"),
         ).alias("retention"),
-        # Clients connect to every broker of a topic, so brokers' numbers are not added up. 0 is only certain where all
-        # of them say so.
+        # Clients connect to every broker of a topic, so the numbers of brokers are not added up. 0 is certain only if
+        # all brokers report 0.
         fn.when(fn.max("clients") > 0, fn.max("clients"))
         .when(fn.count("clients") == fn.count(fn.lit(1)), fn.max("clients"))
         .alias("clients"),
         fn.min("stood_s").alias("stood_s"),
         fn.min("readings").alias("readings"),
         fn.min("covered_s").alias("covered_s"),
-        # The gateway writes a sample of an idle broker every few minutes only, but has looked at it in each round.
+        # The gateway writes a sample of an idle broker every few minutes only, although it looks at it in each round.
         fn.max("intervals").alias("intervals"),
         fn.max("forecast_s").alias("forecast_s"),
         fn.min("moved_s").alias("moved_s"),
@@ -177,7 +179,7 @@ def _levels(queues: DataFrame, settings: LagSettings) -> DataFrame:
 
 
 def _without_late(both: DataFrame) -> DataFrame:
-    """Take the numbers of brokers that answered late out of their topics' rows: they are of another moment."""
+    """Leave numbers of late brokers out of their topics' rows, because they belong to another moment."""
     late = (fn.col("level") == TOPIC_LEVEL) & fn.col("is_late")
     why = fn.concat(
         fn.lit("broker "),
@@ -239,7 +241,7 @@ def _counts() -> list[Column]:
 
 
 def _maxima() -> list[Column]:
-    """Say what is the same in all rows of a group or topic, or matters in the worst of them."""
+    """Aggregate columns that are equal in all rows of a group or topic, or of which the worst row counts."""
     same = (
         "is_retry",
         "was_consumed",
@@ -270,7 +272,7 @@ def _maxima() -> list[Column]:
 
 
 def _skewed(levels: DataFrame) -> DataFrame:
-    """Add retention_left_s, skew and hot_share, and leave out of net_rates what is not known."""
+    """Add retention_left_s, skew and hot_share, and remove unknown values from net_rates."""
     mean = fn.col("topic_lag") / fn.col("topic_queues")
     topic_lag, largest = fn.col("topic_lag"), fn.col("lag_messages_max")
     return levels.withColumns(
@@ -284,9 +286,9 @@ def _skewed(levels: DataFrame) -> DataFrame:
 
 
 def _against_objectives(levels: DataFrame) -> DataFrame:
-    """Add what is over the group's objective. Messages are allowed to a topic, seconds to each of its queues, too.
+    """Compare with the group's objective. The limit of messages holds for a topic, that of seconds for each queue, too.
 
-    Where a part of a topic is not known, what is known of it may be over the objective already.
+    If a part of a topic is unknown, the known part alone may be over the objective.
     """
     waits = fn.col("has_head_queues") > 0
     seconds = fn.coalesce("lag_seconds", "known_lag_seconds")
@@ -303,7 +305,7 @@ def _against_objectives(levels: DataFrame) -> DataFrame:
 
 
 def _top_tags(count: int) -> Column:
-    """Return the most frequent tags of those examined, by name where they are equally frequent; null where none was."""
+    """Return the most frequent of the examined tags, or null if none was examined."""
     by_count = fn.array_sort(
         fn.transform("tags", lambda entry: fn.struct((-entry["messages"]).alias("n"), entry["tag"]))
     )

@@ -1,72 +1,80 @@
-"""Every threshold of the lag report, each with its reason."""
+"""All thresholds of the lag report, each with its reason."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class LagSettings:
-    """When numbers become a verdict. Lengths of time in seconds, counts in messages."""
+    """The thresholds that turn numbers into a verdict. Times are in seconds, counts in messages."""
 
     window_s: float = 600.0
-    """How far back rates look. Forty samples: long enough that commits in steps of 5 s don't show, short enough that a
-    change shows within the time in which somebody is looking."""
+    """The period before the report for which rates are computed. It has forty samples. It is so long that commits in
+    steps of 5 s do not show, and so short that a person who watches the report soon sees a change."""
     events_s: float = 900.0
-    """How far back it matters what happened to offsets, at least: as long as there is between two scheduled reports, so
-    that no rewind lies in between unseen."""
+    """The shortest period before the report in which events of offsets count. It is the time between two scheduled
+    reports, so no rewind is missed between two reports."""
     pieces: int = 5
-    """Into how many equal pieces the window is cut. Two minutes each: the fastest and the slowest are then about load, not
-    about when a client happened to commit. The interval of the drain ETA looks at their quarters."""
+    """The number of equal pieces of the window. With two minutes each, the fastest and the slowest piece depend on the
+    load, not on the moment at which a client committed. The interval of the drain ETA uses quarters of pieces."""
     drain_z: float = 1.7
-    """How many standard deviations the interval of the drain ETA reaches to each side. It would hold 91 of 100 ends if it were known how
-    much rates go up and down. That has to be found out from few values, for which it is made wider."""
+    """The number of standard deviations from the drain ETA to each end of its interval. The interval would contain 91
+    of 100 ends if the variance of the rates were known. The variance is estimated from few values, so the interval is
+    made wider."""
     stretch_min_s: float = 20.0
-    """The interval of the drain ETA compares the rates of neighbouring stretches of time, which are at least this long if there are five of
-    them. Two minutes after a group came back a quarter has 6 s, which is less than the time that a rate lasts."""
+    """The shortest length of the stretches whose rates the interval of the drain ETA compares, if there are five of
+    them. Two minutes after a group came back, a quarter has 6 s, which is less than the time that a rate lasts."""
     reading_gap_min_s: float = 10.0
-    """The report's own reading of the offsets counts for rates if the last sample is at least that old. A broker with
-    thousands of queues gives its numbers within some seconds: over a shorter interval that is a large part of the rate."""
+    """The shortest time between the last sample and the report's own reading of the offsets for which that reading
+    counts for rates. A broker with thousands of queues takes some seconds to answer, which would be a large part of a
+    shorter interval."""
     clock_skew_max_s: float = 1.0
-    """By how much a broker's clock may differ from the reader's before ages are taken from the broker's. The time that
-    an answer takes is no skew and already taken off, so this is only what NTP leaves."""
+    """The largest difference between a broker's clock and the reader's for which ages are computed by the reader's
+    clock. The time of an answer is subtracted already, so the difference is the error that NTP leaves."""
     late_s: float = 10.0
-    """How long after a topic's first broker another one may give its numbers before they are not added up any more.
-    Less than the interval of samples, so that a sum is of one moment as far as a chart can show; more than an unequal
-    number of topics makes of it."""
+    """The longest time after the answer of a topic's first broker in which the numbers of other brokers are added up
+    with it. It is less than the interval of samples, so a sum belongs to one moment as far as a chart can show. It is
+    more than the difference that an unequal number of topics causes."""
     stall_min_s: float = 120.0
-    """How long commits have to stand still, with something to consume all the time, before a group counts as stalled.
-    Clients commit every 5 s; two minutes outlast a rebalance and a consumer's pause for garbage."""
+    """The time for which commits must stand still, with unconsumed messages all the time, before a group counts as
+    stalled. Clients commit every 5 s. Two minutes are longer than a rebalance or a consumer's pause for garbage
+    collection."""
     moving_s: float = 30.0
-    """Where nobody is connected, a group that never was counts as consumed if it committed within that time: over HTTP
-    one can read and commit without a connection. Two samples' time."""
+    """If no client was ever connected for a group, the group counts as consumed if it committed within this time,
+    because a group can be consumed over HTTP without a connection. It is the time of two samples."""
     lagging_s: float = 300.0
-    """Older than this is late whatever the rates say: an hour's worth of alarms in most tools begins at five minutes."""
+    """The age of the oldest unconsumed message from which a group is late, whatever its rates. Five minutes is a common
+    threshold of alarms."""
     growing_messages_min: int = 1_000
-    """A lag that grows is not called LAGGING below this: a client holds up to 1,000 messages of a queue before it
-    commits any of them (RocketMQ's pullThresholdForQueue)."""
+    """The smallest lag that counts as growing. A client holds up to 1,000 messages of a queue before it commits any of
+    them (RocketMQ's pullThresholdForQueue)."""
     hot_messages_min: int = 1_000
-    """A topic's lag from which its distribution says something, for the same reason."""
+    """The smallest lag of a topic whose distribution counts, for the same reason."""
     hot_share_min: float = 0.8
-    """The share of a topic's lag that makes a queue hot. The others then share a fifth, so they are near empty."""
+    """The share of a topic's lag that makes a queue hot. The other queues share the remaining fifth, so they are near
+    empty."""
     retry_messages_min: int = 20
-    """So many messages must have come back within the window: less is the ordinary failure here and there."""
+    """The smallest number of returned messages within the window that counts. Fewer are ordinary, occasional
+    failures."""
     retry_share_min: float = 0.2
-    """One message in five of those consumed fails: that is no longer the messages, that is the consumer."""
+    """The share of consumed messages that fail from which the problem is the consumer, and no longer single
+    messages."""
     rewind_messages_min: int = 32
-    """A smaller step back is what a consumer repeats that takes over a queue: one pull of RocketMQ's default size."""
+    """The smallest rewind that counts. A consumer that takes over a queue repeats up to one pull of RocketMQ's default
+    size."""
     jump_messages_min: int = 1_000
-    """A commit that goes forward by less at once is taken for consumed: a client holds up to 1,000 messages of a queue."""
+    """A smaller step of a commit always counts as consumption: a client holds up to 1,000 messages of a queue."""
     jump_rate_min: float = 50_000.0
-    """Messages a second of one queue that nobody consumes and commits: a commit that went faster was set. A consumer of one
-    thread gets through some thousands."""
+    """The rate of one queue, in messages per second, above which a commit was set and not consumed. A consumer with one
+    thread consumes some thousands."""
     retention_soon_s: float = 21_600.0
-    """Messages that nobody consumes and that are deleted within six hours: time to wake somebody before the hour of
-    deletion, four in the morning. Only where more than half of their time has passed: with a retention of an hour
-    everything is deleted "soon"."""
+    """The time before their deletion at which unconsumed messages are at risk. Six hours are enough to alert a person
+    before the hour of deletion, four in the morning. It counts only if more than half of the retention time has passed:
+    with a retention of one hour, all messages are deleted "soon"."""
     top_tags_max: int = 5
-    """Tags shown of a queue or topic."""
+    """The number of tags shown for a queue or topic."""
 
     def check(self) -> None:
-        """Raise ValueError with "field: reason" where a value can't be meant."""
+        """Raise ValueError with "field: reason" if a value is invalid."""
         for name in (
             "window_s",
             "pieces",
@@ -83,7 +91,7 @@ class LagSettings:
                 raise ValueError(f"{name}: {getattr(self, name)} is not above 0")
         for name in ("hot_share_min", "retry_share_min"):
             if not 0 < getattr(self, name) <= 1:
-                raise ValueError(f"{name}: {getattr(self, name)} is no share, those lie between 0 and 1")
+                raise ValueError(f"{name}: {getattr(self, name)} is no share: it must be above 0 and at most 1")
         for name in ("reading_gap_min_s", "clock_skew_max_s", "late_s", "growing_messages_min", "hot_messages_min"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}: {getattr(self, name)} is below 0")

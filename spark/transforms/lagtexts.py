@@ -1,4 +1,4 @@
-"""A verdict in a sentence: what it is, and what to do about it. English, for the person who is called at night."""
+"""The sentences of a verdict: the cause and the next step, in English, for a person who is called at night."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ DAY_S: Final = 86_400
 
 
 def cause() -> Column:
-    """Return why the verdict is what it is."""
+    """Return the cause of the verdict."""
     waiting = _waiting()
     found = _by(
         "found",
@@ -63,14 +63,14 @@ def cause() -> Column:
 
 
 def next_step() -> Column:
-    """Return what to do; null where there is nothing to do."""
+    """Return the next step; null if there is nothing to do."""
     sentences = _by(
         "verdict",
         {
             verdicts.UNKNOWN: choose(
                 (
                     "unknown_queues > never_committed_queues",
-                    "Mend what the cause names, then run the report again.",
+                    "Solve the problem that the cause names, then run the report again.",
                 ),
                 otherwise="Run the report again in a minute; if it says the same, look at the logs of the group's consumers.",
             ),
@@ -87,10 +87,10 @@ def next_step() -> Column:
             verdicts.STOPPED: quoted("Start the group's consumers again; their logs say why they ended."),
             verdicts.STALLED: quoted(
                 "Find out what the consumers do: most often a call to a database or service that hangs, or one message "
-                "that they never get done with. A thread dump shows it."
+                "that they never finish. A thread dump shows it."
             ),
             verdicts.RETRY_LOOP: quoted(
-                "Look for the consumers' errors and mend what fails: after its last try a message goes to the dead letters."
+                "Look for the consumers' errors and fix what fails: after its last try a message goes to the dead letters."
             ),
             verdicts.HOT_QUEUE: quoted(
                 "Look at what the producers choose the queue by: one key has most of the messages. More consumers don't "
@@ -110,9 +110,9 @@ def _ok(waiting: Sql) -> Sql:
         (
             "`filter` IS NOT NULL",
             text(
-                "Of the ",
+                "The group's filter accepts none of the ",
                 _counted("lag_messages", "message"),
-                " behind the commit the group's filter lets none through.",
+                " behind the commit.",
             ),
         ),
         otherwise=text(
@@ -134,14 +134,14 @@ def _unknown(waiting: Sql) -> Sql:
     nobody = choose(
         (
             "is_unserved_queues > 0",
-            "; no consumer is connected, and whether there ever was one nobody can say",
+            "; no consumer is connected, and it is unknown whether there ever was one",
         ),
         otherwise="",
     )
     reason = choose(("group_error IS NOT NULL", text(": ", Sql("group_error"))), otherwise="")
     return choose(
         ("unknown_queues > 0", text(part, Sql("`unknown`"), nobody, ".")),
-        otherwise=text(_capital(waiting), ", and who is connected is not known", reason, "."),
+        otherwise=text(_capital(waiting), ", and it is unknown whether a consumer is connected", reason, "."),
     )
 
 
@@ -185,7 +185,7 @@ def _waiting() -> Sql:
     )
     partly = text(
         known,
-        " where it has committed, and how many more is not known, since nothing was ever committed in ",
+        " where it has committed, and how many more is unknown, since nothing was ever committed in ",
         _number("never_committed_queues"),
         " of ",
         _counted("queues", "queue"),
@@ -193,15 +193,13 @@ def _waiting() -> Sql:
     return choose(
         ("lag_messages IS NOT NULL", text(messages, oldest)),
         ("known_lag_messages IS NOT NULL AND never_committed_queues < queues", partly),
-        otherwise="how many messages wait is not known, since nothing was ever committed",
+        otherwise="how many messages wait is unknown, since nothing was ever committed",
     )
 
 
 def _pace() -> Sql:
     both = text(_per_second("in_rate"), " come in, ", _per_second("out_rate"), " are consumed")
-    return choose(
-        ("in_rate IS NOT NULL AND out_rate IS NOT NULL", both), otherwise="how fast they come and go is not known yet"
-    )
+    return choose(("in_rate IS NOT NULL AND out_rate IS NOT NULL", both), otherwise="the rates are not known yet")
 
 
 def _speed_up() -> Sql:
@@ -225,7 +223,7 @@ def _speed_up() -> Sql:
 
 
 def _ignored() -> Sql:
-    """Return that the group is ignored, until when and why, as what stands before the cause; empty where it is not."""
+    """Return the sentence before the cause, with the end and the reason if the group is ignored; else an empty text."""
     until = choose(
         ("ignore_until IS NOT NULL", text(" until ", Sql("date_format(ignore_until, 'yyyy-MM-dd HH:mm')"), " UTC")),
         otherwise="",
@@ -235,7 +233,7 @@ def _ignored() -> Sql:
 
 
 def _over() -> Sql:
-    """Return by what the objective is missed, as what stands behind the cause; empty where it is not."""
+    """Return the sentence after the cause, with the missed objective; an empty text if none is missed."""
     limit_s = choose(
         ("max_lag_seconds = floor(max_lag_seconds)", _number("max_lag_seconds")),
         otherwise=Sql("CAST(max_lag_seconds AS STRING)"),
@@ -275,7 +273,7 @@ def _per_second(name: str) -> Sql:
 
 
 def _spoken(name: str) -> Sql:
-    """Return a length of time in seconds by its largest unit: "48 s", "3 min", "5 h", "2 days"."""
+    """Return a time in seconds in its largest unit: "48 s", "3 min", "5 h", "2 days"."""
 
     def units(length_s: int, unit: str) -> Sql:
         return text(Sql(f"format_number(floor({name} / {length_s}), 0)"), f" {unit}")

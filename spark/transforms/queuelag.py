@@ -1,7 +1,7 @@
-"""What is known of each group in each queue: how far behind, how old, for how long still, and what it can't say.
+"""The state of each group in each queue: its lag, the age of the lag, the retention time left, and flags for verdicts.
 
-Unknown is null, and `unknown` says why. A queue without anything to consume is known even where nobody ever committed
-and where its head could not be asked for.
+Unknown values are null, and `unknown` gives the reason. A queue without unconsumed messages is known even if the group
+never committed, and even if the first unconsumed message could not be looked up.
 """
 
 from datetime import datetime
@@ -14,17 +14,19 @@ from gantry.model.names import RETRY_PREFIX
 from spark.transforms.lagsettings import LagSettings
 from spark.transforms.rates import QUEUE_KEYS, SECOND_US
 
-NEVER_COMMITTED: Final = "the group has never committed an offset here, so where it would begin is not known"
+NEVER_COMMITTED: Final = (
+    "the group has never committed an offset here, so the offset at which it would begin is unknown"
+)
 
 
 def queue_lag(survey: DataFrame, rates: DataFrame, *, as_of: datetime | Column, settings: LagSettings) -> DataFrame:
     """Return a row for each row of `survey`.
 
     Args:
-        survey: Kind `survey`.
-        rates: What `queue_rates` returns.
-        as_of: With a zone, or a column of the survey: the moment of rows whose broker gave no numbers.
-        settings: Thresholds.
+        survey: Rows of kind `survey`.
+        rates: The result of `queue_rates`.
+        as_of: The time of rows whose broker gave no numbers: a time with a time zone, or a column of the survey.
+        settings: The thresholds.
     """
     joined = survey.withColumn("as_of", fn.coalesce("read_at", fn.lit(as_of))).join(
         rates, on=list(QUEUE_KEYS), how="left"
@@ -39,7 +41,7 @@ def _numbers(joined: DataFrame) -> DataFrame:
     lag = (
         fn.when(committed.isNull() & is_empty, fn.lit(0))
         .when(low.isNull(), fn.lit(None))
-        # A commit beyond the end is of a queue that is no more; what is consumed of this one nobody knows.
+        # A commit beyond the end belongs to a deleted queue. The position in this queue is unknown.
         .when(committed <= high, high - fn.greatest(committed, low))
         .cast("long")
     )
@@ -61,7 +63,8 @@ def _numbers(joined: DataFrame) -> DataFrame:
 def _ages(queues: DataFrame, settings: LagSettings) -> DataFrame:
     """Add lag_seconds, retention_left_s, is_broker_clock, broker_now and unknown.
 
-    Store times are the broker's, `as_of` is the reader's: they are compared by the broker's clock where that differs.
+    Store times come from the broker's clock, `as_of` from the reader's. If the clocks differ, the broker's clock is
+    used for both.
     """
     as_of_us, stored_us = fn.unix_micros("as_of"), fn.unix_micros("first_stored_at")
     skew_us = fn.col("clock_skew_ms") * 1_000
@@ -69,7 +72,7 @@ def _ages(queues: DataFrame, settings: LagSettings) -> DataFrame:
     is_broker_clock = fn.coalesce(is_off | ((stored_us > as_of_us) & skew_us.isNotNull()), fn.lit(False))
     broker_us = as_of_us + skew_us
     now_us = fn.when(fn.col("is_broker_clock"), broker_us).otherwise(as_of_us)
-    # By the broker's clock nothing is stored later, but for the ms that its answer was on the way.
+    # By the broker's clock no message is stored later, except within the ms that its answer took.
     age_us = fn.when(stored_us <= now_us, now_us - stored_us).when(
         fn.col("is_broker_clock") & (stored_us > now_us), fn.lit(0)
     )
@@ -91,13 +94,13 @@ def _ages(queues: DataFrame, settings: LagSettings) -> DataFrame:
 
 
 def _unknown() -> Column:
-    """Return why numbers are missing; null where none is."""
+    """Return the reason why numbers are missing; null if none is missing."""
     beyond = fn.concat(
         fn.lit("the committed offset "),
         fn.col("committed_offset"),
         fn.lit(" is beyond the end of the queue, "),
         fn.col("max_offset"),
-        fn.lit(": the topic was probably deleted and made anew"),
+        fn.lit(": the topic was probably deleted and made again"),
     )
     return (
         fn.when(
@@ -108,21 +111,21 @@ def _unknown() -> Column:
         .when(fn.col("lag_messages").isNull(), beyond)
         .when(
             fn.col("has_head").isNull(),
-            fn.coalesce("head_error", fn.lit("the first message that is not consumed was not looked up")),
+            fn.coalesce("head_error", fn.lit("the first unconsumed message was not looked up")),
         )
         .when(fn.col("has_head") & fn.col("first_stored_at").isNull(), fn.lit("the first message can't be read"))
         .when(
             fn.col("has_head") & fn.col("lag_seconds").isNull(),
-            fn.lit("the first message was stored after the moment of this report, and the broker's time is not known"),
+            fn.lit("the first message was stored after the time of this report, and the broker's time is unknown"),
         )
     )
 
 
 def _add_neighbourhood(queues: DataFrame, settings: LagSettings) -> DataFrame:
-    """Add what the topic's other queues and the group's other topics say.
+    """Add columns from the topic's other queues and the group's other topics.
 
-    `late_s` is how long after the topic's first broker this one gave its numbers, and `is_late` says that this is too long
-    for them to be added up with the others'.
+    `late_s` is the time from the answer of the topic's first broker to that of this broker. `is_late` is whether it is
+    too long to add this broker's numbers to the others.
     """
     of_group = Window.partitionBy("group").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     of_topic = Window.partitionBy("group", "topic").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
@@ -130,7 +133,7 @@ def _add_neighbourhood(queues: DataFrame, settings: LagSettings) -> DataFrame:
     rows = fn.count(fn.lit(1)).over(of_topic)
     late_s = (fn.unix_micros("read_at") - fn.min(fn.unix_micros("read_at")).over(of_topic)) / SECOND_US
     is_whole = (fn.count("lag_messages").over(of_topic) == rows) & ~fn.max("is_late").over(of_topic)
-    # A commit of 0 may be anybody's who made the group; one beyond is of somebody who consumed.
+    # A client that creates a group may commit 0. A larger offset means that messages were consumed.
     was_consumed = (
         fn.when(fn.col("ever_seen") | fn.col("has_consumed"), fn.lit(True))
         .when(~fn.col("ever_seen"), fn.lit(False))
@@ -157,7 +160,7 @@ def _add_neighbourhood(queues: DataFrame, settings: LagSettings) -> DataFrame:
 
 
 def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
-    """Add what speaks for a verdict in this queue alone; every flag is true or false."""
+    """Add the flags that speak for a verdict in this queue alone. Each flag is true or false, never null."""
     has_head = _certainly(fn.col("has_head"))
     stalled = (
         has_head
@@ -166,7 +169,8 @@ def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
         & (fn.col("lag_seconds") >= settings.stall_min_s)
         & (fn.col("stood_s") >= settings.stall_min_s)
     )
-    # Who reads and commits over HTTP is not connected; but whose consumers were, and are not, has stopped.
+    # Clients that consume over HTTP are not connected. But a group whose clients were connected, and are not, has
+    # stopped.
     is_moving = _certainly(fn.col("topic_advanced_s") <= settings.moving_s) & ~_certainly(fn.col("ever_seen"))
     unserved = (has_head | fn.col("never_committed")) & (fn.col("clients") == 0) & ~is_moving
     rewound = has_head & (fn.col("back_messages") > 0) & (fn.col("committed_offset") < fn.col("back_from"))
@@ -196,5 +200,5 @@ def _flags(queues: DataFrame, settings: LagSettings) -> DataFrame:
 
 
 def _certainly(claim: Column) -> Column:
-    """Return whether it is known to hold."""
+    """Return whether a claim is known to hold."""
     return fn.coalesce(claim, fn.lit(False))

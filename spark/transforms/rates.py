@@ -1,25 +1,28 @@
-"""How fast queues fill and groups consume, from samples of their offsets.
+"""The rates at which queues fill and groups consume, from samples of their offsets.
 
-A *reading* is what was known of a group in a queue at one moment: a sample, or the report's own look at the offsets
-(at `read_at` of the broker, up to which samples count). Between two readings that follow each other lies an *interval*. An interval counts unless the queue was
-made anew in it (its max or min went back: the numbers before and after are of two queues) or the commit went back in it
-(a rewind: what was consumed is not what the difference says). So no rate is ever negative. Nor is it consumed what a
-commit passes over after retention has removed it, or by being set: that is moved (`moved_messages`).
+A *reading* is the known state of a group in a queue at one moment: a sample, or the report's own look at the offsets
+(at `read_at` of the broker; samples count up to that time). Between two consecutive readings lies an *interval*. An
+interval does not count if the queue was deleted and made again in it (its max or min went back, so the numbers before
+and after belong to two queues), or if the commit went back in it (a rewind, so the difference is not the number of
+consumed messages). So no rate is negative. A commit may also pass over messages that retention has removed, or be set
+by a person. Such messages are not consumed but moved (`moved_messages`).
 
     in_rate  = growth of max over the intervals that count ÷ their length       messages/s
-    out_rate = what was consumed in those of them whose commits are known ÷ their length
+    out_rate = messages consumed in those of them with known commits ÷ their length
 
-A forecast looks at the time behind the last move of (group, topic), for what happened before says nothing of how fast the
-lag shrinks now: from there, or from the first reading, to the last one. This time is cut into `pieces` equal pieces of four
-quarters; an interval that lies in several gives each its share by time. `net_rates` are out - in of the pieces of which at
-least half is covered by intervals, `net_quarters` the same of the quarters, and `net_rate` of the whole time.
+A forecast uses the time since the last move of (group, topic), because earlier events do not show how fast the lag
+shrinks now. This time ranges from the move, or from the first reading, to the last reading. It is divided into `pieces`
+equal pieces of four quarters. An interval that lies in several quarters is divided among them by time. `net_rates` are
+out - in of the pieces of which intervals cover at least half. `net_quarters` is the same for quarters, and `net_rate`
+for the whole time.
 
-Offsets move in steps, and a reading may come just before or just after one: `step_messages` is the largest net growth
-between two readings.
+Offsets grow in steps, and a reading may come just before or just after a step. `step_messages` is the largest net
+growth between two readings.
 
-Samples are written when something changed, and every five minutes: a row that is missing means "as before". The last one
-before the window is its starting point. Where it is known up to when nothing moved in an interval (`looked_at`, of a
-sample and of the report's own look), all that did lies behind it.
+Samples are written after a change, and every five minutes. A missing row means that nothing has changed. The last
+reading before the window is the starting point of the window. `looked_at`, of a sample and of the report's own look, is
+the time until which nothing has moved in an interval, if it is known. Then the whole growth of the interval came after
+that time.
 """
 
 from collections.abc import Sequence
@@ -35,7 +38,7 @@ from spark.transforms.sqltext import Sql
 QUEUE_KEYS: Final = ("group", "topic", "broker", "queue_id")
 SECOND_US: Final = 1_000_000
 GAP_MAX_S: Final = 330.0
-"""The five minutes after which a sample is written at the latest, and two rounds of slack: in a longer gap nobody looked."""
+"""The longest gap between samples: five minutes, and two rounds of tolerance. In a longer gap there were no samples."""
 
 
 def queue_rates(
@@ -46,25 +49,34 @@ def queue_rates(
     since: datetime | Column | None = None,
     settings: LagSettings,
 ) -> DataFrame:
-    """Return a row for each group and queue of which there is a reading.
+    """Return a row for each group and queue that has a reading.
 
     Args:
-        samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?, looked_at?, is_served?; any
-            time. Those without a group are a topic's own, and left out.
-        survey: Kind `survey`; its rows with numbers are readings at their `read_at`. A column `looked_at` says up to when
-            whatever moved is in a sample.
-        as_of: With a zone, or a column of both frames: up to when samples count of a broker that gave no numbers.
-        since: The same: from when on it matters what happened to offsets, where that is before `events_s`.
-        settings: Thresholds.
+        samples: sampled_at, group?, topic, broker, queue_id, min_offset, max_offset, committed_offset?, looked_at?,
+            is_served?; of any time. Rows of a topic without a group are ignored.
+        survey: Rows of kind `survey`. Rows with numbers are readings at their `read_at`. The column `looked_at`, if
+            there is one, is the time up to which samples include all movements.
+        as_of: The time up to which samples of a broker that gave no numbers count: a time with a time zone, or a column
+            of both frames.
+        since: The time from which events of offsets count, if it is before `events_s`; in the same form.
+        settings: The thresholds.
 
     Returns:
-        The keys; readings; covered_s (from the first reading to the broker's `read_at`); in_rate, out_rate, in_messages (null below two
-        readings); net_rates and net_quarters (arrays; what is not known is null); net_rate and step_messages (null where nothing is known); intervals (how many
-        of those behind the last move are known);
-        forecast_s (how long before `read_at` the time begins that forecasts look at); moved_s (how long before it the last move was seen, null
-        where there was none); stood_s (how long the commit is as it is,
-        at least; null below two readings); advanced_s (how long ago it was last seen to go forward); back_messages (by how much commits went back), back_from (from where);
-        moved_messages (by how much commits went forward over what nobody consumed); recreated.
+        The keys, and these columns. Unknown items of arrays are null.
+
+        - readings: the number of readings.
+        - covered_s: the time from the first reading to the broker's `read_at`.
+        - in_rate, out_rate, in_messages: null with fewer than two readings.
+        - net_rates, net_quarters: arrays of net rates.
+        - net_rate, step_messages: null if unknown.
+        - intervals: the number of known intervals after the last move.
+        - forecast_s: the time from the beginning of the forecasts' period to `read_at`.
+        - moved_s: the time from the last move to `read_at`; null if there was no move.
+        - stood_s: the shortest time for which the commit has not changed; null with fewer than two readings.
+        - advanced_s: the time since the commit last went forward.
+        - back_messages, back_from: the messages by which commits went back, and the offset before.
+        - moved_messages: the messages by which commits went forward without consumption.
+        - recreated: whether the queue was deleted and made again.
     """
     intervals = _intervals(_readings(samples, survey, as_of, since, settings), settings)
     quarters = range(4 * settings.pieces)
@@ -93,10 +105,10 @@ def queue_rates(
 
 
 def _by_queue(intervals: DataFrame, quarters: Sequence[int]) -> DataFrame:
-    """Add up the intervals of each queue, and what they give to each quarter."""
+    """Add up the intervals of each queue, and their contributions to each quarter."""
     is_recent = fn.col("at_us") > fn.col("start_us")
     return intervals.groupBy(*QUEUE_KEYS).agg(
-        # The last one before the window is the first one of it.
+        # The last reading before the window counts as the first reading of the window.
         fn.count(fn.when((fn.col("at_us") >= fn.col("begin_us")) | (fn.col("next_us") > fn.col("begin_us")), 1)).alias(
             "readings"
         ),
@@ -133,10 +145,11 @@ def _readings(
     since: datetime | Column | None,
     settings: LagSettings,
 ) -> DataFrame:
-    """Return samples and own readings, with where their queue's windows begin and end.
+    """Return samples and the report's own readings, with the beginning and the end of their queue's windows.
 
-    `end_us` is when the queue was read, `begin_us` is where the window of rates begins. Older readings (of
-    `events_s`, or from `since` on) only say what happened to offsets. The last one before is there as well: it says how things were at the beginning.
+    `end_us` is the time when the queue was read, `begin_us` is the beginning of the window of rates. Older readings
+    (within `events_s`, or after `since`) are only used for events of offsets. The last reading before them is included
+    as well, as the state at the beginning.
     """
     moments = [_micros(as_of).alias("as_of_us"), _micros(since).alias("since_us")]
     sampled = samples.where(fn.col("group").isNotNull() & fn.col("max_offset").isNotNull()).select(
@@ -181,15 +194,16 @@ def _readings(
 
 
 def _committed() -> Column:
-    """Return the committed offset; a group that never committed in a queue without messages is at its end."""
+    """Return the committed offset. If a group never committed in a queue without messages, it is the end of the queue."""
     at_end = fn.when(fn.col("min_offset") == fn.col("max_offset"), fn.col("max_offset"))
     return fn.coalesce("committed_offset", at_end).alias("committed_offset")
 
 
 def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
-    """Return each reading with what lies between it and the one before (null where there is none, or it doesn't count).
+    """Return each reading with the interval before it, with nulls if it does not count.
 
-    The interval is [from_us, at_us]; up to still_us nothing moved in it, for a look between the readings found nothing new.
+    The interval is [from_us, at_us]. Until still_us nothing moved in it, because a look between the readings found no
+    change.
     """
     before = Window.partitionBy(*QUEUE_KEYS).orderBy("at_us", "is_own").rowsBetween(-1, -1)
     last = fn.lag(fn.struct("at_us", "min_offset", "max_offset", "committed_offset")).over(before)
@@ -208,7 +222,7 @@ def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
     intervals = (
         readings.withColumn("last", last)
         .withColumn("still_us", fn.when(has_stood, looked).otherwise(last_at))
-        # What is known to have stood still before the window is none of it.
+        # A time of standstill before the window does not belong to the interval.
         .withColumn("from_us", fn.when(last_at.isNotNull(), fn.greatest(last_at, fn.least("begin_us", "still_us"))))
         .withColumns(
             {
@@ -223,7 +237,7 @@ def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
         .withColumn("is_back", fn.coalesce(is_back, fn.lit(False)))
         .withColumns({"counts": counts, "grown": fn.when(is_sound, committed - last_committed)})
         .withColumn("consumed", _consumed())
-        # Of what a sample does not know, the report knows who is connected now.
+        # A sample may not know whether clients were connected. Then the report's knowledge about the present is used.
         .withColumn(
             "is_unserved", fn.coalesce(~fn.col("is_served"), fn.max("clients").over(_of_queue()) == 0, fn.lit(False))
         )
@@ -243,12 +257,12 @@ def _intervals(readings: DataFrame, settings: LagSettings) -> DataFrame:
 
 
 def _quarters(intervals: DataFrame, settings: LagSettings) -> DataFrame:
-    """Add move_us, start_us and quarter_us: the last move of (group, topic), and the time that forecasts look at."""
+    """Add move_us, start_us and quarter_us: the last move of (group, topic), and the period of forecasts."""
     whole = Window.partitionBy("group", "topic").rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
     is_move = (
         fn.col("is_recreated")
         | (fn.col("moved_messages") > 0)
-        # A consumer that takes over a queue repeats a little.
+        # A consumer that takes over a queue repeats a few messages.
         | (fn.col("back_messages") >= settings.rewind_messages_min)
     )
     return (
@@ -263,39 +277,39 @@ def _of_queue() -> WindowSpec:
 
 
 def _consumed() -> Column:
-    """Return by how much the commit grew over messages that were there: what retention removed nobody consumed any more."""
+    """Return the number of consumed messages: the growth of the commit, without messages that retention has removed."""
     there = fn.col("committed_offset") - fn.greatest("last.committed_offset", "min_offset")
     return fn.when(fn.col("grown").isNotNull(), fn.greatest(fn.lit(0).cast("long"), fn.least("grown", there)))
 
 
 def _is_jump(settings: LagSettings) -> Column:
-    """Say whether the commit was set, and nothing was consumed: a reset, or messages that were skipped.
+    """Return whether the commit was set without consumption: a reset, or skipped messages.
 
-    Either it went faster than anybody consumes; or nobody was connected, and it went forward once and far.
+    Either the commit grew faster than any consumer, or no client was connected and the commit grew only once, and far.
     """
     consumed, moving_us = fn.col("consumed"), fn.col("at_us") - fn.col("still_us")
     is_too_fast = consumed * SECOND_US > moving_us * settings.jump_rate_min
-    # Who consumes over HTTP is not connected, and commits more than once.
+    # A client that consumes over HTTP is not connected, and it commits more than once.
     steps = fn.count(fn.when((consumed > 0) & fn.col("is_unserved"), 1)).over(_of_queue())
     is_alone = fn.col("is_unserved") & (steps == 1)
     return fn.coalesce((consumed >= settings.jump_messages_min) & (is_too_fast | is_alone), fn.lit(False))
 
 
 def _overlap_us(quarter: int, begin: str = "from_us") -> Sql:
-    """Return how much of an interval, or of its part from `begin` on, lies in a quarter of a piece."""
+    """Return the length of the part of an interval, or of its part after `begin`, that lies in a quarter of a piece."""
     start, end = f"(start_us + {quarter} * quarter_us)", f"(start_us + {quarter + 1} * quarter_us)"
     return Sql(f"greatest(double(0), least(double(at_us), {end}) - greatest(double({begin}), {start}))")
 
 
 def _net_within(quarter: int) -> Sql:
-    """Return what an interval gives to a quarter of a piece: growth lies where something moved, not where all stood still."""
+    """Return the net growth of an interval in a quarter of a piece. Growth is spread over the time after `still_us`."""
     net, moving_us = "(out_messages - in_messages)", "(at_us - still_us)"
     share = f"{net} * {_overlap_us(quarter, 'still_us')} / {moving_us}"
     return Sql(f"CASE WHEN out_messages IS NOT NULL THEN {share} END")
 
 
 def _net_rates(name: str, stretches: Sequence[Sequence[int]]) -> Column:
-    """Return the net rates of some stretches of time, each of which is so many quarters; null where less than half is covered."""
+    """Return the net rates of stretches, each given by its quarters; null if less than half of a stretch is covered."""
     known = [
         f"CASE WHEN {_covered(quarters)} * 2 >= quarter_us * {len(quarters)} THEN {_net_rate(quarters)} END"
         for quarters in stretches

@@ -1,24 +1,24 @@
 """Expressions as text of Spark SQL.
 
-An expression that is put together in Python costs a handful of calls into the JVM for each of its parts, seconds for a
-report's. As text it is one call, and Spark parses it. So what has hundreds of parts is written like this.
+An expression that is built in Python needs several calls into the JVM for each of its parts, which takes seconds for a
+report. As text it needs one call, and Spark parses it. So expressions with hundreds of parts are written as text.
 """
 
 
 class Sql(str):
-    """An expression of Spark SQL; a plain text beside it is a literal."""
+    """An expression of Spark SQL. In the functions of this module, a plain str is a literal."""
 
     __slots__ = ()
 
 
 def quoted(text: str) -> Sql:
-    """Return a literal."""
+    """Return the SQL literal of a text."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return Sql(f"'{escaped}'")
 
 
 def text(*parts: str) -> Sql:
-    """Join literals and expressions; a null among them makes all null, so what may be null is decided before."""
+    """Join literals and expressions. One null makes the result null, so callers must replace nulls first."""
     return Sql(f"concat({', '.join(part if isinstance(part, Sql) else quoted(part) for part in parts)})")
 
 

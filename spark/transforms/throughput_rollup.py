@@ -1,20 +1,21 @@
-"""Throughput per minute, hour and day: what came into each topic, what each group consumed of it.
+"""Throughput per minute, hour and day: messages stored in each topic, and messages consumed by each group.
 
-Between two looks an offset is taken to grow evenly. So at every moment there is a number, interpolated and rounded
-down to a whole message, and what a bucket saw is the number at its end less the number at its start: buckets add up
-exactly, minutes to hours to days, and nothing is counted twice at a border.
+Between two samples an offset is assumed to grow evenly. So it has a value at every moment, interpolated and rounded
+down to a whole message. The messages of a bucket are the value at its end minus the value at its start. So buckets add
+up exactly, from minutes to hours to days, and no message is counted twice at a border.
 
-An interval between two samples counts unless the queue was made anew in it or the offset went back (a rewind): no number
-is negative. What a commit passes over after retention has removed it, or because it was set, is not consumed (rates.py).
-Samples are written when something changed and every five minutes, so an interval up to `gap_max_s` is known
-in between, and where it is known when the broker was looked at last before a sample (`looked_at`), nothing moved up to
-then and all of the growth lies behind it. In a longer one nobody looked, and buckets that lie wholly inside it are absent.
-`covered_s` says how much of a bucket is known: a bucket with less than its whole length has at least that many messages.
+An interval between two samples does not count if the queue was deleted and made again in it, or if the offset went back
+(a rewind). So no number is negative. If a commit passes over messages that retention has removed, or if it was set,
+these messages do not count as consumed (rates.py). Samples are written after a change and every five minutes. So an
+interval of up to `gap_max_s` is known as a whole. If the last look at the broker before a sample is known
+(`looked_at`), nothing moved until that look, and the whole growth came after it. A longer interval has no samples in
+its middle, so buckets that lie completely inside it are absent. `covered_s` is the known part of a bucket. A bucket
+that is not completely known has at least that many messages.
 
-`rate_max` is the largest rate at any moment of a bucket, of all queues together, each at the rate of the interval that it
-is in. So it is never below the mean, and as fine as samples are; of a bucket that is known in part it is the least it was.
+`rate_max` is the largest rate at any moment of a bucket, of all queues together, each with the rate of its interval. So
+it is never below the mean, and as exact as the samples. For a bucket that is known in part, it is a lower bound.
 
-Buckets are those of UTC (the session's zone).
+Buckets are those of UTC (the session's time zone).
 """
 
 from datetime import datetime
@@ -42,20 +43,21 @@ def throughput_rollup(
 
     Args:
         samples: sampled_at, group? (null: the topic's own), topic, broker, queue_id, min_offset, max_offset,
-            committed_offset?, looked_at?. To be exact at the ends of [start, end) they must reach one sample beyond.
-        start: Buckets that begin before it are left out; with a zone.
-        end: Buckets that begin at it or later are left out; with a zone.
-        gap_max_s: The longest interval in whose midst a bucket counts.
+            committed_offset?, looked_at?. For exact values at the ends of [start, end) they must reach one sample
+            beyond them.
+        start: The time before which no returned bucket begins; with a time zone.
+        end: The time before which all returned buckets begin; with a time zone.
+        gap_max_s: The longest interval in whose middle buckets are known.
 
     Returns:
-        unit ("minute", "hour", "day"), bucket_at (timestamp, its start), topic, group (null: the row says what came in;
-        else what this group consumed), messages (long), rate_max (double, messages/s to the millionth), lag_messages (of
-        a group at the bucket's last sample; null for topics, and where not all of its queues are known), covered_s
-        (double, of the queue that is known least), queues (long, how many contributed).
+        unit ("minute", "hour", "day"), bucket_at (timestamp, its start), topic, group (null: the row counts stored
+        messages; else the messages that this group consumed), messages (long), rate_max (double, messages/s to the
+        millionth), lag_messages (of a group at the bucket's last sample; null for topics, and if a queue is unknown),
+        covered_s (double, of the queue with the smallest known part), queues (long, the number of contributing queues).
     """
     known = samples.where(fn.col("max_offset").isNotNull())
     queue = ("topic", "broker", "queue_id")
-    # Every sample of a queue says what came in, the topic's own and each group's: more readings of the same number.
+    # Samples of a topic and of each of its groups are readings of the same max_offset.
     came = (
         known.groupBy(*queue, "sampled_at")
         .agg(
@@ -100,9 +102,9 @@ def throughput_rollup(
 
 
 def _intervals(readings: DataFrame, gap_max_s: float) -> DataFrame:
-    """Return a row for each two readings that follow each other.
+    """Return a row for each two consecutive readings.
 
-    from_ms and to_ms are their times; up to still_ms nothing grew, for a look between them found nothing new.
+    from_ms and to_ms are their times. Until still_ms nothing grew, because a look between them found no change.
     """
     order = Window.partitionBy("group", "topic", "broker", "queue_id").orderBy("sampled_at").rowsBetween(-1, -1)
     last = fn.lag(fn.struct("sampled_at", "min_offset", "max_offset", "offset")).over(order)
@@ -114,9 +116,9 @@ def _intervals(readings: DataFrame, gap_max_s: float) -> DataFrame:
         & (to_ms > from_ms)
     )
     looked_ms = fn.unix_millis("looked_at")
-    # After a longer time a sample is not left out: then this queue was not looked at.
+    # After a longer time, a missing sample means that this queue was not looked at.
     has_stood = (looked_ms > from_ms) & (looked_ms < to_ms) & (looked_ms - from_ms <= gap_max_s * _MS)
-    # A group's commit goes over what retention has removed, and somebody may set it: neither is consumed.
+    # A commit may pass over messages that retention has removed, or be set. Such messages are not consumed.
     there = fn.greatest("last.offset", fn.least("offset", "min_offset"))
     moving_ms = to_ms - fn.when(has_stood, looked_ms).otherwise(from_ms)
     settings = LagSettings()
@@ -138,7 +140,7 @@ def _intervals(readings: DataFrame, gap_max_s: float) -> DataFrame:
             fn.when(has_stood, looked_ms).otherwise(from_ms).alias("still_ms"),
             to_ms.alias("to_ms"),
             fn.col("last.sampled_at").alias("from_at"),
-            # An interval that ends on a border has nothing in the bucket behind it.
+            # An interval that ends on a border does not reach into the next bucket.
             (fn.col("sampled_at") - fn.expr("INTERVAL 1 MICROSECOND")).alias("to_at"),
             begins_at.alias("from_offset"),
             fn.col("offset").alias("to_offset"),
@@ -148,9 +150,9 @@ def _intervals(readings: DataFrame, gap_max_s: float) -> DataFrame:
 
 
 def _rates(intervals: DataFrame) -> DataFrame:
-    """Return how fast all queues together grew that have an interval in common, in messages/s.
+    """Return the common growth of all queues with the same interval, in messages/s.
 
-    Queues of a broker are sampled at once: that is far fewer rows than there are queues.
+    All queues of a broker are sampled at the same time, so there are far fewer rows than queues.
     """
     growth, length_ms = fn.col("to_offset") - fn.col("from_offset"), fn.col("to_ms") - fn.col("still_ms")
     stretch = ("group", "topic", "from_ms", "still_ms", "to_ms", "from_at", "to_at")
@@ -158,7 +160,7 @@ def _rates(intervals: DataFrame) -> DataFrame:
 
 
 def _by_bucket(intervals: DataFrame, gap_max_s: float) -> DataFrame:
-    """Return each interval once for each bucket it lies in, with its part there: start_ms and end_ms."""
+    """Return each interval once for each bucket that it lies in, with its part of the bucket: start_ms and end_ms."""
     is_long = fn.col("to_ms") - fn.col("from_ms") > gap_max_s * _MS
     buckets = fn.flatten(fn.array(*[_buckets(unit, is_long) for unit in UNITS]))
     start_ms = fn.unix_millis("bucket.at")
@@ -173,7 +175,7 @@ def _by_bucket(intervals: DataFrame, gap_max_s: float) -> DataFrame:
 
 
 def _shares(parts: DataFrame) -> DataFrame:
-    """Give each interval's growth to the buckets it lies in."""
+    """Give the growth of each interval to the buckets that it lies in."""
     return parts.select(
         *_BUCKET,
         "broker",
@@ -187,7 +189,7 @@ def _shares(parts: DataFrame) -> DataFrame:
 
 
 def _buckets(unit: str, is_long: Column) -> Column:
-    """Return the buckets of a unit that an interval gives to, as array<struct<unit, at, length_ms>>."""
+    """Return the buckets of a unit to which an interval contributes, as array<struct<unit, at, length_ms>>."""
     lengths = {"minute": 60 * _MS, "hour": 3_600 * _MS, "day": 86_400 * _MS}
     first, last = fn.date_trunc(unit, "from_at"), fn.date_trunc(unit, "to_at")
     starts = fn.when(is_long, fn.array_distinct(fn.array(first, last))).otherwise(
@@ -206,7 +208,7 @@ def _offset_at(moment_ms: Column) -> Column:
     length = fn.col("to_ms") - fn.col("still_ms")
     growth = fn.col("to_offset") - fn.col("from_offset")
     within = fn.floor(growth * ((moment_ms - fn.col("still_ms")) / length))
-    # At its ends it is what was read, whatever a double makes of it.
+    # At the ends of the interval, use the offsets that were read, without errors of doubles.
     return (
         fn.when(moment_ms <= fn.col("still_ms"), fn.col("from_offset"))
         .when(moment_ms == fn.col("to_ms"), fn.col("to_offset"))
@@ -215,8 +217,9 @@ def _offset_at(moment_ms: Column) -> Column:
 
 
 def _peaks(parts: DataFrame) -> DataFrame:
-    """Return rate_max of each bucket: the largest sum of rates, which change where an interval begins or ends."""
-    # Of what stands still to its end the change is taken back where it is made: a bucket has a rate, if only of 0.
+    """Return rate_max of each bucket: the largest sum of rates. The sum changes at the ends of intervals."""
+    # A part without growth adds and removes its rate at the same moment, so a bucket always has a rate, even if it is
+    # 0.
     moving_ms = fn.least(fn.greatest("start_ms", "still_ms"), fn.col("end_ms"))
     begins = fn.struct(moving_ms.alias("at_ms"), fn.col("rate").alias("change"))
     ends = fn.struct(fn.col("end_ms").alias("at_ms"), (-fn.col("rate")).alias("change"))
@@ -229,7 +232,7 @@ def _peaks(parts: DataFrame) -> DataFrame:
     return (
         changes.withColumn("rate", fn.sum("change").over(order))
         .groupBy(*_BUCKET)
-        # What adding and subtracting doubles leaves behind is far smaller.
+        # The errors of adding and subtracting doubles are far smaller.
         .agg(fn.round(fn.max("rate"), 6).alias("rate_max"))
         .select(*[fn.col(name).alias(f"peak_{name}") for name in _BUCKET], "rate_max")
     )

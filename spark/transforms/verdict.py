@@ -1,13 +1,17 @@
-"""The verdict: one word for what is wrong, the worst first.
+"""The verdict: one word for the problem of a group, the worst problem first.
 
-1. Nothing is unconsumed: OK, whatever the clients and however old the commit. But a retry topic that fills is a
-   RETRY_LOOP even while it is empty for a moment: what comes back waits elsewhere (in the delay topic).
-2. Numbers are unknown: UNKNOWN. But where they are only unknown because nothing was ever committed, and nobody is
-   connected, the reason is known: NO_CONSUMER or STOPPED.
-3. Of the claims that hold the first in the order of CLAIMS. All that hold are in the evidence (`also`).
-4. Nobody can say whether a consumer is connected, and commits don't move: UNKNOWN. Else OK: it keeps up.
+1. If no message is unconsumed, the verdict is OK, whatever the clients and the age of the commit. Exception: a retry
+topic
+   that fills is a RETRY_LOOP even if it is empty for a moment, because the failed messages wait in the delay topic.
+2. If numbers are unknown, the verdict is UNKNOWN. Exception: if they are unknown only because nothing was ever
+committed, and
+   no client is connected, the reason is known: NO_CONSUMER or STOPPED.
+3. Otherwise it is the first claim that holds, in the order of CLAIMS. The evidence (`also`) has all claims that hold.
+4. If no claim holds, it is UNKNOWN if it is unknown whether a consumer is connected, and commits don't move. Otherwise
+it is
+   OK: the group keeps up.
 
-An ignored group keeps the result as `found`, and its verdict is IGNORED.
+The verdict of an ignored group is IGNORED. `found` has the verdict that it would have otherwise.
 """
 
 from typing import Final
@@ -32,27 +36,27 @@ UNKNOWN: Final = "UNKNOWN"
 IGNORED: Final = "IGNORED"
 
 CLAIMS: Final = (
-    # Messages are about to be lost: nothing else is as urgent.
+    # Messages are about to be lost, which is more urgent than everything else.
     RETENTION_RISK,
-    # Somebody did this on purpose, and it explains everything below.
+    # A person did this on purpose, and it explains the claims below.
     PAUSED,
     REWOUND,
-    # Nothing moves, and nobody is there to move it.
+    # No messages are consumed, and the consumers are missing or stuck.
     NO_CONSUMER,
     STOPPED,
     STALLED,
-    # Something moves, and it is not enough for what was agreed.
+    # Messages are consumed, but the lag is above the group's objective.
     OVER_OBJECTIVE,
-    # Something moves, and this is why not enough.
+    # Messages are consumed, and these are reasons why it is too slow.
     RETRY_LOOP,
     HOT_QUEUE,
     LAGGING,
 )
-"""What can be wrong where the numbers are known, the worst first."""
+"""The possible problems of a group with known numbers, the worst first."""
 
 
 def flags(settings: LagSettings) -> Column:
-    """Return the array of CLAIMS that hold, in their order."""
+    """Return the array of the CLAIMS that hold, in their order."""
     waits = fn.col("has_head_queues") > 0
     nobody = fn.col("is_unserved_queues") > 0
     rewound = (fn.col("is_rewound_queues") > 0) & (fn.col("back_messages") >= settings.rewind_messages_min)
@@ -72,7 +76,7 @@ def flags(settings: LagSettings) -> Column:
         OVER_OBJECTIVE: fn.col("is_over_seconds") | fn.col("is_over_messages"),
         RETRY_LOOP: _retries(settings) & (waits | fn.col("is_retry")),
         HOT_QUEUE: hot,
-        # The group's own limit stands for the general one.
+        # The group's own limit replaces the general one.
         LAGGING: (fn.col("lag_seconds") >= fn.coalesce("max_lag_seconds", fn.lit(settings.lagging_s)))
         | _grows(settings),
     }
@@ -81,7 +85,7 @@ def flags(settings: LagSettings) -> Column:
 
 
 def found() -> Column:
-    """Return what is found of a row with `flags`: its verdict, unless the group is ignored."""
+    """Return the verdict of a row with `flags`, as if the group were not ignored."""
     is_unknown = fn.col("unknown_queues") > fn.col("never_committed_queues")
     is_done = (fn.col("unknown_queues") == 0) & (fn.col("has_head_queues") == 0)
     has_nobody = _holds(NO_CONSUMER) | _holds(STOPPED)
@@ -115,7 +119,7 @@ def _retries(settings: LagSettings) -> Column:
 
 
 def _grows(settings: LagSettings) -> Column:
-    """Say whether the lag grew in every piece of the window."""
+    """Return whether the lag grew in every piece of the window."""
     return (
         (fn.col("lag_messages") >= settings.growing_messages_min)
         & (fn.col("covered_s") >= settings.stall_min_s)

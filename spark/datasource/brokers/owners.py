@@ -84,7 +84,7 @@ def read_owners(options: Options, groups: Sequence[str]) -> dict[str, GroupOwner
     try:
         return live.run(options, ask, timeout_ms=live.REQUEST_TIMEOUT_MS + 2 * ASK_TIMEOUT_MS)
     except (ClientError, TimeoutError) as error:
-        log.warning("nobody says who owns the queues", reason=f"{type(error).__name__}: {error}")
+        log.warning("the owners of queues are unknown", reason=f"{type(error).__name__}: {error}")
         return {}
 
 

@@ -250,7 +250,7 @@ def removed_of(losses: dict[Region, Losses]) -> list[Loss]:
             first, end = min(lost.removed)[0], max(end for _, end in lost.removed)
             queue = MessageQueue(region.topic, region.broker, region.queue_id)
             following = end if end < region.end else None
-            found.append(Loss(queue, first, lost.reason, end, "gone since reading was planned", following))
+            found.append(Loss(queue, first, lost.reason, end, "removed since reading was planned", following))
     return found
 
 

@@ -125,7 +125,7 @@ class Survey:
             return last_seen
         reasons = [view.instances[group] for view in self.views.values() if isinstance(view.instances.get(group), str)]
         reason = self.metadata.error or (reasons[0] if reasons else None)
-        return None if reason is None else TagFilter("", error=f"the group's filter is not known: {reason}")
+        return None if reason is None else TagFilter("", error=f"the group's filter is unknown: {reason}")
 
 
 async def survey_brokers(engine: ClientEngine, options: Options, pushed: Pushed, *, instances: bool = True) -> Survey:

@@ -55,7 +55,8 @@ class TopicQueues:
     gone: set[TopicBroker] = field(default_factory=set)
     """The topics whose broker itself reports that the topic does not exist there."""
     stand_ins: set[TopicBroker] = field(default_factory=set)
-    """The topics on brokers for which a slave answered because the master is away. A slave may lag behind, and may keep less."""
+    """The topics on brokers for which a slave answered because the master is away. A slave may lag behind, and may keep
+    less."""
     readable: dict[TopicBroker, frozenset[int]] = field(default_factory=dict)
     """The queues that consumers may read, as a master reports them."""
 

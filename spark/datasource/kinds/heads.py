@@ -1,8 +1,8 @@
 """Kind `heads`: the first unconsumed message in each queue that the group's filter accepts, called the head.
 
-Planning finds the positions, as kind `offsets` does. A task asks for the heads of some positions, hundreds in a request, and
-counts the tags of each position's first unconsumed units. A message that arrived after planning is not a head, so a task
-that runs again finds the same heads.
+Planning finds the positions, as kind `offsets` does. A task asks for the heads of some positions, hundreds in a
+request, and counts the tags of each position's first unconsumed units. A message that arrived after planning is not a
+head, so a task that runs again finds the same heads.
 """
 
 import asyncio

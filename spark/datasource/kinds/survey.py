@@ -1,8 +1,8 @@
 """Kind `survey`: offsets, first unconsumed messages and groups from one survey, one row for each group and queue.
 
 A query that reads the three kinds one after the other asks the brokers three times and gets numbers of three moments.
-Kind `survey` reads offsets, ends of queues and groups once, while planning (brokers/survey.py). Its tasks only look up the
-first messages after the offsets that planning found, as kind `heads` does.
+Kind `survey` reads offsets, ends of queues and groups once, while planning (brokers/survey.py). Its tasks only look up
+the first messages after the offsets that planning found, as kind `heads` does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -155,7 +155,7 @@ def _cache_folder() -> Path:
     found = folder.lstat()
     if found.st_uid != user or found.st_mode & 0o077 or folder.is_symlink():
         raise StoreFileError(
-            f"{folder}: belongs to somebody else, or is open to others: archives can't be unpacked there"
+            f"{folder}: belongs to another user, or is open to others: archives can't be unpacked there"
         )
     return folder
 

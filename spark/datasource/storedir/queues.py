@@ -148,10 +148,13 @@ class StoreQueues:
         self._end = scan.end
         for damage in scan.damages:
             log.warning(
-                "bytes of the log are no record", path=damage.path, start=damage.start, size_bytes=damage.size_bytes,
+                "damaged bytes in the log", path=damage.path, start=damage.start, size_bytes=damage.size_bytes,
                 reason=damage.reason,
             )  # fmt: skip
-        log.info("the store was not stopped in order: read its log from what is known to be on disk", start=start)
+        log.info(
+            "the store was not shut down cleanly: reading its log from the last position known to be on disk",
+            start=start,
+        )
 
 
 def read_units(

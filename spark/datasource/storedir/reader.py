@@ -75,7 +75,7 @@ class StoreDirReader(NarrowedReader):
         super().__init__(options, schema)
         kind = options.kind
         if kind not in _PUSHED:
-            raise OptionError("path", options.path, f"means nothing for kind {kind}, which only brokers can answer")
+            raise OptionError("path", options.path, f"can't be used with kind {kind}: only brokers have its data")
         assert options.path is not None
         self._kind, self._path = kind, options.path
         self.exact, self.narrowing = _PUSHED[kind]

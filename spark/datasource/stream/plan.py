@@ -2,7 +2,7 @@
 
 A stream follows a queue by its offsets. An offset alone does not tell which queue it belongs to: a topic that was
 deleted and made again counts from 0. So the last message read is compared (streamoffsets.Mark). If the comparison
-shows another queue, this module gets a Restart.
+deleted and made again counts from 0. So the last message read is compared (offsets.Mark). If the comparison
 """
 
 from collections.abc import Mapping

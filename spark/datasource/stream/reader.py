@@ -159,7 +159,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Decide where the next batch ends, and make sure that the queues are the ones that were read.
 
         Raises:
-            ClientError: No server answers, or queues are made again all the time.
+            ClientError: No server answers, or queues are deleted and made again repeatedly.
         """
         evidence = Evidence()
         for _ in range(EXPLANATIONS_MAX):
@@ -180,7 +180,7 @@ class MessageStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return self._settled(starts, found, plan, answers)
             # Survey the queues again: they may have changed meanwhile.
             evidence.restarts |= await explain_all(engine, suspects, starts, found, answers)
-        raise ClientError("queues are made again all the time")
+        raise ClientError("queues are deleted and made again repeatedly")
 
     def _settled(self, starts: StreamOffsets, found: TopicQueues, plan: Plan, answers: Answers) -> Plan:
         """Return a plan with the marks of its last messages, and note the positions that were checked."""

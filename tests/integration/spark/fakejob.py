@@ -2,7 +2,7 @@
 
     {"1": "fail", "2": "succeed"}
 
-succeed: publishes one page; fail: exits 1 with a reason; hopeless: writes the reason itself and exits 3; hang: waits, with
+succeed: publishes one page; fail: exits 1 with a reason; permanent: writes the reason itself and exits 3; hang: waits, with
 a child of its own, until it is killed; silent: exits 0 without a result; die: ends the worker.
 
 Each run prints the worker's process id. What it does before a run, and instead of an archive, its functions say.
@@ -38,7 +38,7 @@ def main(url: str, output: str, job: str, arguments: Sequence[str]) -> int:
         return 1
     if order == "die":
         os._exit(0)
-    if order == "hopeless":
+    if order == "permanent":
         with connect(url, application="fake-job") as connection:
             Runs(connection).fail(run_id, attempt, "there is no Java")
         print(f"{job}: there is no Java", file=sys.stderr)

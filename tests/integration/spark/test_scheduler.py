@@ -152,10 +152,8 @@ def test_what_fails_again_and_again_leaves_the_report_before_in_place(
         ]
 
 
-def test_what_another_attempt_can_not_mend_is_not_tried_again(
-    postgres: PostgresServer, connection: Connection, tmp_path: Path
-) -> None:
-    with scheduler(postgres, tmp_path, first="hopeless") as process:
+def test_a_permanent_failure_is_not_retried(postgres: PostgresServer, connection: Connection, tmp_path: Path) -> None:
+    with scheduler(postgres, tmp_path, first="permanent") as process:
         run = ask(connection)
         failed = ends(connection, run, "failed", process)
         assert (failed["attempt"], failed["error"]) == (1, "there is no Java")
@@ -247,7 +245,7 @@ def test_a_worker_that_ends_without_a_word_has_not_done_its_run(
 ) -> None:
     with scheduler(postgres, tmp_path, "attempts_max=1", first="die") as process:
         failed = ends(connection, ask(connection), "failed", process)
-        assert failed["error"].startswith("its process ended with code 0; the last that it said: worker ")
+        assert failed["error"].startswith("its process ended with code 0; the last line of its log: worker ")
         give(tmp_path)
         ends(connection, ask(connection, minutes=1), "succeeded", process)
 
@@ -329,7 +327,7 @@ def test_postgres_may_be_away_at_any_time(own_postgres: PostgresServer, tmp_path
     url = own_postgres.url
     own_postgres.stop()
     with scheduler(own_postgres, tmp_path, "stale_after_ms=20000") as process:
-        wait_for(lambda: "no reports for now" in process.log, "it to say so", process)
+        wait_for(lambda: "Postgres can't be used" in process.log, "it to say so", process)
         own_postgres.start()
         for minute, disturb in enumerate((own_postgres.kill, None)):
             with report_connection(url) as connection:

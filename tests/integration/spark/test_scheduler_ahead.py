@@ -28,7 +28,7 @@ SOON = ("lag_report_cron=0 0 1 1 *", f"worker_lead_ms={400 * 86_400_000}")
 def ready_worker(process: SchedulerProcess) -> int:
     """Wait until a worker has been made ready; return its process id."""
     said = process.output / "lag_report" / "ready.log"
-    wait_for(lambda: "made a worker ready" in process.log, "a worker to be ready", process)
+    wait_for(lambda: "prepared a worker" in process.log, "a worker to be ready", process)
     word, pid, *rest = said.read_text().split()
     assert (word, rest[:3]) == ("worker", ["ready", "for", "lag_report"])
     assert "--run" not in rest
@@ -86,7 +86,7 @@ def test_a_worker_that_can_not_be_made_ready_is_tried_once_and_costs_no_run(
         failed = int(said.read_text().split()[1])
         if dies:
             os.kill(failed, signal.SIGKILL)
-        wait_for(lambda: "nothing came of work beside runs" in process.log, "the failure to be said", process)
+        wait_for(lambda: "background work failed" in process.log, "the failure to be said", process)
         run = ask(connection)
         assert ends(connection, run, "succeeded", process)["attempt"] == 1
         assert worker_of(process, run) != failed

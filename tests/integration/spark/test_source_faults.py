@@ -170,4 +170,4 @@ def test_postgres_away_is_told_and_costs_no_offsets(cluster: LiveCluster):
     assert group["error"].startswith("Postgres could not be asked")
     head = next(row for row in rows("heads", namesrv=namesrv, database=away) if row["queue_id"] == 0)
     assert head["first_offset"] is None
-    assert head["error"].startswith("the group's filter is not known: Postgres could not be asked")
+    assert head["error"].startswith("the group's filter is unknown: Postgres could not be asked")

@@ -18,7 +18,7 @@ SAMPLES = (
     " min_offset long, max_offset long, committed_offset long, looked_at timestamp, is_served boolean"
 )
 LOOKED_AT = StructField("looked_at", TimestampType())
-NOT_LOOKED_UP = "the first message that is not consumed was not looked up"
+NOT_LOOKED_UP = "the first unconsumed message was not looked up"
 HOUR = 3_600.0
 DAY = 24 * HOUR
 

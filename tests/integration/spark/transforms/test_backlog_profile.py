@@ -132,7 +132,7 @@ def test_nothing_gives_nothing(spark):
 
 
 def test_a_moment_without_zone_is_refused(spark):
-    with pytest.raises(ValueError, match="has no zone"):
+    with pytest.raises(ValueError, match="has no time zone"):
         backlog_extent(spark.createDataFrame([], BACKLOG), as_of=datetime(2026, 11, 21))  # noqa: DTZ001
 
 

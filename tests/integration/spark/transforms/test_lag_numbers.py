@@ -174,11 +174,11 @@ def unknowns(world):
         ("uncommitted", None, None, "the group has never committed an offset here"),
         ("beyond", None, None, "the committed offset 1000 is beyond the end of the queue, 10"),
         ("headless", 60, None, "broker b0 does not know request 900002"),
-        ("unasked", 60, None, "the first message that is not consumed was not looked up"),
+        ("unasked", 60, None, "the first unconsumed message was not looked up"),
         ("unreadable", 60, None, "the first message can't be read"),
         ("unreadable-skewed", 60, None, "the first message can't be read"),
         ("no-start", None, None, "the broker gave no offsets"),
-        ("no-clock", 60, None, "the first message was stored after the moment of this report"),
+        ("no-clock", 60, None, "the first message was stored after the time of this report"),
     ],
 )
 def test_what_is_not_known_is_null_with_its_reason(report, group, lag, seconds, reason):
@@ -204,7 +204,7 @@ def test_a_topic_is_unknown_where_a_queue_is_and_says_what_is_known(report):
 def test_without_any_commit_it_matters_who_is_and_was_there(report):
     unseen = report.topic("unseen")
     assert (unseen["verdict"], unseen["lag_messages"], unseen["clients"]) == ("UNKNOWN", None, 0)
-    assert unseen["cause"].endswith("no consumer is connected, and whether there ever was one nobody can say.")
+    assert unseen["cause"].endswith("no consumer is connected, and it is unknown whether there ever was one.")
     forgotten = report.topic("forgotten")
     assert (forgotten["verdict"], forgotten["lag_messages"]) == ("STOPPED", None)
     assert forgotten["evidence"]["unknown"].startswith("the group has never committed")
@@ -214,7 +214,7 @@ def test_who_is_connected_may_be_unknown_if_commits_move(report):
     row = report.topic("who")
     assert (row["verdict"], row["clients"], row["lag_messages"]) == ("UNKNOWN", None, 60)
     assert row["cause"] == (
-        "60 messages wait, the oldest for 5 s, and who is connected is not known: broker b0: refused."
+        "60 messages wait, the oldest for 5 s, and it is unknown whether a consumer is connected: broker b0: refused."
     )
     assert report.topic("no-group-row")["evidence"]["clients_unknown"] == "no broker said who is connected"
     assert report.topic("who-moves")["verdict"] == "OK"
@@ -456,7 +456,7 @@ def test_settings_are_thresholds(spark):
 
 
 def test_a_moment_without_zone_and_settings_that_can_not_be_meant_are_refused():
-    with pytest.raises(ValueError, match="has no zone"):
+    with pytest.raises(ValueError, match="has no time zone"):
         lag_report(None, None, as_of=datetime(2026, 11, 21))  # noqa: DTZ001
     with pytest.raises(ValueError, match="stall_min_s: 700"):
         lag_report(None, None, as_of=AS_OF + timedelta(1), settings=LagSettings(stall_min_s=700))

@@ -34,7 +34,7 @@ def caught_up(world):
         ("nobody-says", 0, "Everything that is there has been consumed."),
         ("empty", 0, "Everything that is there has been consumed."),
         ("trimmed-empty", 0, "Everything that is there has been consumed."),
-        ("filtered", 50, "Of the 50 messages behind the commit the group's filter lets none through."),
+        ("filtered", 50, "The group's filter accepts none of the 50 messages behind the commit."),
         ("just-now", 50, "The 50 messages behind the commit were consumed while the report was made."),
         ("busy", 1, "1 message waits, the oldest for less than 1 s: the group keeps up."),
     ],
@@ -77,14 +77,14 @@ def broken(world):
 @pytest.mark.parametrize(
     ("group", "verdict", "cause"),
     [
-        ("late", "LAGGING", "60 messages wait, the oldest for 5 min; how fast they come and go is not known yet."),
+        ("late", "LAGGING", "60 messages wait, the oldest for 5 min; the rates are not known yet."),
         ("grows", "LAGGING", "2,000 messages wait, the oldest for 4 min; 8.0/s come in, 5.0/s are consumed."),
         ("drains", "LAGGING", "2,000 messages wait, the oldest for 6 min; 2.0/s come in, 6.0/s are consumed."),
         ("stopped", "STOPPED", "No consumer is connected, though there was one; 60 messages wait, the oldest for 5 s."),
         (
             "never",
             "NO_CONSUMER",
-            "No consumer of the group was ever connected; how many messages wait is not known, since nothing was ever committed.",
+            "No consumer of the group was ever connected; how many messages wait is unknown, since nothing was ever committed.",
         ),
         (
             "rewound",
@@ -136,10 +136,10 @@ def test_a_group_that_committed_in_some_queues_only_is_told_where_it_did_not(rep
     start = "No consumer is connected, though there was one; "
     whole, part = report.topic("partly"), report.queue("partly", 1)
     known = "60 messages wait where it has committed"
-    missing = "how many more is not known, since nothing was ever committed in 1 of 2 queues."
+    missing = "how many more is unknown, since nothing was ever committed in 1 of 2 queues."
     assert (whole["verdict"], whole["lag_messages"]) == ("STOPPED", None)
     assert whole["cause"] == f"{start}{known}, and {missing}"
-    assert part["cause"] == f"{start}how many messages wait is not known, since nothing was ever committed."
+    assert part["cause"] == f"{start}how many messages wait is unknown, since nothing was ever committed."
 
 
 def test_a_stalled_group_says_in_how_many_queues(report):

@@ -52,11 +52,11 @@ def test_a_path_is_read_without_brokers_and_a_stream_follows_messages():
 
 
 def test_unsupported_streaming_options_are_refused_by_name():
-    with pytest.raises(OptionError, match="kind: 'offsets' can't be followed"):
+    with pytest.raises(OptionError, match="kind: 'offsets' can't be read as a stream"):
         source("offsets").streamReader(BY_KIND["offsets"])
-    with pytest.raises(OptionError, match="path: 'store' can't be followed"):
+    with pytest.raises(OptionError, match="path: 'store' can't be read as a stream"):
         source("messages", path="store").streamReader(BY_KIND["messages"])
-    with pytest.raises(OptionError, match="maxMessagesPerTrigger: 5 means nothing outside of readStream"):
+    with pytest.raises(OptionError, match="maxMessagesPerTrigger: 5 can only be used with readStream"):
         source("messages", maxMessagesPerTrigger="5").reader(BY_KIND["messages"])
 
 

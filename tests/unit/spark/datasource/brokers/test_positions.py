@@ -197,7 +197,7 @@ async def test_a_filter_that_could_not_be_asked_is_not_everything(engine, a, b):
     survey = await survey_brokers(engine, OPTIONS, Pushed())
     known = survey.filter("g", "T")
     assert known is not None
-    assert known.error == "the group's filter is not known: broker a: a:10911 answered 16 (NO_PERMISSION): no right"
+    assert known.error == "the group's filter is unknown: broker a: a:10911 answered 16 (NO_PERMISSION): no right"
     survey.metadata = Metadata(has_database=True, filters={"g": {"T": TagFilter.of_expression("TAG", "B")}})
     assert survey.filter("g", "T").expression == "B"
 

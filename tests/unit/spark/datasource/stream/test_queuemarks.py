@@ -121,10 +121,10 @@ async def test_only_a_master_says_that_a_topic_is_gone(
 
 def test_an_error_and_the_log_have_limits() -> None:
     losses = [Loss(MessageQueue("T", "b", number), 5, "nothing", None, "gone") for number in range(300)]
-    with pytest.raises(DataLossError, match=r"queue 7: .*; and 292 more queues\. To go on .* failOnDataLoss"):
+    with pytest.raises(DataLossError, match=r"queue 7: .*; and 292 more queues\. To continue .* failOnDataLoss"):
         report_losses(losses, is_failure=True)
     with capture_logs() as lines:
         report_losses(losses, is_failure=False)
-    assert sum("how many is not known" in line.get("lost", "") for line in lines) == 256
+    assert sum("their number is unknown" in line.get("lost", "") for line in lines) == 256
     assert lines[-1]["queues"] == 44
     report_losses([], is_failure=True)
