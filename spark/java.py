@@ -2,7 +2,7 @@
 
 Spark's start script requires `jdk.incubator.vector`. The trimmed runtimes in wheels do not have this module, and their
 JVM ends without a useful message. So this module asks each Java for its version and modules, and takes the first
-suitable one: JAVA_HOME, then `java` on PATH, then the installed ones below /usr/lib/jvm. Of those, the oldest is first,
+suitable one: JAVA_HOME, then `java` on PATH, then the installed ones below /usr/lib/jvm. The oldest of those is first,
 because Spark is tested with long-term versions before the newest ones.
 """
 

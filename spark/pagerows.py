@@ -58,7 +58,7 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """How the rows of a job are ranked.
+    """The ranking of a job's rows.
 
     Attributes:
         subject: The columns that name a subject.
