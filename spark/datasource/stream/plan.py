@@ -1,8 +1,8 @@
 """Decides, from the answers of brokers, where the next batch of a stream ends and what was lost since the last batch.
 
 A stream follows a queue by its offsets. An offset alone does not tell which queue it belongs to: a topic that was
-deleted and made again counts from 0. So the last message read is compared (streamoffsets.Mark). If the comparison
 deleted and made again counts from 0. So the last message read is compared (offsets.Mark). If the comparison
+shows another queue, this module gets a Restart.
 """
 
 from collections.abc import Mapping

@@ -5,7 +5,7 @@
 succeed: publishes one page; fail: exits 1 with a reason; permanent: writes the reason itself and exits 3; hang: waits, with
 a child of its own, until it is killed; silent: exits 0 without a result; die: ends the worker.
 
-Each run prints the worker's process id. What it does before a run, and instead of an archive, its functions say.
+Each run prints the worker's process id. Its functions say what it does before a run and instead of an archive.
 """
 
 import functools

@@ -20,7 +20,7 @@ from spark.jobs.lag_report import JOB
 from spark.jobs.running import main
 
 QUEUES = 16
-"""Of a group and topic: each has a row, and all of them together one more."""
+"""The number of queues of a group and topic. Each has a row, and all of them together have one more."""
 # As wide as real rows are: texts of three sentences, evidence of thirty numbers.
 EVIDENCE = json.dumps({f"number_of_something_{n}": n * 1_000 for n in range(30)})
 COLUMNS = {
@@ -86,7 +86,7 @@ if __name__ == "__main__":
     def open_measured(app: str, **rest: Any) -> Any:
         """Open the session that the job asks for, and begin to measure."""
         session = Measured(opened(app, **rest))
-        # What a job loads in any case.
+        # Every job loads this.
         session._session.range(10).toArrow()
         FOUND["before"] = peak_kib()
         return session

@@ -110,7 +110,7 @@ def flights_left(queues: Mapping[int, str], consumed: set[int]) -> pd.DataFrame:
 
 
 def body_sizes(flights: pd.DataFrame) -> pd.Series:
-    """How long each row is as JSON without blanks: its names and cells as they stand, texts in quotes, NA as null."""
+    """Return the length of each row as JSON without blanks: names and cells unchanged, texts in quotes, NA as null."""
     sizes = flights.apply(lambda column: column.where(column != "NA", "null").str.len()).sum(axis=1)
     for name in TEXT_COLUMNS:
         sizes += 2 * (flights[name] != "NA")

@@ -38,7 +38,7 @@ ROW: dict[str, Any] = {
 
 class Quiet:
     def info(self, event: str, **more: Any) -> None:
-        """What a job's log says is for people."""
+        """Do nothing: a job's log is for people."""
 
 
 class Shared:

@@ -43,7 +43,7 @@ def stack() -> Iterator[Stack]:
 
 
 class Flow:
-    """What went through, message by message, and when: each step happened between the beginning of its request and the end."""
+    """The messages and their times: each step happened between the beginning and the end of its request."""
 
     def __init__(self) -> None:
         self._steps: list[tuple[float, float, int]] = []
@@ -82,7 +82,7 @@ def busy(processes: int) -> Iterator[None]:
 
 
 class World:
-    """What was done, kept by the test."""
+    """The test's own record of its steps."""
 
     def __init__(self, client: AsyncGantryClient) -> None:
         self.client = client
@@ -190,7 +190,7 @@ async def consumer(
 
 
 async def committed(client: AsyncGantryClient, group: str, topic: str) -> dict[int, int]:
-    """Where a group is by the plain API."""
+    """Return the position of a group from the plain API."""
     found = await client.get_offsets(group, topic=topic)
     return {offset.queue_id: offset.committed_offset or 0 for offset in found}
 

@@ -111,7 +111,7 @@ def test_a_row_says_when_its_broker_was_looked_at_before(
         # A row has the moment of its broker's answer, somewhere within the round.
         sample(table, late_s, [1], broker=broker)
         sample(table, 45 + late_s, [2], broker=broker)
-    # Of a round that did not end nobody knows which one was before it.
+    # The round before one that did not end is unknown.
     sample(table, 60, [3])
 
     def looked() -> dict[tuple[str, int], int | None]:
@@ -124,7 +124,7 @@ def test_a_row_says_when_its_broker_was_looked_at_before(
 
     first, second = "broker-a", "broker-b"
     assert looked() == {(first, 1): None, (first, 2): 30, (first, 3): None, (second, 1): None, (second, 2): None}
-    # Where rows are left out they may have moved in between.
+    # If rows are left out, offsets may have moved in between.
     monkeypatch.setattr(lagsamples, "ROWS_MAX", 3)
     assert set(looked().values()) == {None}
 
@@ -164,7 +164,7 @@ def test_of_too_many_the_last_of_each_step_is_read(
 def test_the_past_of_a_group_adds_up_its_queues_and_brokers(connection: Connection, table: SampleTable) -> None:
     for broker in ("broker-a", "broker-b"):
         sample(table, 0, [10, 20], broker=broker)
-        # What was trimmed can't be consumed any more, and an offset beyond the end is no negative lag.
+        # Trimmed messages can't be consumed any more, and an offset beyond the end is no negative lag.
         sample(table, 30, [0, 500], broker=broker, low=40)
     sample(table, 40, [90, 100], broker="broker-b")
     pairs = [("G", "T"), ("nobody", "T")]

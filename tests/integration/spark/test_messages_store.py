@@ -104,7 +104,7 @@ def test_what_a_crash_left_out_of_the_queues_is_found_in_the_log() -> None:
 def test_a_damaged_record_is_left_out_and_what_lies_behind_it_is_not() -> None:
     crashed = {place(row): row for row in rows_of(GOLDEN / "store-crashed.tar.gz", includeSystem="true")}
     torn = {place(row): row for row in rows_of(GOLDEN / "store-torn.tar.gz", includeSystem="true")}
-    # Its own broker loses eight; all but the one whose body was damaged prove themselves.
+    # Its own broker loses eight; all but the one with the damaged body are valid.
     assert crashed.keys() - torn.keys() == {("GoldenNormal", 0, 349)}
     assert all(crashed[key] == row for key, row in torn.items())
 

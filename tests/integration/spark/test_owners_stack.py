@@ -62,7 +62,7 @@ async def engine(stack: Stack) -> AsyncIterator[ClientEngine]:
 
 
 def history(client: httpx.Client) -> list[dict[str, Any]]:
-    # Of an hour, whose points are 15 s apart.
+    # The history of an hour has points 15 s apart.
     since = datetime.now(UTC) - timedelta(hours=1)
     wanted = {"group": "HALTING", "topic": "HALTED", "from": since.isoformat(timespec="milliseconds")}
     answer = client.get("/v1/reports/lag_report/history", params=wanted)

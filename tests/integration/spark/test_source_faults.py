@@ -1,4 +1,4 @@
-"""What the data source says when brokers, name servers or Postgres are not what they should be."""
+"""The answers of the data source if brokers, name servers or Postgres fail."""
 
 import asyncio
 import os

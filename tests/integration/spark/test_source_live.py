@@ -1,4 +1,4 @@
-"""What brokers say, row by row: read without Spark, from real brokers."""
+"""The answers of real brokers, row by row, read without Spark."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -60,7 +60,7 @@ def test_offsets_tell_every_queue_of_a_consumed_topic(cluster: LiveCluster):
         ("broker-b", 1): (0, 0, None, None),
     }
     assert {row["error"] for row in half} == {None}
-    assert not [row for row in found if row["group"] == "absent"]  # Nobody knows what it consumes.
+    assert not [row for row in found if row["group"] == "absent"]  # Its topics are unknown.
 
 
 def test_what_is_pushed_down_is_all_that_is_read(cluster: LiveCluster):

@@ -65,7 +65,7 @@ def test_filters_are_pushed_down_and_the_rest_is_sparks(spark: SparkSession, clu
     )
     assert sorted(row.queue_offset for row in frame.collect()) == [3, 4]
     plan = frame._jdf.queryExecution().executedPlan().toString()
-    # What the source keeps to the letter Spark does not evaluate again.
+    # Spark does not evaluate the filters again that the source applies exactly.
     (filtered,) = [line for line in plan.splitlines() if "Filter " in line]
     assert "size#" in filtered
     assert not [name for name in ("group#", "queue_id#", "queue_offset#", "stored_at#") if name in filtered], plan

@@ -21,7 +21,7 @@ def _java() -> None:
 
 
 def arguments_of(words: list[str]) -> list[str]:
-    """What follows the script; it can be read by the job."""
+    """Return the arguments after the script; the job can parse them."""
     at = next(index for index, word in enumerate(words) if word.endswith("lag_report.py"))
     given = words[at + 1 :]
     read_arguments(make_parser("lag_report", ""), given, {"PYSPARK_GATEWAY_PORT": "1"})
@@ -35,7 +35,7 @@ def test_kubernetes_is_given_a_driver_with_our_script_and_arguments(tmp_path: Pa
             **{"https://HOST:6443": server.url, "PACKAGES": "/opt/packages", "REGISTRY": "registry:5000"},
         )
         given = arguments_of(words)
-        # Nobody would ever say how the pod ended.
+        # The API server of the test never reports the end of the pod.
         told = ("--conf", "spark.kubernetes.submission.waitAppCompletion=false")
         ended = submit(*told, *words, extra={"KUBECONFIG": str(tmp_path / "none")})
         assert ended.returncode == 0, ended.stderr[-3000:]

@@ -1,4 +1,4 @@
-"""Turns of the scheduler on a real Postgres, its clock moved by hand: what is queued, mended and claimed, and when."""
+"""Turns of the scheduler on a real Postgres, with a clock that the test moves."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta

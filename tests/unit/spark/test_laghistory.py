@@ -1,4 +1,4 @@
-"""What is no consuming: offsets that moved between two looks."""
+"""Movements of offsets between two looks that are no consumption."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ STILL = (0, 5_000_000, 100)
         ((0, 5_000_000, 100), False),
         ((0, 5_000_500, 750_000), False),
         ((0, 5_000_000, 750_101), True),  # More than anybody consumes in 15 s.
-        ((0, 5_000_000, 69), False),  # Whoever takes over a queue repeats a little.
+        ((0, 5_000_000, 69), False),  # A consumer that takes over a queue repeats a little.
         ((0, 5_000_000, 68), True),
         ((100, 5_000_000, 100), False),
         ((101, 5_000_000, 100), True),  # Trimmed before it was consumed.

@@ -29,7 +29,7 @@ def test_a_retry_topic_is_one_of_its_groups_topics() -> None:
         ("a", ALL_TOPICS): Objective(max_lag_messages=5, ignore=True),
         ("b", ALL_TOPICS): Objective(max_lag_messages=5),
         ("b", "%RETRY%b"): Objective(max_lag_seconds=600.0),
-        # What came back was of other topics, too.
+        # Returned messages may be of other topics, too, so this does not cover the retry topic.
         ("c", "t"): Objective(ignore=True),
     }
     table = with_objectives(survey, objectives, NOW)

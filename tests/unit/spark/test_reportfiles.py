@@ -1,4 +1,4 @@
-"""Where a run's files lie, and that all of them are found again by its id."""
+"""The paths of a run's files, all of which contain its id."""
 
 from datetime import datetime, timedelta, timezone
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a session is started with. Starting one is an integration test."""
+"""The settings of a new session. Starting one is an integration test."""
 
 import sys
 from pathlib import Path

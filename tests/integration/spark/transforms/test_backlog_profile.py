@@ -180,7 +180,7 @@ def by_pandas(data):
 
 def test_it_is_what_pandas_counts(spark):
     data = data_set(5_000)
-    start = {("b0", 0): 100}  # Of one queue a part is consumed.
+    start = {("b0", 0): 100}  # A part of one queue is consumed.
     unconsumed = data[[row.offset >= start.get((row.broker, row.queue_id), 0) for row in data.itertuples()]]
     messages = []
     for row in data.itertuples():

@@ -19,15 +19,15 @@ HORIZON_S = WINDOW_S + 5_000
 
 @dataclass(frozen=True)
 class Kind:
-    """How a group's work goes: its speed has so much spread, and keeps it for a while; commits and messages come in steps.
+    """The pace of a group: its speed varies and lasts for a while; commits and messages come in steps.
 
     Attributes:
         speed: Messages a second, from and to.
-        spread: Of the speed's logarithm.
-        keeps_s: How long a speed lasts.
-        incoming: Of the speed: what comes in meanwhile.
-        burst_s: How far apart messages come in, on average; 0: evenly.
-        commit_s: How far apart commits are.
+        spread: The spread of the speed's logarithm.
+        keeps_s: The time for which a speed lasts.
+        incoming: The share of the speed at which messages come in meanwhile.
+        burst_s: The mean time between incoming messages; 0: evenly.
+        commit_s: The time between commits.
         queues: On two brokers.
     """
 

@@ -12,7 +12,7 @@ RATES = ("in_rate", "out_rate", "drain_eta_s", "drain_eta_low_s", "drain_eta_hig
 STEP = 240 / 24**0.5
 """The standard deviation of a place after steps of up to 240."""
 K10 = 1.7 * (1 + (1.7**2 + 1) / 4 / 9)
-"""How many standard deviations an interval is wide that is found from ten values."""
+"""The width of an interval from ten values, in standard deviations."""
 NUMBERS = ("lag_messages", "lag_seconds", "oldest_unconsumed_at", "retention_left_s", "skew")
 
 
@@ -30,7 +30,7 @@ def flow(world):
     none = [(at, 0, None) for at in range(600, 0, -60)]
     world.group("sparse").queue("sparse", high=10_000, committed=4_000, head={"age": 60}, samples=even)
     world.queue("sparse", 1, high=0, committed=None, head={}, samples=none)
-    # What stands still on another broker is sampled every few minutes only.
+    # A queue that stands still on another broker is sampled every few minutes only.
     world.group("rests").queue("rests", high=10_000, committed=4_000, head={"age": 60}, samples=even)
     rests = [(600, 500, 500), (360, 500, 500), (120, 500, 500)]
     world.queue("rests", broker="b1", high=500, committed=500, head={}, samples=rests)
@@ -72,9 +72,9 @@ def flow(world):
         # When 130 messages are gone says what came behind it, 10 in and 20 out in 100 s.
         ("rewind", (50 / 300, 40 / 300, 1_300.0, None, None)),
         ("anew", (120 / 200, 110 / 200, None, None, None)),
-        # Where nothing was committed before, nothing is known of what was consumed.
+        # Without an earlier commit, the number of consumed messages is unknown.
         ("first", (0.2, 0.2, None, None, None)),
-        # Nobody is there to go on like that.
+        # No client is connected that could continue at this rate.
         ("gone", (2.0, 6.0, None, None, None)),
     ],
 )
@@ -333,7 +333,7 @@ def test_a_window_begins_with_the_state_before_it(report):
     quiet, unlooked = report.queue("quiet"), report.queue("unlooked")
     assert (quiet["in_rate"], quiet["evidence"]["covered_s"]) == pytest.approx((240 / 600, 600.0))
     assert quiet["evidence"]["readings"] == 3
-    # Where nobody knows when it came, it came some time within the interval.
+    # If the time is unknown, the messages came at some time within the interval.
     assert (unlooked["in_rate"], unlooked["evidence"]["covered_s"]) == pytest.approx((240 / 700, 700.0))
 
 
@@ -351,7 +351,7 @@ def test_what_went_at_once_is_not_spread_over_the_quiet_time_before(report):
     last = report.topic("last")
     assert last["evidence"]["net_rates"] == pytest.approx([0, 0, 0, 0, 5])
     assert last["out_rate"] == pytest.approx(1.0)
-    # Where the broker was not looked at meanwhile, nobody knows when it went.
+    # If the broker was not looked at meanwhile, the time is unknown.
     assert report.topic("unseen-last")["evidence"]["net_rates"] == pytest.approx([0, 0, 1, 2, 2])
 
 
@@ -371,10 +371,10 @@ def moves(world):
     world.group("stopped-reset").queue(
         "stopped-reset", high=78_600, committed=78_600, head={}, samples=reset, served={60: False}
     )
-    # Who consumed all of it at once has gone since.
+    # The client that consumed all of it at once has disconnected since.
     world.group("left", clients=0).queue("left", high=6_000, committed=6_000, head={}, served={60: True},
                                          samples=[(600, 6_000, 0), (60, 6_000, 6_000)])  # fmt: skip
-    # Who consumes over HTTP is not connected, and commits more than once.
+    # A client that consumes over HTTP is not connected, and commits more than once.
     steps = [(600, 9_000, 0), (400, 9_000, 3_000), (200, 9_000, 6_000)]
     world.group("http", clients=0, seen=False).queue("http", high=9_000, committed=9_000, head={}, samples=steps)
     world.group("http-beside").queue(

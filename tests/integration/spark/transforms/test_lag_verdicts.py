@@ -181,7 +181,7 @@ def severity(world):
     world.group("stopped-and-late", clients=0).queue("stopped-and-late", **behind, head={"age": HOUR}, samples=back)
     lose = {"age": 5 * HOUR, "left": 2 * HOUR}
     world.group("all-at-once", clients=0, enabled=False).queue("all-at-once", **behind, head=lose, samples=back)
-    # Of an hour's retention half an hour is left: soon, but not late.
+    # Half an hour is left of an hour's retention: soon, but not late.
     world.group("short", clients=0).queue("short", **behind, head={"age": 1_000, "left": 2_600})
     # One queue of two stands still.
     world.group("half").queue("half", 0, **behind, head={"age": 400}, samples=[(600, 60, 40), (300, 90, 40)])
@@ -199,7 +199,7 @@ def severity(world):
     world.group("just-left", clients=0).queue(
         "just-left", **behind, head={"age": 5}, samples=[(60, 90, 10), (20, 95, 40)]
     )
-    # Somebody made the group and set where it begins.
+    # A person created the group and set its first offset.
     world.group("prepared", **ends).queue("prepared", committed=0, head={"age": 5})
     world.group("prepared-unseen", clients=0, seen=None).queue("prepared-unseen", committed=0, head={"age": 5})
     # A step back that a consumer makes who takes over a queue; and one that has been made good.

@@ -55,7 +55,7 @@ def cases():
     # Beyond what a double can say of an offset.
     huge = 2**60
     samples.add("huge", [(0, huge, huge), (90, huge + 3, huge + 3)])
-    # Nobody reads it; then somebody does, and the topic has no samples of its own any more.
+    # The topic has no group at first. Then it has one, and no samples without a group any more.
     samples.add("alone", [(0, 10, None), (15, 25, None)], group=None).add("alone", [(30, 40, 0), (45, 55, 0)])
     # Nothing came for two minutes and a half, and then all at once.
     samples.add("burst", [(0, 0, 0), (165, 30, 15)], looked={165: 150})

@@ -1,4 +1,4 @@
-"""What a group wants, as units can tell."""
+"""The filters of groups, as far as units can decide them."""
 
 from gantry.model.group import SubscriptionData, parse_tag_expression
 from gantry.model.javahash import java_hash

@@ -1,4 +1,4 @@
-"""What tasks are given: every offset once, no task too large, and not a task for each of many small queues."""
+"""The regions of tasks: every offset once, no task too large, and not a task for each of many small queues."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""What a job is told, and what it finds out itself."""
+"""The arguments of a job, and the values that it finds itself."""
 
 import json
 from datetime import UTC, datetime, timedelta

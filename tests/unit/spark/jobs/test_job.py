@@ -1,4 +1,4 @@
-"""What each job says of itself."""
+"""The declarations of the jobs."""
 
 import pytest
 

@@ -119,7 +119,7 @@ def _words(element: ET.Element | None) -> Iterator[str]:
 
 
 class Seen(HTMLParser):
-    """What a browser's parser sees: elements with their attributes."""
+    """The view of a browser's parser: elements with their attributes."""
 
     def __init__(self, html: str) -> None:
         super().__init__()

@@ -83,7 +83,7 @@ def test_ignored_groups_are_counted_beside_late_and_unknown_ones() -> None:
     behind = page([stopped(), unknown(), ignored(), ignored(topic="OTHER")])
     assert lead(behind).endswith("1 more group cannot be judged. 1 more group is ignored.")
     assert lead(page([unknown(), ignored(), ignored("other")])).endswith("2 more groups are ignored.")
-    # Who is behind on another topic is said to be behind.
+    # A group that is behind on another topic counts as behind.
     assert "ignored" not in lead(page([stopped(), ignored("billing", topic="OTHER")]))
 
 

@@ -1,4 +1,4 @@
-"""What is started next, and what becomes of a run that failed."""
+"""The runs that start next, and the decisions about failed runs."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -110,7 +110,7 @@ def test_another_attempt_only_where_it_may_help(ending: Ending, attempt: int, ve
 
 
 LEAD = timedelta(seconds=30)
-"""How long before its time a worker is made ready."""
+"""The time before a run is due at which its worker is prepared."""
 
 
 def ahead(*seconds: float | None, done_for: datetime | None = None, lead: timedelta = LEAD) -> UpcomingRun | None:

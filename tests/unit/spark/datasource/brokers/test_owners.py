@@ -1,4 +1,4 @@
-"""Who has which queue: what brokers and clients say, and nothing that is only likely."""
+"""The owners of queues: only what brokers and clients report, no guesses."""
 
 from typing import Any
 
@@ -50,7 +50,7 @@ async def test_clients_say_which_queues_they_have(engine: ClientEngine, brokers:
     group = await found(engine)
     assert shown(owners_of_topic(group, "T")) == [("c1", "10.0.0.1", 2), ("c2", "10.0.0.2", 1)]
     assert shown(owners_of_topic(group, "U")) == [("c1", "10.0.0.1", 0), ("c2", "10.0.0.2", 0)]
-    # What c2 has dropped is c1's.
+    # c1 owns the queue that c2 has released.
     assert shown(owners_of_queue(group, "T", "a", 0)) == [("c1", "10.0.0.1", 1)]
     assert shown(owners_of_queue(group, "T", "a", 1)) == [("c2", "10.0.0.2", 1)]
     assert owners_of_queue(group, "T", "b", 1) == []

@@ -1,4 +1,4 @@
-"""What one look at the brokers finds, and what it says where it finds nothing."""
+"""The results of one look at the brokers, and the reasons for missing results."""
 
 import dataclasses
 
@@ -149,7 +149,7 @@ async def test_a_topic_deleted_meanwhile_is_told_for_each_of_its_queues(engine, 
         ("g", "T", "a", 1, None, None, None, None),
     ]
     assert all("topic[T] not exist" in row[8] for row in found)
-    del a.topics["T"]  # What was deleted before the look is no longer anything to consume.
+    del a.topics["T"]  # A topic that was deleted before the look has nothing to consume.
     assert await offsets(engine) == []
 
 

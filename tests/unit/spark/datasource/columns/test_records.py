@@ -69,7 +69,7 @@ def decode(data: bytes, wanted: RowFilter | None = None) -> tuple[list[dict[str,
 
 
 def row(message: StoredMessage) -> dict[str, Any]:
-    """What the gateway says of a message, as a row."""
+    """Return the gateway's view of a message, as a row."""
     return {
         "message_id": message.message_id,
         "stored_id": message.stored_id,

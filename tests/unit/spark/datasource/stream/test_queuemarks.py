@@ -1,4 +1,4 @@
-"""What brokers are asked of queues, what follows from it, and what does not."""
+"""The questions to brokers about queues, and the conclusions from their answers."""
 
 import pytest
 from structlog.testing import capture_logs

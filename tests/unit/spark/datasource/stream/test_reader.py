@@ -65,7 +65,7 @@ def next_ends(
 
 
 def read_by(plan: Plan) -> dict[MessageQueue, tuple[int, int]]:
-    """What a batch reads of each queue."""
+    """Return the offsets that a batch reads of each queue."""
     regions = planned_regions({}, encode_offset(plan.ends))
     return {MessageQueue(each.topic, each.broker, each.queue_id): (each.start, each.end) for each in regions}
 
