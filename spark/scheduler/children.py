@@ -47,7 +47,7 @@ class Children:
     """
 
     def __init__(self, settings: SchedulerSettings, *, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Make it.
+        """Create it, without workers.
 
         Args:
             settings: The settings of the scheduler.

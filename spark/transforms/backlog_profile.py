@@ -84,11 +84,13 @@ def backlog_profile(extent: DataFrame, messages: DataFrame | None = None, *, as_
         null; upper_bound is exclusive, and null for the last age), messages (long), bytes (long: the sizes of the
         bodies as producers sent them; null in a bucket without a read body).
 
-        Buckets: `age`: AGE_BOUNDS_S (a message that was stored after `as_of` is under 1 min old). `tag`: the tag or
-            NO_TAG.
-        `key`: the KEYS_MAX most frequent keys (by name if they are equally frequent). `size`: "0" for an empty body,
-            else
-        powers of two such as "1024-2047". `queue`: broker/queue id. Buckets without messages are absent.
+        Buckets, of which those without messages are absent:
+
+        - `age`: AGE_BOUNDS_S. A message that was stored after `as_of` is under 1 min old.
+        - `tag`: the tag or NO_TAG.
+        - `key`: the KEYS_MAX most frequent keys, by name if they are equally frequent.
+        - `size`: "0" for an empty body, else powers of two such as "1024-2047".
+        - `queue`: broker/queue id.
 
     Raises:
         ValueError: `as_of` has no time zone.

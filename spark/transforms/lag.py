@@ -305,7 +305,10 @@ def _against_objectives(levels: DataFrame) -> DataFrame:
 
 
 def _top_tags(count: int) -> Column:
-    """Return the most frequent of the examined tags, or null if none was examined."""
+    """Return the most frequent of the examined tags; null if none was examined.
+
+    Equally frequent tags are sorted by name.
+    """
     by_count = fn.array_sort(
         fn.transform("tags", lambda entry: fn.struct((-entry["messages"]).alias("n"), entry["tag"]))
     )

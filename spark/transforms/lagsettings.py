@@ -31,9 +31,9 @@ class LagSettings:
     """The largest difference between a broker's clock and the reader's for which ages are computed by the reader's
     clock. The time of an answer is subtracted already, so the difference is the error that NTP leaves."""
     late_s: float = 10.0
-    """The longest time after the answer of a topic's first broker in which the numbers of other brokers are added up
-    with it. It is less than the interval of samples, so a sum belongs to one moment as far as a chart can show. It is
-    more than the difference that an unequal number of topics causes."""
+    """The longest time from the answer of a topic's first broker to that of another one whose numbers are added to it.
+    It is less than the interval of samples, so a sum belongs to one moment as far as a chart can show. It is more than
+    the difference that an unequal number of topics causes."""
     stall_min_s: float = 120.0
     """The time for which commits must stand still, with unconsumed messages all the time, before a group counts as
     stalled. Clients commit every 5 s. Two minutes are longer than a rebalance or a consumer's pause for garbage

@@ -1,15 +1,13 @@
 """The verdict: one word for the problem of a group, the worst problem first.
 
 1. If no message is unconsumed, the verdict is OK, whatever the clients and the age of the commit. Exception: a retry
-topic
-   that fills is a RETRY_LOOP even if it is empty for a moment, because the failed messages wait in the delay topic.
+   topic that fills is a RETRY_LOOP even if it is empty for a moment, because the failed messages wait in the delay
+   topic.
 2. If numbers are unknown, the verdict is UNKNOWN. Exception: if they are unknown only because nothing was ever
-committed, and
-   no client is connected, the reason is known: NO_CONSUMER or STOPPED.
+   committed, and no client is connected, the reason is known: NO_CONSUMER or STOPPED.
 3. Otherwise it is the first claim that holds, in the order of CLAIMS. The evidence (`also`) has all claims that hold.
-4. If no claim holds, it is UNKNOWN if it is unknown whether a consumer is connected, and commits don't move. Otherwise
-it is
-   OK: the group keeps up.
+4. If no claim holds, the verdict is UNKNOWN if commits don't move and it is unknown whether a consumer is connected.
+   Otherwise it is OK: the group keeps up.
 
 The verdict of an ignored group is IGNORED. `found` has the verdict that it would have otherwise.
 """
