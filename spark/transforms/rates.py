@@ -194,7 +194,7 @@ def _readings(
 
 
 def _committed() -> Column:
-    """Return the committed offset. If a group never committed in a queue without messages, it is the end of the queue."""
+    """Return the committed offset. If a group never committed in an empty queue, it is the queue's end."""
     at_end = fn.when(fn.col("min_offset") == fn.col("max_offset"), fn.col("max_offset"))
     return fn.coalesce("committed_offset", at_end).alias("committed_offset")
 
