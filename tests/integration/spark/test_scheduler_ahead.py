@@ -109,7 +109,7 @@ def test_classes_are_recorded_once_behind_the_first_run(
     with scheduler(postgres, tmp_path, f"class_archive={archives}") as process:
         first = ask(connection)
         ends(connection, first, "succeeded", process)
-        wait_for(lambda: "classes is there" in process.log, "the classes to be recorded", process)
+        wait_for(lambda: "classes is ready" in process.log, "the classes to be recorded", process)
         recorder = int((archives / "recorded").read_text())
         second = ask(connection, minutes=1)
         ends(connection, second, "succeeded", process)
