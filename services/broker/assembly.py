@@ -152,7 +152,7 @@ class Broker:
         return BrokerCollector(
             identity=self.identity,
             stats=self.stats,
-            commit=core.commit,
+            waiters=core.waiters,
             long_polling=core.long_polling,
             cold=core.cold,
             overload=core.overload,
@@ -219,7 +219,7 @@ class Broker:
         core, root_dir = self.core, self.settings.store_path_root_dir
         return RuntimeInfo(
             stats=self.stats,
-            commit=core.commit,
+            waiters=core.waiters,
             long_polling=core.long_polling,
             lag=core.lag,
             policy=core.policy,
@@ -322,7 +322,7 @@ class Broker:
         return SendProcessor(
             gate=self.gate,
             properties=SendProperties(self.identity, unique_keys.make),
-            commit=self.core.commit,
+            waiters=self.core.waiters,
             store=self.store,
             stats=self.stats,
             policy=self.core.policy,

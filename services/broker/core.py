@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gantry.remoting.replies import SendReplies
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
 from gantry.runtime.workers import Worker
 from services.broker.coldreader import ColdReader
-from services.broker.groupcommit import GroupCommit
+from services.broker.durabilitywaiters import DurabilityWaiters, Watermark
 from services.broker.longpolling import LongPolling
 from services.broker.overload import LoopLag, Overload
 from services.broker.policy import Policy
@@ -47,13 +46,15 @@ class Core:
             doors.loop,
         )
         self.turns = Turns()
-        self.replies = SendReplies(region_id=settings.region_id, trace_on=settings.trace_on)
-        self.commit = GroupCommit(
+        waits_for_flush = settings.store().is_sync_flush
+        self.waiters = DurabilityWaiters(
             write_out=lambda: store().write_out(),
-            request_flush=lambda: store().request_flush(),
             dispatch=lambda everything: _dispatch(store(), everything=everything),
-            sync_flush=settings.store().is_sync_flush,
-            replies=self.replies,
+            watermark=Watermark(
+                offset=lambda: store().confirm_offset,
+                request_flush=(lambda: store().request_flush()) if waits_for_flush else None,
+                lags_write=waits_for_flush,
+            ),
             clock=doors.clock,
             policy=self.policy,
             overload=self.overload,

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 from gantry.model.names import is_retry_topic, is_system_group, is_system_topic
 from gantry.remoting.aio.limits import Counters
 from services.broker.coldreader import ColdReader
-from services.broker.groupcommit import GroupCommit
+from services.broker.durabilitywaiters import DurabilityWaiters
 from services.broker.identity import BrokerIdentity
 from services.broker.longpolling import LongPolling
 from services.broker.overload import LoopLag, Overload
@@ -39,7 +39,7 @@ class BrokerCollector(Collector):
         *,
         identity: BrokerIdentity,
         stats: BrokerStats,
-        commit: GroupCommit,
+        waiters: DurabilityWaiters,
         long_polling: LongPolling,
         cold: ColdReader,
         overload: Overload,
@@ -57,7 +57,7 @@ class BrokerCollector(Collector):
     ) -> None:
         self._identity = identity
         self._stats = stats
-        self._commit = commit
+        self._waiters = waiters
         self._long_polling = long_polling
         self._cold = cold
         self._overload = overload
@@ -103,12 +103,12 @@ class BrokerCollector(Collector):
         yield self._histogram(
             "gantry_broker_put_latency_milliseconds",
             "From append to answer, of sends that wait for the disk.",
-            self._commit.latency,
+            self._waiters.latency,
         )
         yield self._histogram(
             "gantry_broker_flush_latency_milliseconds",
             "From the request of a flush to its report.",
-            self._commit.flush_latency,
+            self._waiters.flush_latency,
         )
 
     def _tables(self) -> Iterator[Metric]:
@@ -119,11 +119,11 @@ class BrokerCollector(Collector):
         yield self._gauge("rocketmq_producer_connections", "Producer instances.", producers)
         yield self._gauge("rocketmq_consumer_connections", "Consumer instances.", consumers)
         yield self._gauge("gantry_broker_held_pulls", "Pulls that wait for a message.", self._long_polling.count)
-        yield self._gauge("gantry_broker_waiting_sends", "Sends that wait for the disk.", self._commit.waiting_count)
+        yield self._gauge("gantry_broker_waiting_sends", "Sends that wait for the disk.", self._waiters.waiting_count)
         watermark = GaugeMetricFamily(
             "rocketmq_processor_watermark", "Requests that wait.", labels=[*_BASE, "processor"]
         )
-        watermark.add_metric([*self._base, "send"], self._commit.waiting_count)
+        watermark.add_metric([*self._base, "send"], self._waiters.waiting_count)
         watermark.add_metric([*self._base, "pull"], self._long_polling.count)
         yield watermark
 
@@ -155,7 +155,7 @@ class BrokerCollector(Collector):
     def _health(self) -> Iterator[Metric]:
         overload = self._overload
         yield self._counter("gantry_broker_put_failed", "Sends the store refused.", self._stats.put_failed)
-        yield self._counter("gantry_broker_flush_timeouts", "Sends answered 10.", self._commit.timeouts)
+        yield self._counter("gantry_broker_flush_timeouts", "Sends answered 10.", self._waiters.timeouts)
         yield self._counter("gantry_broker_refused_sends", "Sends refused as too many.", overload.refused_sends)
         yield self._counter("gantry_broker_refused_pulls", "Pulls refused as too many.", overload.refused_pulls)
         yield self._gauge("gantry_broker_loop_lag_milliseconds", "How late the loop always is.", self._lag.lag_ms)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from gantry.remoting.codes import ANNOUNCED_VERSION, version_name
 from gantry.runtime.clock import Clock
 from gantry.runtime.files import DiskUsage
-from services.broker.groupcommit import GroupCommit
+from services.broker.durabilitywaiters import DurabilityWaiters
 from services.broker.longpolling import LongPolling
 from services.broker.overload import LoopLag
 from services.broker.policy import Policy
@@ -29,7 +29,7 @@ class RuntimeInfo:
         self,
         *,
         stats: BrokerStats,
-        commit: GroupCommit,
+        waiters: DurabilityWaiters,
         long_polling: LongPolling,
         lag: LoopLag,
         policy: Policy,
@@ -41,7 +41,7 @@ class RuntimeInfo:
         connections_max: int,
     ) -> None:
         self._stats = stats
-        self._commit = commit
+        self._waiters = waiters
         self._long_polling = long_polling
         self._lag = lag
         self._policy = policy
@@ -91,7 +91,7 @@ class RuntimeInfo:
 
     def _counts(self) -> dict[str, str]:
         put, got = self._stats.totals()
-        latency = self._commit.latency
+        latency = self._waiters.latency
         rates = self.rates
         return {
             "msgPutTotalYesterdayMorning": str(self.puts.yesterday_morning),
@@ -130,7 +130,7 @@ class RuntimeInfo:
             "dispatchBehindBytes": str(state.dispatch_behind_bytes),
             "remainHowManyDataToFlush": _size(state.max_physical_offset - state.flushed_offset),
             "earliestMessageTimeStamp": str(-1 if earliest_ms is None else earliest_ms),
-            "pageCacheLockTimeMills": str(self._commit.oldest_wait_ms()),
+            "pageCacheLockTimeMills": str(self._waiters.oldest_wait_ms()),
             # Gantry's own figures. They show damage that RocketMQ would cut off without a report.
             "gantryStoreWritable": str(state.writable).lower(),
             "gantryStoreReason": state.reason,
@@ -142,9 +142,9 @@ class RuntimeInfo:
     def _queues(self) -> dict[str, str]:
         policy = self._policy
         return {
-            "sendThreadPoolQueueSize": str(self._commit.waiting_count),
+            "sendThreadPoolQueueSize": str(self._waiters.waiting_count),
             "sendThreadPoolQueueCapacity": str(policy.send_thread_pool_queue_capacity),
-            "sendThreadPoolQueueHeadWaitTimeMills": str(self._commit.oldest_wait_ms()),
+            "sendThreadPoolQueueHeadWaitTimeMills": str(self._waiters.oldest_wait_ms()),
             "pullThreadPoolQueueSize": str(self._long_polling.count),
             "pullThreadPoolQueueCapacity": str(policy.pull_thread_pool_queue_capacity),
             "pullThreadPoolQueueHeadWaitTimeMills": str(self._lag.lag_ms),

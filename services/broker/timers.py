@@ -24,12 +24,12 @@ def timers(broker: Broker) -> Iterator[tuple[str, int, Callable[[], None]]]:
         now_ms = broker.clock.monotonic_ms()
         core.lag.tick(now_ms)
         core.long_polling.sweep(now_ms)
-        core.commit.sweep()
+        core.waiters.sweep()
 
     def maintain() -> None:
         broker.store.maintain()
         # Records for which no send waits (one-way, WAIT=false) become readable here, if not before.
-        core.commit.make_readable()
+        core.waiters.make_readable()
 
     day = _day(broker.clock.now_ms())
 

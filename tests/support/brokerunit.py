@@ -69,8 +69,8 @@ class BrokerUnit:
             clock=self.clock,
             store_host=pack_host(IDENTITY.store_host),
             on_arrival=core.long_polling.arrived,
-            on_flushed=lambda offset: None if self.flush_is_stuck else core.commit.flushed_from_thread(offset),
-            on_flush_failed=core.commit.flush_failed_from_thread,
+            on_flushed=lambda offset: None if self.flush_is_stuck else core.waiters.flushed_from_thread(offset),
+            on_flush_failed=core.waiters.flush_failed_from_thread,
             **{name: InlineWorker() for name in ("flush_worker", "making_worker", "chores_worker")},
         )
         self.files.make_dirs("/data")

@@ -1,6 +1,6 @@
 """Send requests: 10, 310 and 320.
 
-Durability: see groupcommit.py. With SYNC_FLUSH, a reply with code 0 means that the message survives a power failure.
+Durability: see durabilitywaiters.py. With SYNC_FLUSH, a reply with code 0 means that the message survives a power failure.
 The exception is a message with WAIT=false, whose producer does not want to wait for the disk.
 """
 
@@ -18,7 +18,8 @@ from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import SendMessageHeader, SendMessageHeaderV2
 from gantry.remoting.headers.fields import Header
 from gantry.remoting.headers.send import read_send_header
-from services.broker.groupcommit import GroupCommit
+from gantry.remoting.replies import SendReplies
+from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
 from services.broker.identity import BrokerIdentity
 from services.broker.policy import Policy
 from services.broker.processors.notbuilt import TRANSACTION_OR_INNER_BATCH, refuse_sys_flag
@@ -56,6 +57,13 @@ _CODES = {
 }
 _OK = PutStatus.OK
 _ONE_WAY = 2
+_OUTCOME_CODES = {
+    Outcome.FLUSH_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    Outcome.REPLICATION_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+}
+# The content of a reply: stored message id (a batch has all ids, separated by commas), queue id, queue offset, unique
+# key. A plain tuple, because the broker makes one for every message.
+_Stored = tuple[str, int, int, str]
 _Append = Callable[[Channel, RemotingCommand, SendMessageHeader, Target], Reply]
 
 
@@ -79,7 +87,7 @@ class SendProcessor:
         *,
         gate: SendChecks,
         properties: SendProperties,
-        commit: GroupCommit,
+        waiters: DurabilityWaiters,
         store: MessageStore,
         stats: BrokerStats,
         policy: Policy,
@@ -87,19 +95,20 @@ class SendProcessor:
     ) -> None:
         self._gate = gate
         self._properties = properties
-        self._commit = commit
+        self._waiters = waiters
         self._store = store
         self._stats = stats
         self._policy = policy
         # A stored message id consists of the store's address and the record's position (gantry.model.messageid).
         self._id_prefix = pack_host(identity.store_host).hex().upper()
         self._refusal_ext = {"MSG_REGION": identity.region_id, "TRACE_ON": "true" if identity.trace_on else "false"}
+        self._replies = SendReplies(region_id=identity.region_id, trace_on=identity.trace_on)
         self._creating_bytes = 0
         self.send = partial(self._guard, self._append)
         self.send_batch = partial(self._guard, self._append_batch)
 
     def _guard(self, append: _Append, channel: Channel, request: RemotingCommand) -> Any:
-        refusal = self._commit.admit()
+        refusal = self._waiters.admit()
         if refusal is not None:
             return self._refused(request, RefusalError(ResponseCode.SYSTEM_BUSY, refusal))
         header: SendMessageHeader = request.header or read_send_header(request.code, request.ext_fields)
@@ -134,7 +143,7 @@ class SendProcessor:
     def _send_again(
         self, channel: Channel, request: RemotingCommand, header: SendMessageHeader, append: _Append
     ) -> Reply:
-        refusal = self._commit.admit()
+        refusal = self._waiters.admit()
         try:
             target = None if refusal is not None else self._gate.find(header)
             if target is not None:
@@ -175,12 +184,13 @@ class SendProcessor:
         flow.messages += 1
         flow.calls += 1
         flow.size_bytes += end - at
-        commit = self._commit
-        commit.has_appended = True
         if request.flag & _ONE_WAY:
+            self._waiters.appended()
             return None
         message_id = "%s%016X" % (self._id_prefix, at)  # noqa: UP031 - half the time of an f-string with a format.
-        commit.wait(end, channel, request, (message_id, queue_id, queue_offset, unique_key), for_disk=waits_for_flush)
+        reply = (message_id, queue_id, queue_offset, unique_key)
+        request.drop_content()
+        self._waiters.wait(end, self._reply, channel, request, reply, waits_for_flush=waits_for_flush)
         return None
 
     def _append_batch(
@@ -209,13 +219,29 @@ class SendProcessor:
         flow.messages += len(items)
         flow.calls += 1
         flow.size_bytes += result.next_offset - result.physical_offsets[0]
-        self._commit.has_appended = True
         if request.is_one_way:
+            self._waiters.appended()
             return None
         message_ids = self._stored_ids(result.physical_offsets)
         reply = (message_ids, queue_id, result.queue_offset, batch_key or items[0][-1] or "")
-        self._commit.wait(result.next_offset, channel, request, reply, for_disk=waits_for_flush)
+        request.drop_content()
+        self._waiters.wait(result.next_offset, self._reply, channel, request, reply, waits_for_flush=waits_for_flush)
         return None
+
+    def _reply(self, outcome: Outcome, channel: Channel, request: RemotingCommand, reply: _Stored) -> None:
+        """Reply to a send whose message is as durable as it will be.
+
+        By now the request has lost its content, because the CommitLog has the message. Otherwise a flush that takes a
+        second would keep the bodies of that second in memory.
+        """
+        if outcome is Outcome.NOT_WRITTEN:
+            remark = "the message could not be written; whether it is stored is unknown"
+            channel.reply(request, RemotingCommand.response_to(request, ResponseCode.SYSTEM_ERROR, remark=remark))
+            return
+        message_id, queue_id, queue_offset, unique_key = reply
+        code = 0 if outcome is Outcome.DURABLE else _OUTCOME_CODES[outcome]
+        frame = self._replies.frame(request, message_id, queue_id, queue_offset, unique_key, code=code)
+        channel.reply_frame(request, frame)
 
     def _stored_ids(self, offsets: Sequence[int]) -> str:
         """Return the stored ids, separated by commas. Formatting all digits at once takes half the time."""

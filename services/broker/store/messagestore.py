@@ -130,6 +130,7 @@ class MessageStore:
         )
         self.put = self._writer.put
         self.put_batch = self._writer.put_batch
+        self.wait_for_replicas = self._log.wait_for_replicas
         self._log_reader = LogReader(self._log, self._pages)
         self._bind(
             Reader(self._log, self._log_reader, self._queues, index, settings, memory_bytes=physical_memory_bytes)

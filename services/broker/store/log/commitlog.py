@@ -8,7 +8,8 @@ write end, where it checks for the end of the file anyway.
 The offsets in order: `min_offset` ≤ `confirm_offset` ≤ `wrote_offset` ≤ `next_offset`. Appended records wait in memory
 until `write_out` hands them to the operating system in one call, once per turn of the caller's loop. Until then a crash
 of the process loses them, so they must not be acknowledged. Records before the confirm offset may be dispatched and
-read: with SYNC_FLUSH all records on the disk, with ASYNC_FLUSH all written records.
+read: with SYNC_FLUSH all records on the disk, with ASYNC_FLUSH all written records, and of these only those that the
+replicas have if the log waits for replicas.
 
 The log writes with `File.write` and not through the map. If the map touches a page that a sync has just written, the
 access costs a page fault, and these faults took a fifth of the time of a send. If the operating system rejects a write,
@@ -18,7 +19,7 @@ Concurrency: the store's thread writes. The flush worker reads `stored_at_ms` an
 the opposite order. The time that the worker reports is therefore never later than the bytes that it synced.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from gantry.model.errors import InvalidMessageError
 from gantry.model.record import BLANK_BYTES_MIN, RecordHead, encode_blank
@@ -82,6 +83,7 @@ class CommitLog:
         "_is_sync",
         "_left",
         "_limit",
+        "_replicated_offset",
         "_store_host",
         "_unwritten",
         "appended_at_ms",
@@ -110,6 +112,7 @@ class CommitLog:
         self.stored_at_ms = 0
         self.failure: str | None = None
         self.store_host = store_host
+        self._replicated_offset: Callable[[], int] | None = None
         self._current: MappedFile | None = None
         self._left: list[MappedFile] = []
         self._allocated = 0
@@ -137,7 +140,17 @@ class CommitLog:
     @property
     def confirm_offset(self) -> int:
         """Return the offset up to which the log may be dispatched and read."""
-        return self.flushed_offset if self._is_sync else self.wrote_offset
+        offset = self.flushed_offset if self._is_sync else self.wrote_offset
+        return offset if self._replicated_offset is None else min(offset, self._replicated_offset())
+
+    def wait_for_replicas(self, replicated_offset: Callable[[], int] | None) -> None:
+        """Confirm no record that the replicas do not have.
+
+        Args:
+            replicated_offset: Function that returns the offset up to which the replicas have the log; None to wait for
+                none.
+        """
+        self._replicated_offset = replicated_offset
 
     @property
     def record_bytes_max(self) -> int:

@@ -289,10 +289,10 @@ class TestDurability:
             request.serialize_type = coding
             answer = asyncio.ensure_future(unit.connection.client.request(request, 60_000))
             await asyncio.sleep(0.01)
-            assert unit.broker.core.commit.waiting_count == 1
+            assert unit.broker.core.waiters.waiting_count == 1
             assert (requests[0].body, requests[0].header, requests[0].ext_fields) == (None, None, {})
             unit.flush_is_stuck = False
-            unit.broker.core.commit.flushed_from_thread(unit.store.flushed_offset)
+            unit.broker.core.waiters.flushed_from_thread(unit.store.flushed_offset)
             assert ((await answer).code, (await answer).ext_fields["queueOffset"]) == (0, "0")
 
     async def test_nothing_is_answered_before_it_is_flushed(self) -> None:
@@ -302,25 +302,25 @@ class TestDurability:
             waiting = asyncio.ensure_future(unit.send())
             await asyncio.sleep(1)
             assert not waiting.done()
-            assert unit.broker.core.commit.waiting_count == 1
-            unit.broker.core.commit.flushed_from_thread(unit.store.max_physical_offset)
+            assert unit.broker.core.waiters.waiting_count == 1
+            unit.broker.core.waiters.flushed_from_thread(unit.store.max_physical_offset)
             assert (await waiting).code == 0
-            assert unit.broker.core.commit.latency.max_ms >= 1000
+            assert unit.broker.core.waiters.latency.max_ms >= 1000
 
     async def test_sends_that_waited_for_a_slow_flush_are_dispatched_and_answered_in_pieces(self) -> None:
         """A disk that hung for a second under load once held the loop for a quarter of a second more."""
         async with BrokerUnit(os_page_cache_busy_time_out_mills=100_000) as unit:
             await unit.make_topic("T")
             unit.flush_is_stuck = True
-            commit, store = unit.broker.core.commit, unit.store
+            waiters, store = unit.broker.core.waiters, unit.store
             sends = [asyncio.ensure_future(unit.send(queue_id=number % 4)) for number in range(1_500)]
             for _ in range(20):
                 await asyncio.sleep(0)
-            assert commit.waiting_count == len(sends)
+            assert waiters.waiting_count == len(sends)
             record_bytes = store.max_physical_offset // len(sends)
             assert store.dispatched_offset == 0
             unit.flush_is_stuck = False
-            commit.flushed_from_thread(store.flushed_offset)
+            waiters.flushed_from_thread(store.flushed_offset)
             turns = 0
             while not all(send.done() for send in sends):
                 before = store.dispatched_offset
@@ -332,6 +332,19 @@ class TestDurability:
             assert {(await send).code for send in sends} == {0}
             assert store.dispatched_offset == store.max_physical_offset
 
+    async def test_an_append_of_the_broker_itself_is_durable_and_readable(self) -> None:
+        async with BrokerUnit() as unit:
+            await unit.make_topic("T")
+            store = unit.store
+            result = await unit.broker.core.waiters.append(
+                lambda: store.put("T", 1, b"inner", b"", born_at_ms=0, born_host=bytes(8))
+            )
+            assert (result.queue_offset, store.dispatched_offset) == (0, result.next_offset)
+            (message,) = await stored(unit, queue_id=1)
+            assert message.body == b"inner"
+            async with BrokerUnit(files=unit.files.crash_clone(Rng(3))) as after:
+                assert [message.body for message in await stored(after, queue_id=1)] == [b"inner"]
+
     async def test_a_flush_timeout_is_answered_10_with_the_queue_offset(self) -> None:
         async with BrokerUnit(os_page_cache_busy_time_out_mills=100_000) as unit:
             await unit.make_topic("T")
@@ -339,7 +352,7 @@ class TestDurability:
             answer = await unit.send()
             assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
             assert answer.ext_fields["queueOffset"] == "0"
-            assert unit.broker.core.commit.timeouts == 1
+            assert unit.broker.core.waiters.timeouts == 1
 
     async def test_after_a_failed_flush_waiting_sends_end_and_new_ones_are_refused(self) -> None:
         faults = FaultFileSystem(MemFileSystem(VirtualClock()))
@@ -412,5 +425,5 @@ class TestDurability:
             assert (answer.code, str(answer.remark)[:15]) == (ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]")
             assert unit.store.max_physical_offset == end
             assert unit.broker.core.overload.refused_sends == 2
-            unit.broker.core.commit.flushed_from_thread(end)
+            unit.broker.core.waiters.flushed_from_thread(end)
             assert [answer.code for answer in await asyncio.gather(*waiting)] == [0, 0]

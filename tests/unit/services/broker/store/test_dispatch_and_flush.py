@@ -337,3 +337,27 @@ def test_dispatch_waits_for_room_and_continues(path):
     for topic in ("T", "U"):
         assert list(read_queue(opened.store, topic, 0)) == list(range(30))
     assert opened.store.stop()
+
+
+@pytest.mark.parametrize("mode", FlushDiskType)
+def test_a_log_that_waits_for_replicas_confirms_only_what_they_have(mode):
+    opened = Opened(flush_disk_type=mode)
+    replicated = 0
+    opened.store.wait_for_replicas(lambda: replicated)
+    first, second = opened.put(), opened.put()
+    opened.store.request_flush()
+    opened.store.dispatch()
+    assert (opened.store.confirm_offset, opened.store.dispatched_offset, opened.arrived) == (0, 0, [])
+    replicated = first.next_offset
+    opened.store.dispatch()
+    assert opened.store.dispatched_offset == first.next_offset
+    replicated = second.next_offset + 1000
+    opened.store.dispatch()
+    assert opened.store.dispatched_offset == opened.store.confirm_offset == second.next_offset
+    replicated = 0
+    third = opened.put()
+    opened.store.request_flush()
+    opened.store.wait_for_replicas(None)
+    opened.store.dispatch()
+    assert opened.store.dispatched_offset == third.next_offset
+    assert opened.store.stop()
