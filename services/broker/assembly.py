@@ -4,7 +4,7 @@ The only files it touches are config/*.json. bootstrap.py adds what belongs to a
 and signals.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 
 from gantry.model.names import SCHEDULE_TOPIC
 from gantry.model.topic import TopicConfig
@@ -16,21 +16,7 @@ from services.broker.identity import BrokerIdentity
 from services.broker.liveconfig import LiveConfig, StartCheck
 from services.broker.metrics import BrokerCollector
 from services.broker.notifications import GroupNotifications
-from services.broker.processors.backlog import BacklogProcessor
-from services.broker.processors.brokeradmin import BrokerAdminProcessor
-from services.broker.processors.clients import ClientProcessor
-from services.broker.processors.commits import OffsetCommits
-from services.broker.processors.connections import ConnectionProcessor
-from services.broker.processors.groupadmin import GroupAdminProcessor
-from services.broker.processors.offset import OffsetProcessor
-from services.broker.processors.pull import PullProcessor
-from services.broker.processors.query import QueryProcessor
-from services.broker.processors.send import SendProcessor, note_peer
-from services.broker.processors.sendgate import SendChecks
-from services.broker.processors.sendproperties import SendProperties
-from services.broker.processors.statistics import StatisticsProcessor
-from services.broker.processors.table import handlers
-from services.broker.processors.topicadmin import TopicAdminProcessor
+from services.broker.offsetcommits import OffsetCommits
 from services.broker.registration import Caller, Registration
 from services.broker.registry import documents
 from services.broker.registry.configfile import ConfigFile
@@ -42,25 +28,36 @@ from services.broker.store.messagestore import MessageStore
 from services.broker.tables import Tables
 from services.broker.topicdeletion import TopicDeletion
 
+Timer = tuple[str, int, Callable[[], None]]
+"""Name, interval in ms, and work of a timer."""
+
 
 class Broker:
-    """All parts of a running broker."""
+    """The parts of a running broker that all features share.
+
+    Attributes:
+        handlers: Handlers of the features, by request code.
+        on_topic_changed: Callbacks of the features, called with the name of a topic that was created, changed or
+            deleted.
+        timers: Timers of the features.
+    """
 
     def __init__(
         self,
         settings: BrokerSettings,
         identity: BrokerIdentity,
-        doors: Runtime,
+        runtime: Runtime,
         core: Core,
         store: MessageStore,
         *,
         client: Caller,
+        build_handlers: Callable[["Broker"], dict[int, Handler]],
         unique_keys: UniqueKeyGenerator,
         physical_memory_bytes: int,
         next_start: StartCheck | None = None,
     ) -> None:
         """Create and connect all parts. Raises StartupError if a config file can't be read."""
-        clock = doors.clock
+        clock = runtime.clock
         self.settings = settings
         self.identity = identity
         self.core = core
@@ -70,7 +67,7 @@ class Broker:
         tables.clamp_offsets(store.max_offset)
         self.commits = OffsetCommits(topics=tables.topics, offsets=tables.offsets, store=store, clock=clock)
         self.stats = BrokerStats(identity.cluster, clock.now_ms())
-        self.persistence = Persistence(doors.run_in_thread)
+        self.persistence = Persistence(runtime.run_in_thread)
         tables.keep(self.persistence)
         self.registration = Registration(
             settings.name_servers(),
@@ -87,9 +84,9 @@ class Broker:
             store=store,
             stats=self.stats,
             clock=clock,
-            saved=self._topics_saved,
+            saved=lambda: self._saved(documents.TOPICS_FILE),
         )
-        self.notifications = GroupNotifications(tables.consumers, tables.groups, core.policy, doors.loop)
+        self.notifications = GroupNotifications(tables.consumers, tables.groups, core.policy, runtime.loop)
         self.config = self._config(next_start)
         self.persistence.add(
             documents.SETTINGS_FILE,
@@ -97,17 +94,12 @@ class Broker:
             self.config.text,
         )
         self.runtime_info = self._figures(store.files)
-        self.gate = SendChecks(
-            topics=tables.topics,
-            groups=tables.groups,
-            stats=self.stats,
-            policy=core.policy,
-            clock=clock,
-            rng=doors.rng,
-            create_topic=self._create_topic,
-        )
-        recent_bytes = physical_memory_bytes * settings.access_message_in_memory_max_ratio // 100
-        self.handlers = self._handlers(unique_keys, recent_bytes)
+        self.rng = runtime.rng
+        self.unique_keys = unique_keys
+        self.recent_bytes = physical_memory_bytes * settings.access_message_in_memory_max_ratio // 100
+        self.on_topic_changed: list[Callable[[str], None]] = []
+        self.timers: list[Timer] = []
+        self.handlers = build_handlers(self)
         tables.topics.on_change = self._topic_changed
         tables.groups.on_change = lambda group: self.persistence.mark(documents.GROUPS_FILE)
         # The files may lack topics and groups that this start added. Both tables are saved soon. After a crash before
@@ -115,10 +107,6 @@ class Broker:
         self.persistence.mark(documents.TOPICS_FILE)
         self.persistence.mark(documents.GROUPS_FILE)
         self.deletion.finish_unsaved(self._save_all)
-
-    def connected(self, channel: Channel) -> None:
-        """Note a new connection."""
-        note_peer(channel)
 
     def disconnected(self, channel: Channel) -> None:
         """Forget everything that belongs to a connection: its held pulls, reads, producers and consumers."""
@@ -146,6 +134,27 @@ class Broker:
             self.tables.offsets.is_dirty = False
             self.persistence.mark(documents.OFFSETS_FILE)
 
+    async def create_topic(self, config: TopicConfig) -> None:
+        """Create a topic unless it exists, and wait until it is on disk. Raises NotSavedError."""
+        if self.tables.topics.find(config.topic_name) is None:
+            self.tables.topics.put(config, self.clock.now_ms())
+        await self.persistence.durable(documents.TOPICS_FILE)
+
+    async def wait_until_topics_announced(self) -> None:
+        """Wait until topics and offsets are on disk and the name servers know the topics. Raises NotSavedError."""
+        await self._saved(documents.TOPICS_FILE)
+        await self.registration.wait_until_announced()
+
+    async def wait_until_groups_saved(self) -> None:
+        """Wait until groups and offsets are on disk. Raises NotSavedError."""
+        await self._saved(documents.GROUPS_FILE)
+
+    def collect_runtime_info(self) -> dict[str, str]:
+        """Return the figures of request 28."""
+        delivered = self.tables.delay_offsets.offset_table
+        delays = schedule_offsets(delivered, lambda queue_id: self.store.max_offset(SCHEDULE_TOPIC, queue_id))
+        return self.runtime_info.collect() | delays
+
     def collector(self, counters: Counters) -> BrokerCollector:
         """Return the collector that exports the broker's state to Prometheus; `counters` are those of the server."""
         core, tables = self.core, self.tables
@@ -170,28 +179,14 @@ class Broker:
         )
 
     def _topic_changed(self, topic: str) -> None:
-        self.gate.topic_changed(topic)
+        for changed in self.on_topic_changed:
+            changed(topic)
         self.persistence.mark(documents.TOPICS_FILE)
         self.registration.topic_changed(topic)
-
-    async def _create_topic(self, config: TopicConfig) -> None:
-        if self.tables.topics.find(config.topic_name) is None:
-            self.tables.topics.put(config, self.clock.now_ms())
-        await self.persistence.durable(documents.TOPICS_FILE)
-
-    async def _topics_saved(self) -> None:
-        await self._saved(documents.TOPICS_FILE)
-
-    async def _topics_made_known(self) -> None:
-        await self._topics_saved()
-        await self.registration.announced()
 
     def _save_all(self) -> None:
         self.save_offsets()
         self.persistence.write_all()
-
-    async def _groups_saved(self) -> None:
-        await self._saved(documents.GROUPS_FILE)
 
     async def _saved(self, name: str) -> None:
         """Wait until a table and the offsets are on disk.
@@ -229,102 +224,4 @@ class Broker:
             earliest_stored_at=self.store.earliest_stored_at,
             disk_usage=lambda: files.disk_usage(root_dir),
             connections_max=self.settings.server_connections_max,
-        )
-
-    def _runtime_info(self) -> dict[str, str]:
-        delivered = self.tables.delay_offsets.offset_table
-        delays = schedule_offsets(delivered, lambda queue_id: self.store.max_offset(SCHEDULE_TOPIC, queue_id))
-        return self.runtime_info.collect() | delays
-
-    def _handlers(self, unique_keys: UniqueKeyGenerator, recent_bytes: int) -> Mapping[int, Handler]:
-        tables, core, stats, store = self.tables, self.core, self.stats, self.store
-        identity, policy, clock = self.identity, core.policy, self.clock
-        topics, groups, offsets, consumers = tables.topics, tables.groups, tables.offsets, tables.consumers
-        made_known: Callable[[], Awaitable[None]] = self._topics_made_known
-        return handlers(
-            send=self._sender(unique_keys),
-            pull=self._puller(),
-            offset=OffsetProcessor(
-                topics=topics,
-                groups=groups,
-                offsets=offsets,
-                commits=self.commits,
-                store=store,
-                recent_bytes=recent_bytes,
-            ),
-            query=QueryProcessor(store=store, policy=policy, cold=core.cold, turns=core.turns),
-            clients=ClientProcessor(
-                producers=tables.producers,
-                consumers=consumers,
-                topics=topics,
-                groups=groups,
-                policy=policy,
-                clock=clock,
-                notify_group=self.notifications.notify,
-            ),
-            topics=TopicAdminProcessor(
-                topics=topics,
-                offsets=offsets,
-                consumers=consumers,
-                deletion=self.deletion,
-                identity=identity,
-                clock=clock,
-                made_known=made_known,
-            ),
-            groups=GroupAdminProcessor(
-                groups=groups,
-                offsets=offsets,
-                delay_offsets=tables.delay_offsets,
-                stats=stats,
-                clock=clock,
-                saved=self._groups_saved,
-            ),
-            statistics=StatisticsProcessor(
-                topics=topics,
-                offsets=offsets,
-                consumers=consumers,
-                store=store,
-                stats=stats,
-                identity=identity,
-                clock=clock,
-                cold=core.cold,
-                turns=core.turns,
-            ),
-            backlog=BacklogProcessor(
-                topics=topics, store=store, identity=identity, clock=clock, cold=core.cold, turns=core.turns
-            ),
-            connections=ConnectionProcessor(
-                producers=tables.producers, consumers=consumers, offsets=offsets, identity=identity
-            ),
-            broker=BrokerAdminProcessor(config=self.config, runtime_info=self._runtime_info),
-            cold=core.cold,
-        )
-
-    def _puller(self) -> PullProcessor:
-        tables, core = self.tables, self.core
-        return PullProcessor(
-            topics=tables.topics,
-            groups=tables.groups,
-            consumers=tables.consumers,
-            offsets=tables.offsets,
-            commits=self.commits,
-            store=self.store,
-            long_polling=core.long_polling,
-            cold=core.cold,
-            overload=core.overload,
-            stats=self.stats,
-            policy=core.policy,
-            identity=self.identity,
-            clock=self.clock,
-        )
-
-    def _sender(self, unique_keys: UniqueKeyGenerator) -> SendProcessor:
-        return SendProcessor(
-            gate=self.gate,
-            properties=SendProperties(self.identity, unique_keys.make),
-            waiters=self.core.waiters,
-            store=self.store,
-            stats=self.stats,
-            policy=self.core.policy,
-            identity=self.identity,
         )

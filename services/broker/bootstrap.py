@@ -35,6 +35,7 @@ from gantry.runtime.workers import ThreadWorker
 from services.broker.assembly import Broker
 from services.broker.coldreader import READERS_MAX
 from services.broker.core import Core, Runtime
+from services.broker.features import build_handlers
 from services.broker.identity import BrokerIdentity
 from services.broker.liveconfig import apply_kept
 from services.broker.processors.send import TYPED_HEADERS, note_peer
@@ -70,16 +71,8 @@ async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifec
     shares = _descriptors(settings)
     settings = dataclasses.replace(settings, server_connections_max=shares.connections)
     record_ip = await store_ip(settings)
-    scope = lifecycle.scope
-    loop = asyncio.get_running_loop()
-    doors = Runtime(
-        clock=clock,
-        rng=Rng(),
-        loop=loop,
-        run_in_thread=lambda work: scope.in_thread("config-files", work),
-        readers=[ThreadWorker(f"store-read-{number}") for number in range(READERS_MAX)],
-    )
-    core = Core(settings, doors, lambda: store)
+    runtime = _runtime(clock, lifecycle)
+    core = Core(settings, runtime, lambda: store)
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     store = MessageStore(
         settings.store(),
@@ -88,7 +81,7 @@ async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifec
         on_arrival=core.long_polling.arrived,
         on_flushed=core.waiters.flushed_from_thread,
         on_flush_failed=core.waiters.flush_failed_from_thread,
-        on_lost=lambda reason: _stop_from_thread(loop, lifecycle),
+        on_lost=lambda reason: _stop_from_thread(runtime.loop, lifecycle),
         physical_memory_bytes=memory_bytes,
         process_id=os.getpid(),
         open_files_max=shares.files,
@@ -104,11 +97,12 @@ async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifec
         broker = Broker(
             settings,
             identity,
-            doors,
+            runtime,
             core,
             store,
             client=process.client,
-            unique_keys=UniqueKeyGenerator(clock, record_ip, os.getpid(), doors.rng.below(1 << 32)),
+            build_handlers=build_handlers,
+            unique_keys=UniqueKeyGenerator(clock, record_ip, os.getpid(), runtime.rng.below(1 << 32)),
             physical_memory_bytes=memory_bytes,
             next_start=NextStart(base, given, files, store.state, lambda: process.bound),
         )
@@ -122,6 +116,16 @@ async def run(settings: BrokerSettings, given: Collection[str], lifecycle: Lifec
     await process.drain()
     await core.cold.close()
     _save_and_close(broker, store)
+
+
+def _runtime(clock: Clock, lifecycle: Lifecycle) -> Runtime:
+    return Runtime(
+        clock=clock,
+        rng=Rng(),
+        loop=asyncio.get_running_loop(),
+        run_in_thread=lambda work: lifecycle.scope.in_thread("config-files", work),
+        readers=[ThreadWorker(f"store-read-{number}") for number in range(READERS_MAX)],
+    )
 
 
 def _stop_from_thread(loop: asyncio.AbstractEventLoop, lifecycle: Lifecycle) -> None:
@@ -205,7 +209,7 @@ class _Process:
         self._tasks += [spawn(name, every(interval_ms, work)) for name, interval_ms, work in timers(broker)]
         self._tasks.append(spawn("config-files", broker.persistence.run()))
         for number, address in enumerate(broker.registration.addresses):
-            self._tasks.append(spawn(f"registration-{number}", broker.registration.keep(address)))
+            self._tasks.append(spawn(f"registration-{number}", broker.registration.maintain(address)))
         await broker.registration.first_round()
         self._lifecycle.ready(facts)
 

@@ -33,17 +33,17 @@ class Runtime:
 class Core:
     """The parts that must exist before the store starts, because the store calls some of them."""
 
-    def __init__(self, settings: BrokerSettings, doors: Runtime, store: Callable[[], MessageStore]) -> None:
+    def __init__(self, settings: BrokerSettings, runtime: Runtime, store: Callable[[], MessageStore]) -> None:
         self.policy = Policy()
         self.policy.follow(settings)
         self.lag = LoopLag()
         self.overload = Overload(self.policy, self.lag)
-        self.long_polling = LongPolling(doors.clock.monotonic_ms())
+        self.long_polling = LongPolling(runtime.clock.monotonic_ms())
         self.cold = ColdReader(
             lambda operation, *blocks: store().attempt(operation, *blocks),
             lambda: store().files,
-            doors.readers,
-            doors.loop,
+            runtime.readers,
+            runtime.loop,
         )
         self.turns = Turns()
         waits_for_flush = settings.store().is_sync_flush
@@ -55,11 +55,11 @@ class Core:
                 request_flush=(lambda: store().request_flush()) if waits_for_flush else None,
                 lags_write=waits_for_flush,
             ),
-            clock=doors.clock,
+            clock=runtime.clock,
             policy=self.policy,
             overload=self.overload,
             on_readable=self.long_polling.wake,
-            loop=doors.loop,
+            loop=runtime.loop,
         )
 
 

@@ -17,7 +17,6 @@ from gantry.runtime.errors import SettingsError, StartupError
 from gantry.runtime.settings import parse_value
 from gantry.runtime.telemetry import logger
 from services.broker.policy import POLICY_KEYS, Policy
-from services.broker.processors.brokeradmin import BlackListedError
 from services.broker.registry.configtext import ConfigText
 from services.broker.registry.documents import SETTINGS_FILE, KeptSettings, settings_text
 from services.broker.registry.persistence import Persistence
@@ -37,6 +36,10 @@ _NEVER_BY_REQUEST = frozenset(
         "tlsServerTrustCertPath",
     }
 )
+
+
+class BlackListedError(Exception):
+    """A setting may not be changed while the broker runs. The message is the name of the setting."""
 
 
 def apply_kept(settings: BrokerSettings, kept: Mapping[str, str], *, above: Collection[str]) -> BrokerSettings:

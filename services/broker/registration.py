@@ -179,7 +179,7 @@ class Registration:
             server.needs_full = True
             server.wake.set()
 
-    async def announced(self) -> None:
+    async def wait_until_announced(self) -> None:
         """Wait until every registered name server has the current topics, at most ANNOUNCE_TIMEOUT_MS."""
         if self._is_current():
             return
@@ -196,7 +196,7 @@ class Registration:
         for waiter in waiting:
             waiter.cancel()
 
-    async def keep(self, address: str) -> None:
+    async def maintain(self, address: str) -> None:
         """Keep the registration at one name server up to date, until the task is cancelled."""
         server = self._servers[address]
         while True:

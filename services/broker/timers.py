@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 
 from services.broker import longpolling, overload
-from services.broker.assembly import Broker
+from services.broker.assembly import Broker, Timer
 from services.broker.stats import SAMPLE_TICK_MS
 
 MAINTAIN_INTERVAL_MS = 100
@@ -16,7 +16,7 @@ RATES_INTERVAL_MS = 1_000
 _DAY = "%Y-%m-%d"
 
 
-def timers(broker: Broker) -> Iterator[tuple[str, int, Callable[[], None]]]:
+def timers(broker: Broker) -> Iterator[Timer]:
     """Yield name, interval in ms and work of each timer."""
     core = broker.core
 
@@ -47,6 +47,7 @@ def timers(broker: Broker) -> Iterator[tuple[str, int, Callable[[], None]]]:
     yield "rates", RATES_INTERVAL_MS, rates
     yield "statistics", SAMPLE_TICK_MS, lambda: broker.stats.tick(broker.clock.monotonic_ms(), broker.clock.now_ms())
     yield "client-expiry", EXPIRY_INTERVAL_MS, broker.expire_clients
+    yield from broker.timers
     yield "offsets", broker.settings.flush_consumer_offset_interval, broker.save_offsets
 
 

@@ -1,7 +1,7 @@
 """A broker without a process: real parts over a file system in memory, virtual time and joined channels."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 from gantry.model.address import Address, pack_host
@@ -16,6 +16,7 @@ from gantry.runtime.rng import Rng
 from gantry.runtime.workers import InlineWorker, Worker
 from services.broker.assembly import Broker
 from services.broker.core import Core, Runtime
+from services.broker.features import FEATURES, Feature, build_handlers
 from services.broker.identity import BrokerIdentity
 from services.broker.processors.send import TYPED_HEADERS, note_peer
 from services.broker.settings import BrokerSettings
@@ -50,19 +51,22 @@ class NobodyThere:
 class BrokerUnit:
     """A running broker; use it with `async with`."""
 
-    def __init__(self, *, files: Any = None, client: Any = None, **settings: Any) -> None:
+    def __init__(
+        self, *, files: Any = None, client: Any = None, features: Sequence[Feature] = FEATURES, **settings: Any
+    ) -> None:
         self.clock = VirtualClock()
         self.files = files or MemFileSystem(self.clock)
         self.settings = BrokerSettings(**{**SMALL, **settings})
         self.flush_is_stuck = False
         self.readers: list[Worker] = [InlineWorker()]
         self._client = client or NobodyThere()
+        self._features = features
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def __aenter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        doors = Runtime(self.clock, Rng(7), loop, _at_once, self.readers)
-        core = Core(self.settings, doors, lambda: self.store)
+        runtime = Runtime(self.clock, Rng(7), loop, _at_once, self.readers)
+        core = Core(self.settings, runtime, lambda: self.store)
         self.store = MessageStore(
             self.settings.store(),
             files=self.files,
@@ -79,10 +83,11 @@ class BrokerUnit:
         self.broker = Broker(
             self.settings,
             IDENTITY,
-            doors,
+            runtime,
             core,
             self.store,
             client=self._client,
+            build_handlers=lambda broker: build_handlers(broker, self._features),
             unique_keys=UniqueKeyGenerator(self.clock, "10.0.0.5", 1, 2),
             physical_memory_bytes=1 << 30,
         )

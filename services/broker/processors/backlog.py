@@ -5,7 +5,9 @@ millisecond, which take turns with all other long work (turns.py). A slice that 
 when they have been read. The results of the earlier slices stay.
 """
 
-from gantry.remoting.aio.channel import Channel
+from collections.abc import Mapping
+
+from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies.backlog import (
     HEAD_QUERIES_MAX,
     TAGS_CODES_MAX,
@@ -14,14 +16,16 @@ from gantry.remoting.bodies.backlog import (
     QueueHead,
     QueueHeads,
 )
-from gantry.remoting.codes import ResponseCode
+from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers.backlog import UNITS_DEFAULT, UNITS_MAX, UnitsHeader, UnitsResponseHeader
 from gantry.runtime.clock import Clock
+from services.broker.assembly import Broker
 from services.broker.coldreader import ColdReader
 from services.broker.identity import BrokerIdentity
 from services.broker.processors.reading import read_cold
-from services.broker.processors.refusal import RefusalError
+from services.broker.processors.table import replying_to_refusals
+from services.broker.refusal import RefusalError
 from services.broker.registry.topics import TopicTable
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import FirstMessage, UnitRows
@@ -83,6 +87,16 @@ class BacklogProcessor:
         self._clock = clock
         self._cold = cold
         self._turns = turns
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each request code."""
+        code = RequestCode
+        return replying_to_refusals(
+            {
+                code.GANTRY_UNITS: self.units,
+                code.GANTRY_HEADS: self.heads,
+            }
+        )
 
     async def units(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """900001: return units of a queue as rows with their store times (docs/formats/remoting.md)."""
@@ -207,3 +221,16 @@ class BacklogProcessor:
 def _check(field: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
         raise RefusalError(ResponseCode.INVALID_PARAMETER, f"{field}={value}: is not within {least} and {most}")
+
+
+def build(broker: Broker) -> BacklogProcessor:
+    """Build the processor from the broker's parts."""
+    core = broker.core
+    return BacklogProcessor(
+        topics=broker.tables.topics,
+        store=broker.store,
+        identity=broker.identity,
+        clock=broker.clock,
+        cold=core.cold,
+        turns=core.turns,
+    )

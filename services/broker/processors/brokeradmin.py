@@ -1,55 +1,44 @@
 """Requests of tools about the broker itself: its settings (25, 26) and its figures (28)."""
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
-from gantry.model.topic import DataVersion
-from gantry.remoting.aio.channel import Channel
+from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies import (
     KVTable,
     decode_properties_text,
     encode_data_version,
     encode_properties_text,
 )
-from gantry.remoting.codes import ResponseCode
+from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import GetBrokerConfigResponseHeader
 from gantry.runtime.errors import SettingsError
-from services.broker.processors.refusal import RefusalError
-
-
-class BlackListedError(Exception):
-    """A setting may not be changed while the broker runs. The message is the name of the setting."""
-
-
-class ConfigOwner(Protocol):
-    """The owner of the settings."""
-
-    @property
-    def version(self) -> DataVersion:
-        """The version of the settings."""
-        ...
-
-    def properties(self) -> Mapping[str, str]:
-        """Return all settings under RocketMQ's names."""
-        ...
-
-    async def change(self, changes: Mapping[str, str]) -> list[str]:
-        """Change settings, all or none, and keep them. Return those that take effect only at the next start.
-
-        Raises:
-            BlackListedError: A request may not change one of these settings.
-            SettingsError: One of these settings has an invalid value.
-        """
-        ...
+from services.broker.assembly import Broker
+from services.broker.coldreader import ColdReader
+from services.broker.liveconfig import BlackListedError, LiveConfig
+from services.broker.processors.reading import reading
+from services.broker.processors.table import replying_to_refusals
+from services.broker.refusal import RefusalError
 
 
 class BrokerAdminProcessor:
     """Answers requests of tools about the broker itself."""
 
-    def __init__(self, *, config: ConfigOwner, runtime_info: Callable[[], dict[str, str]]) -> None:
+    def __init__(self, *, config: LiveConfig, runtime_info: Callable[[], dict[str, str]], cold: ColdReader) -> None:
         self._config = config
         self._runtime_info = runtime_info
+        self._cold = cold
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each request code."""
+        code = RequestCode
+        return replying_to_refusals(
+            {
+                code.UPDATE_BROKER_CONFIG: self.change_config,
+                code.GET_BROKER_CONFIG: self.config,
+                code.GET_BROKER_RUNTIME_INFO: reading(self._cold, self.runtime_info),
+            }
+        )
 
     async def change_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """25: change settings. Unknown settings are ignored, as in RocketMQ."""
@@ -77,3 +66,8 @@ class BrokerAdminProcessor:
         return RemotingCommand.response_to(
             request, ResponseCode.SUCCESS, body=KVTable(table=self._runtime_info()).encode()
         )
+
+
+def build(broker: Broker) -> BrokerAdminProcessor:
+    """Build the processor from the broker's parts."""
+    return BrokerAdminProcessor(config=broker.config, runtime_info=broker.collect_runtime_info, cold=broker.core.cold)

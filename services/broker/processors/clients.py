@@ -5,20 +5,22 @@ subscribe to this topic at once.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from gantry.model import names
 from gantry.model.errors import InvalidNameError
 from gantry.model.group import SQL92_EXPRESSION, SubscriptionData, parse_tag_expression
 from gantry.model.javahash import java_hash
-from gantry.remoting.aio.channel import Channel
+from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies import CheckClientConfig, ConsumerData, ConsumerIdList, HeartbeatData
-from gantry.remoting.codes import ResponseCode
+from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import GetConsumerListHeader, HeartbeatResponseHeader, UnregisterClientHeader
 from gantry.runtime.clock import Clock
+from services.broker.assembly import Broker
 from services.broker.policy import Policy
-from services.broker.processors.refusal import RefusalError
+from services.broker.processors.table import replying_to_refusals
+from services.broker.refusal import RefusalError
 from services.broker.registry.clients import ClientInfo
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.groups import GroupTable
@@ -56,6 +58,18 @@ class ClientProcessor:
         self._policy = policy
         self._clock = clock
         self._notify_group = notify_group
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each request code."""
+        code = RequestCode
+        return replying_to_refusals(
+            {
+                code.HEART_BEAT: self.heartbeat,
+                code.UNREGISTER_CLIENT: self.unregister,
+                code.CHECK_CLIENT_CONFIG: self.check_config,
+                code.GET_CONSUMER_LIST_BY_GROUP: self.consumer_ids,
+            }
+        )
 
     def heartbeat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """34: register a client in all its groups."""
@@ -202,3 +216,17 @@ def _with_codes(subscription: SubscriptionData) -> SubscriptionData:
         return subscription
     tags = subscription.tags_set or parse_tag_expression(subscription.topic, subscription.sub_string).tags_set
     return dataclasses.replace(subscription, tags_set=tags, code_set=frozenset(java_hash(tag) for tag in tags))
+
+
+def build(broker: Broker) -> ClientProcessor:
+    """Build the processor from the broker's parts."""
+    tables = broker.tables
+    return ClientProcessor(
+        producers=tables.producers,
+        consumers=tables.consumers,
+        topics=tables.topics,
+        groups=tables.groups,
+        policy=broker.core.policy,
+        clock=broker.clock,
+        notify_group=broker.notifications.notify,
+    )

@@ -1,9 +1,11 @@
 """Requests of tools about connected clients (203, 204, 328, 343, 345) and about the state of one client (307)."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from gantry.model.group import ConsumeFromWhere, ConsumeType, MessageModel
-from gantry.remoting.aio.channel import Channel
+from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies import ClientConnection, ConsumerConnection, ProducerConnection, TopicList
 from gantry.remoting.bodies.beans import SubscriptionDataBean
 from gantry.remoting.codes import RequestCode, ResponseCode
@@ -15,8 +17,10 @@ from gantry.remoting.headers import (
     GetProducerConnectionListHeader,
 )
 from gantry.remoting.headers.fields import Header
+from services.broker.assembly import Broker
 from services.broker.identity import BrokerIdentity
-from services.broker.processors.refusal import RefusalError
+from services.broker.processors.table import replying_to_refusals
+from services.broker.refusal import RefusalError
 from services.broker.registry.clients import ClientInfo
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.offsets import OffsetTable
@@ -62,6 +66,20 @@ class ConnectionProcessor:
         self._consumers = consumers
         self._offsets = offsets
         self._identity = identity
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each request code."""
+        code = RequestCode
+        return replying_to_refusals(
+            {
+                code.GET_CONSUMER_CONNECTION_LIST: self.consumers,
+                code.GET_PRODUCER_CONNECTION_LIST: self.producers,
+                code.GET_ALL_PRODUCER_INFO: self.all_producers,
+                code.QUERY_TOPICS_BY_CONSUMER: self.topics_of,
+                code.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription_of,
+                code.GET_CONSUMER_RUNNING_INFO: self.running_info,
+            }
+        )
 
     def consumers(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """203: return the instances of a consumer group and its subscriptions."""
@@ -155,4 +173,12 @@ def _connection(client: ClientInfo) -> ClientConnection:
         client_id=client.client_id,
         language=client.language.name,
         version=client.version,
+    )
+
+
+def build(broker: Broker) -> ConnectionProcessor:
+    """Build the processor from the broker's parts."""
+    tables = broker.tables
+    return ConnectionProcessor(
+        producers=tables.producers, consumers=tables.consumers, offsets=tables.offsets, identity=broker.identity
     )

@@ -4,12 +4,12 @@ They include the requests for committed offsets (43) and delay offsets (45).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from gantry.model import names
 from gantry.model.errors import InvalidNameError
 from gantry.model.group import SubscriptionGroup
-from gantry.remoting.aio.channel import Channel
+from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies import (
     DelayOffsetWrapper,
     OffsetsBody,
@@ -18,11 +18,13 @@ from gantry.remoting.bodies import (
     decode_subscription_groups,
     encode_subscription_group,
 )
-from gantry.remoting.codes import ResponseCode
+from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import DeleteSubscriptionGroupHeader, GetSubscriptionGroupConfigHeader
 from gantry.runtime.clock import Clock
-from services.broker.processors.refusal import RefusalError
+from services.broker.assembly import Broker
+from services.broker.processors.table import replying_to_refusals
+from services.broker.refusal import RefusalError
 from services.broker.registry.groups import GROUPS_MAX, GroupTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.stats import BrokerStats
@@ -46,14 +48,29 @@ class GroupAdminProcessor:
         delay_offsets: DelayOffsetWrapper,
         stats: BrokerStats,
         clock: Clock,
-        saved: Callable[[], Awaitable[None]],
+        wait_until_saved: Callable[[], Awaitable[None]],
     ) -> None:
         self._groups = groups
         self._offsets = offsets
         self._delay_offsets = delay_offsets
         self._stats = stats
         self._clock = clock
-        self._saved = saved
+        self._wait_until_saved = wait_until_saved
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each request code."""
+        code = RequestCode
+        return replying_to_refusals(
+            {
+                code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.create,
+                code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.create_list,
+                code.DELETE_SUBSCRIPTIONGROUP: self.delete,
+                code.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
+                code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_configs,
+                code.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
+                code.GET_ALL_DELAY_OFFSET: self.all_delay_offsets,
+            }
+        )
 
     async def create(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """200: create or change one group."""
@@ -71,7 +88,7 @@ class GroupAdminProcessor:
         if header.clean_offset or header.remove_offset:
             self._offsets.remove_group(header.group_name)
         self._stats.forget_group(header.group_name)
-        await self._saved()
+        await self._wait_until_saved()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     def config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -117,7 +134,7 @@ class GroupAdminProcessor:
         now_ms = self._clock.now_ms()
         for group in groups:
             self._groups.put(group, now_ms)
-        await self._saved()
+        await self._wait_until_saved()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     def _check(self, group: SubscriptionGroup) -> None:
@@ -140,3 +157,16 @@ async def _rest(done: int) -> int:
         return done
     await asyncio.sleep(_PAUSE_S)
     return 0
+
+
+def build(broker: Broker) -> GroupAdminProcessor:
+    """Build the processor from the broker's parts."""
+    tables = broker.tables
+    return GroupAdminProcessor(
+        groups=tables.groups,
+        offsets=tables.offsets,
+        delay_offsets=tables.delay_offsets,
+        stats=broker.stats,
+        clock=broker.clock,
+        wait_until_saved=broker.wait_until_groups_saved,
+    )

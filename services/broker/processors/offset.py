@@ -1,8 +1,10 @@
 """Requests about offsets: of groups (14, 15) and of queues (29 to 32)."""
 
+from collections.abc import Mapping
+
 from gantry.model.record import parse_head
-from gantry.remoting.aio.channel import Channel
-from gantry.remoting.codes import ResponseCode
+from gantry.remoting.aio.channel import Channel, Handler
+from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import (
     GetEarliestStoreTimeHeader,
@@ -14,8 +16,12 @@ from gantry.remoting.headers import (
     TimestampResponseHeader,
     UpdateConsumerOffsetHeader,
 )
-from services.broker.processors.commits import OffsetCommits
-from services.broker.processors.refusal import RefusalError
+from services.broker.assembly import Broker
+from services.broker.coldreader import ColdReader
+from services.broker.offsetcommits import OffsetCommits
+from services.broker.processors.reading import reading
+from services.broker.processors.table import replying_to_refusals
+from services.broker.refusal import RefusalError
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
@@ -41,6 +47,7 @@ class OffsetProcessor:
         commits: OffsetCommits,
         store: MessageStore,
         recent_bytes: int,
+        cold: ColdReader,
     ) -> None:
         self._topics = topics
         self._groups = groups
@@ -48,6 +55,21 @@ class OffsetProcessor:
         self._store = store
         self._commits = commits
         self._recent_bytes = recent_bytes
+        self._cold = cold
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each request code."""
+        code = RequestCode
+        return replying_to_refusals(
+            {
+                code.UPDATE_CONSUMER_OFFSET: self.update_consumer_offset,
+                code.GET_MAX_OFFSET: self.max_offset,
+                code.GET_MIN_OFFSET: self.min_offset,
+                code.QUERY_CONSUMER_OFFSET: reading(self._cold, self.query_consumer_offset),
+                code.SEARCH_OFFSET_BY_TIMESTAMP: reading(self._cold, self.search_offset),
+                code.GET_EARLIEST_MSG_STORETIME: reading(self._cold, self.earliest_store_time),
+            }
+        )
 
     def query_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """14: return the committed offset of a group on a queue.
@@ -129,3 +151,17 @@ class OffsetProcessor:
 def _check_queue_id(queue_id: int) -> None:
     if queue_id < 0:
         raise RefusalError(ResponseCode.INVALID_PARAMETER, f"queueId={queue_id}: is negative")
+
+
+def build(broker: Broker) -> OffsetProcessor:
+    """Build the processor from the broker's parts."""
+    tables = broker.tables
+    return OffsetProcessor(
+        topics=tables.topics,
+        groups=tables.groups,
+        offsets=tables.offsets,
+        commits=broker.commits,
+        store=broker.store,
+        recent_bytes=broker.recent_bytes,
+        cold=broker.core.cold,
+    )

@@ -8,7 +8,7 @@ pull whose messages are not in memory waits in a task until a reader thread has 
 """
 
 import contextlib
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -16,20 +16,22 @@ from gantry.model.errors import InvalidExpressionError
 from gantry.model.group import SQL92_EXPRESSION, MessageModel, SubscriptionGroup, parse_tag_expression
 from gantry.model.sysflag import PullSysFlag
 from gantry.model.topic import Perm, TopicConfig
-from gantry.remoting.aio.channel import REMARK_CHARS_MAX, Channel
-from gantry.remoting.codes import ResponseCode
+from gantry.remoting.aio.channel import REMARK_CHARS_MAX, Channel, Handler
+from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import FRAME_BYTES_MAX, RemotingCommand
 from gantry.remoting.headers import PullMessageHeader, PullMessageResponseHeader
 from gantry.runtime.clock import Clock
+from services.broker.assembly import Broker
 from services.broker.coldreader import ColdReader
 from services.broker.filter.tags import UnitFilter, unit_filter
 from services.broker.identity import BrokerIdentity
 from services.broker.longpolling import HeldPull, LongPolling
+from services.broker.offsetcommits import OffsetCommits
 from services.broker.overload import Overload
 from services.broker.policy import Policy
-from services.broker.processors.commits import OffsetCommits
 from services.broker.processors.reading import read_cold
-from services.broker.processors.refusal import FAQ, RefusalError
+from services.broker.processors.table import replying_to_refusals
+from services.broker.refusal import FAQ, RefusalError
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.offsets import OffsetTable
@@ -122,6 +124,16 @@ class PullProcessor:
         self._policy = policy
         self._identity = identity
         self._clock = clock
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each request code."""
+        code = RequestCode
+        return replying_to_refusals(
+            {
+                code.PULL_MESSAGE: self.pull,
+                code.LITE_PULL_MESSAGE: self.pull,
+            }
+        )
 
     def pull(
         self, channel: Channel, request: RemotingCommand
@@ -348,3 +360,23 @@ def _inline_filter(topic: str, expression: str | None) -> UnitFilter | None:
 
 def _forbidden(remark: str, kind: str) -> RefusalError:
     return RefusalError(ResponseCode.NO_PERMISSION, remark, ext={"forbiddenType": kind})
+
+
+def build(broker: Broker) -> PullProcessor:
+    """Build the processor from the broker's parts."""
+    tables, core = broker.tables, broker.core
+    return PullProcessor(
+        topics=tables.topics,
+        groups=tables.groups,
+        consumers=tables.consumers,
+        offsets=tables.offsets,
+        commits=broker.commits,
+        store=broker.store,
+        long_polling=core.long_polling,
+        cold=core.cold,
+        overload=core.overload,
+        stats=broker.stats,
+        policy=core.policy,
+        identity=broker.identity,
+        clock=broker.clock,
+    )

@@ -1,13 +1,17 @@
 """Searches for messages: by key (12) and by position in the CommitLog (33)."""
 
-from gantry.remoting.aio.channel import Channel
-from gantry.remoting.codes import ResponseCode
+from collections.abc import Mapping
+
+from gantry.remoting.aio.channel import Channel, Handler
+from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import FRAME_BYTES_MAX, RemotingCommand
 from gantry.remoting.headers import QueryMessageHeader, QueryMessageResponseHeader, ViewMessageHeader
+from services.broker.assembly import Broker
 from services.broker.coldreader import ColdReader
 from services.broker.policy import Policy
-from services.broker.processors.reading import read_cold
-from services.broker.processors.refusal import RefusalError
+from services.broker.processors.reading import read_cold, reading
+from services.broker.processors.table import replying_to_refusals
+from services.broker.refusal import RefusalError
 from services.broker.store.index.keysearch import KeySearch
 from services.broker.store.messagestore import MessageStore
 from services.broker.turns import Turns
@@ -31,6 +35,16 @@ class QueryProcessor:
         self._policy = policy
         self._cold = cold
         self._turns = turns
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each request code."""
+        code = RequestCode
+        return replying_to_refusals(
+            {
+                code.QUERY_MESSAGE: self.by_key,
+                code.VIEW_MESSAGE_BY_ID: reading(self._cold, self.by_offset),
+            }
+        )
 
     async def by_key(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """12: return the messages of a topic with a key or, with `_UNIQUE_KEY_QUERY`, with a unique key."""
@@ -96,3 +110,9 @@ class QueryProcessor:
         if record is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}")
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, body=bytes(record))
+
+
+def build(broker: Broker) -> QueryProcessor:
+    """Build the processor from the broker's parts."""
+    core = broker.core
+    return QueryProcessor(store=broker.store, policy=core.policy, cold=core.cold, turns=core.turns)

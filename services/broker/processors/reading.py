@@ -10,7 +10,7 @@ from gantry.remoting.command import RemotingCommand
 from gantry.runtime.errors import describe_os_error
 from gantry.runtime.telemetry import logger
 from services.broker.coldreader import ColdReader, ColdReadsBusyError
-from services.broker.processors.refusal import RefusalError
+from services.broker.refusal import RefusalError
 from services.broker.store.errors import StoreReadError
 from services.broker.store.files.pages import NotInMemoryError
 from services.broker.turns import Turns

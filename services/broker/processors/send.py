@@ -12,20 +12,21 @@ from typing import Any, Final
 from gantry.model.address import pack_host
 from gantry.model.batch import decode_batch
 from gantry.model.errors import CorruptRecordError
-from gantry.remoting.aio.channel import Channel, Reply
+from gantry.remoting.aio.channel import Channel, Handler, Reply
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import SendMessageHeader, SendMessageHeaderV2
 from gantry.remoting.headers.fields import Header
 from gantry.remoting.headers.send import read_send_header
 from gantry.remoting.replies import SendReplies
+from services.broker.assembly import Broker
 from services.broker.durabilitywaiters import DurabilityWaiters, Outcome
 from services.broker.identity import BrokerIdentity
 from services.broker.policy import Policy
-from services.broker.processors.notbuilt import TRANSACTION_OR_INNER_BATCH, refuse_sys_flag
-from services.broker.processors.refusal import RefusalError
 from services.broker.processors.sendgate import SendChecks, Target
 from services.broker.processors.sendproperties import SendProperties, shared_by_batch
+from services.broker.processors.unsupported import TRANSACTION_OR_INNER_BATCH, refuse_sys_flag
+from services.broker.refusal import RefusalError
 from services.broker.stats import BrokerStats
 from services.broker.store.messagestore import MessageStore
 from services.broker.store.results import BatchMessage, PutStatus
@@ -106,6 +107,17 @@ class SendProcessor:
         self._creating_bytes = 0
         self.send = partial(self._guard, self._append)
         self.send_batch = partial(self._guard, self._append_batch)
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each request code.
+
+        The handlers make the replies for refusals themselves, because these replies have more fields.
+        """
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send_batch,
+        }
 
     def _guard(self, append: _Append, channel: Channel, request: RemotingCommand) -> Any:
         refusal = self._waiters.admit()
@@ -280,3 +292,27 @@ class SendProcessor:
 
     def _refused(self, request: RemotingCommand, error: RefusalError) -> RemotingCommand:
         return RemotingCommand.response_to(request, error.code, remark=error.remark, ext=dict(self._refusal_ext))
+
+
+def build(broker: Broker) -> SendProcessor:
+    """Build the processor from the broker's parts."""
+    tables, core = broker.tables, broker.core
+    checks = SendChecks(
+        topics=tables.topics,
+        groups=tables.groups,
+        stats=broker.stats,
+        policy=core.policy,
+        clock=broker.clock,
+        rng=broker.rng,
+        create_topic=broker.create_topic,
+    )
+    broker.on_topic_changed.append(checks.topic_changed)
+    return SendProcessor(
+        gate=checks,
+        properties=SendProperties(broker.identity, broker.unique_keys.make),
+        waiters=core.waiters,
+        store=broker.store,
+        stats=broker.stats,
+        policy=core.policy,
+        identity=broker.identity,
+    )

@@ -18,7 +18,7 @@ from gantry.remoting.headers import SendMessageHeader
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
 from services.broker.policy import Policy
-from services.broker.processors.refusal import FAQ, RefusalError
+from services.broker.refusal import FAQ, RefusalError
 from services.broker.registry.groups import GroupTable
 from services.broker.registry.persistence import NotSavedError
 from services.broker.registry.topics import TOPICS_MAX, TopicTable, auto_created

@@ -14,8 +14,8 @@ from gantry.model.message import decode_properties, encode_properties
 from gantry.model.propertyname import PropertyName
 from gantry.remoting.codes import ResponseCode
 from services.broker.identity import BrokerIdentity
-from services.broker.processors.notbuilt import refuse_unbuilt
-from services.broker.processors.refusal import RefusalError
+from services.broker.processors.unsupported import refuse_unsupported
+from services.broker.refusal import RefusalError
 
 # Names with which the text can't be stored unchanged, each after a separator. Their values are examined only after
 # the text is decoded.
@@ -151,7 +151,7 @@ class SendProperties:
 
     def _complete_slowly(self, text: str, shared: bytes = b"") -> tuple[StoredProperties, bool]:
         properties = _decoded(text)
-        refuse_unbuilt(properties)
+        refuse_unsupported(properties)
         for name in _BROKER_PROPERTIES:
             properties.pop(name, None)
         key = properties.get(PropertyName.UNIQ_KEY)
@@ -177,7 +177,7 @@ def shared_by_batch(text: str | None) -> tuple[bytes, str | None, bool]:
     if not text:
         return b"", None, True
     properties = _decoded(text)
-    refuse_unbuilt(properties)
+    refuse_unsupported(properties)
     key = properties.pop(PropertyName.UNIQ_KEY, None)
     for name in _BROKER_PROPERTIES:
         properties.pop(name, None)

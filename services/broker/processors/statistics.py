@@ -4,11 +4,11 @@ They ask for the queues of a topic (202), the progress of a group in them (208),
 all queues of a topic (900000).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from gantry.model.message import MessageQueue
-from gantry.remoting.aio.channel import Channel
+from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies import (
     BrokerStatsData,
     BrokerStatsItem,
@@ -18,15 +18,17 @@ from gantry.remoting.bodies import (
     TopicStatsTable,
 )
 from gantry.remoting.bodies.queuestates import QueueState, QueueStates
-from gantry.remoting.codes import ResponseCode
+from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import GetConsumeStatsHeader, GetTopicStatsHeader, ViewBrokerStatsDataHeader
 from gantry.remoting.headers.queuestates import QueueStatesHeader
 from gantry.runtime.clock import Clock
+from services.broker.assembly import Broker
 from services.broker.coldreader import ColdReader
 from services.broker.identity import BrokerIdentity
 from services.broker.processors.reading import read_cold
-from services.broker.processors.refusal import RefusalError
+from services.broker.processors.table import replying_to_refusals
+from services.broker.refusal import RefusalError
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
@@ -69,6 +71,18 @@ class StatisticsProcessor:
         self._clock = clock
         self._cold = cold
         self._turns = turns
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each request code."""
+        code = RequestCode
+        return replying_to_refusals(
+            {
+                code.GET_TOPIC_STATS_INFO: self.topic_stats,
+                code.GET_CONSUME_STATS: self.consume_stats,
+                code.VIEW_BROKER_STATS_DATA: self.view,
+                code.GANTRY_QUEUE_STATES: self.queue_states,
+            }
+        )
 
     async def topic_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """202: return offsets and last store times of a topic's queues, even if only readable or only writable."""
@@ -185,3 +199,19 @@ class StatisticsProcessor:
 
 def _item(window: Window) -> BrokerStatsItem:
     return BrokerStatsItem(sum=window.sum, tps=window.tps, avgpt=window.average)
+
+
+def build(broker: Broker) -> StatisticsProcessor:
+    """Build the processor from the broker's parts."""
+    tables, core = broker.tables, broker.core
+    return StatisticsProcessor(
+        topics=tables.topics,
+        offsets=tables.offsets,
+        consumers=tables.consumers,
+        store=broker.store,
+        stats=broker.stats,
+        identity=broker.identity,
+        clock=broker.clock,
+        cold=core.cold,
+        turns=core.turns,
+    )

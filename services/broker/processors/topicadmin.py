@@ -5,12 +5,12 @@ change once it is on disk and the reachable name servers know it, or their time 
 finds the route there.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from gantry.model import names
 from gantry.model.errors import InvalidNameError
 from gantry.model.topic import MULTI_TAG, SINGLE_TAG, TopicConfig
-from gantry.remoting.aio.channel import Channel
+from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.bodies import (
     GroupList,
     TopicConfigSerializeWrapper,
@@ -18,7 +18,7 @@ from gantry.remoting.bodies import (
     decode_topic_configs,
     encode_topic_config,
 )
-from gantry.remoting.codes import ResponseCode
+from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from gantry.remoting.headers import (
     CreateTopicHeader,
@@ -27,8 +27,10 @@ from gantry.remoting.headers import (
     QueryTopicConsumeByWhoHeader,
 )
 from gantry.runtime.clock import Clock
+from services.broker.assembly import Broker
 from services.broker.identity import BrokerIdentity
-from services.broker.processors.refusal import RefusalError
+from services.broker.processors.table import replying_to_refusals
+from services.broker.refusal import RefusalError
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import QUEUE_NUMS_MAX, TOPICS_MAX, TopicTable, changed_attributes
@@ -49,7 +51,7 @@ class TopicAdminProcessor:
         deletion: TopicDeletion,
         identity: BrokerIdentity,
         clock: Clock,
-        made_known: Callable[[], Awaitable[None]],
+        wait_until_announced: Callable[[], Awaitable[None]],
     ) -> None:
         self._topics = topics
         self._offsets = offsets
@@ -57,7 +59,22 @@ class TopicAdminProcessor:
         self._deletion = deletion
         self._identity = identity
         self._clock = clock
-        self._made_known = made_known
+        self._wait_until_announced = wait_until_announced
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the handler of each request code."""
+        code = RequestCode
+        return replying_to_refusals(
+            {
+                code.UPDATE_AND_CREATE_TOPIC: self.create,
+                code.UPDATE_AND_CREATE_TOPIC_LIST: self.create_list,
+                code.DELETE_TOPIC_IN_BROKER: self.delete,
+                code.GET_TOPIC_CONFIG: self.config,
+                code.GET_ALL_TOPIC_CONFIG: self.all_configs,
+                code.QUERY_TOPIC_CONSUME_BY_WHO: self.consumed_by,
+                code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+            }
+        )
 
     async def create(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """17: create or change one topic."""
@@ -81,7 +98,7 @@ class TopicAdminProcessor:
         )
         self._check(config)
         self._topics.put(config, self._clock.now_ms())
-        await self._made_known()
+        await self._wait_until_announced()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     async def create_list(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -94,7 +111,7 @@ class TopicAdminProcessor:
         now_ms = self._clock.now_ms()
         for config in configs:
             self._topics.put(config, now_ms)
-        await self._made_known()
+        await self._wait_until_announced()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     async def delete(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -102,7 +119,7 @@ class TopicAdminProcessor:
         topic = DeleteTopicHeader.from_ext(request.ext_fields).topic
         self._check_name(topic)
         if await self._deletion.delete(topic):
-            await self._made_known()
+            await self._wait_until_announced()
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
 
     def config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -165,3 +182,17 @@ class TopicAdminProcessor:
 
 def _invalid(field: str, value: object, reason: str) -> RefusalError:
     return RefusalError(ResponseCode.INVALID_PARAMETER, f"{field}={value}: {reason}")
+
+
+def build(broker: Broker) -> TopicAdminProcessor:
+    """Build the processor from the broker's parts."""
+    tables = broker.tables
+    return TopicAdminProcessor(
+        topics=tables.topics,
+        offsets=tables.offsets,
+        consumers=tables.consumers,
+        deletion=broker.deletion,
+        identity=broker.identity,
+        clock=broker.clock,
+        wait_until_announced=broker.wait_until_topics_announced,
+    )

@@ -68,7 +68,7 @@ class Scene:
 
     def start(self) -> None:
         loop = asyncio.get_running_loop()
-        self.tasks = [loop.create_task(self.registration.keep(address)) for address in self.registration.addresses]
+        self.tasks = [loop.create_task(self.registration.maintain(address)) for address in self.registration.addresses]
 
     def take(self, address: str = "a") -> list[set[str]]:
         told, self.servers.told[address] = self.servers.told[address], []
@@ -98,16 +98,16 @@ async def test_a_changed_topic_goes_out_alone_and_several_together(scene: Scene)
     await scene.registration.first_round()
     scene.take()
     scene.topics.put(TopicConfig("T"), 2)
-    await scene.registration.announced()
+    await scene.registration.wait_until_announced()
     assert scene.take() == [{"T"}]
     for topic in ("U", "V"):
         scene.topics.put(TopicConfig(topic), 3)
-    await scene.registration.announced()
+    await scene.registration.wait_until_announced()
     assert scene.take() == [{"U", "V"}]
     scene.topics.remove("U", 4)
-    await scene.registration.announced()
+    await scene.registration.wait_until_announced()
     assert scene.take() == [set()]
-    await scene.registration.announced()  # Nothing to wait for.
+    await scene.registration.wait_until_announced()  # Nothing to wait for.
 
 
 async def test_an_unavailable_name_server_delays_no_other_and_is_found_again(scene: Scene) -> None:
@@ -116,7 +116,7 @@ async def test_an_unavailable_name_server_delays_no_other_and_is_found_again(sce
     await scene.registration.first_round()
     assert scene.registration.registered_count == 1
     scene.topics.put(TopicConfig("T"), 2)
-    await scene.registration.announced()
+    await scene.registration.wait_until_announced()
     assert scene.take("a")[-1] == {"T"}
     scene.servers.away.clear()
     await asyncio.sleep(RETRY_DELAY_MS * 1.5 / 1000)
@@ -129,7 +129,7 @@ async def test_a_name_server_that_forgot_the_broker_gets_everything_at_once(scen
     scene.take()
     scene.servers.forgetful.add("a")
     scene.topics.put(TopicConfig("T"), 2)
-    await scene.registration.announced()
+    await scene.registration.wait_until_announced()
     assert scene.take() == [{"S1", "S2", "T"}]
 
 
@@ -148,7 +148,7 @@ async def test_the_brokers_permission_narrows_that_of_topics(scene: Scene) -> No
     await scene.registration.first_round()
     scene.policy.broker_permission = 4
     scene.registration.permission_changed(5)
-    await scene.registration.announced()
+    await scene.registration.wait_until_announced()
     assert scene.servers.perms == {"S1": 4, "S2": 4}
 
 
@@ -158,7 +158,7 @@ async def test_a_hanging_name_server_delays_an_announcement_only_briefly(scene: 
     scene.servers.delay_s = 500.0
     scene.topics.put(TopicConfig("T"), 2)
     started_s = asyncio.get_running_loop().time()
-    await scene.registration.announced()
+    await scene.registration.wait_until_announced()
     assert asyncio.get_running_loop().time() - started_s <= ANNOUNCE_TIMEOUT_MS / 1000 + 0.1
 
 

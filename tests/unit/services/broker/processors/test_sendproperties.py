@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.model.message import decode_properties
-from services.broker.processors.refusal import RefusalError
 from services.broker.processors.sendproperties import SendProperties
+from services.broker.refusal import RefusalError
 from tests.support.brokerunit import IDENTITY
 
 KEY = b"UNIQ_KEY\x01%032d\x02"

@@ -16,7 +16,7 @@ and logs at most one a second.
 from gantry.remoting.codes import ResponseCode
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
-from services.broker.processors.refusal import RefusalError
+from services.broker.refusal import RefusalError
 from services.broker.registry.offsets import OffsetTable
 from services.broker.registry.topics import TopicTable
 from services.broker.store.messagestore import MessageStore

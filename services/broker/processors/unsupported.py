@@ -10,10 +10,12 @@ from collections.abc import Mapping
 
 from gantry.model import sysflag
 from gantry.model.propertyname import PropertyName
+from gantry.remoting.aio.channel import Channel, Handler
 from gantry.remoting.codes import RequestCode, ResponseCode
-from services.broker.processors.refusal import RefusalError
+from gantry.remoting.command import RemotingCommand
+from services.broker.refusal import RefusalError
 
-NOT_BUILT: Mapping[int, str] = {
+UNSUPPORTED: Mapping[int, str] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: "sending a message back for a later retry",
     RequestCode.END_TRANSACTION: "transactional messages",
     RequestCode.LOCK_BATCH_MQ: "locking queues for orderly consumption",
@@ -54,7 +56,12 @@ _FEATURES: Mapping[str, str] = {
 TRANSACTION_OR_INNER_BATCH = sysflag.TRANSACTION_MASK | sysflag.NEED_UNWRAP | sysflag.INNER_BATCH
 
 
-def refuse_unbuilt(properties: Mapping[str, str]) -> None:
+def unsupported_handlers() -> dict[int, Handler]:
+    """Return the handlers that refuse the requests of the missing features."""
+    return {code: _refusing(code, feature) for code, feature in UNSUPPORTED.items()}
+
+
+def refuse_unsupported(properties: Mapping[str, str]) -> None:
     """Check the properties of a message.
 
     Raises:
@@ -90,3 +97,12 @@ def _asks_for_nothing(name: str, value: str) -> bool:
         return int(value) <= 0
     except ValueError:
         raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, f"property DELAY={value[:64]}: is not a number") from None
+
+
+def _refusing(code: int, feature: str) -> Handler:
+    remark = f" request type {code} not supported: {feature} comes in a later release"
+
+    def refuse(channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        return RemotingCommand.response_to(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+
+    return refuse

@@ -1,0 +1,47 @@
+"""The features of the broker. To add a feature, write a module or a folder with a `build` function, and one line here.
+
+A `build` function gets the broker, whose parts all features share. It builds what only its feature needs, subscribes to
+changes (`Broker.on_topic_changed`), adds its timers (`Broker.timers`), and returns the processor of its requests.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from gantry.remoting.aio import Handler
+from services.broker.assembly import Broker
+from services.broker.processors import (
+    backlog,
+    brokeradmin,
+    clients,
+    connections,
+    groupadmin,
+    offset,
+    pull,
+    query,
+    send,
+    statistics,
+    topicadmin,
+)
+from services.broker.processors.table import Processor, combine
+from services.broker.processors.unsupported import unsupported_handlers
+
+Feature = Callable[[Broker], Processor]
+
+FEATURES: Final[Sequence[Feature]] = (
+    send.build,
+    pull.build,
+    offset.build,
+    query.build,
+    clients.build,
+    topicadmin.build,
+    groupadmin.build,
+    statistics.build,
+    backlog.build,
+    connections.build,
+    brokeradmin.build,
+)
+
+
+def build_handlers(broker: Broker, features: Sequence[Feature] = FEATURES) -> dict[int, Handler]:
+    """Build the features, and return the handler of each request code."""
+    return combine([build(broker) for build in features], unsupported_handlers())

@@ -1,0 +1,84 @@
+"""A feature is added in one line: it answers its codes, has its timers, hears of topics, and appends durably."""
+
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from gantry.model.record import iter_records
+from gantry.remoting.aio import Handler
+from gantry.remoting.aio.channel import Channel
+from gantry.remoting.codes import RequestCode, ResponseCode
+from gantry.remoting.command import RemotingCommand
+from services.broker.assembly import Broker
+from services.broker.features import FEATURES, build_handlers
+from services.broker.processors.table import replying_to_refusals
+from services.broker.processors.unsupported import UNSUPPORTED
+from services.broker.refusal import RefusalError
+from tests.support.brokerunit import BrokerUnit
+
+BEATS_TOPIC = "T"
+
+
+class Heartbeats:
+    """A made-up feature: every second a message, which request 2006 also appends at once."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.topics: list[str] = []
+        self._broker = broker
+        self._tasks: set[asyncio.Task[object]] = set()
+        broker.on_topic_changed.append(self.topics.append)
+        broker.timers.append(("heartbeats", 1000, self._beat))
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return replying_to_refusals({RequestCode.RECALL_MESSAGE: self.append_now})
+
+    async def append_now(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        if request.body is None:
+            raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, "no body")
+        await self._append(request.body_bytes)
+        return RemotingCommand.response_to(request, ResponseCode.SUCCESS)
+
+    def _beat(self) -> None:
+        task = asyncio.ensure_future(self._append(b"beat"))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _append(self, body: bytes) -> None:
+        store = self._broker.store
+        await self._broker.core.waiters.append(
+            lambda: store.put(BEATS_TOPIC, 0, body, b"", born_at_ms=0, born_host=bytes(8))
+        )
+
+
+async def test_a_feature_is_added_in_one_line() -> None:
+    made: list[Heartbeats] = []
+
+    def build(broker: Broker) -> Heartbeats:
+        made.append(Heartbeats(broker))
+        return made[-1]
+
+    features = (*FEATURES, build)
+    async with BrokerUnit(features=features) as unit:
+        await unit.make_topic(BEATS_TOPIC)
+        assert made[0].topics == [BEATS_TOPIC]
+        refused = await unit.ask(RequestCode.RECALL_MESSAGE)
+        assert (refused.code, refused.remark) == (ResponseCode.MESSAGE_ILLEGAL, "no body")
+        assert (await unit.ask(RequestCode.RECALL_MESSAGE, body=b"now")).code == ResponseCode.SUCCESS
+        await asyncio.sleep(2.5)
+        answer = await unit.pull(BEATS_TOPIC, max_msg_nums=10)
+        assert [message.body for message in iter_records(answer.body_bytes)] == [b"now", b"beat", b"beat"]
+
+
+async def test_without_the_feature_its_code_is_unsupported() -> None:
+    async with BrokerUnit() as unit:
+        answer = await unit.ask(RequestCode.RECALL_MESSAGE, body=b"now")
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert "recalling a delayed message comes in a later release" in str(answer.remark)
+        assert set(unit.broker.handlers) >= set(UNSUPPORTED)
+
+
+async def test_two_features_may_not_answer_the_same_code() -> None:
+    async with BrokerUnit() as unit:
+        with pytest.raises(AssertionError, match=r"two features answer request 10$"):
+            build_handlers(unit.broker, (*FEATURES, FEATURES[0]))
