@@ -20,12 +20,13 @@ from gantry.runtime.files import Memory
 from gantry.storeformat.mark import StoreManifest
 from gantry.storeformat.resync import (
     NO_MARK,
+    Landmark,
     LogRecord,
     examine,
-    find_filler,
     find_next_record,
     find_used_end,
     is_filler,
+    resume_after_damage,
 )
 
 
@@ -154,29 +155,17 @@ class LogScan:
     def _after_damage(self, number: int, file: LogFile, memory: Memory, at: int, problem: str) -> int | None:
         """Return where reading continues in this file, or None if it does not; set the tail if the log ends here."""
         base, end = file.start, file.size_bytes
-        following = find_next_record(memory, at + 1, end=end, base=base, mark=self._mark)
-        is_last = number >= self._last_file_with_records()
-        if following is not None:
-            if not (is_last and self._is_older(memory, at, following, base)):
-                return following
-            self._set_tail(file, memory, at, problem, is_older=True)
-            return None
-        filler = find_filler(memory, at + 1, end=end)
-        if filler is not None and not is_last:
-            return filler
-        if is_last:
-            self._set_tail(file, memory, at, problem, is_older=False)
-        else:
+        found = resume_after_damage(
+            memory, at, end=end, data_end=end, base=base, mark=self._mark, stored_at_ms=self._stored_at_ms
+        )
+        if number >= self._last_file_with_records():
+            if found.landmark is not Landmark.RECORD or found.is_past_stale:
+                self._set_tail(file, memory, at, problem, is_older=found.is_past_stale)
+                return None
+        elif found.landmark is Landmark.NOTHING:
             self.damages.append(Damage(file.path, base + at, base + end, problem))
-        return None
-
-    def _is_older(self, memory: Memory, at: int, following: int, base: int) -> bool:
-        """Return whether the record that follows a gap was stored before the records in front of the gap."""
-        size, _ = peek(memory, at)
-        if at + size == following:
-            return False  # Exactly one record is damaged; the next one belongs to the log, whatever its clock said.
-        head = examine(memory, following, end=len(memory), base=base).head
-        return head is not None and head.stored_at_ms < self._stored_at_ms
+            return None
+        return found.at
 
     def _set_tail(self, file: LogFile, memory: Memory, at: int, reason: str, *, is_older: bool) -> None:
         self.end = file.start + at

@@ -1,4 +1,7 @@
-"""Recognizes records in the bytes of a CommitLog, and finds the next record after damaged bytes.
+"""Recognizes records in the bytes of a CommitLog, and decides where a scan goes on after damaged bytes.
+
+Recovery (services/broker/store/log/logscan.py) and `gantry store verify` (gantry/storeformat/commitlog.py) read the log
+in different ways. Both take these decisions from here, so that they agree about every byte.
 
 A record is valid if its magic, its lengths, its checksum and its own physical offset agree. The physical offset tells a
 record from a copy of another record inside a body. If the mark requires the whole-record checksum, no other checksum is
@@ -8,6 +11,7 @@ log.
 Source: ADR-0004. RocketMQ stops at the first invalid record and loses everything after it.
 """
 
+import enum
 from typing import Final, NamedTuple
 
 from gantry.model.errors import RecordError
@@ -66,6 +70,25 @@ class Examined(NamedTuple):
     """Why the record is invalid; None if it is valid."""
 
 
+class Landmark(enum.Enum):
+    """The bytes at which a scan goes on."""
+
+    RECORD = "record"
+    FILLER = "filler"
+    NOTHING = "nothing"
+    """The readable bytes of the file end."""
+
+
+class Resumption(NamedTuple):
+    """Where a scan goes on after damaged bytes."""
+
+    landmark: Landmark
+    at: int
+    """The position in the file."""
+    is_past_stale: bool
+    """Whether stale records lie between the damage and `at`: the log was once cut where the damage begins."""
+
+
 def examine(memory: Memory, at: int, *, end: int, base: int, mark: StoreManifest = NO_MARK) -> Examined:
     """Examine whether a valid record starts `at` bytes into a file.
 
@@ -111,6 +134,43 @@ def find_next_record(memory: Memory, at: int, *, end: int, base: int, mark: Stor
     return None
 
 
+def resume_after_damage(
+    memory: Memory, at: int, *, end: int, data_end: int, base: int, mark: StoreManifest = NO_MARK, stored_at_ms: int
+) -> Resumption:
+    """Decide where a scan goes on after damaged bytes: at the next record that is not stale, else at the file's filler.
+
+    A stale record is valid, but the log no longer has it: Apache RocketMQ truncates its log without erasing the cut
+    bytes, so old records may follow the end. A record is stale if it was stored before the last valid one, with two
+    exceptions. In the part of the log that the mark covers, nothing follows the end, because recovery erases it: a store
+    time that goes back does no harm there. And if exactly one record is damaged, the next one belongs to the log.
+
+    Args:
+        memory: The file.
+        at: The position where the damage begins.
+        end: The end of the bytes that may be read.
+        data_end: The position after which there are only zeros.
+        base: The physical offset of the file's first byte.
+        mark: The store's mark.
+        stored_at_ms: The store time of the last valid record before the damage.
+    """
+    size, _ = peek(memory, at) if end - at >= BLANK_BYTES_MIN else (0, 0)
+    position, is_past_stale = at, False
+    while True:
+        following = find_next_record(memory, position + 1, end=min(end, data_end), base=base, mark=mark)
+        if following is None:
+            break
+        head = examine(memory, following, end=end, base=base, mark=mark).head
+        assert head is not None, "the record is valid"
+        is_older = head.stored_at_ms < stored_at_ms and not mark.demands_record_crc(base + following)
+        if not is_older or at + size == following:
+            return Resumption(Landmark.RECORD, following, is_past_stale)
+        position, is_past_stale = following, True
+    filler = find_filler(memory, position + 1, end=end, data_end=data_end) if end == len(memory) else None
+    if filler is None:
+        return Resumption(Landmark.NOTHING, end, is_past_stale)
+    return Resumption(Landmark.FILLER, filler, is_past_stale)
+
+
 def is_filler(memory: Memory, at: int, *, end: int) -> bool:
     """Return whether the filler that ends a file starts here; it holds the number of remaining bytes and its magic."""
     remaining = end - at
@@ -119,10 +179,18 @@ def is_filler(memory: Memory, at: int, *, end: int) -> bool:
     return peek(memory, at) == (remaining, BLANK_MAGIC)
 
 
-def find_filler(memory: Memory, at: int, *, end: int) -> int | None:
-    """Return the position of the filler that ends the file, at or after `at`, or None."""
+def find_filler(memory: Memory, at: int, *, end: int, data_end: int | None = None) -> int | None:
+    """Return the position of the filler that ends the file, at or after `at`, or None.
+
+    Args:
+        memory: The file.
+        at: The position where the search begins.
+        end: The end of the file.
+        data_end: The position after which there are only zeros; by default the end of the file. The filler begins
+            before it.
+    """
     position = at + 4
-    while (found := _find(memory, _BLANK_MAGIC_BYTES, position, end)) is not None:
+    while (found := _find(memory, _BLANK_MAGIC_BYTES, position, end if data_end is None else data_end)) is not None:
         if is_filler(memory, found - 4, end=end):
             return found - 4
         position = found + 1

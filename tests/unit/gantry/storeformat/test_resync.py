@@ -1,6 +1,17 @@
 from gantry.model.record import encode_blank
 from gantry.storeformat import resync
-from gantry.storeformat.resync import examine, find_filler, find_next_record, find_used_end, is_filler
+from gantry.storeformat.mark import StoreManifest
+from gantry.storeformat.resync import (
+    NO_MARK,
+    Landmark,
+    Resumption,
+    examine,
+    find_filler,
+    find_next_record,
+    find_used_end,
+    is_filler,
+    resume_after_damage,
+)
 from tests.support.storebuilder import StoreBuilder
 
 CHUNK = resync._CHUNK_BYTES
@@ -51,3 +62,86 @@ def test_used_end() -> None:
     assert find_used_end(memory, 0, end=len(memory)) == CHUNK + 6
     assert find_used_end(memory, CHUNK + 6, end=len(memory)) == CHUNK + 6
     assert find_used_end(memory, 7, end=7) == 7
+
+
+class TestResumeAfterDamage:
+    """The decisions that recovery and `gantry store verify` share."""
+
+    def resumed(
+        self,
+        store: StoreBuilder,
+        damaged: int,
+        *,
+        data_end: int | None = None,
+        mark: StoreManifest = NO_MARK,
+        free: int = 50,
+    ) -> Resumption:
+        """Damage a record's body, and resume after the damage in a file that ends with filler."""
+        before = store.records[damaged]
+        memory = bytearray(store.log + encode_blank(free).ljust(free, b"\0"))
+        memory[before.offset + 90] ^= 1
+        assert examine(memory, before.offset, end=len(memory), base=0, mark=mark).problem is not None
+        return resume_after_damage(
+            memory,
+            before.offset,
+            end=len(memory),
+            data_end=len(memory) if data_end is None else data_end,
+            base=0,
+            mark=mark,
+            stored_at_ms=store.stored_at_ms,
+        )
+
+    def built(self, *after_ms: int) -> StoreBuilder:
+        store = StoreBuilder(log_file_bytes=1 << 20)
+        for step_ms in after_ms:
+            store.add(body=b"x" * 100, after_ms=step_ms)
+        return store
+
+    def test_it_goes_on_at_the_next_record(self) -> None:
+        store = self.built(1, 1, 1)
+        assert self.resumed(store, 0) == (Landmark.RECORD, store.records[1].offset, False)
+
+    def test_without_a_record_it_goes_on_at_the_filler(self) -> None:
+        store = self.built(1, 1)
+        assert self.resumed(store, 1) == (Landmark.FILLER, len(store.log), False)
+
+    def test_the_filler_may_be_unwritten_but_for_its_head(self) -> None:
+        store = self.built(1, 1)
+        end = len(store.log)
+        assert self.resumed(store, 1, data_end=end + 8, free=4000) == (Landmark.FILLER, end, False)
+        assert self.resumed(store, 1, data_end=end + 7, free=4000) == (Landmark.NOTHING, end + 4000, False)
+
+    def test_a_limit_before_the_end_of_the_file_hides_the_filler(self) -> None:
+        store = self.built(1, 1)
+        memory = bytearray(store.log + encode_blank(50).ljust(50, b"\0"))
+        start, end = store.records[1].offset, len(memory) - 1
+        memory[start + 90] ^= 1
+        found = resume_after_damage(memory, start, end=end, data_end=end, base=0, stored_at_ms=0)
+        assert found == (Landmark.NOTHING, end, False)
+
+    def test_records_older_than_the_last_one_are_stale_where_no_mark_covers_them(self) -> None:
+        store = self.built(1, 1, 1, 1, 1)
+        memory = bytearray(store.log)
+        first = store.records[0]
+        memory[first.offset : first.offset + 4] = bytes(
+            4
+        )  # Its size is gone, too: more than one record may be damaged.
+        now_ms = store.records and store.stored_at_ms
+        keywords = {"end": len(memory), "data_end": len(memory), "base": 0}
+        found = resume_after_damage(memory, 0, **keywords, stored_at_ms=now_ms - 1)
+        assert found == (Landmark.RECORD, store.records[3].offset, True)
+        found = resume_after_damage(memory, 0, **keywords, stored_at_ms=now_ms + 1)
+        assert found == (Landmark.NOTHING, len(memory), True)
+        mark = StoreManifest(record_checksum_from=0)
+        found = resume_after_damage(memory, 0, **keywords, stored_at_ms=now_ms + 1, mark=mark)
+        assert found == (Landmark.RECORD, store.records[1].offset, False)
+
+    def test_the_record_after_exactly_one_damaged_record_is_never_stale(self) -> None:
+        store = self.built(1, 1, -1000)
+        store.stored_at_ms += 2000
+        assert self.resumed(store, 1) == (Landmark.RECORD, store.records[2].offset, False)
+
+    def test_too_few_bytes_for_a_size_are_nothing(self) -> None:
+        memory = bytearray(20)
+        found = resume_after_damage(memory, 15, end=20, data_end=20, base=0, stored_at_ms=0)
+        assert found == (Landmark.NOTHING, 20, False)
