@@ -71,6 +71,7 @@ class LongPolling:
         self._buckets.setdefault(bucket, {})[held] = None
         self._owners.setdefault(held.owner, {})[held] = None
         self.count += 1
+        assert self.count >= len(self._queues), "a pull is held once, and every queue in the table holds one"
 
     def arrived(self, topic: str, queue_id: int, max_offset: int, units: bytes) -> None:
         """Mark the pulls that new messages answer. Dispatch calls this.
@@ -136,6 +137,7 @@ class LongPolling:
         _discard(self._buckets, held.bucket, held)
         _discard(self._owners, held.owner, held)
         self.count -= 1
+        assert self.count >= len(self._queues), "every queue in the table holds a pull"
 
 
 def _is_answered(held: HeldPull, codes: Sequence[int]) -> bool:

@@ -53,6 +53,7 @@ class OffsetCommits:
         # A queue that holds messages exists, whatever the configuration says. Nearly every commit takes this path.
         refusal = None if 0 < offset <= end else self._refusal(topic, queue_id, offset, end)
         if refusal is None:
+            assert offset <= end, f"group {group}: {offset} is past the end {end} of queue {queue_id} of topic {topic}"
             if self._offsets.commit(topic, group, queue_id, offset, self._clock.now_ms()):
                 return
             remark = f"group {group} on topic {topic}: the table of committed offsets is full"

@@ -82,6 +82,7 @@ class LiveTable:
         broker = self._brokers.get(key)
         if broker is None:
             return False
+        assert now_ms >= broker.seen_at_ms, f"monotonic time went from {broker.seen_at_ms} to {now_ms} ms"
         broker.seen_at_ms = now_ms
         return True
 

@@ -150,6 +150,7 @@ class RouteTable:
             self.filter_servers[registration.key] = registration.filter_servers
         else:
             self.filter_servers.pop(registration.key, None)
+        self._assert_registered(registration)
         change = None
         if registration.broker_id < lowest_before:
             change = self._lowest_id_change(
@@ -182,6 +183,7 @@ class RouteTable:
                 change = self._lowest_id_change(broker_name, offline=key.address, ha_address=None)
         else:
             self._forget_broker(broker)
+        assert self._sets_in_clusters() == len(self.brokers), "each broker set belongs to one cluster"
         return Removal(key, broker_name, True, change)
 
     def expire(self, now_ms: int) -> list[tuple[LiveBroker, Removal]]:
@@ -221,6 +223,19 @@ class RouteTable:
             return
         for broker_name in self.clusters.get(cluster, set()) & self.topics.get(topic, {}).keys():
             self._drop_queue(topic, broker_name)
+
+    def _assert_registered(self, registration: Registration) -> None:
+        """Check the state of the tables after a registration. A failure is a bug and ends the process."""
+        broker_name, broker_id = registration.broker_name, registration.broker_id
+        addresses = self.brokers[broker_name].broker_addrs
+        assert addresses[broker_id] == registration.key.address, f"{broker_name}: id {broker_id} has another address"
+        assert len(set(addresses.values())) == len(addresses), f"{broker_name}: one address has two ids"
+        assert self._sets_in_clusters() == len(self.brokers), "each broker set belongs to one cluster"
+        assert len(self.brokers) <= self._brokers_max, f"{len(self.brokers)} broker sets"
+        assert len(self.topics) <= self._topics_max, f"{len(self.topics)} topics"
+
+    def _sets_in_clusters(self) -> int:
+        return sum(len(members) for members in self.clusters.values())
 
     def _has_newer_holder(self, registration: Registration, holder_address: str | None) -> bool:
         if holder_address is None or holder_address == registration.key.address:
@@ -321,6 +336,7 @@ class RouteTable:
 
     def _leave_cluster(self, cluster: str, broker_name: str) -> None:
         members = self.clusters[cluster]
+        assert broker_name in members, f"{broker_name} is not in cluster {cluster}"
         members.discard(broker_name)
         if not members:
             del self.clusters[cluster]

@@ -245,6 +245,7 @@ class PullProcessor:
     ) -> RemotingCommand:
         body = None
         if result.status is _FOUND:
+            assert header.queue_offset < result.next_offset <= result.max_offset, "a found message moves the pull on"
             body = result.body
             flow = self._stats.get_flow(header.topic, header.consumer_group, self._clock.now_ms())
             flow.messages += result.count

@@ -150,6 +150,7 @@ class SendProcessor:
             return self._refused(request, error)
         finally:
             self._creating_bytes -= size
+            assert self._creating_bytes >= 0, f"{self._creating_bytes} bytes wait for their topics"
         return self._send_again(channel, request, header, append)
 
     def _send_again(
@@ -231,6 +232,7 @@ class SendProcessor:
         flow.messages += len(items)
         flow.calls += 1
         flow.size_bytes += result.next_offset - result.physical_offsets[0]
+        assert len(result.physical_offsets) == len(items), "all messages of a batch are stored"
         if request.is_one_way:
             self._waiters.appended()
             return None

@@ -72,14 +72,18 @@ class Memberships:
         if (group, client_id) not in members:
             members[group, client_id] = None
             self.count += 1
+        assert self.count >= len(self._table), "every connection in the table has a member"
 
     def remove(self, connection: ClientChannel, group: str, client_id: str) -> None:
         """Remove a known member."""
-        members = self._table[connection]
+        members = self._table.get(connection)
+        assert members is not None, f"no member of group {group} has the connection of {client_id}"
+        assert (group, client_id) in members, f"{client_id} is not a member of group {group}"
         del members[group, client_id]
         self.count -= 1
         if not members:
             del self._table[connection]
+        assert self.count >= len(self._table), "every connection in the table has a member"
 
     def of(self, connection: ClientChannel) -> list[tuple[str, str]]:
         """Return group and client id of each member of a connection."""

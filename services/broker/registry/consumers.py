@@ -79,6 +79,7 @@ class ConsumerTable:
         is_new = client.key not in info.members
         info.members[client.key] = client
         self._memberships.add(client.connection, group, client.client_id)
+        assert self._memberships.count >= len(self._groups), "every group in the table has a member"
         has_changed = subscriptions is not None and _replace_subscriptions(info, subscriptions)
         return is_new or has_changed
 
@@ -90,6 +91,7 @@ class ConsumerTable:
         self._memberships.remove(connection, group, client_id)
         if not info.members:
             del self._groups[group]
+        assert self._memberships.count >= len(self._groups), "every group in the table has a member"
         return True
 
     def drop_connection(self, connection: ClientChannel) -> list[str]:
@@ -97,6 +99,7 @@ class ConsumerTable:
         members = self._memberships.of(connection)
         for group, client_id in members:
             self.unregister(group, connection, client_id)
+        assert connection not in self._memberships, "a closed connection owns no member"
         return list(dict.fromkeys(group for group, _ in members))
 
     def expire(self, monotonic_ms: int, timeout_ms: int) -> tuple[list[str], set[ClientChannel]]:

@@ -76,12 +76,15 @@ class QueueOffsets:
 
     def remove(self, topic: str, group: str) -> None:
         """Remove an existing pair."""
-        self.count -= len(self.table.pop(f"{topic}{SEPARATOR}{group}"))
-        for table, key, name in ((self._groups, topic, group), (self._topics, group, topic)):
-            names = table[key]
+        key = f"{topic}{SEPARATOR}{group}"
+        assert key in self.table, f"{key} is unknown"
+        self.count -= len(self.table.pop(key))
+        assert self.count >= 0, f"{self.count} offsets after {key} was removed"
+        for table, owner, name in ((self._groups, topic, group), (self._topics, group, topic)):
+            names = table[owner]
             del names[name]
             if not names:
-                del table[key]
+                del table[owner]
 
 
 class OffsetTable:

@@ -126,6 +126,7 @@ class Persistence:
 
     @staticmethod
     def _written(document: _Document, wanted: int) -> None:
+        assert wanted <= document.wanted, f"wrote mark {wanted} of {document.wanted}"
         document.written = max(document.written, wanted)
         waiting, document.waiters = document.waiters, []
         for needed, waiter in waiting:

@@ -24,6 +24,7 @@ class ProducerTable:
         """Record a heart-beat."""
         self._groups.setdefault(group, {})[client.key] = client
         self._memberships.add(client.connection, group, client.client_id)
+        assert self._memberships.count >= len(self._groups), "every group in the table has a member"
 
     def unregister(self, group: str, connection: ClientChannel, client_id: str) -> None:
         """Remove one instance from a group, if it is a member."""
@@ -33,11 +34,13 @@ class ProducerTable:
         self._memberships.remove(connection, group, client_id)
         if not members:
             del self._groups[group]
+        assert self._memberships.count >= len(self._groups), "every group in the table has a member"
 
     def drop_connection(self, connection: ClientChannel) -> None:
         """Remove all instances of a closed connection."""
         for group, client_id in self._memberships.of(connection):
             self.unregister(group, connection, client_id)
+        assert connection not in self._memberships, "a closed connection owns no member"
 
     def expire(self, monotonic_ms: int, timeout_ms: int) -> set[ClientChannel]:
         """Remove the instances that have been silent for longer than the time-out. Return their connections."""

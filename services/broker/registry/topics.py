@@ -114,7 +114,8 @@ class TopicTable:
 
     def _changed(self, topic: str, now_ms: int) -> None:
         self.unsaved[topic] = None
-        self.version = self.version.next(now_ms)
+        before, self.version = self.version, self.version.next(now_ms)
+        assert self.version.counter > before.counter, "name servers take a topic's change only with a new version"
         self.on_change(topic)
 
 

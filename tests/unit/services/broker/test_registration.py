@@ -176,7 +176,7 @@ async def test_without_name_servers_nothing_is_waited_for() -> None:
         (), identity=IDENTITY, topics=scene.topics, policy=scene.policy, client=scene.servers, period_ms=1, timeout_ms=1
     )
     await alone.first_round()
-    await alone.announced()
+    await alone.wait_until_announced()
     await alone.unregister_all()
     assert alone.registered_count == 0
 
