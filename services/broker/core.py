@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
@@ -47,20 +47,32 @@ class Core:
         )
         self.turns = Turns()
         waits_for_flush = settings.store().is_sync_flush
+        self._store = store
+        self._watermark = Watermark(
+            offset=lambda: store().confirm_offset,
+            request_flush=(lambda: store().request_flush()) if waits_for_flush else None,
+            lags_write=waits_for_flush,
+        )
         self.waiters = DurabilityWaiters(
             write_out=lambda: store().write_out(),
             dispatch=lambda everything: _dispatch(store(), everything=everything),
-            watermark=Watermark(
-                offset=lambda: store().confirm_offset,
-                request_flush=(lambda: store().request_flush()) if waits_for_flush else None,
-                lags_write=waits_for_flush,
-            ),
+            watermark=self._watermark,
             clock=runtime.clock,
             policy=self.policy,
             overload=self.overload,
             on_readable=self.long_polling.wake,
             loop=runtime.loop,
         )
+
+    def wait_for_replicas(self, replicated_offset: Callable[[], int]) -> None:
+        """Dispatch and acknowledge only records that the replicas have. Replication calls this at the start.
+
+        Args:
+            replicated_offset: Function that returns the offset up to which the replicas have the log. The offset must be
+                the end of a record. Replication calls `waiters.watermark_moved` whenever the offset grows.
+        """
+        self._store().wait_for_replicas(replicated_offset)
+        self.waiters.follow(replace(self._watermark, lags_write=True))
 
 
 def _dispatch(store: MessageStore, *, everything: bool) -> int | None:

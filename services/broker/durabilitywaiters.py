@@ -125,7 +125,6 @@ class DurabilityWaiters:
         self.timeouts = 0
         self._write_out = write_out
         self._dispatch = dispatch
-        self._watermark = watermark
         self._clock = clock
         self._policy = policy
         self._overload = overload
@@ -133,6 +132,7 @@ class DurabilityWaiters:
         self._loop = loop
         self._waiting: deque[_Waiter] = deque()
         self._unwritten: list[_Waiter] = []
+        self.follow(watermark)
         self._is_turn_open = False
         self._has_appended = False
         self._turn_at_ms = 0
@@ -187,7 +187,7 @@ class DurabilityWaiters:
         if not self._is_turn_open:
             self._open_turn()
         self._has_appended = True
-        waiting = self._waiting if waits_for_flush and self._watermark.lags_write else self._unwritten
+        waiting = self._waiting if waits_for_flush and self._lags_write else self._unwritten
         assert not waiting or waiting[-1][0] <= physical_end, f"{physical_end} follows {waiting[-1][0]}"
         waiting.append((physical_end, self._turn_at_ms, complete, args))
 
@@ -237,6 +237,13 @@ class DurabilityWaiters:
         self._confirmed_offset = self._watermark.offset()
         self.make_readable()
 
+    def follow(self, watermark: Watermark) -> None:
+        """Follow another watermark from now on. Replication calls this at the start, before anything waits."""
+        assert not self._waiting, "callbacks wait for the old watermark"
+        assert not self._unwritten, "callbacks wait for the write"
+        self._watermark = watermark
+        self._lags_write = watermark.lags_write
+
     def sweep(self) -> None:
         """Give up the callbacks that have waited too long. A timer calls this."""
         now_ms = self._clock.monotonic_ms()
@@ -281,7 +288,7 @@ class DurabilityWaiters:
             if self._flush_began_ms is None and not self._has_failed:
                 self._flush_began_ms = self._turn_at_ms
             watermark.request_flush()
-        if not watermark.lags_write:
+        if not self._lags_write:
             self.make_readable()
 
     def _complete_written(self, wrote_offset: int) -> None:
@@ -320,7 +327,7 @@ class DurabilityWaiters:
 
     def _dispatch_some(self) -> None:
         # The records of one turn are few. Only a watermark that lags can hold up many.
-        readable_offset = self._dispatch(not self._watermark.lags_write)
+        readable_offset = self._dispatch(not self._lags_write)
         if readable_offset is None:
             self._complete_to(self._confirmed_offset)
         else:

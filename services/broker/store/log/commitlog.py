@@ -148,7 +148,7 @@ class CommitLog:
 
         Args:
             replicated_offset: Function that returns the offset up to which the replicas have the log; None to wait for
-                none.
+                none. The offset must be the end of a record, because dispatch goes on exactly there.
         """
         self._replicated_offset = replicated_offset
 

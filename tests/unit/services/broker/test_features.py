@@ -1,7 +1,10 @@
-"""A feature is added in one line: it answers its codes, has its timers, hears of topics, and appends durably."""
+"""A feature is added in one line: it answers its codes, has its timers, hears of topics, and appends durably.
+
+Another one makes the broker wait for replicas.
+"""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -11,10 +14,11 @@ from gantry.remoting.aio.channel import Channel
 from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from services.broker.assembly import Broker
-from services.broker.features import FEATURES, build_handlers
+from services.broker.features import FEATURES, Feature, build_handlers
 from services.broker.processors.table import replying_to_refusals
 from services.broker.processors.unsupported import UNSUPPORTED
 from services.broker.refusal import RefusalError
+from services.broker.store.settings import FlushDiskType
 from tests.support.brokerunit import BrokerUnit
 
 BEATS_TOPIC = "T"
@@ -51,6 +55,30 @@ class Heartbeats:
         )
 
 
+class Replication:
+    """A made-up feature: the replicas have the log up to an offset that the test moves by hand."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._offset = 0
+        broker.core.wait_for_replicas(lambda: self._offset)
+
+    def handlers(self) -> Mapping[int, Handler]:
+        return {}
+
+    def acknowledge(self, offset: int) -> None:
+        self._offset = offset
+        self._broker.core.waiters.watermark_moved()
+
+
+def with_replication(made: list[Replication]) -> Sequence[Feature]:
+    def build(broker: Broker) -> Replication:
+        made.append(Replication(broker))
+        return made[-1]
+
+    return (*FEATURES, build)
+
+
 async def test_a_feature_is_added_in_one_line() -> None:
     made: list[Heartbeats] = []
 
@@ -76,6 +104,54 @@ async def test_without_the_feature_its_code_is_unsupported() -> None:
         assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
         assert "recalling a delayed message comes in a later release" in str(answer.remark)
         assert set(unit.broker.handlers) >= set(UNSUPPORTED)
+
+
+async def test_an_internal_append_waits_for_the_watermark_and_is_readable_when_it_returns() -> None:
+    made: list[Heartbeats] = []
+
+    def build(broker: Broker) -> Heartbeats:
+        made.append(Heartbeats(broker))
+        return made[-1]
+
+    async with BrokerUnit(features=(*FEATURES, build), flush_disk_type=FlushDiskType.SYNC_FLUSH) as unit:
+        await unit.make_topic(BEATS_TOPIC)
+        unit.flush_is_stuck = True
+        asked = asyncio.ensure_future(unit.ask(RequestCode.RECALL_MESSAGE, body=b"now"))
+        await asyncio.sleep(0.5)
+        assert not asked.done()
+        unit.flush_is_stuck = False
+        unit.broker.core.waiters.flushed_from_thread(unit.store.confirm_offset)
+        assert (await asked).code == ResponseCode.SUCCESS
+        assert [message.body for message in iter_records((await unit.pull(BEATS_TOPIC)).body_bytes)] == [b"now"]
+
+
+@pytest.mark.parametrize("mode", FlushDiskType)
+async def test_a_second_watermark_holds_back_replies_and_messages(mode: FlushDiskType) -> None:
+    made: list[Replication] = []
+    async with BrokerUnit(features=with_replication(made), flush_disk_type=mode) as unit:
+        await unit.make_topic()
+        sends, ends = [], []
+        for body in (b"a", b"b"):
+            sends.append(asyncio.ensure_future(unit.send(body=body)))
+            await asyncio.sleep(0.5)
+            ends.append(unit.store.state().max_physical_offset)
+        assert not any(send.done() for send in sends)
+        assert (await unit.pull()).code == ResponseCode.PULL_NOT_FOUND
+        made[0].acknowledge(ends[0])
+        assert (await sends[0]).code == ResponseCode.SUCCESS
+        await asyncio.sleep(0.5)
+        assert not sends[1].done()
+        assert [message.body for message in iter_records((await unit.pull()).body_bytes)] == [b"a"]
+        made[0].acknowledge(ends[1])
+        assert (await sends[1]).code == ResponseCode.SUCCESS
+        assert [message.body for message in iter_records((await unit.pull()).body_bytes)] == [b"a", b"b"]
+
+
+async def test_replicas_that_lag_too_long_are_named_in_the_reply() -> None:
+    made: list[Replication] = []
+    async with BrokerUnit(features=with_replication(made)) as unit:
+        await unit.make_topic()
+        assert (await unit.send()).code == ResponseCode.FLUSH_SLAVE_TIMEOUT
 
 
 async def test_two_features_may_not_answer_the_same_code() -> None:
