@@ -80,7 +80,7 @@ class Landmark(enum.Enum):
 
 
 class Resumption(NamedTuple):
-    """Where a scan goes on after damaged bytes."""
+    """The position at which a scan goes on after damaged bytes."""
 
     landmark: Landmark
     at: int
