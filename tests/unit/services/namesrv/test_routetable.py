@@ -268,3 +268,12 @@ def test_a_change_of_the_lowest_id_is_told_to_the_others():
     assert (gone.lowest_id, gone.lowest_address, gone.offline_address) == (2, SLAVE, MASTER)
     assert gone.notify == (SLAVE, "10.0.0.3:1")
     assert table.unregister(BrokerKey("C", "10.0.0.3:1"), "a").change is None
+
+
+def test_a_broker_set_in_two_clusters_is_a_bug() -> None:
+    table = registered(registration())
+    table.clusters["other"] = {"a"}
+    with pytest.raises(AssertionError, match="each broker set belongs to one cluster"):
+        register(table, registration())
+    with pytest.raises(AssertionError, match="each broker set belongs to one cluster"):
+        table.unregister(BrokerKey("C", MASTER), "a")

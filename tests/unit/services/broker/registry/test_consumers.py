@@ -1,8 +1,10 @@
 from typing import Any
 
+import pytest
+
 from gantry.model.group import parse_tag_expression
 from gantry.remoting.codes import LanguageCode
-from services.broker.registry.clients import ClientInfo
+from services.broker.registry.clients import ClientInfo, Memberships
 from services.broker.registry.consumers import ConsumerTable
 from services.broker.registry.producers import ProducerTable
 
@@ -166,3 +168,15 @@ def test_a_lost_connection_costs_no_look_at_the_groups_of_others() -> None:
     register(consumers, client(B), ("T", "*", 1))
     assert consumers.drop_connection(B) == ["g"]
     assert not consumers.has_connection(B)
+
+
+def test_a_member_that_is_removed_twice_is_a_bug() -> None:
+    members = Memberships()
+    members.add(A, "g", "1@2")
+    members.add(A, "h", "1@2")
+    members.remove(A, "g", "1@2")
+    with pytest.raises(AssertionError, match="1@2 is not a member of group g"):
+        members.remove(A, "g", "1@2")
+    members.remove(A, "h", "1@2")
+    with pytest.raises(AssertionError, match="no member of group h has the connection of 1@2"):
+        members.remove(A, "h", "1@2")

@@ -105,3 +105,11 @@ def test_noted_pulls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     for group in ("g", "h", "g", "i"):
         table.note_pull("T", group, 0, 9)
     assert [table.pulled("T", group, 0) for group in ("g", "h", "i")] == [None, 9, 9]
+
+
+def test_a_pair_that_is_removed_twice_is_a_bug() -> None:
+    offsets = offsets_module.QueueOffsets()
+    offsets.put("T", "g", {0: 1})
+    offsets.remove("T", "g")
+    with pytest.raises(AssertionError, match="T@g is unknown"):
+        offsets.remove("T", "g")
