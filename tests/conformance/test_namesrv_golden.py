@@ -76,7 +76,7 @@ async def test_every_recorded_request_is_answered_alike(second_run: bool):
         RouteTable(),
         KvConfig({}, save),
         clock=FakeClock(),
-        tell=lambda address, command: None,
+        notify=lambda address, command: None,
         save_changes=save,
     )
     handlers, connections = processor.handlers(), {}
