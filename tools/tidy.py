@@ -2,16 +2,17 @@
 
 Run it as `python -m tools.tidy [PATH …]`. It prints `path:line: rule: what to do` for each finding, and exits with 1 if
 there is any. Each rule is a function from a parsed file to findings and has a test in tests/unit/tools. The rules of
-plain English are in tools/prose.py. The rules that look at all files together are in tools/deadcode.py.
+plain English are in tools/prose.py. tools/references.py finds links and paths that lead to nothing. The rules that look
+at all files together are in tools/deadcode.py.
 """
 
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tools import deadcode, prose
+from tools import deadcode, prose, references
 from tools.sources import Finding, Source, list_files, parse, read
 
 MODULE_LINES_MAX = 400
@@ -172,7 +173,7 @@ def _imported(node: ast.AST) -> str:
 
 
 def check_repository() -> list[Finding]:
-    """Apply the rules that need all files at once, and the rules of plain English."""
+    """Apply all rules to all files."""
     sources = [parse(path, read(path)) for path in list_files("*.py")]
     other_texts = [read(path) for path in list_files("pyproject.toml", "Makefile", "docker/*")]
     return [
@@ -180,17 +181,18 @@ def check_repository() -> list[Finding]:
         *deadcode.dead_modules(sources, texts=other_texts),
         *deadcode.dead_functions(sources),
         *prose.check_files({path: read(path) for path in prose.checked_files()}),
+        *references.check_files(list_files("*.py", "*.md")),
     ]
 
 
-def check_files(paths: Iterable[str]) -> list[Finding]:
+def check_files(paths: Sequence[str]) -> list[Finding]:
     """Apply the rules that look at one file to the given files."""
     findings: list[Finding] = []
     for path in paths:
         if path.endswith(".py"):
             findings += check(parse(path, read(path)))
         findings += prose.check_files({path: read(path)})
-    return findings
+    return [*findings, *references.check_files(path for path in paths if path.endswith((".py", ".md")))]
 
 
 def main(arguments: list[str]) -> int:
