@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m services.broker.store", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    repair = commands.add_parser("repair", help="mend a store that no broker runs on")
+    repair = commands.add_parser("repair", help="repair a store that no broker runs on")
     repair.add_argument("dir", help="the store's folder")
     repair.add_argument("--json", action="store_true", help="print one JSON object")
     repair.add_argument(
@@ -118,9 +118,9 @@ def _print(root: str, report: RecoveryReport, broken_mark: str | None, *, as_jso
     if broken_mark is not None:
         _say(f"  the mark was broken, and a new one is written: {broken_mark}")
     for start, end in report.lost:
-        _say(f"  damaged: {end - start} bytes at {start} hold no record that proves itself; kept as they are")
+        _say(f"  damaged: {end - start} bytes at {start} hold no valid record; kept as they are")
     counts = {
-        "bytes behind the last record wiped": report.torn_bytes,
+        "bytes wiped behind the last record": report.torn_bytes,
         "units of consume queues built again": report.units_mended,
         "queue offsets without a message": report.units_skipped,
         "units without a record cut": report.units_cut,
@@ -146,7 +146,7 @@ def _print(root: str, report: RecoveryReport, broken_mark: str | None, *, as_jso
         and not report.flush_failed
         and not any(counts.values())
     ):
-        _say("  nothing to mend")
+        _say("  nothing to repair")
 
 
 if __name__ == "__main__":

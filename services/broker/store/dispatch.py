@@ -194,4 +194,4 @@ class Dispatcher:
 
     def _count_lost(self, start: int, end: int) -> None:
         self.lost_bytes += end - start
-        log.error("damaged records were gone over", start=start, end=end)
+        log.error("skipped damaged records", start=start, end=end)

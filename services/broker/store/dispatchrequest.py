@@ -1,6 +1,6 @@
-"""Entries: the data of a CommitLog record that ConsumeQueues and index need.
+"""DispatchRequest: the data of a CommitLog record that ConsumeQueues and index need.
 
-The writer of a record knows its entry. If the entry must be read from the log, only this module does it.
+The writer of a record knows its request. If the request must be read from the log, only this module does it.
 """
 
 from typing import NamedTuple
@@ -20,7 +20,7 @@ TAGS, KEYS, UNIQ_KEY, DELAY = (
     name.encode() for name in (PropertyName.TAGS, PropertyName.KEYS, PropertyName.UNIQ_KEY, PropertyName.DELAY)
 )
 _UNKNOWN_DELAY_MS = 1000
-# The element of the pending queue: an Entry's fields as a plain tuple, because one is made for every message.
+# The element of the pending queue: a request's fields as a plain tuple, because one is made for every message.
 PlainDispatchRequest = tuple[int, int, ConsumeQueue | None, int, int, str, str, str, int]
 
 
@@ -60,14 +60,14 @@ def is_indexed(head: RecordHead) -> bool:
 
 
 class DispatchRequestMaker:
-    """Makes entries of records."""
+    """Makes dispatch requests from records."""
 
     def __init__(self, queues: ConsumeQueueStore, settings: StoreSettings) -> None:
         self._queues = queues
         self._delays_ms = parse_delay_levels(settings.message_delay_level)
 
     def from_record(self, head: RecordHead, *, with_keys: bool = True) -> DispatchRequest | None:
-        """Return the entry of a record in the log; None if its topic is not valid.
+        """Return the request of a record in the log; None if its topic is not valid.
 
         Args:
             head: The record's head.
@@ -93,7 +93,7 @@ class DispatchRequestMaker:
             head.stored_at_ms,
         )
 
-    def unusual(  # noqa: PLR0917 - the fields of an Entry.
+    def unusual(  # noqa: PLR0917 - the fields of a DispatchRequest.
         self,
         queue: ConsumeQueue,
         at: int,
@@ -104,7 +104,7 @@ class DispatchRequestMaker:
         properties: bytes,
         stored_at_ms: int,
     ) -> DispatchRequest:
-        """Return the entry of a new message that belongs to the schedule topic or to a transaction.
+        """Return the request of a new message that belongs to the schedule topic or to a transaction.
 
         `keyed` has its tag, unique key and keys.
         """

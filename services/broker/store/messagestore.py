@@ -222,7 +222,7 @@ class MessageStore:
         drop_unproven(self.files, self.settings, folder)
         self._sync.open()
         self._log.files.load()
-        self._queues.load(thorough=thorough or not folder.is_clean, on_mend=lambda: folder.begin(self._process_id))
+        self._queues.load(thorough=thorough or not folder.is_clean, on_repair=lambda: folder.begin(self._process_id))
         self._log.mark = folder.mark
         reject_misplaced_files(self._queues, self._log, checkpoint=folder.read_checkpoint())
         self._index.load()

@@ -48,8 +48,8 @@ class Writer:
     """The writing side of a store.
 
     Args:
-        entries: Makes the entries of unusual messages for dispatch.
-        pending: The list from which dispatch takes the entries of appended records.
+        entries: Makes the dispatch requests of unusual messages.
+        pending: The list from which dispatch takes the requests of appended records.
         deletion: Knows which topics are being deleted.
 
     Attributes:

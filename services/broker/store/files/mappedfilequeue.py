@@ -43,16 +43,16 @@ class FileSequence(Generic[F]):
     Attributes:
         folder: The path of the folder.
         file_size: The size of each file in bytes.
-        was_mended: Whether a file was repaired because of its size or unreadable bytes, so units may be missing.
+        was_repaired: Whether a file was repaired because of its size or unreadable bytes, so units may be missing.
     """
 
-    __slots__ = ("_by_start", "_files", "_ordered", "file_size", "folder", "folder_is_dirty", "was_mended")
+    __slots__ = ("_by_start", "_files", "_ordered", "file_size", "folder", "folder_is_dirty", "was_repaired")
 
     def __init__(self, files: FileSystem, folder: str, file_size: int) -> None:
         self._files = files
         self.folder = folder
         self.file_size = file_size
-        self.was_mended = False
+        self.was_repaired = False
         self.folder_is_dirty = False
         self._by_start: dict[int, F] = {}
         self._ordered: list[F] = []
@@ -61,13 +61,13 @@ class FileSequence(Generic[F]):
         """Return the existing file that starts at an offset."""
         raise NotImplementedError
 
-    def load(self, *, is_derived: bool = False, on_mend: Callable[[], None] | None = None) -> list[int]:
+    def load(self, *, is_derived: bool = False, on_repair: Callable[[], None] | None = None) -> list[int]:
         """Open the files in the folder, after repairing files that a crash left unfinished (unfinished.py).
 
         Args:
             is_derived: Whether the files can be rebuilt, and are not made durable one by one. An empty file may then
                 stand before others. It keeps its name, which says that data is missing here, until `add_file`.
-            on_mend: Called before files of another size are changed; may raise to prevent it.
+            on_repair: Called before files of another size are changed; may raise to prevent it.
 
         Returns:
             The offsets at which such empty files start.
@@ -80,10 +80,10 @@ class FileSequence(Generic[F]):
         self._refuse_odd_names({name for name, _ in listed})
         unfinished = find_unfinished(listed, self.file_size, is_derived=is_derived)
         if unfinished:
-            if on_mend is not None:
-                on_mend()
+            if on_repair is not None:
+                on_repair()
             paths = [f"{self.folder}/{name}" for name in unfinished]
-            self.was_mended = clear_unfinished(self._files, paths, self.file_size, is_derived=is_derived)
+            self.was_repaired = clear_unfinished(self._files, paths, self.file_size, is_derived=is_derived)
             listed = self._files.list_files(self.folder)
         sizes: dict[int, int] = {}
         for name, size in listed:

@@ -26,7 +26,7 @@ from services.broker.store.files.mappedfile import remove_file
 
 TEMPORARY_SUFFIX = ".new"
 _PAGE_BYTES: Final = 4096
-_MENDED: Final = "a file of a queue has another size than it should; recovery builds what is missing"
+_REPAIRED: Final = "a file of a queue has another size than it should; recovery builds what is missing"
 
 log = logger("broker.store")
 
@@ -62,7 +62,7 @@ def clear_unfinished(files: FileSystem, paths: Iterable[str], file_size: int, *,
     Returns:
         Whether a file with data was removed, filled up or cut, so that units may be missing.
     """
-    has_mended = False
+    has_repaired = False
     # Temporary files first, because the repair of a file creates a new one with the same name.
     for path in sorted(paths, key=lambda path: not path.endswith(TEMPORARY_SUFFIX)):
         size = files.size_bytes(path)
@@ -70,18 +70,18 @@ def clear_unfinished(files: FileSystem, paths: Iterable[str], file_size: int, *,
             files.remove(path)
         elif not is_blank_file(files, path):
             if is_derived:
-                _mend(files, path, file_size)
-                has_mended = True
-                log.warning(_MENDED, path=path, bytes=size, expected_bytes=file_size)
+                _repair(files, path, file_size)
+                has_repaired = True
+                log.warning(_REPAIRED, path=path, bytes=size, expected_bytes=file_size)
         elif not is_derived:
             remove_file(files, path)
             log.warning("an unfinished file without records was removed", path=path, bytes=size)
         elif size > 0:
             files.write(path, b"")
-    return has_mended
+    return has_repaired
 
 
-def _mend(files: FileSystem, path: str, file_size: int) -> None:
+def _repair(files: FileSystem, path: str, file_size: int) -> None:
     start = parse_file_name(path.rpartition("/")[2])
     if start is None or start % file_size:
         remove_file(files, path)

@@ -8,8 +8,8 @@ before the first entry, and its entries get blocks ahead of the write end. No wr
 hole or touches one (allocation.py).
 All other files are read through the pool of descriptors and hold none.
 
-The header is kept in memory and written once per round of dispatch. After a crash, `mend` repairs the file. Entries
-that were not yet synced may be missing or torn while slots already point to them. `mend` drops such entries and
+The header is kept in memory and written once per round of dispatch. After a crash, `repair` corrects the file. Entries
+that were not yet synced may be missing or torn while slots already point to them. `repair` drops such entries and
 rebuilds the chains from the others.
 """
 
@@ -32,7 +32,7 @@ from gantry.storeformat.layout import (
 from services.broker.store.errors import StoreFullError
 from services.broker.store.files.allocation import MAPPED_UNIT_BYTES, allocate_ahead
 from services.broker.store.files.mappedfile import ClosableFile, MappedFile, UnmappedFile
-from services.broker.store.index.indexrepair import IndexMender
+from services.broker.store.index.indexrepair import IndexRepairer
 
 _SECONDS: Final = 1000
 _INT_MAX: Final = 0x7FFF_FFFF
@@ -111,11 +111,11 @@ class IndexFile:
             step = min(self._allocated - self._entries_at, _ALLOCATED_MAX)
             self._allocated = allocate_ahead(self._pooled, self._allocated, end, step_max=step, unit=MAPPED_UNIT_BYTES)
 
-    def is_readable(self, *, is_mended: bool) -> bool:
+    def is_readable(self, *, is_repaired: bool) -> bool:
         """Return whether the disk can read all bytes used through the map; an unreadable page would end the process.
 
         Args:
-            is_mended: Whether the file will be repaired, which reads all of it. Otherwise entries are only added, which
+            is_repaired: Whether the file will be repaired, which reads all of it. Otherwise entries are only added, which
                 touches the slots and the last page.
 
         Raises:
@@ -123,7 +123,7 @@ class IndexFile:
         """
         end = self._entries_at + self.count * INDEX_ENTRY_BYTES
         try:
-            for at in range(0, end if is_mended else self._entries_at, _READ_BYTES):
+            for at in range(0, end if is_repaired else self._entries_at, _READ_BYTES):
                 self._pooled.read(at, min(_READ_BYTES, end - at))
             self._pooled.read(end - INDEX_ENTRY_BYTES, INDEX_ENTRY_BYTES)
         except OSError as error:
@@ -260,7 +260,7 @@ class IndexFile:
         )
         return entry
 
-    def mend(self, trusted_before: int, find_head: Callable[[int], object | None], *, is_proven: bool) -> int:
+    def repair(self, trusted_before: int, find_head: Callable[[int], object | None], *, is_proven: bool) -> int:
         """Drop entries that a crash may have left incomplete, and repair the chains (indexrepair.py), in a writable file.
 
         Args:
@@ -274,14 +274,14 @@ class IndexFile:
         """
         assert self.file is not None, f"{self.name} is not writable"
         promised = self.count
-        mender = IndexMender(self._memory, slots=self._slots, is_proven=is_proven)
-        kept = mender.first_unsound(promised, begin_offset=self.begin_offset, trusted_before=trusted_before)
+        repairer = IndexRepairer(self._memory, slots=self._slots, is_proven=is_proven)
+        kept = repairer.first_unsound(promised, begin_offset=self.begin_offset, trusted_before=trusted_before)
         while kept > 1 and find_head(self._entry(kept - 1)[1]) is None:
             kept -= 1
             if is_proven:  # The entries before were perhaps trusted because of this one.
-                kept = mender.first_unsound(kept, begin_offset=self.begin_offset, trusted_before=trusted_before)
-        mended = mender.chains(kept)
-        self.slots_used = mended.slots_used
+                kept = repairer.first_unsound(kept, begin_offset=self.begin_offset, trusted_before=trusted_before)
+        repaired = repairer.chains(kept)
+        self.slots_used = repaired.slots_used
         self.count = kept
         if kept == 1:
             self.begin_at_ms = self.end_at_ms = self.begin_offset = self.end_offset = 0
@@ -291,7 +291,7 @@ class IndexFile:
                 # The time is known only to the second. A late end time does no harm; an early one would hide the last
                 # entries.
                 self.end_at_ms = self.begin_at_ms + (seconds + 1) * _SECONDS - 1 if kept > 2 else self.begin_at_ms
-        for at, data in mended.writes:
+        for at, data in repaired.writes:
             self.file.write(at, data)
         self.file.zero_from(self._entries_at + kept * INDEX_ENTRY_BYTES)
         if INDEX_HEADER.pack(*self.header) != self._memory[0:INDEX_HEADER_BYTES]:

@@ -35,7 +35,7 @@ assert array("i").itemsize == array("I").itemsize == INDEX_SLOT_BYTES
 assert array("q").itemsize == _OFFSET_BYTES
 
 
-class Mended(NamedTuple):
+class RepairedFile(NamedTuple):
     """The content of a repaired file."""
 
     slots_used: int
@@ -43,7 +43,7 @@ class Mended(NamedTuple):
     """The bytes to write, each with its position in the file."""
 
 
-class IndexMender:
+class IndexRepairer:
     """Checks one file; changes nothing.
 
     Args:
@@ -109,7 +109,7 @@ class IndexMender:
             newest = physical_offset
         return stop
 
-    def chains(self, kept: int) -> Mended:
+    def chains(self, kept: int) -> RepairedFile:
         """Return the bytes to write so that all chains contain only the entries before number `kept`."""
         at, size = INDEX_HEADER_BYTES, self._slots * INDEX_SLOT_BYTES
         table = _swapped("I", self._memory[at : at + size])
@@ -125,7 +125,7 @@ class IndexMender:
             start = piece * PIECE_SLOTS
             values = table[start : start + PIECE_SLOTS]
             writes.append((at + start * INDEX_SLOT_BYTES, _swapped("I", values.tobytes()).tobytes()))
-        return Mended(self._slots - table.count(0), writes)
+        return RepairedFile(self._slots - table.count(0), writes)
 
     def _find_newest(self, kept: int, places: list[int]) -> dict[int, int]:
         """Return the newest entry of each of some slots, 0 if it has none."""

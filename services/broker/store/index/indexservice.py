@@ -79,25 +79,25 @@ class IndexService:
         self._current = self._list[-1] if self._list else None
         self.full_end_at_ms = max((file.end_at_ms for file in self._list if file.is_full), default=0)
 
-    def check(self, trusted_before: int, *, is_mended: bool) -> None:
+    def check(self, trusted_before: int, *, is_repaired: bool) -> None:
         """Give up files that are about to be mapped and that the disk can't read in full.
 
         Args:
-            trusted_before: As for `mend`.
-            is_mended: Whether `mend` will be called; otherwise entries are only added to the last file.
+            trusted_before: As for `repair`.
+            is_repaired: Whether `repair` will be called; otherwise entries are only added to the last file.
         """
         for file in list(self._list):
             is_mapped = (
-                self._is_mended(file, trusted_before) if is_mended else file is self._current and not file.is_full
+                self._is_repaired(file, trusted_before) if is_repaired else file is self._current and not file.is_full
             )
-            if is_mapped and not file.is_readable(is_mended=is_mended):
+            if is_mapped and not file.is_readable(is_repaired=is_repaired):
                 self._list.remove(file)
                 file.drop().close()
                 self._give_up(file.name)
         self._current = self._list[-1] if self._list else None
 
     @staticmethod
-    def _is_mended(file: IndexFile, trusted_before: int) -> bool:
+    def _is_repaired(file: IndexFile, trusted_before: int) -> bool:
         # A header may be older than its file, so only a full file is certain to be complete.
         return file.begin_offset < trusted_before and not (file.is_full and file.end_offset < trusted_before)
 
@@ -234,7 +234,7 @@ class IndexService:
             file.write_header()
         self._touched.clear()
 
-    def mend(self, trusted_before: int, find_head: Callable[[int], object | None], *, is_proven: bool) -> int:
+    def repair(self, trusted_before: int, find_head: Callable[[int], object | None], *, is_proven: bool) -> int:
         """Drop the entries of records from an offset on, and everything after an invalid entry.
 
         Args:
@@ -254,9 +254,9 @@ class IndexService:
             is_behind_gap = is_behind_gap or file.begin_offset >= trusted_before
             if is_behind_gap:
                 gone += file.count - 1
-            elif self._is_mended(file, trusted_before):
+            elif self._is_repaired(file, trusted_before):
                 file.make_writable()
-                gone += file.mend(trusted_before, find_head, is_proven=is_proven)
+                gone += file.repair(trusted_before, find_head, is_proven=is_proven)
             if is_behind_gap or file.count == 1:
                 file.drop().close()
                 dropped.append(file.name)

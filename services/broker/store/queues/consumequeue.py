@@ -99,24 +99,24 @@ class ConsumeQueue:
         self.pending: list[bytes] = []
         self.pending_from = 0
 
-    def load(self, *, thorough: bool, on_mend: Callable[[], None] | None = None) -> None:
+    def load(self, *, thorough: bool, on_repair: Callable[[], None] | None = None) -> None:
         """Open the files and find the end.
 
         Args:
             thorough: Whether the end is after the last unit that is not blank; otherwise it is before the first blank
                 unit.
-            on_mend: Called before files are changed because of a wrong size or unreadable bytes; may raise to prevent
+            on_repair: Called before files are changed because of a wrong size or unreadable bytes; may raise to prevent
                 it.
         """
-        gone = self.files.load(is_derived=True, on_mend=on_mend)
+        gone = self.files.load(is_derived=True, on_repair=on_repair)
         first, last = self.files.first, self.files.last
         if first is None or last is None:
             return
         # An empty file that a crash left is a hole, which recovery will fill.
         self.min_offset = min([first.start, *gone]) // UNIT_SIZE_BYTES
-        self.max_offset = self.next_offset = self._find_end(last, on_mend, thorough=thorough) // UNIT_SIZE_BYTES
+        self.max_offset = self.next_offset = self._find_end(last, on_repair, thorough=thorough) // UNIT_SIZE_BYTES
 
-    def _find_end(self, last: QueueFile, on_mend: Callable[[], None] | None, *, thorough: bool) -> int:
+    def _find_end(self, last: QueueFile, on_repair: Callable[[], None] | None, *, thorough: bool) -> int:
         if not thorough:
             try:
                 # Readers and `correct_min` need the first unit of all.
@@ -125,7 +125,7 @@ class ConsumeQueue:
             except OSError as error:
                 if error.errno != EIO:
                     raise
-        self.files.rescue(on_mend)
+        self.files.rescue(on_repair)
         return max(map(end_of_units, self.files))
 
     @property

@@ -44,16 +44,16 @@ class ConsumeQueueStore:
         self.units = 0
         self.files = 0
         self._unsynced_folders: set[str] = set()
-        self.was_mended = False
+        self.was_repaired = False
         """Whether a file was repaired before it could be opened; then not even an orderly stop guarantees all units."""
         self._is_size_right = False
 
-    def load(self, *, thorough: bool, on_mend: Callable[[], None] | None = None) -> None:
+    def load(self, *, thorough: bool, on_repair: Callable[[], None] | None = None) -> None:
         """Open every queue that has a folder.
 
         Args:
             thorough: Whether to look after blank units for the queues' ends.
-            on_mend: Called once, before the first file is repaired. A repaired file does not show that units are
+            on_repair: Called once, before the first file is repaired. A repaired file does not show that units are
                 missing. The caller must therefore make sure that the next start does not treat the store as one that
                 was left in order.
 
@@ -62,12 +62,12 @@ class ConsumeQueueStore:
         """
         top = self._top
 
-        def before_mending() -> None:
+        def before_repair() -> None:
             if not self._is_size_right:
                 self._check_setting()
                 self._is_size_right = True
-                if on_mend is not None:
-                    on_mend()
+                if on_repair is not None:
+                    on_repair()
 
         for topic in self._topics():
             for name in self._files.list_dir(f"{top}/{topic}"):
@@ -77,8 +77,8 @@ class ConsumeQueueStore:
                     queue = self._new(topic, int(name))
                 except InvalidNameError:
                     continue  # Not a topic's folder: it does not belong to the store and is left alone.
-                queue.load(thorough=thorough, on_mend=before_mending)
-                self.was_mended = self.was_mended or queue.files.was_mended
+                queue.load(thorough=thorough, on_repair=before_repair)
+                self.was_repaired = self.was_repaired or queue.files.was_repaired
                 self.table[topic, int(name)] = queue
 
     def _topics(self) -> list[str]:

@@ -24,22 +24,22 @@ class QueueFiles(FileSequence[QueueFile]):
     def _open(self, start: int) -> QueueFile:
         return QueueFile(start, PooledFile(self._pool, self.path_of(start), self.file_size))
 
-    def rescue(self, on_mend: Callable[[], None] | None) -> None:
+    def rescue(self, on_repair: Callable[[], None] | None) -> None:
         """Replace files that the disk can't read in full with files that have blanks there; recovery fills the blanks.
 
         Args:
-            on_mend: Called before a file is replaced; may raise to prevent it.
+            on_repair: Called before a file is replaced; may raise to prevent it.
 
         Raises:
             OSError: The disk failed.
         """
         for file in self:
             if not file.is_readable():
-                if on_mend is not None:
-                    on_mend()
+                if on_repair is not None:
+                    on_repair()
                 file.file.close()
                 count = complete(self._files, file.path, self.file_size)
-                self.was_mended = True
+                self.was_repaired = True
                 log.error("the disk can't read a part of a queue; recovery builds it", path=file.path, bytes=count)
 
     def add_file(self, start: int) -> QueueFile:

@@ -46,20 +46,20 @@ class IndexGap:
         self.left: tuple[int, int] | None = None
         self._promised_end = derived.index_end if derived is not None else 0
 
-    def rebuild_from(self, start: int, *, is_mended: bool) -> int:
+    def rebuild_from(self, start: int, *, is_repaired: bool) -> int:
         """Return the offset at which the scan of a start must begin so that the index lacks nothing afterwards.
 
         Unreadable and otherwise broken files are given up; they are removed when nothing is missing.
 
         Args:
             start: The offset at which the scan would begin otherwise; everything from there on is indexed again.
-            is_mended: Whether the index is repaired regardless of the result.
+            is_repaired: Whether the index is repaired regardless of the result.
 
         Returns:
             `start` if nothing is missing, or if too much is missing, which is logged.
         """
         index, begin = self._index, start
-        index.check(begin, is_mended=is_mended)
+        index.check(begin, is_repaired=is_repaired)
         while (missing := self.first_missing(begin)) is not None:
             found = {"start": missing, "bytes": start - missing, "broken": dict(index.broken)}
             if start - missing > REBUILT_BYTES_MAX:
@@ -69,7 +69,7 @@ class IndexGap:
             log.warning("files of the index are missing or broken; the start builds them again", **found)
             assert missing < begin, f"a gap before {begin} can't begin at {missing}"
             begin = missing
-            index.check(begin, is_mended=True)
+            index.check(begin, is_repaired=True)
         index.remove_broken()
         return begin
 

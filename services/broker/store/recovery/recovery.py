@@ -94,7 +94,7 @@ class Recovery:
         self._seen: dict[ConsumeQueue, int] = {}
         self._to_index: list[DispatchRequest] = []
         self._missing: tuple[tuple[int, int], ...] = ()
-        self._mended = self._cut = self._skipped = self._removed = self._torn = 0
+        self._repaired = self._cut = self._skipped = self._removed = self._torn = 0
 
     def run(self) -> RecoveryReport:
         """Recover.
@@ -131,7 +131,7 @@ class Recovery:
             records=self._records,
             lost=tuple(self._lost),
             torn_bytes=self._torn,
-            units_mended=self._mended,
+            units_mended=self._repaired,
             units_skipped=self._skipped,
             units_cut=self._cut,
             index_entries_mended=index_gone,
@@ -165,14 +165,14 @@ class Recovery:
         """Drop the index entries that the scan will add again, and torn ones; return the number of dropped entries."""
         if self._index is None:
             return 0
-        is_mended = self._is_thorough or not self._is_clean or self._index_gap.is_missing_behind(self._start)
-        begin = self._index_gap.rebuild_from(self._start, is_mended=is_mended)
+        is_repaired = self._is_thorough or not self._is_clean or self._index_gap.is_missing_behind(self._start)
+        begin = self._index_gap.rebuild_from(self._start, is_repaired=is_repaired)
         if begin < self._start:
             self._begin_at(begin)
-        elif not is_mended:
+        elif not is_repaired:
             return 0
         is_proven = self._is_ours and self._start <= self._proven_offset
-        gone = self._index.mend(self._start, self._log.find_head, is_proven=is_proven)
+        gone = self._index.repair(self._start, self._log.find_head, is_proven=is_proven)
         if not self._is_ours and not self._is_thorough and len(self._index) > 0:
             # RocketMQ syncs index files when they are full, so missing entries may be older than its checkpoint.
             self._begin_at(min(self._start, self._where.file_start(self._index.last_update[1])))
@@ -254,7 +254,7 @@ class Recovery:
         if len(queue.files) == 0:
             self._queues.make_folder(queue)
         if queue.put_right(index, unit):
-            self._mended += 1
+            self._repaired += 1
         self._skipped += queue.skipped - before
         self._seen[queue] = index + 1
         return None

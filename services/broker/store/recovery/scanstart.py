@@ -63,7 +63,7 @@ class ScanStart:
         if folder.is_clean and self._has_hole():
             log.warning("files between others of a ConsumeQueue are missing: the whole CommitLog is read to build them")
             return first.start
-        if folder.is_clean and not self._queues.was_mended:
+        if folder.is_clean and not self._queues.was_repaired:
             known_end = self._queues.max_physical_offset
             starts = [file.start for file in files if file.start < known_end]
             return starts[-1] if starts else first.start
@@ -76,7 +76,7 @@ class ScanStart:
         proven = start = folder.proven_offset().offset if folder.is_ours else self.by_time()
         for queue in self._queues:
             blank = queue.find_blank()
-            if blank is None and queue.files.was_mended:
+            if blank is None and queue.files.was_repaired:
                 blank = queue.max_offset  # The queue's last units may be missing.
             if blank is not None:
                 start = min(start, self.before(queue, blank))
@@ -102,7 +102,7 @@ class ScanStart:
             and stop is not None
             and self._checkpoint.value.confirm_physical_offset == stop
             and self._has_all_of(mark.clean_stop_derived)
-            and not self._queues.was_mended
+            and not self._queues.was_repaired
             and not self._has_hole()
             and self._log.files.find(stop - 1) is not None
         )

@@ -13,7 +13,7 @@ from gantry.runtime.openfiles import OpenFiles
 from gantry.storeformat.layout import INDEX_HEADER, index_entry_position, index_file_bytes
 from services.broker.store.files.coldreads import ColdRead
 from services.broker.store.files.pages import Blocks, NotInMemoryError, Pages
-from services.broker.store.index import indexrepair as indexmend
+from services.broker.store.index import indexrepair
 from services.broker.store.index.indexfile import IndexFile
 from services.broker.store.index.indexservice import IndexService
 from services.broker.store.index.keysearch import KeySearch
@@ -194,7 +194,7 @@ def test_files_of_other_sizes_are_left_until_they_are_not_needed():
     index.load()
     assert len(index) == 0
     assert list(index.broken) == ["20260101000000000", "20260101000000001"]
-    index.mend(0, lambda offset: True, is_proven=True)
+    index.repair(0, lambda offset: True, is_proven=True)
     assert len(files.list_dir("/store/index")) == 3
     index.remove_broken()
     assert files.list_dir("/store/index") == ["notes"]
@@ -212,10 +212,10 @@ def test_old_files_expire_but_never_the_last():
 @pytest.fixture(autouse=True, scope="module")
 def _small_pieces():
     """Let mending go over the borders of its pieces."""
-    before = indexmend.PIECE_ENTRIES, indexmend.PIECE_SLOTS
-    indexmend.PIECE_ENTRIES, indexmend.PIECE_SLOTS = 5, 3
+    before = indexrepair.PIECE_ENTRIES, indexrepair.PIECE_SLOTS
+    indexrepair.PIECE_ENTRIES, indexrepair.PIECE_SLOTS = 5, 3
     yield
-    indexmend.PIECE_ENTRIES, indexmend.PIECE_SLOTS = before
+    indexrepair.PIECE_ENTRIES, indexrepair.PIECE_SLOTS = before
 
 
 @pytest.mark.parametrize("is_proven", [False, True])
@@ -227,7 +227,7 @@ def test_mending_a_sound_file_changes_nothing(is_proven):
     index.write_headers()
     (whole,) = [bytes(file.file.memory) for file in index]
     again = crashed(index, files)
-    assert again.mend(1 << 40, lambda offset: True, is_proven=is_proven) == 0
+    assert again.repair(1 << 40, lambda offset: True, is_proven=is_proven) == 0
     assert [bytes(file.file.memory) for file in again] == [whole]
 
 
@@ -267,7 +267,7 @@ def test_mending_keeps_trusted_entries_and_restores_the_rest(data):
         else:
             write(file, 40, bytes(data.draw(st.integers(0, 32))))
     again = crashed(index, files)
-    again.mend(trusted * 100, lambda offset: None if offset % 100 else offset, is_proven=is_proven)
+    again.repair(trusted * 100, lambda offset: None if offset % 100 else offset, is_proven=is_proven)
     for number in range(1, count):
         put(again, number, keys="k" if number % 3 == 0 else "")
     again.write_headers()
@@ -288,7 +288,7 @@ def test_a_last_entry_that_is_torn_and_looks_old_vouches_for_none_before_it(torn
     for number in torn:
         write(file, index_entry_position(8, number) + 4, (200 + number).to_bytes(8))
     again = crashed(index, files)
-    gone = again.mend(1300, lambda offset: None if offset % 100 else offset, is_proven=True)
+    gone = again.repair(1300, lambda offset: None if offset % 100 else offset, is_proven=True)
     assert (gone, [file.end_offset for file in again]) == (14, [1200])
 
 
@@ -301,7 +301,7 @@ def test_index_files_after_a_gap_are_rebuilt():
     middle = [file._pooled.path for file in index][1]
     files.write(middle, b"")
     again = crashed(index, files)
-    again.mend(3200, lambda offset: True, is_proven=True)
+    again.repair(3200, lambda offset: True, is_proven=True)
     assert [file.end_offset for file in again] == [3100]
 
 

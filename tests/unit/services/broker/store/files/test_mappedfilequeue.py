@@ -90,7 +90,7 @@ def test_unfinished_files_of_a_crash_are_removed(files):
     queue.load()
     assert [file.start for file in queue] == [0, 100]
     assert files.list_dir(FOLDER) == [file_name(0), file_name(100), "notes.new"]
-    assert not queue.was_mended
+    assert not queue.was_repaired
 
 
 def test_a_short_file_that_can_be_built_again_gets_its_size(files):
@@ -99,7 +99,7 @@ def test_a_short_file_that_can_be_built_again_gets_its_size(files):
     queue = MappedFileQueue(files, FOLDER, 100)
     assert queue.load(is_derived=True) == []
     assert [bytes(file.memory[0:100]) for file in queue] == [bytes(20) + b"x" * 20 + bytes(60)]
-    assert queue.was_mended
+    assert queue.was_repaired
     assert files.list_dir(FOLDER) == [file_name(0)]
 
 
