@@ -1,7 +1,7 @@
-"""How migrations run: one process at a time, each in a transaction of its own, never waiting long for a lock.
+"""Runs migrations: in one process at a time, each in its own transaction, without long waits for a lock.
 
-Old and new gateways serve while a migration runs. A statement that waits for a lock makes everybody behind it wait
-too, so it gives up after LOCK_TIMEOUT_MS and the migration is tried again later.
+Old and new gateways serve requests while a migration runs. A statement that waits for a lock blocks all statements
+behind it, so it gives up after LOCK_TIMEOUT_MS, and the migration is tried again later.
 """
 
 import os
@@ -17,21 +17,23 @@ from services.gateway.db.driver import LOCK_TIMEOUT_MS, STATEMENT_TIMEOUT_MS, co
 from services.gateway.db.leadership import lock_key
 from services.gateway.db.models import Metadata
 
-# How long to wait while another process migrates, before saying so.
+# The maximum wait for another process that migrates; then the migration fails.
 TURN_TIMEOUT_MS = 60_000
-# The gateway makes and drops them, a day each; they are part of their table and no tables of their own.
+# The gateway creates and drops these partitions, one for each day. They belong to their table, so they are not compared.
 PARTITIONS = re.compile(r"lag_samples_\d{8}")
 
 
 def database_url() -> str:
-    """Return where to run: what the program passed, `-x url=…`, or GANTRY_DATABASE_URL."""
+    """Return the URL of the database: the program's argument, `-x url=…`, or GANTRY_DATABASE_URL."""
     url = (
         context.config.attributes.get("url")
         or context.get_x_argument(as_dictionary=True).get("url")
         or os.environ.get("GANTRY_DATABASE_URL")
     )
     if not url:
-        raise SystemExit("say where the database is: GANTRY_DATABASE_URL=postgresql://… or -x url=postgresql://…")
+        raise SystemExit(
+            "the database is not known: set GANTRY_DATABASE_URL=postgresql://… or pass -x url=postgresql://…"
+        )
     return str(url)
 
 
@@ -50,7 +52,7 @@ def run_offline() -> None:
 
 
 def run_online() -> None:
-    """Wait for our turn, then run what is missing."""
+    """Wait for other processes that migrate, then run the missing migrations."""
     engine = create_engine(
         driver_url(database_url()), poolclass=NullPool, connect_args=connect_arguments("gantry-migrate")
     )
@@ -70,12 +72,12 @@ def run_online() -> None:
 
 
 def is_ours(name: str | None, kind: str, parents: Any) -> bool:
-    """Say whether what lies in the database is compared with models.py; `make migration` and `alembic check` ask."""
+    """Return whether something in the database is compared with models.py; `make migration` and `alembic check` ask."""
     return kind != "table" or name is None or PARTITIONS.fullmatch(name) is None
 
 
 def take_turn(connection: Connection) -> None:
-    """Hold the advisory lock of migrations for as long as the connection lives."""
+    """Take the advisory lock of migrations. The connection holds it until it closes."""
     connection.execute(text(f"SET LOCAL lock_timeout = {TURN_TIMEOUT_MS}"))
     connection.execute(text(f"SET LOCAL statement_timeout = {TURN_TIMEOUT_MS + 1_000}"))
     connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": lock_key("migrate")})

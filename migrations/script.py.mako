@@ -1,11 +1,11 @@
 """${message}
 
-The gateways of the last release serve while this runs, and may be rolled back to after it. So:
-- expand, migrate, contract, in releases of their own: add what is new (nullable, or with a default the server
-  knows); move the data and the code; drop what is old only once no release in use reads or writes it.
-- one change a file; a lock is waited for 4 s and a statement runs 5 s at most: an index on a table with rows is
-  made CONCURRENTLY (in op.get_context().autocommit_block()), a constraint is added NOT VALID and validated later.
-- downgrade works, or raises with the reason why it can't.
+The gateways of the previous release serve requests while this migration runs, and may come back after it. So:
+- Expand, migrate and contract in separate releases: add new columns and tables (nullable, or with a server default);
+  move the data and the code; drop old ones only when no release in use reads or writes them.
+- One change in each file. A statement waits for a lock for at most 4 s and runs for at most 5 s: create an index on a
+  table with rows CONCURRENTLY (in op.get_context().autocommit_block()); add a constraint NOT VALID and validate it later.
+- `downgrade` works, or raises an error with the reason why it can't.
 
 Revision: ${up_revision}
 After: ${down_revision | comma,n}

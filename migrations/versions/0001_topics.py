@@ -1,4 +1,4 @@
-"""Topics: what is wanted of each and what brokers hold.
+"""Topics: the desired state of each, and the state that brokers have.
 
 Revision: 0001
 After: nothing

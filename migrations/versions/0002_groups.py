@@ -1,4 +1,4 @@
-"""Consumer groups, kept as topics are.
+"""Consumer groups, with a desired and an observed state like topics.
 
 Revision: 0002
 After: 0001

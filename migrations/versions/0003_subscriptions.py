@@ -1,4 +1,4 @@
-"""Subscriptions, mirrored from the brokers' consumer tables.
+"""Subscriptions, copied from the brokers' consumer tables.
 
 Revision: 0003
 After: 0002

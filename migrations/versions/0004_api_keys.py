@@ -1,4 +1,4 @@
-"""API keys, by their SHA-256.
+"""API keys, identified by their SHA-256.
 
 Revision: 0004
 After: 0003

@@ -1,4 +1,4 @@
-"""The trail of changes.
+"""The audit trail: one row for each change.
 
 Revision: 0005
 After: 0004

@@ -1,4 +1,4 @@
-"""Rounds of samples: when the gateway looked at all offsets, and which brokers did not answer it.
+"""Rounds of samples: when the gateway sampled all offsets, and which brokers did not answer.
 
 Revision: 0006
 After: 0005

@@ -1,4 +1,4 @@
-"""Runs of report jobs, wanted, under way and done.
+"""Runs of report jobs: requested, active and ended.
 
 A window that was given is run once: NULLS NOT DISTINCT makes (job, null, moment) a key, too.
 

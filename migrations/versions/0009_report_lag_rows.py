@@ -1,4 +1,4 @@
-"""Rows of lag reports: one a queue and one a topic of each group.
+"""Rows of lag reports: one for each queue and one for each topic of a group.
 
 Revision: 0009
 After: 0008

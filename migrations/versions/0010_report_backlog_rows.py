@@ -1,4 +1,4 @@
-"""Rows of backlog profiles: histograms of what a group has not consumed of a topic.
+"""Rows of backlog profiles: histograms of the unconsumed messages of a group and topic.
 
 Revision: 0010
 After: 0009
@@ -32,7 +32,7 @@ def upgrade() -> None:
             ["run_id"], ["report_runs.id"], name=op.f("fk_report_backlog_rows_run_id_report_runs"), ondelete="CASCADE"
         ),
     )
-    # Not unique with the bucket: a key of a message may be longer than an index entry.
+    # The index is not unique with the bucket, because a message's key may be longer than an index entry.
     op.create_index("ix_report_backlog_rows_run_id", "report_backlog_rows", ["run_id", "group_name", "topic", "section"])
 
 

@@ -1,4 +1,4 @@
-"""Throughput per minute, hour and day: of topics what was stored, of groups what they consumed of a topic.
+"""Throughput per minute, hour and day: messages stored in a topic, and messages of a topic that a group consumed.
 
 Revision: 0011
 After: 0010

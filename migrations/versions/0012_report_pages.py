@@ -1,4 +1,4 @@
-"""Pages of runs: the self-contained HTML, so that any gateway can show it.
+"""Pages of runs: self-contained HTML that any gateway can serve.
 
 Revision: 0012
 After: 0011

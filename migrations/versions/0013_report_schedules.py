@@ -1,4 +1,4 @@
-"""Schedules of report jobs, as the scheduler has them; it writes, the gateway shows.
+"""Schedules of report jobs. The scheduler writes them, and the gateway shows them.
 
 Revision: 0013
 After: 0012

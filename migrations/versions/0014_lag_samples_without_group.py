@@ -1,4 +1,4 @@
-"""Samples of topics that no group is sampled of: their rows have no group.
+"""Samples of topics without a sampled group: their rows have no group.
 
 Null and no empty name, as in report_throughput: comparisons with a group's name never meet it.
 

@@ -1,4 +1,4 @@
-"""Throughput has no bytes: it is made from samples of offsets, which say nothing of sizes.
+"""Throughput without bytes: it is computed from samples of offsets, which do not contain sizes.
 
 Revision: 0015
 After: 0014

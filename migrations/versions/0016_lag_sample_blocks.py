@@ -1,4 +1,4 @@
-"""Samples of offsets as blocks: a row for each look at a broker where something moved, and no row for each group.
+"""Samples of offsets as blocks: one row for each sample of a broker in which something moved, instead of one for each group.
 
 Rows of earlier gateways stay in `lag_samples`: such gateways may still run, and reports read their rows. The gateway drops them, a
 day at a time, as they get older than samples are kept.
@@ -27,10 +27,10 @@ def upgrade() -> None:
         sa.Column("data", sa.LargeBinary(), nullable=False),
         sa.CheckConstraint("kind BETWEEN 0 AND 5", name=op.f("ck_lag_sample_blocks_kind_known")),
         sa.PrimaryKeyConstraint("sampled_at", "broker", name=op.f("pk_lag_sample_blocks")),
-        # Blocks are deleted as they age, and others take their room: a fifth of the table is a long time to wait for it.
+        # Blocks are deleted as they age, and new ones reuse their space. The default, a fifth of the table, would take long.
         postgresql_with={"autovacuum_vacuum_scale_factor": "0.05", "toast.autovacuum_vacuum_scale_factor": "0.05"},
     )
-    # They are compressed already.
+    # The blocks are compressed already.
     op.execute("ALTER TABLE lag_sample_blocks ALTER COLUMN data SET STORAGE EXTERNAL")
     op.create_index("ix_lag_sample_blocks_kind", "lag_sample_blocks", ["kind", "sampled_at"])
 

@@ -1,4 +1,4 @@
-"""Lag reports say since when a group is behind, and who owns the queues that lag; null in rows from before.
+"""Lag reports: since when a group is behind, and the owners of the queues with a lag; null in older rows.
 
 Revision: 0017
 After: 0016

@@ -1,4 +1,4 @@
-"""Objectives: how far behind a group may be, on all topics (topic '') or on one.
+"""Objectives: the maximum lag of a group, on all topics (topic '') or on one.
 
 Revision: 0018
 After: 0017

@@ -1,4 +1,4 @@
-"""Alerts: what is open or about to be, for each group and topic, and the events that come of it.
+"""Alerts: one for each group and topic that is open or about to open, and their events.
 
 Revision: 0019
 After: 0018
@@ -52,7 +52,7 @@ def upgrade() -> None:
     )
     op.create_index("ix_alert_events_group_name", "alert_events", ["group_name", "id"])
     op.create_index("ix_alert_events_at", "alert_events", ["at"])
-    # Events of which no deliveries were made yet: nearly always none.
+    # Events without deliveries yet: nearly always none.
     op.create_index(
         "ix_alert_events_handed_out", "alert_events", ["id"], postgresql_where=sa.text("NOT is_handed_out")
     )

@@ -1,4 +1,4 @@
-"""Webhooks, and what is to be delivered to them.
+"""Webhooks, and the deliveries to them.
 
 Revision: 0020
 After: 0019
@@ -51,7 +51,7 @@ def upgrade() -> None:
         ),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_webhook_deliveries")),
     )
-    # A sender looks for what is due, of each webhook the longest waiting first.
+    # A sender looks for deliveries that are due: for each webhook, the one that has waited longest comes first.
     op.create_index(
         "ix_webhook_deliveries_due",
         "webhook_deliveries",
