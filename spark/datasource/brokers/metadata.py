@@ -1,6 +1,6 @@
 """Reads data from Postgres that no broker can report now: subscriptions of absent groups, and queues of absent brokers.
 
-The gateway maintains these tables (docs/internals/gateway.md). This module only reads them, over one connection with
+The gateway maintains these tables (services/gateway/db/models.py). This module only reads them, over one connection with
 time limits.
 """
 
