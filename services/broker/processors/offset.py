@@ -94,7 +94,7 @@ class OffsetProcessor:
         return RemotingCommand.response_to(request, ResponseCode.SUCCESS, OffsetResponseHeader(offset=offset))
 
     def update_consumer_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """15: store an offset, even if it is smaller than the old one, unless commits.py refuses it."""
+        """15: store an offset, even if it is smaller than the old one, unless offsetcommits.py refuses it."""
         header = UpdateConsumerOffsetHeader.from_ext(request.ext_fields)
         _check_queue_id(header.queue_id)
         if self._groups.find(header.consumer_group) is None:
