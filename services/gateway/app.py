@@ -1,16 +1,22 @@
-"""The ASGI application: HTTP to the front, WebSockets to the stream, nothing else.
+"""The gateway as a Starlette application."""
 
-HTTP goes straight to `HttpApp`, a bare ASGI function with a router of its own (asgi/router.py says why).
-"""
+from collections.abc import Callable, Sequence
 
-from starlette.types import ASGIApp
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.types import Lifespan
 
-from services.gateway.asgi.call import Receive, Scope, Send
-from services.gateway.asgi.router import Route, Router
+from gantry.runtime.clock import Clock
+from services.gateway.asgi.cors import Cors
+from services.gateway.asgi.gate import Gate
+from services.gateway.asgi.operation import Operation, answer_unmatched
+from services.gateway.auth.keyring import KeyRing
 from services.gateway.bootstrap import Dependencies
-from services.gateway.errors import NOT_FOUND, ProblemError
-from services.gateway.middleware import HttpApp
-from services.gateway.requestids import RequestIds
+from services.gateway.limits import Limits
+from services.gateway.metrics import GatewayMetrics
+from services.gateway.middleware import RequestMiddleware
 from services.gateway.routes.alerts import alert_routes, webhook_routes
 from services.gateway.routes.cluster import cluster_routes
 from services.gateway.routes.groups import group_routes
@@ -24,32 +30,54 @@ from services.gateway.routes.send import send_routes
 from services.gateway.routes.service import STREAM_PATH, service_routes
 from services.gateway.routes.topics import topic_routes
 from services.gateway.ws.limits import StreamLimits
-from services.gateway.ws.opening import refuse
+from services.gateway.ws.opening import UnknownStream
 
 
-class Gateway:
-    """The application."""
+def make_application(
+    routes: Sequence[BaseRoute],
+    keys: KeyRing,
+    metrics: GatewayMetrics,
+    *,
+    clock: Clock,
+    limits: Limits,
+    access_log: bool,
+    cors_origins: Sequence[str] = (),
+    is_public_contract: bool = False,
+    is_stopping: Callable[[], bool],
+    lifespan: Lifespan[Starlette] | None = None,
+) -> Starlette:
+    """Return an application over routes of the gateway."""
+    operations = [route for route in routes if isinstance(route, Operation)]
+    assert len({(each.method, each.path) for each in operations}) == len(operations), "an operation is there twice"
+    cors = Cors(cors_origins) if cors_origins else None
+    requests = Middleware(
+        RequestMiddleware,
+        gate=Gate(keys, limits, clock, cors, is_public_contract),
+        bare=[operation for operation in operations if operation.is_bare],
+        metrics=metrics,
+        clock=clock,
+        access_log=access_log,
+        is_stopping=is_stopping,
+    )
+    app = Starlette(
+        routes=routes,
+        middleware=[requests],
+        exception_handlers={HTTPException: answer_unmatched},
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    return app
 
-    def __init__(self, front: HttpApp, stream: ASGIApp) -> None:
-        self._front = front
-        self._stream = stream
-        self._request_ids = RequestIds()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request or a WebSocket."""
-        if scope["type"] == "http":
-            await self._front(scope, receive, send)
-        elif scope["type"] == "websocket" and scope["path"] == STREAM_PATH:
-            await self._stream(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await _refuse_websocket(scope, receive, send, self._request_ids.of(scope["headers"]))
-
-
-def create_app(dependencies: Dependencies) -> Gateway:
-    """Return the application over what bootstrap has built."""
+def create_app(dependencies: Dependencies) -> Starlette:
+    """Return the application over the parts that bootstrap has built."""
     settings = dependencies.settings
-    front = HttpApp(
-        Router(all_routes(dependencies)),
+    return make_application(
+        [
+            *all_routes(dependencies),
+            WebSocketRoute(STREAM_PATH, dependencies.stream),
+            WebSocketRoute("/{path:path}", UnknownStream(STREAM_PATH)),
+        ],
         dependencies.keys,
         dependencies.metrics,
         clock=dependencies.clock,
@@ -59,10 +87,9 @@ def create_app(dependencies: Dependencies) -> Gateway:
         is_public_contract=settings.public_contract,
         is_stopping=lambda: dependencies.health.is_stopping,
     )
-    return Gateway(front, dependencies.stream_app)
 
 
-def all_routes(dependencies: Dependencies) -> list[Route]:
+def all_routes(dependencies: Dependencies) -> list[Operation]:
     """Return every route of the contract."""
     settings = dependencies.settings
     return [
@@ -87,9 +114,3 @@ def all_routes(dependencies: Dependencies) -> list[Route]:
         ),
         *later_routes(),
     ]
-
-
-async def _refuse_websocket(scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
-    await receive()
-    problem = ProblemError(NOT_FOUND, f"path: only {STREAM_PATH} is a WebSocket", field="path")
-    await refuse(scope, send, problem, request_id)

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
+from starlette.types import Scope
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from gantry.runtime.telemetry import logger
 from services.gateway.asgi.answer import REST
-from services.gateway.asgi.call import Scope
 from services.gateway.errors import ProblemError
 
 log = logger("gateway.exchange")

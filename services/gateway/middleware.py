@@ -1,227 +1,221 @@
-"""What happens to every request, hot or not: id, limits, identity, route, answer, count.
+"""The middleware around Starlette's router: what happens to every request.
 
-`HttpApp` is a bare ASGI function. It does for each request, in this order:
+`RequestMiddleware` does for each HTTP request, in this order:
 
 1. gives it an id, or keeps the caller's;
-2. finds the route (404, 405, malformed escapes);
-3. finds out who calls, unless the route is public: where the contract is not, nobody learns which paths exist without a
-   valid key (except who asks by OPTIONS for a page that CORS lets in);
-4. counts it (rates) and gives it a place among the requests under way, or refuses it (429, 503); probes are exempt;
-   reads the query strictly;
-5. runs the endpoint and writes its answer;
-6. turns whatever was raised into a problem, and counts.
+2. reads its path strictly (asgi/paths.py);
+3. has it answered: by Starlette's router, or for a bare operation directly;
+4. turns every error into a problem;
+5. adds the headers of every answer to the answer's head, and counts the request.
+
+Between 2 and 3, the route asks the gate who calls and whether there is room (asgi/operation.py, asgi/gate.py).
+
+A bare operation is an ordinary route of Starlette's table, and any other ASGI server or test may reach it that way. But
+here the middleware finds it by a cache of paths and runs it without Starlette's router, which would cost a single send
+more than it may (docs/adr/0023-starlette.md has the figures).
 """
 
 from asyncio import CancelledError
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from starlette.routing import Match
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.telemetry import logger
 from services.gateway.asgi.answer import REST, Answer, Headers, problem_answer
-from services.gateway.asgi.call import Call, ClientGoneError, Receive, Scope, Send
-from services.gateway.asgi.cors import Cors
-from services.gateway.asgi.query import parse_query
-from services.gateway.asgi.router import Found, Route, Router
-from services.gateway.auth.keyring import KeyRing
-from services.gateway.errors import INTERNAL, NOT_STORED, STOPPING, ProblemError, invalid, problem_of
-from services.gateway.limits import UNSENT_BYTES_FREE, Limits, Slot
+from services.gateway.asgi.call import CALL, Call, ClientGoneError
+from services.gateway.asgi.gate import Gate
+from services.gateway.asgi.operation import Operation
+from services.gateway.asgi.paths import routing_path
+from services.gateway.errors import INTERNAL, STOPPING, ProblemError, invalid, problem_of
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.quotas import ADDRESS, KEY
 from services.gateway.rates import Allowance, Rate
 from services.gateway.requestids import RequestIds, read_given_id
 
-log = logger("gateway.front")
+log = logger("gateway.requests")
 
-UNMATCHED: Final = "unmatched"
-_READS: Final = ("GET", "HEAD")
-_NO_CONTENT: Final = 204
-_NOT_MODIFIED: Final = 304
+# Hot paths are few: one for each topic in use. Past this many the cache starts anew.
+PATHS_CACHED_MAX: Final = 8_192
+_PATH_CACHED_BYTES_MAX: Final = 512
+_CLIENT_GONE: Final = 499
 
 
-class HttpApp:
-    """The ASGI application for HTTP.
+class RequestMiddleware:
+    """The outermost middleware of the gateway.
 
-    Concurrency: the event loop's thread; a task a request.
+    Concurrency: the event loop's thread; one task for each request.
     """
 
     def __init__(
         self,
-        router: Router,
-        keys: KeyRing,
-        metrics: GatewayMetrics,
+        app: ASGIApp,
         *,
+        gate: Gate,
+        bare: Sequence[Operation],
+        metrics: GatewayMetrics,
         clock: Clock,
-        limits: Limits,
         access_log: bool,
-        cors_origins: Sequence[str] = (),
-        is_public_contract: bool = False,
         is_stopping: Callable[[], bool],
     ) -> None:
-        self._router = router
-        self._keys = keys
+        self._app = app
+        self._gate = gate
+        self._bare = BarePaths(bare)
         self._metrics = metrics
         self._clock = clock
-        self._limits = limits
         self._access_log = access_log
-        self._cors = Cors(cors_origins) if cors_origins else None
-        self._is_public_contract = is_public_contract
         self._is_stopping = is_stopping
         self._ids = RequestIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        started_ms = self._clock.monotonic_ms()
-        headers = dict(scope["headers"])
-        call = Call(scope, receive, headers, self._limits.bodies)
-        try:
-            await self._answer(call, scope, send, headers, started_ms)
-        finally:
-            if call.unsent is not None:
-                call.unsent.release()
+        """Serve one request; a WebSocket only has its path read."""
+        if scope["type"] == "http":
+            call = Call(scope, receive, self._gate)
+            try:
+                await self._serve(call, scope, receive, send)
+            finally:
+                scope.pop(CALL, None)
+                if call.unsent is not None:
+                    call.unsent.release()
+            return
+        if scope["type"] == "websocket":
+            scope["path"] = _stream_path(scope["raw_path"])
+        await self._app(scope, receive, send)
 
-    async def _answer(
-        self, call: Call, scope: Scope, send: Send, headers: Mapping[bytes, bytes], started_ms: int
-    ) -> None:
-        method: str = scope["method"]
-        path = UNMATCHED
+    async def _serve(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
+        started_ms = self._clock.monotonic_ms()
+        duration_ms = size = 0
+        # Routing replaces it.
+        path = scope["path"]
+
+        async def send_answer(message: Message) -> None:
+            nonlocal duration_ms, size
+            if message["type"] == "http.response.start":
+                call.status = message["status"]
+                message["headers"] = [*message["headers"], *self._headers(call)]
+                duration_ms = self._clock.monotonic_ms() - started_ms
+            else:
+                size += len(message["body"]) + sum(map(len, message.get(REST, ())))
+            await send(message)
+
+        answer: Answer | None = None
         try:
-            bad_id = self._take_id(call, headers)
-            route = self._admit(call, scope, headers)
-            path = route.path
-            if bad_id is not None or len(headers) != len(scope["headers"]):
-                call.refuse_headers(bad_id)
-            answer: Answer = await route.endpoint(call)
-            if method in _READS:
-                # It may have waited for half a minute. A change that was made must be told; messages that were found need not be.
-                call.principal.require_unrevoked()
-            if len(answer.body) > UNSENT_BYTES_FREE or answer.rest or call.unsent is not None:
-                self._count_unsent(call, method, answer.size)
+            self._take_id(call)
+            operation = self._bare.find(scope)
+            if operation is not None:
+                answer = await operation.answer(call)
+            else:
+                scope[CALL] = call
+                scope["path"] = self._routing_path(call)
+                await self._app(scope, receive, send_answer)
         except CancelledError:
-            # The server gives up on requests that are still under way when it stops.
-            if not self._is_stopping():
+            # The server gives up on requests that are still in progress when it stops.
+            if call.status or not self._is_stopping():
                 raise
             problem = ProblemError(STOPPING, "the gateway is stopping", outcome=call.outcome)
             answer = problem_answer(problem, call.request_id)
         except ClientGoneError:
-            self._metrics.observe(method, path, 499, self._clock.monotonic_ms() - started_ms)
+            self._metrics.observe(call.method, call.path_label, _CLIENT_GONE, self._clock.monotonic_ms() - started_ms)
             return
-        except Exception as error:  # noqa: BLE001 # boundary: of a request; whatever it is becomes a problem.
-            answer = self._answer_error(error, call, method, path)
-        finally:
-            call.close()
-        if call.rates:
-            answer.headers += rate_lines(call.rates)
-        if self._cors is not None:
-            self._cors.admit(answer, headers)
-        size = answer.size if answer.rest else len(answer.body)
-        duration_ms = self._clock.monotonic_ms() - started_ms
-        await write_answer(send, answer, size, call.request_id)
-        self._metrics.observe(method, path, answer.status, duration_ms)
+        except Exception as error:  # boundary: of a request; every error becomes a problem.
+            if call.status:
+                raise
+            answer = self._problem(error, call)
+        if answer is not None:
+            await answer(scope, receive, send_answer)
+        self._metrics.observe(call.method, call.path_label, call.status, duration_ms)
         if self._access_log:
-            self._log_access(call, method, answer.status, size, duration_ms)
+            self._log_access(call, path, size, duration_ms)
 
-    def _take_id(self, call: Call, headers: Mapping[bytes, bytes]) -> ProblemError | None:
-        given = headers.get(b"x-request-id")
+    def _take_id(self, call: Call) -> None:
+        given = call.header_values.get(b"x-request-id")
         kept = None if given is None else read_given_id(given)
-        if kept is not None:
-            call.request_id = kept
-            return None
-        call.request_id = self._ids.next()
-        return None if given is None else invalid("X-Request-Id", given, "is not 1 to 128 visible ASCII characters")
+        call.request_id = kept or self._ids.next()
+        if given is not None and kept is None:
+            call.bad_id = invalid("X-Request-Id", given, "is not 1 to 128 visible ASCII characters")
 
-    def _count(self, call: Call, scope: str, holder: str) -> None:
-        """Count a request of a key or an address; raise ProblemError (429) where it makes too many a second."""
-        rate = self._limits.rates[scope]
-        now_ms = self._clock.monotonic_ms()
+    def _routing_path(self, call: Call) -> str:
         try:
-            allowance = rate.take(holder, now_ms)
+            return routing_path(call.scope["raw_path"])
         except ProblemError:
-            call.rates = [(rate, rate.allowance(holder, now_ms))]
+            self._gate.admit_unmatched(call)
             raise
-        call.rates = [*call.rates, (rate, allowance)]
 
-    def _admit(self, call: Call, scope: Scope, headers: Mapping[bytes, bytes]) -> Route:
-        method = scope["method"]
-        found: Found | None = None
-        problem: ProblemError | None = None
-        try:
-            found = self._router.find(scope["raw_path"])
-            route = found.route_for(method)
-            if route.is_send:
-                call.outcome = NOT_STORED
-        except ProblemError as error:
-            problem = error
-            if method == "POST":
-                call.outcome = NOT_STORED  # It may have been meant as a send.
-        has_rates = bool(self._limits.rates) and (problem is not None or not route.is_probe)
-        if has_rates and ADDRESS in self._limits.rates:
-            self._count(call, ADDRESS, call.address)
-        is_preflight = self._cors is not None and self._cors.is_preflight(method, headers)
-        is_open = is_preflight or (self._is_public_contract and method == "OPTIONS")
-        if (problem is not None or not route.is_public) and not is_open:
-            call.principal = self._keys.authenticate(headers.get(b"authorization"))
-            if has_rates and KEY in self._limits.rates:
-                self._count(call, KEY, call.principal.key_id)
-            if problem is None and not route.is_probe:
-                call.slot = Slot(self._limits, call.principal.key_id)
-        if found is not None and method == "OPTIONS":
-            more = (
-                self._cors.preflight_headers(found.allowed, headers) if self._cors is not None and is_preflight else []
-            )
-            return Route(method, UNMATCHED, _options_endpoint(found, more))
-        if problem is not None or found is None:
-            raise problem or AssertionError("no route and no problem")
-        call.parameters = found.parameters
-        query_string = scope["query_string"]
-        if query_string:
-            call.query = parse_query(query_string, route.query)
-        return route
-
-    def _answer_error(self, error: Exception, call: Call, method: str, path: str) -> Answer:
+    def _problem(self, error: Exception, call: Call) -> Answer:
         problem = problem_of(error, outcome=call.outcome)
         if problem.kind is INTERNAL:
             self._metrics.faults += 1
-            log.error("fault", request_id=call.request_id, method=method, path=path, exc_info=error)
+            log.error("fault", request_id=call.request_id, method=call.method, path=call.path_label, exc_info=error)
         return problem_answer(problem, call.request_id)
 
-    def _count_unsent(self, call: Call, method: str, size: int) -> None:
-        """Count an answer until it is taken. Raises ProblemError (429, 503) where it may be refused."""
-        if call.unsent is None:
-            call.unsent = self._limits.unsent_of(call.key_id if call.slot is not None else None, call.address)
-        if method == "GET":
-            call.unsent.take(size)
-        else:
-            # What it tells has been done.
-            call.unsent.take_back(size)
+    def _headers(self, call: Call) -> Headers:
+        """Return the headers of every answer."""
+        headers: Headers = [(b"x-request-id", call.request_id.encode())]
+        if call.rates:
+            headers += rate_lines(call.rates)
+        if self._gate.cors is not None:
+            headers += self._gate.cors.headers(call.header_values)
+        return headers
 
-    def _log_access(self, call: Call, method: str, status: int, size: int, duration_ms: int) -> None:
+    def _log_access(self, call: Call, path: str, size: int, duration_ms: int) -> None:
         log.info(
             "request",
             request_id=call.request_id,
             key=call.principal.key_id,
-            method=method,
-            path=call.scope["path"],
-            status=status,
+            method=call.method,
+            path=path,
+            status=call.status,
             ms=duration_ms,
             bytes=size,
         )
 
 
-async def write_answer(send: Send, answer: Answer, size: int, request_id: str) -> None:
-    """Write an answer, with its length and the request's id."""
-    headers = answer.headers
-    headers.append((b"x-request-id", request_id.encode()))
-    # The server alone holds the body from here on: while the caller takes it, a second copy would stay.
-    message: dict[str, Any] = {"type": "http.response.body", "body": answer.body}
-    if answer.rest:
-        message[REST] = answer.rest
-        answer.rest = ()
-    answer.body = b""
-    if size or answer.status not in (_NO_CONTENT, _NOT_MODIFIED):
-        headers.append((b"content-length", b"%d" % size))
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send(message)
+class BarePaths:
+    """A cache from raw paths to bare operations.
+
+    Concurrency: the event loop's thread.
+    """
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._operations = tuple(operations)
+        assert len({operation.path for operation in operations}) == len(operations), "one bare operation for a path"
+        self._found: dict[bytes, tuple[Operation, dict[str, str]]] = {}
+
+    def find(self, scope: Scope) -> Operation | None:
+        """Return the bare operation of a request, with its path parameters in the scope; None if there is none."""
+        found = self._found.get(scope["raw_path"]) or self._match(scope)
+        if found is None or found[0].method != scope["method"]:
+            return None
+        scope["path_params"] = found[1]
+        return found[0]
+
+    def _match(self, scope: Scope) -> tuple[Operation, dict[str, str]] | None:
+        raw_path = scope["raw_path"]
+        for operation in self._operations:
+            if operation.method != scope["method"]:
+                continue
+            try:
+                path = routing_path(raw_path)
+            except ProblemError:
+                return None
+            match, child_scope = operation.matches({**scope, "path": path})
+            if match is Match.FULL:
+                found = operation, child_scope["path_params"]
+                if len(raw_path) <= _PATH_CACHED_BYTES_MAX:
+                    if len(self._found) >= PATHS_CACHED_MAX:
+                        self._found.clear()
+                    self._found[raw_path] = found
+                return found
+        return None
+
+
+def _stream_path(raw_path: bytes) -> str:
+    """Return the path of a handshake for the router; a malformed one is kept as it is, and matches no stream."""
+    try:
+        return routing_path(raw_path)
+    except ProblemError:
+        return raw_path.decode("latin-1")
 
 
 def rate_lines(rates: Iterable[tuple[Rate, Allowance]]) -> Headers:
@@ -232,10 +226,3 @@ def rate_lines(rates: Iterable[tuple[Rate, Allowance]]) -> Headers:
         reset_s = -(-allowance.full_in_ms // 1_000)
         left.append(b'"%b";r=%d;t=%d' % (rate.scope.encode(), allowance.left, reset_s))
     return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(left))]
-
-
-def _options_endpoint(found: Found, more: Headers) -> Callable[[Call], Any]:
-    async def options(call: Call) -> Answer:
-        return Answer(_NO_CONTENT, b"", [(b"allow", found.allowed.encode()), *more])
-
-    return options

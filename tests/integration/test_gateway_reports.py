@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import insert, update
 
 from gantry.runtime.clock import SystemClock
-from services.gateway.asgi.router import Router
+from services.gateway.app import make_application
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.db.engine import Database
 from services.gateway.db.reporttables import (
@@ -24,7 +24,6 @@ from services.gateway.db.reporttables import (
 )
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.middleware import HttpApp
 from services.gateway.routes.keys import audit_routes
 from services.gateway.routes.reports import report_routes
 from services.gateway.schemas.rights import Rights
@@ -50,8 +49,8 @@ def client(database: Database | None) -> httpx.AsyncClient:
     metadata = Metadata(database)
     reports, rows = Reports(metadata, clock=SystemClock()), ReportRows(metadata, clock=SystemClock())
     history = LagHistory(metadata, clock=SystemClock(), in_thread=asyncio.to_thread)
-    front = HttpApp(
-        Router([*report_routes(reports, rows, history), *audit_routes(Audit(metadata))]),
+    front = make_application(
+        [*report_routes(reports, rows, history), *audit_routes(Audit(metadata))],
         keys,
         GatewayMetrics(),
         clock=SystemClock(),

@@ -1,10 +1,12 @@
-"""Answers: status, headers and body, and the common ones ready made."""
+"""Answers: Starlette responses of the gateway, and the common ones ready made."""
 
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from services.gateway.errors import ProblemError
 
@@ -15,34 +17,52 @@ MSGPACK_TYPE: Final = (b"content-type", b"application/msgpack")
 PROBLEM_TYPE: Final = (b"content-type", b"application/problem+json")
 
 REST: Final = "gantry.rest"
-"""In the message that carries a body: its other parts, which the server writes behind it."""
+"""Key of the ASGI message that carries a body: its other parts, which the server writes behind it."""
+
+_NO_BODY_STATUSES: Final = (204, 304)
 
 encode_json = msgspec.json.Encoder().encode
 encode_msgpack = msgspec.msgpack.Encoder().encode
 
 
-class Answer:
-    """What goes back; the request's id and the length are added on the way out.
+class Answer(Response):
+    """A response made of bytes, whose body may have several parts.
 
     Attributes:
-        status: The HTTP status.
-        body: All of a small body, or the first part of a large one.
-        headers: What the route adds.
+        status_code: HTTP status.
+        body: The whole of a small body, or the first part of a large one.
+        raw_headers: Headers that the endpoint adds. Middleware adds others.
         rest: The other parts of a large body.
     """
 
-    __slots__ = ("body", "headers", "rest", "status")
+    body: bytes
 
-    def __init__(self, status: int, body: bytes = b"", headers: Headers | None = None) -> None:
-        self.status = status
+    def __init__(self, status_code: int, body: bytes = b"", headers: Headers | None = None) -> None:
+        # Starlette's constructor encodes headers from text; the gateway has them as bytes.
+        self.status_code = status_code
         self.body = body
-        self.headers: Headers = [] if headers is None else headers
+        self.raw_headers = [] if headers is None else headers
+        self.background = None
         self.rest: Sequence[bytes] = ()
 
     @property
     def size(self) -> int:
         """Return how many bytes the body has."""
         return len(self.body) + sum(map(len, self.rest)) if self.rest else len(self.body)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send head and body; the body belongs to the server afterwards."""
+        kind = "http.response" if scope["type"] == "http" else "websocket.http.response"
+        headers, size = self.raw_headers, self.size
+        if size or self.status_code not in _NO_BODY_STATUSES:
+            headers.append((b"content-length", b"%d" % size))
+        # While the caller takes the body, a second copy would stay in memory here.
+        body: dict[str, Any] = {"type": f"{kind}.body", "body": self.body}
+        if self.rest:
+            body[REST] = self.rest
+        self.body, self.rest = b"", ()
+        await send({"type": f"{kind}.start", "status": self.status_code, "headers": headers})
+        await send(body)
 
 
 def json_answer(value: Any, status: int = 200, *, etag: str | None = None) -> Answer:
@@ -54,12 +74,12 @@ def json_answer(value: Any, status: int = 200, *, etag: str | None = None) -> An
 
 
 def value_answer(value: Any, *, binary: bool) -> Answer:
-    """Return a value in the coding that was asked for; `value` has been made for it."""
+    """Return a value in the coding that the caller asked for; `value` has been made for it."""
     return Answer(200, encode_msgpack(value), [MSGPACK_TYPE]) if binary else json_answer(value)
 
 
 def problem_answer(problem: ProblemError, request_id: str) -> Answer:
-    """Return a problem."""
+    """Return a problem as problem+json."""
     headers: Headers = [PROBLEM_TYPE]
     if problem.retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % problem.retry_after_s))
@@ -68,11 +88,11 @@ def problem_answer(problem: ProblemError, request_id: str) -> Answer:
 
 
 def last_answer(problem: ProblemError, request_id: str, more: Headers) -> bytes:
-    """Return a problem as the bytes of a connection's last answer, for what the application never gets to see."""
+    """Return a problem as the bytes of a connection's last answer, for requests that never reach the application."""
     answer = problem_answer(problem, request_id)
     headers = [
         *more,
-        *answer.headers,
+        *answer.raw_headers,
         (b"x-request-id", request_id.encode()),
         (b"content-length", b"%d" % len(answer.body)),
         (b"connection", b"close"),

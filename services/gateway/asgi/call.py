@@ -1,15 +1,17 @@
 """Call: one request on its way through the gateway, and the bounded reading of its body."""
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
+from starlette.requests import Request
+from starlette.types import Receive, Scope
 
 from services.gateway.addresses import address_group
 from services.gateway.auth.principal import NOBODY, Principal
-from services.gateway.bodies import SMALL_BYTES, Bodies, Body
+from services.gateway.bodies import SMALL_BYTES, Body
 from services.gateway.errors import DUPLICATE, TOO_LARGE, UNSUPPORTED_MEDIA_TYPE, ProblemError, invalid
 from services.gateway.limits import Slot, Unsent
 from services.gateway.rates import Allowance, Rate
@@ -17,13 +19,17 @@ from services.gateway.schemas.dense import VALUES_AT_ONCE_MAX, is_dense
 from services.gateway.schemas.reading import read_json
 from services.gateway.settings import METADATA_BYTES_MAX, REQUEST_BYTES_MAX
 
+if TYPE_CHECKING:
+    from services.gateway.asgi.gate import Gate
+
 T = TypeVar("T")
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 CONNECTION: Final = "gantry.connection"
 """Extension of the scope: the connection that the request came on, as httpconnection.py has it."""
+CALL: Final = "gantry.call"
+"""Key of the scope: the call, from the middleware to the route. The middleware removes it at the end, since call and
+scope would keep each other in memory."""
+UNMATCHED: Final = "unmatched"
 _NO_EXTENSIONS: Final[Mapping[str, Any]] = {}
 
 # Headers that must not be repeated: the result would depend on which one is used.
@@ -46,54 +52,45 @@ class ClientGoneError(Exception):
     """The caller has closed the connection; nobody waits for the answer."""
 
 
-class Call:
-    """One request: who sent it, to which path, with what.
+class Call(Request):
+    """A Starlette request with everything that the gateway knows about it.
+
+    Its body is read with `read_body` or `read_json`, which count and limit it; never with Starlette's `body`.
 
     Attributes:
-        principal: Who holds the key; only public routes are called without one.
-        parameters: Of the path, decoded.
-        query: Parameters of the query, each declared by the route.
-        headers: By lower-case name; where one may stand twice, the last.
-        outcome: Of a send, what is to be said of it if it fails from here on; else None.
-        rates: What its key and its address have left of their rates; empty where there are none.
-        slot: Its place among the requests under way; None for probes and public routes.
-        unsent: Bytes of its answer that count with its caller; None while none do.
+        gate: Identity and limits of the gateway.
+        request_id: Id of the request, from the caller or from the gateway.
+        bad_id: Problem of an id that the caller gave in invalid form.
+        principal: Holder of the key; only public routes are called without one.
+        query: Query parameters, each declared by the route.
+        header_values: Headers by lower-case name; of a repeated header the last value.
+        path_label: Template of the route, for metrics; `unmatched` until a route has accepted the request.
+        outcome: Outcome of a send that fails from here on; None for other requests.
+        rates: Remaining rates of its key and its address; empty if the settings have none.
+        slot: Its place among the requests in progress; None for probes and public routes.
+        unsent: Bytes of its answer that count for its caller; None while none do.
+        status: Status of the answer; 0 until the answer begins.
     """
 
-    __slots__ = (
-        "_bodies",
-        "_body",
-        "_receive",
-        "headers",
-        "outcome",
-        "parameters",
-        "principal",
-        "query",
-        "rates",
-        "request_id",
-        "scope",
-        "slot",
-        "unsent",
-    )
-
-    def __init__(self, scope: Scope, receive: Receive, headers: Mapping[bytes, bytes], bodies: Bodies) -> None:
-        self.scope = scope
-        self.headers = headers
+    def __init__(self, scope: Scope, receive: Receive, gate: "Gate") -> None:
+        super().__init__(scope, receive)
+        self.gate = gate
+        self.header_values: Mapping[bytes, bytes] = dict(scope["headers"])
         self.request_id = ""
-        self.parameters: Mapping[str, str] = {}
+        self.bad_id: ProblemError | None = None
         self.query: Mapping[str, str] = {}
         self.principal: Principal = NOBODY
+        self.path_label = UNMATCHED
         self.outcome: str | None = None
         self.rates: Sequence[tuple[Rate, Allowance]] = ()
         self.slot: Slot | None = None
         self.unsent: Unsent | None = None
-        self._receive = receive
-        self._bodies = bodies
-        self._body: Body | None = None
+        self.status = 0
+        self._counted: Body | None = None
 
     def header(self, name: bytes) -> str | None:
         """Return a header's value. Raises ProblemError (400) where it is not ASCII."""
-        value = self.headers.get(name)
+        value = self.header_values.get(name)
         if value is None:
             return None
         try:
@@ -104,12 +101,12 @@ class Call:
     @property
     def media_type(self) -> str | None:
         """Return the content type without its parameters, in lower case; None where it is missing or empty."""
-        return _content_type(self.headers.get(b"content-type", b""))[0] or None
+        return _content_type(self.header_values.get(b"content-type", b""))[0] or None
 
     @property
     def wants_msgpack(self) -> bool:
         """Say whether `Accept` prefers MessagePack to JSON."""
-        accept = self.headers.get(b"accept")
+        accept = self.header_values.get(b"accept")
         return accept is not None and b"application/msgpack" in accept and _prefers_msgpack(accept.decode("latin-1"))
 
     async def read_body(self) -> bytes:
@@ -121,7 +118,7 @@ class Call:
                 memory.
             ClientGoneError: The caller has gone.
         """
-        headers = self.headers
+        headers = self.header_values
         if b"content-encoding" in headers and headers[b"content-encoding"].lower() != b"identity":
             raise ProblemError(
                 UNSUPPORTED_MEDIA_TYPE, "Content-Encoding: compressed bodies are not read", field="Content-Encoding"
@@ -157,7 +154,7 @@ class Call:
             InvalidValueError: It can't be read as what it should be.
         """
         self.require_json()
-        length = self.headers.get(b"content-length")
+        length = self.header_values.get(b"content-length")
         if length is not None and int(length) > bytes_max:
             raise _too_large(int(length), bytes_max)
         body = await self.read_body()
@@ -176,16 +173,18 @@ class Call:
 
     def require_utf8(self) -> None:
         """Raise ProblemError (415) where the content type names another character set."""
-        _, charset = _content_type(self.headers.get(b"content-type", b""))
+        _, charset = _content_type(self.header_values.get(b"content-type", b""))
         if charset is not None:
             raise ProblemError(
                 UNSUPPORTED_MEDIA_TYPE, f"Content-Type: charset {charset!r} is not UTF-8", field="Content-Type"
             )
 
-    def refuse_headers(self, bad: ProblemError | None) -> None:
-        """Raise what was found to be wrong with one, or ProblemError (400) where one that must be single stands twice."""
-        if bad is not None:
-            raise bad
+    def check_headers(self) -> None:
+        """Raise ProblemError (400) for an invalid request id, and for a repeated header that must be single."""
+        if self.bad_id is not None:
+            raise self.bad_id
+        if len(self.header_values) == len(self.scope["headers"]):
+            return
         seen: set[bytes] = set()
         for name, _ in self.scope["headers"]:
             if name in seen and (name in _SINGLE_HEADERS or name.startswith(b"gantry-")):
@@ -224,18 +223,28 @@ class Call:
         assert self.slot is not None, "probes and public routes change nothing"
         self.unsent = self.slot.expect_answer(size)
 
-    def close(self) -> None:
+    def count_answer(self, size: int) -> None:
+        """Count an answer until its caller has taken it. Raises ProblemError (429, 503) if it may be refused."""
+        if self.unsent is None:
+            self.unsent = self.gate.limits.unsent_of(self.key_id if self.slot is not None else None, self.address)
+        if self.method == "GET":
+            self.unsent.take(size)
+        else:
+            # The answer reports a change that has been made.
+            self.unsent.take_back(size)
+
+    def release(self) -> None:
         """Give back its place, and the bytes that the body took."""
         if self.slot is not None:
             self.slot.leave()
             self.slot = None
-        if self._body is not None:
-            self._body.close()
-            self._body = None
+        if self._counted is not None:
+            self._counted.close()
+            self._counted = None
 
     async def _read_counted(self, part: bytes, *, more: bool) -> bytes:
         """Return the whole body, counted from its first byte to the answer."""
-        body = self._body = self._open_body()
+        body = self._counted = self._open_body()
         body.grow(len(part))
         if more:
             # Parts of a few bytes would take ten times as much, each by itself.
@@ -256,10 +265,10 @@ class Call:
 
     def _open_body(self) -> Body:
         if self.slot is None:
-            return self._bodies.of_address(self.address)
+            return self.gate.limits.bodies.of_address(self.address)
         connection = self.scope.get("extensions", _NO_EXTENSIONS).get(CONNECTION)
         if connection is None:
-            return self._bodies.of_key(self.key_id)
+            return self.gate.limits.bodies.of_key(self.key_id)
 
         def give_up(problem: ProblemError) -> bool:
             if connection.body_since is None:
@@ -267,7 +276,7 @@ class Call:
             connection.refuse(problem, "slow_body")
             return True
 
-        return self._bodies.of_key(self.key_id, give_up)
+        return self.gate.limits.bodies.of_key(self.key_id, give_up)
 
 
 def wrong_media_type(found: str | None, reason: str) -> ProblemError:

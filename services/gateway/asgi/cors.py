@@ -10,7 +10,7 @@ Source: the Fetch standard, 3.3 (HTTP-CORS protocol).
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from services.gateway.asgi.answer import Answer, Headers
+from services.gateway.asgi.answer import Headers
 
 PREFLIGHT_SECONDS: Final = 600
 EXPOSED: Final = (
@@ -59,27 +59,28 @@ class Cors:
             (b"access-control-max-age", b"%d" % PREFLIGHT_SECONDS),
         ]
 
-    def admit(self, answer: Answer, headers: Mapping[bytes, bytes]) -> None:
-        """Let the page that called read the answer, if its origin is let in."""
-        if not self._any:
-            # A cache on the way must not give one origin's answer to another.
-            answer.headers.append(_VARY)
+    def headers(self, headers: Mapping[bytes, bytes]) -> Headers:
+        """Return the headers with which the page that called may read the answer, if its origin is allowed."""
+        # A cache on the way must not give one origin's answer to another.
+        lines: Headers = [] if self._any else [_VARY]
         allowed = self._allowed(headers)
         if allowed is not None:
-            answer.headers.append((b"access-control-allow-origin", allowed))
-            answer.headers.append((b"access-control-expose-headers", EXPOSED.encode()))
+            lines.append((b"access-control-allow-origin", allowed))
+            lines.append((b"access-control-expose-headers", EXPOSED.encode()))
+        return lines
 
     def early_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-        """Return what a refusal needs that is given before the head is read: `headers` are those that came so far.
+        """Return the headers of a refusal that is given before the head is complete.
 
-        Where they do not name the origin yet, a page can read the refusal if all origins are let in or just one is.
+        If the headers so far do not name the origin, a page can read the refusal if all origins or just one is allowed.
+
+        Args:
+            headers: The headers so far, with lower-case names.
         """
         known = dict(headers)
         if b"origin" not in known and len(self._origins) == 1:
             known[b"origin"] = next(iter(self._origins))
-        answer = Answer(0)
-        self.admit(answer, known)
-        return answer.headers
+        return self.headers(known)
 
     def _allowed(self, headers: Mapping[bytes, bytes]) -> bytes | None:
         origin = headers.get(b"origin")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gantry.model.errors import NO_VALUE, InvalidValueError
-from services.gateway.asgi.router import decode_escapes
+from services.gateway.asgi.paths import decode_escapes
 from services.gateway.errors import DUPLICATE, UNKNOWN_PARAMETER, ProblemError, invalid
 from services.gateway.schemas.times import parse_duration_ms, parse_time_ms
 

@@ -8,8 +8,8 @@ import msgspec
 from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, check_group, check_topic
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
+from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
-from services.gateway.asgi.router import Route
 from services.gateway.errors import invalid
 from services.gateway.routes.keys import actor_of
 from services.gateway.schemas.webhooks import NewWebhook, WebhookChange
@@ -23,7 +23,7 @@ _new = msgspec.json.Decoder(NewWebhook)
 _change = msgspec.json.Decoder(WebhookChange)
 
 
-def alert_routes(alerts: Alerts) -> list[Route]:
+def alert_routes(alerts: Alerts) -> list[Operation]:
     """Return the routes of alerts."""
 
     async def open_page(call: Call) -> Answer:
@@ -40,12 +40,12 @@ def alert_routes(alerts: Alerts) -> list[Route]:
         return json_answer(await alerts.events_page(group=group, topic=topic, cursor=cursor, limit=limit))
 
     return [
-        Route("GET", "/v1/alerts", open_page, _PAGE | {"group"}),
-        Route("GET", "/v1/alerts/events", events_page, _PAGE | {"group", "topic"}),
+        Operation("GET", "/v1/alerts", open_page, _PAGE | {"group"}),
+        Operation("GET", "/v1/alerts/events", events_page, _PAGE | {"group", "topic"}),
     ]
 
 
-def webhook_routes(webhooks: Webhooks) -> list[Route]:
+def webhook_routes(webhooks: Webhooks) -> list[Operation]:
     """Return the routes of webhooks."""
 
     async def create(call: Call) -> Answer:
@@ -58,21 +58,21 @@ def webhook_routes(webhooks: Webhooks) -> list[Route]:
 
     async def show(call: Call) -> Answer:
         call.principal.require_admin()
-        return json_answer(await webhooks.get(call.parameters["id"]))
+        return json_answer(await webhooks.get(call.path_params["id"]))
 
     async def change(call: Call) -> Answer:
         call.principal.require_admin()
         wanted = await call.read_json(_change)
-        return json_answer(await webhooks.change(call.parameters["id"], wanted, actor_of(call)))
+        return json_answer(await webhooks.change(call.path_params["id"], wanted, actor_of(call)))
 
     async def delete(call: Call) -> Answer:
         call.principal.require_admin()
-        await webhooks.delete(call.parameters["id"], actor_of(call))
+        await webhooks.delete(call.path_params["id"], actor_of(call))
         return Answer(204)
 
     async def test(call: Call) -> Answer:
         call.principal.require_admin()
-        return json_answer(await webhooks.test(call.parameters["id"]), 202)
+        return json_answer(await webhooks.test(call.path_params["id"]), 202)
 
     async def deliveries(call: Call) -> Answer:
         call.principal.require_admin()
@@ -80,16 +80,16 @@ def webhook_routes(webhooks: Webhooks) -> list[Route]:
         if status is not None and status not in STATUSES:
             raise invalid("status", status, f"is not one of {', '.join(STATUSES)}")
         limit = limit_of(call.query)
-        return json_answer(await webhooks.deliveries(call.parameters["id"], status=status, cursor=cursor, limit=limit))
+        return json_answer(await webhooks.deliveries(call.path_params["id"], status=status, cursor=cursor, limit=limit))
 
     return [
-        Route("POST", "/v1/webhooks", create),
-        Route("GET", "/v1/webhooks", page, _PAGE),
-        Route("GET", "/v1/webhooks/{id}", show),
-        Route("PUT", "/v1/webhooks/{id}", change),
-        Route("DELETE", "/v1/webhooks/{id}", delete),
-        Route("POST", "/v1/webhooks/{id}/deliveries", test),
-        Route("GET", "/v1/webhooks/{id}/deliveries", deliveries, _PAGE | {"status"}),
+        Operation("POST", "/v1/webhooks", create),
+        Operation("GET", "/v1/webhooks", page, _PAGE),
+        Operation("GET", "/v1/webhooks/{id}", show),
+        Operation("PUT", "/v1/webhooks/{id}", change),
+        Operation("DELETE", "/v1/webhooks/{id}", delete),
+        Operation("POST", "/v1/webhooks/{id}/deliveries", test),
+        Operation("GET", "/v1/webhooks/{id}/deliveries", deliveries, _PAGE | {"status"}),
     ]
 
 

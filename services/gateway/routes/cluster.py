@@ -2,15 +2,15 @@
 
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
-from services.gateway.asgi.router import Route
+from services.gateway.asgi.operation import Operation
 from services.gateway.usecases.cluster.views import Cluster
 
 
-def cluster_routes(cluster: Cluster) -> list[Route]:
+def cluster_routes(cluster: Cluster) -> list[Operation]:
     """Return the route of the cluster."""
 
     async def show(call: Call) -> Answer:
         call.principal.require_admin()
         return json_answer(await cluster.show())
 
-    return [Route("GET", "/v1/cluster", show)]
+    return [Operation("GET", "/v1/cluster", show)]

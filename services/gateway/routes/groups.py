@@ -7,8 +7,8 @@ from gantry.model.names import check_group
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.asgi.conditions import expectation_of, shown_answer
+from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import flag_of, limit_of
-from services.gateway.asgi.router import Route
 from services.gateway.db.repositories import Actor
 from services.gateway.schemas.configs import GroupChange
 from services.gateway.settings import OFFSETS_BYTES_MAX
@@ -20,7 +20,7 @@ _change = msgspec.json.Decoder(GroupChange)
 _commits = msgspec.json.Decoder(Commits)
 
 
-def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, consumers: Consumers) -> list[Route]:
+def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, consumers: Consumers) -> list[Operation]:
     """Return the routes of groups."""
 
     async def page(call: Call) -> Answer:
@@ -44,13 +44,13 @@ def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, cons
         expect = expectation_of(call)
         change = await call.read_json(_change)
         actor = Actor(call.principal.key_id, call.request_id)
-        shown = await groups.put(call.parameters["group"], change, expect, actor)
+        shown = await groups.put(call.path_params["group"], change, expect, actor)
         return json_answer(shown.view, 201 if shown.created else 200, etag=shown.etag)
 
     async def delete(call: Call) -> Answer:
         call.principal.require_admin()
         expect = expectation_of(call, allow_none_match=False)
-        await groups.delete(call.parameters["group"], expect, Actor(call.principal.key_id, call.request_id))
+        await groups.delete(call.path_params["group"], expect, Actor(call.principal.key_id, call.request_id))
         return Answer(204)
 
     async def get_offsets(call: Call) -> Answer:
@@ -80,19 +80,19 @@ def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, cons
         return json_answer(await consumers.subscriptions(group, cursor=cursor, limit=limit))
 
     return [
-        Route("GET", "/v1/groups", page, frozenset({"cursor", "limit", "system"})),
-        Route("GET", "/v1/groups/{group}", show),
-        Route("PUT", "/v1/groups/{group}", put),
-        Route("DELETE", "/v1/groups/{group}", delete),
-        Route("GET", "/v1/groups/{group}/offsets", get_offsets, frozenset({"topic"})),
-        Route("PUT", "/v1/groups/{group}/offsets", put_offsets),
-        Route("GET", "/v1/groups/{group}/clients", clients),
-        Route("GET", "/v1/groups/{group}/subscriptions", subscriptions, frozenset({"cursor", "limit"})),
+        Operation("GET", "/v1/groups", page, frozenset({"cursor", "limit", "system"})),
+        Operation("GET", "/v1/groups/{group}", show),
+        Operation("PUT", "/v1/groups/{group}", put),
+        Operation("DELETE", "/v1/groups/{group}", delete),
+        Operation("GET", "/v1/groups/{group}/offsets", get_offsets, frozenset({"topic"})),
+        Operation("PUT", "/v1/groups/{group}/offsets", put_offsets),
+        Operation("GET", "/v1/groups/{group}/clients", clients),
+        Operation("GET", "/v1/groups/{group}/subscriptions", subscriptions, frozenset({"cursor", "limit"})),
     ]
 
 
 def _seen_group(call: Call) -> str:
-    group = call.parameters["group"]
+    group: str = call.path_params["group"]
     check_group(group)
     call.principal.require(call.principal.may_see_group(group), "consume", f"group {group}")
     return group

@@ -4,8 +4,8 @@ import msgspec
 
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
+from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import flag_of, limit_of
-from services.gateway.asgi.router import Route
 from services.gateway.auth.tickets import Tickets
 from services.gateway.db.repositories import Actor
 from services.gateway.errors import invalid
@@ -24,7 +24,7 @@ def actor_of(call: Call) -> Actor:
     return Actor(call.principal.key_id, call.request_id)
 
 
-def key_routes(keys: Keys) -> list[Route]:
+def key_routes(keys: Keys) -> list[Operation]:
     """Return the routes of API keys."""
 
     async def create(call: Call) -> Answer:
@@ -46,24 +46,24 @@ def key_routes(keys: Keys) -> list[Route]:
         return Answer(204)
 
     return [
-        Route("POST", "/v1/keys", create),
-        Route("GET", "/v1/keys", page, frozenset({"cursor", "limit", "revoked"})),
-        Route("GET", "/v1/keys/{id}", show),
-        Route("DELETE", "/v1/keys/{id}", revoke),
+        Operation("POST", "/v1/keys", create),
+        Operation("GET", "/v1/keys", page, frozenset({"cursor", "limit", "revoked"})),
+        Operation("GET", "/v1/keys/{id}", show),
+        Operation("DELETE", "/v1/keys/{id}", revoke),
     ]
 
 
-def ticket_routes(tickets: Tickets) -> list[Route]:
+def ticket_routes(tickets: Tickets) -> list[Operation]:
     """Return the route of tickets."""
 
     async def create(call: Call) -> Answer:
         ticket = tickets.give(call.principal)
         return json_answer({"ticket": ticket.ticket, "expires_at": format_time(ticket.expires_at_ms)}, 201)
 
-    return [Route("POST", "/v1/tickets", create)]
+    return [Operation("POST", "/v1/tickets", create)]
 
 
-def audit_routes(audit: Audit) -> list[Route]:
+def audit_routes(audit: Audit) -> list[Operation]:
     """Return the route of the audit trail."""
 
     async def page(call: Call) -> Answer:
@@ -76,11 +76,11 @@ def audit_routes(audit: Audit) -> list[Route]:
         cursor, limit = call.query.get("cursor"), limit_of(call.query)
         return json_answer(await audit.page(kind=kind, name=name, cursor=cursor, limit=limit))
 
-    return [Route("GET", "/v1/audit", page, frozenset({"cursor", "kind", "limit", "name"}))]
+    return [Operation("GET", "/v1/audit", page, frozenset({"cursor", "kind", "limit", "name"}))]
 
 
 def _id_of(call: Call) -> str:
-    key_id = call.parameters["id"]
+    key_id: str = call.path_params["id"]
     if not (key_id.isascii() and key_id.isprintable() and len(key_id) <= 64):
         raise invalid("id", key_id, "is no key's id")
     return key_id

@@ -3,7 +3,7 @@
 from gantry.model.names import check_group
 from services.gateway.asgi.answer import Answer
 from services.gateway.asgi.call import Call
-from services.gateway.asgi.router import Endpoint, Route
+from services.gateway.asgi.operation import Endpoint, Operation
 from services.gateway.errors import not_implemented
 
 _ACTIONS = {
@@ -14,14 +14,14 @@ _ACTIONS = {
 }
 
 
-def later_routes() -> list[Route]:
+def later_routes() -> list[Operation]:
     """Return the routes that are refused."""
-    return [Route("POST", f"/v1/groups/{{group}}/messages:{action}", _refuse(action)) for action in _ACTIONS]
+    return [Operation("POST", f"/v1/groups/{{group}}/messages:{action}", _refuse(action)) for action in _ACTIONS]
 
 
 def _refuse(action: str) -> Endpoint:
     async def refuse(call: Call) -> Answer:
-        group = call.parameters["group"]
+        group = call.path_params["group"]
         check_group(group)
         call.principal.require(call.principal.may_see_group(group), "consume", f"group {group}")
         raise not_implemented("path", f"messages:{action}: {_ACTIONS[action]}")

@@ -7,14 +7,16 @@ from gantry.model.names import BODY_BYTES_MAX
 from gantry.runtime.clock import Clock
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
-from services.gateway.asgi.router import Route
+from services.gateway.asgi.operation import Operation
 from services.gateway.limits import Limits
 from services.gateway.quotas import ADDRESS, KEY
 from services.gateway.schemas.outgoing import BATCH_MESSAGES_MAX
 from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
 
 
-def limit_routes(limits: Limits, settings: GatewaySettings, *, stream: Mapping[str, int], clock: Clock) -> list[Route]:
+def limit_routes(
+    limits: Limits, settings: GatewaySettings, *, stream: Mapping[str, int], clock: Clock
+) -> list[Operation]:
     """Return the route; `stream` is what `welcome` tells."""
     fixed: dict[str, Any] = {
         "request": {
@@ -30,4 +32,4 @@ def limit_routes(limits: Limits, settings: GatewaySettings, *, stream: Mapping[s
         holders = {KEY: call.key_id, ADDRESS: call.address}
         return json_answer({**limits.view(holders, clock.monotonic_ms()), **fixed})
 
-    return [Route("GET", "/v1/limits", show)]
+    return [Operation("GET", "/v1/limits", show)]

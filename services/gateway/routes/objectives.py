@@ -6,8 +6,8 @@ from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, check_group, check_topic
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.asgi.conditions import expectation_of, shown_answer
+from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
-from services.gateway.asgi.router import Route
 from services.gateway.routes.keys import actor_of
 from services.gateway.schemas.objectives import ObjectiveChange
 from services.gateway.usecases.reports.objectives import Objectives
@@ -17,7 +17,7 @@ _TOPIC = frozenset({"topic"})
 _change = msgspec.json.Decoder(ObjectiveChange)
 
 
-def objective_routes(objectives: Objectives) -> list[Route]:
+def objective_routes(objectives: Objectives) -> list[Operation]:
     """Return the routes of objectives."""
 
     async def page(call: Call) -> Answer:
@@ -51,16 +51,16 @@ def objective_routes(objectives: Objectives) -> list[Route]:
         return Answer(204)
 
     return [
-        Route("GET", "/v1/objectives", page, frozenset({"cursor", "group", "limit"})),
-        Route("GET", "/v1/groups/{group}/objective", show, _TOPIC),
-        Route("PUT", "/v1/groups/{group}/objective", put, _TOPIC),
-        Route("DELETE", "/v1/groups/{group}/objective", delete, _TOPIC),
+        Operation("GET", "/v1/objectives", page, frozenset({"cursor", "group", "limit"})),
+        Operation("GET", "/v1/groups/{group}/objective", show, _TOPIC),
+        Operation("PUT", "/v1/groups/{group}/objective", put, _TOPIC),
+        Operation("DELETE", "/v1/groups/{group}/objective", delete, _TOPIC),
     ]
 
 
 def _named(call: Call) -> tuple[str, str | None]:
     """Return the group, and the topic where one is named. Raises InvalidValueError."""
-    group, topic = call.parameters["group"], call.query.get("topic")
+    group, topic = call.path_params["group"], call.query.get("topic")
     check_group(group)
     if topic is not None:
         check_topic(topic, length_max=RETRY_TOPIC_LENGTH_MAX)

@@ -1,11 +1,11 @@
-"""Reading: queues, messages by id and by key. The queue's messages are a hot route."""
+"""Reading: queues, messages by id and by key."""
 
 from gantry.model.errors import InvalidValueError
 from gantry.model.message import MessageQueue
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
+from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import LIMIT_DEFAULT, duration_of, flag_of, integer, limit_of, required, time_of
-from services.gateway.asgi.router import Route
 from services.gateway.asgi.writing import AnswerWriter
 from services.gateway.errors import UNKNOWN_MESSAGE, ProblemError, invalid, not_implemented
 from services.gateway.schemas.outgoing import KEY_EXPRESSION
@@ -16,16 +16,18 @@ BOUNDARIES = ("lower", "upper")
 PULL_DEFAULT = 32
 FILTER_LENGTH_MAX = 4_096
 KEY_LENGTH_MAX = 1_024
-_QUEUE_PATH = "/v1/topics/{topic}/queues/{broker}/{queue_id}"
 _LATER = ("from", "to", "tag", "filter", "not_consumed_by", "cursor")
 
 
-def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> list[Route]:
+def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> list[Operation]:
     """Return the routes of reading."""
     writer = AnswerWriter()
+    return [*_queue_routes(reader, writer, wait_ms_max=wait_ms_max), *_message_routes(lookup, writer)]
 
+
+def _queue_routes(reader: QueueReader, writer: AnswerWriter, *, wait_ms_max: int) -> list[Operation]:
     async def queues(call: Call) -> Answer:
-        topic = call.parameters["topic"]
+        topic = call.path_params["topic"]
         call.principal.require(call.principal.may_see_topic(topic), "consume", f"topic {topic}")
         return json_answer(await reader.queues(topic))
 
@@ -54,8 +56,17 @@ def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> lis
             raise invalid("boundary", boundary, f"is not one of {', '.join(BOUNDARIES)}")
         return json_answer({"offset": await reader.find_offset(queue, time_of(call.query, "at"), boundary)})
 
+    queue = "/v1/topics/{topic}/queues/{broker}/{queue_id}"
+    return [
+        Operation("GET", "/v1/topics/{topic}/queues", queues),
+        Operation("GET", f"{queue}/messages", messages, frozenset({"offset", "limit", "wait", "filter", "system"})),
+        Operation("GET", f"{queue}/offsets", find_offset, frozenset({"at", "boundary"})),
+    ]
+
+
+def _message_routes(lookup: Lookup, writer: AnswerWriter) -> list[Operation]:
     async def get_message(call: Call) -> Answer:
-        principal, message_id, topic = call.principal, call.parameters["id"], call.query.get("topic")
+        principal, message_id, topic = call.principal, call.path_params["id"], call.query.get("topic")
         if topic is None:
             principal.require(bool(principal.rights.consume.topics), "consume")
         else:
@@ -71,7 +82,7 @@ def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> lis
             return await writer.message(view, call.key_id, binary=binary)
 
     async def find_messages(call: Call) -> Answer:
-        topic = call.parameters["topic"]
+        topic = call.path_params["topic"]
         call.principal.require_read(topic)
         for name in _LATER:
             if name in call.query:
@@ -84,16 +95,13 @@ def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> lis
             return await writer.page(found, found.pop("items"), call.key_id, binary=binary)
 
     return [
-        Route("GET", "/v1/topics/{topic}/queues", queues),
-        Route("GET", f"{_QUEUE_PATH}/messages", messages, frozenset({"offset", "limit", "wait", "filter", "system"})),
-        Route("GET", f"{_QUEUE_PATH}/offsets", find_offset, frozenset({"at", "boundary"})),
-        Route("GET", "/v1/messages/{id}", get_message, frozenset({"topic", "system"})),
-        Route("GET", "/v1/topics/{topic}/messages", find_messages, frozenset({"key", "limit", "system", *_LATER})),
+        Operation("GET", "/v1/messages/{id}", get_message, frozenset({"topic", "system"})),
+        Operation("GET", "/v1/topics/{topic}/messages", find_messages, frozenset({"key", "limit", "system", *_LATER})),
     ]
 
 
 def _queue_of(call: Call) -> MessageQueue:
-    parameters = call.parameters
+    parameters = call.path_params
     queue_id = integer(parameters["queue_id"], "queue_id", highest=2**31 - 1)
     return MessageQueue(parameters["topic"], parameters["broker"], queue_id)
 

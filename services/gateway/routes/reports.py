@@ -8,8 +8,8 @@ import msgspec
 from gantry.model.names import RETRY_TOPIC_LENGTH_MAX, check_group, check_topic
 from services.gateway.asgi.answer import Answer, Headers, json_answer
 from services.gateway.asgi.call import Call
+from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
-from services.gateway.asgi.router import Route
 from services.gateway.db.repositories import Actor
 from services.gateway.errors import invalid
 from services.gateway.schemas.reading import read_json
@@ -41,7 +41,7 @@ _PAGE_HEADERS: Final = (
 _new_run = msgspec.json.Decoder(NewRun)
 
 
-def report_routes(reports: Reports, rows: ReportRows, history: LagHistory) -> list[Route]:
+def report_routes(reports: Reports, rows: ReportRows, history: LagHistory) -> list[Operation]:
     """Return the routes of reports."""
 
     async def show_all(call: Call) -> Answer:
@@ -51,39 +51,39 @@ def report_routes(reports: Reports, rows: ReportRows, history: LagHistory) -> li
     async def start(call: Call) -> Answer:
         call.principal.require_admin()
         wanted = await _read_wanted(call)
-        job = call.parameters["job"]
+        job = call.path_params["job"]
         run, is_queued = await reports.start(job, wanted, Actor(call.principal.key_id, call.request_id))
         answer = json_answer(run, 202 if is_queued else 200)
         if is_queued:
-            answer.headers.append((b"location", f"/v1/reports/{job}/runs/{run['id']}".encode("ascii")))
+            answer.raw_headers.append((b"location", f"/v1/reports/{job}/runs/{run['id']}".encode("ascii")))
         return answer
 
     async def page(call: Call) -> Answer:
         _require_reading(call)
         cursor, limit = call.query.get("cursor"), limit_of(call.query)
-        return json_answer(await reports.page(call.parameters["job"], cursor=cursor, limit=limit))
+        return json_answer(await reports.page(call.path_params["job"], cursor=cursor, limit=limit))
 
     async def show(call: Call) -> Answer:
         _require_reading(call)
-        return json_answer(await reports.get(call.parameters["job"], call.parameters["run"]))
+        return json_answer(await reports.get(call.path_params["job"], call.path_params["run"]))
 
     async def show_page(call: Call) -> Answer:
         _require_reading(call)
-        html = await reports.html(call.parameters["job"], call.parameters["run"])
+        html = await reports.html(call.path_params["job"], call.path_params["run"])
         headers: Headers = list(_PAGE_HEADERS)
         return Answer(200, html.encode(), headers)
 
     return [
-        Route("GET", "/v1/reports", show_all),
-        Route("GET", "/v1/reports/{job}/runs", page, frozenset({"cursor", "limit"})),
-        Route("POST", "/v1/reports/{job}/runs", start),
-        Route("GET", "/v1/reports/{job}/runs/{run}", show),
-        Route("GET", "/v1/reports/{job}/runs/{run}/html", show_page),
+        Operation("GET", "/v1/reports", show_all),
+        Operation("GET", "/v1/reports/{job}/runs", page, frozenset({"cursor", "limit"})),
+        Operation("POST", "/v1/reports/{job}/runs", start),
+        Operation("GET", "/v1/reports/{job}/runs/{run}", show),
+        Operation("GET", "/v1/reports/{job}/runs/{run}/html", show_page),
         *_row_routes(rows, history),
     ]
 
 
-def _row_routes(rows: ReportRows, history: LagHistory) -> list[Route]:
+def _row_routes(rows: ReportRows, history: LagHistory) -> list[Operation]:
     """Return the routes of what reports found."""
 
     async def lag_rows(call: Call) -> Answer:
@@ -118,10 +118,10 @@ def _row_routes(rows: ReportRows, history: LagHistory) -> list[Route]:
         return json_answer(await history.read(group, topic, start_ms=start_ms, end_ms=end_ms))
 
     return [
-        Route("GET", f"/v1/reports/{LAG_REPORT}/rows", lag_rows, _ALL_ROWS | {"level", "run"}),
-        Route("GET", f"/v1/reports/{LAG_REPORT}/history", lag_history, frozenset({"from", "group", "to", "topic"})),
-        Route("GET", f"/v1/reports/{BACKLOG_PROFILE}/rows", backlog_rows, _ALL_ROWS | {"run", "section"}),
-        Route(
+        Operation("GET", f"/v1/reports/{LAG_REPORT}/rows", lag_rows, _ALL_ROWS | {"level", "run"}),
+        Operation("GET", f"/v1/reports/{LAG_REPORT}/history", lag_history, frozenset({"from", "group", "to", "topic"})),
+        Operation("GET", f"/v1/reports/{BACKLOG_PROFILE}/rows", backlog_rows, _ALL_ROWS | {"run", "section"}),
+        Operation(
             "GET", f"/v1/reports/{THROUGHPUT_ROLLUP}/rows", throughput, _ALL_ROWS | {"from", "time_zone", "to", "unit"}
         ),
     ]

@@ -13,7 +13,8 @@ from msgspec import UNSET
 from gantry.model.errors import InvalidValueError
 from services.gateway.asgi.answer import JSON_TYPE, Answer, encode_json
 from services.gateway.asgi.call import Call, wrong_media_type
-from services.gateway.asgi.router import Route, decode_escapes
+from services.gateway.asgi.operation import Operation
+from services.gateway.asgi.paths import decode_escapes
 from services.gateway.errors import (
     DUPLICATE,
     STORED,
@@ -59,11 +60,11 @@ _IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,255}")
 _TRACE_PARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
 
 
-def send_routes(sending: SendMessages) -> list[Route]:
+def send_routes(sending: SendMessages) -> list[Operation]:
     """Return the routes of sending."""
 
     async def send_one(call: Call) -> Answer:
-        topic = call.parameters["topic"]
+        topic = call.path_params["topic"]
         sending.check_topic(topic)
         call.principal.require_publish(topic)
         message = await _read_one(call)
@@ -77,7 +78,7 @@ def send_routes(sending: SendMessages) -> list[Route]:
         return Answer(status, encode_json(single_view(result, topic)), [JSON_TYPE, NO_DETECTION])
 
     async def send_batch(call: Call) -> Answer:
-        topic = call.parameters["topic"]
+        topic = call.path_params["topic"]
         sending.check_topic(topic)
         call.principal.require_publish(topic)
         items = await _read_many(call)
@@ -93,8 +94,8 @@ def send_routes(sending: SendMessages) -> list[Route]:
         return Answer(200, encode_json(view), [JSON_TYPE, NO_DETECTION])
 
     return [
-        Route("POST", "/v1/topics/{topic}/messages", send_one, is_send=True),
-        Route("POST", "/v1/topics/{topic}/messages:batch", send_batch, is_send=True),
+        Operation("POST", "/v1/topics/{topic}/messages", send_one, is_send=True, is_bare=True),
+        Operation("POST", "/v1/topics/{topic}/messages:batch", send_batch, is_send=True),
     ]
 
 
@@ -123,7 +124,7 @@ async def _read_one(call: Call) -> Sendable:
 
 
 async def _read_many(call: Call) -> Sequence[Item]:
-    if b"idempotency-key" in call.headers:
+    if b"idempotency-key" in call.header_values:
         raise invalid(
             "Idempotency-Key", call.header(b"idempotency-key"), "is one message's; in a batch use `idempotency_key`"
         )
@@ -142,7 +143,7 @@ async def _read_many(call: Call) -> Sequence[Item]:
 
 def _trace(call: Call, items: Sequence[Item]) -> None:
     """Give the caller's trace to the messages that name none of their own."""
-    given = call.headers.get(b"traceparent")
+    given = call.header_values.get(b"traceparent")
     if given is None or _TRACE_PARENT.fullmatch(given) is None:
         return
     trace = given.decode("ascii")
@@ -178,7 +179,7 @@ async def _read_raw(call: Call) -> PackedMessage:
         else:
             raise ProblemError(UNKNOWN_FIELD, f"{shown}: there is no such header", field=shown)
     carried = {"content-type": call.header(b"content-type")}
-    if _TRACE_PARENT.fullmatch(call.headers.get(b"traceparent", b"")):
+    if _TRACE_PARENT.fullmatch(call.header_values.get(b"traceparent", b"")):
         carried[TRACE_PROPERTY] = call.header(b"traceparent")
     for name, value in carried.items():
         if value:
@@ -193,7 +194,7 @@ async def _read_raw(call: Call) -> PackedMessage:
 
 def refuse_metadata_headers(call: Call, why: str) -> None:
     """Raise ProblemError (400) for a Gantry-* header where it would be ignored."""
-    for name in call.headers:
+    for name in call.header_values:
         if name.startswith(b"gantry-"):
             shown = name.decode("latin-1")
             raise ProblemError(UNKNOWN_FIELD, f"{shown}: such headers are for raw bodies; here they {why}", field=shown)
@@ -201,7 +202,7 @@ def refuse_metadata_headers(call: Call, why: str) -> None:
 
 def idempotency_key_of(call: Call) -> str | None:
     """Return the caller's idempotency key. Raises ProblemError (400)."""
-    if b"idempotency-key" not in call.headers:
+    if b"idempotency-key" not in call.header_values:
         return None
     key = call.header(b"idempotency-key") or ""
     if _IDEMPOTENCY_KEY.fullmatch(key) is None:

@@ -2,7 +2,7 @@
 
 from services.gateway.asgi.answer import JSON_TYPE, Answer, json_answer
 from services.gateway.asgi.call import Call
-from services.gateway.asgi.router import Route
+from services.gateway.asgi.operation import Operation
 from services.gateway.errors import WEBSOCKET_ONLY, ProblemError
 from services.gateway.metrics import CONTENT_TYPE, GatewayMetrics
 from services.gateway.usecases.cluster.health import Health
@@ -12,7 +12,7 @@ STREAM_PATH = "/v1/stream"
 
 def service_routes(
     health: Health, metrics: GatewayMetrics, contract: bytes, *, is_public_contract: bool
-) -> list[Route]:
+) -> list[Operation]:
     """Return the routes of the gateway itself.
 
     Args:
@@ -28,8 +28,8 @@ def service_routes(
     async def readyz(call: Call) -> Answer:
         readiness = await health.readiness()
         answer = json_answer(readiness, 503 if readiness["status"] == "unready" else 200)
-        if answer.status == 503:
-            answer.headers.append((b"retry-after", b"1"))
+        if answer.status_code == 503:
+            answer.raw_headers.append((b"retry-after", b"1"))
         return answer
 
     async def show_metrics(call: Call) -> Answer:
@@ -45,9 +45,9 @@ def service_routes(
         )
 
     return [
-        Route("GET", "/livez", livez, is_public=True, is_probe=True),
-        Route("GET", "/readyz", readyz, is_public=True, is_probe=True),
-        Route("GET", "/metrics", show_metrics, is_probe=True),
-        Route("GET", "/openapi.json", openapi, is_public=is_public_contract),
-        Route("GET", STREAM_PATH, stream, frozenset({"ticket"})),
+        Operation("GET", "/livez", livez, is_public=True, is_probe=True),
+        Operation("GET", "/readyz", readyz, is_public=True, is_probe=True),
+        Operation("GET", "/metrics", show_metrics, is_probe=True),
+        Operation("GET", "/openapi.json", openapi, is_public=is_public_contract),
+        Operation("GET", STREAM_PATH, stream, frozenset({"ticket"})),
     ]

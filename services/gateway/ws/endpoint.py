@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from starlette.types import Receive, Scope, Send
+
 from gantry.model.errors import InvalidValueError
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng, secret_bytes
 from gantry.runtime.telemetry import logger
-from services.gateway.asgi.call import Receive, Scope, Send
 from services.gateway.auth.keyring import KeyRing
 from services.gateway.auth.principal import Principal
 from services.gateway.auth.tickets import Tickets
@@ -93,7 +94,7 @@ class StreamEndpoint:
             if principal is not None:
                 self._admit(principal, address)
         except (ProblemError, InvalidValueError) as error:
-            await opening.refuse(scope, send, problem_of(error), _request_id(scope, name))
+            await opening.refuse(scope, receive, send, problem_of(error), _request_id(scope, name))
             return
         if principal is None:
             # A ticket is checked after the stream is accepted, because a browser cannot read why a handshake fails.

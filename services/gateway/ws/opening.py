@@ -3,11 +3,13 @@
 from collections.abc import MutableMapping
 from typing import Any, Final
 
+from starlette.types import Receive, Scope, Send
+
 from services.gateway.addresses import address_group
 from services.gateway.asgi.answer import problem_answer
-from services.gateway.asgi.call import Receive, Scope, Send
 from services.gateway.asgi.query import parse_query
-from services.gateway.errors import DUPLICATE, INVALID_FIELD, ProblemError
+from services.gateway.errors import DUPLICATE, INVALID_FIELD, NOT_FOUND, ProblemError
+from services.gateway.requestids import RequestIds
 from services.gateway.turns import Turn
 from services.gateway.ws.answers import Answers
 from services.gateway.ws.effects import IDENTITY, LIMIT, RIGHT
@@ -49,15 +51,28 @@ def address_of(scope: Scope) -> str:
     return address_group(client[0]) if client else "unknown"
 
 
-async def refuse(scope: Scope, send: Send, problem: ProblemError, request_id: str) -> None:
+async def refuse(scope: Scope, receive: Receive, send: Send, problem: ProblemError, request_id: str) -> None:
     """Reject the handshake, with a body if the server can send one."""
     if "websocket.http.response" not in scope.get("extensions", {}):
         await send({"type": "websocket.close"})
         return
     answer = problem_answer(problem, request_id)
-    headers: list[Any] = [*answer.headers, (b"x-request-id", request_id.encode())]
-    await send({"type": "websocket.http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "websocket.http.response.body", "body": answer.body})
+    answer.raw_headers.append((b"x-request-id", request_id.encode()))
+    await answer(scope, receive, send)
+
+
+class UnknownStream:
+    """An ASGI application that rejects handshakes at any path but the stream's."""
+
+    def __init__(self, known_path: str) -> None:
+        self._detail = f"path: only {known_path} is a WebSocket"
+        self._request_ids = RequestIds()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Reject a handshake."""
+        await receive()
+        problem = ProblemError(NOT_FOUND, self._detail, field="path")
+        await refuse(scope, receive, send, problem, self._request_ids.of(scope["headers"]))
 
 
 async def say_goodbye(send: Send, codec: Codec, name: str, problem: ProblemError) -> None:

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
+from services.gateway.app import make_application
 from services.gateway.asgi.answer import json_answer
-from services.gateway.asgi.router import Route, Router
+from services.gateway.asgi.operation import Operation
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.bodies import PROGRESS_BYTES, PROGRESS_MS, SMALL_BYTES
 from services.gateway.errors import ProblemError
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.middleware import HttpApp
 from services.gateway.schemas.rights import ALL_RIGHTS
 from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
 from tests.support.virtualtime import FakeClock
@@ -43,8 +43,8 @@ class Gateway:
             await self.may_end.wait()
             return json_answer({})
 
-        front = HttpApp(
-            Router([Route("POST", "/take", take, is_send=True), Route("GET", "/wait", wait)]),
+        front = make_application(
+            [Operation("POST", "/take", take, is_send=True), Operation("GET", "/wait", wait)],
             keys,
             GatewayMetrics(),
             clock=self.clock,

@@ -6,13 +6,13 @@ import json
 import pytest
 
 from gantry.client.errors import RequestTimeoutError
+from services.gateway.app import make_application
 from services.gateway.asgi.answer import Answer, json_answer
-from services.gateway.asgi.router import Route, Router
+from services.gateway.asgi.operation import Operation
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.errors import TOO_LARGE
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.middleware import HttpApp
 from services.gateway.routes.limits import limit_routes
 from services.gateway.routes.send import send_routes
 from services.gateway.schemas.rights import ALL_RIGHTS
@@ -53,8 +53,8 @@ class Peer:
         settings = GatewaySettings(**{"public_contract": False, **settings})
         settings.check()
         self.limits = limits or Limits(settings)
-        self.front = HttpApp(
-            Router(routes),
+        self.front = make_application(
+            routes,
             keys,
             self.metrics,
             clock=FakeClock(),
@@ -130,16 +130,16 @@ async def wait_for_ever(call):
 
 
 ROUTES = [
-    Route("POST", "/v1/echo", echo, frozenset({"limit"})),
-    Route("GET", "/v1/look", look),
-    Route("PUT", "/v1/look", look),
-    Route("GET", "/v1/broken", broken),
-    Route("GET", "/v1/slow", slow_broker),
-    Route("GET", "/v1/ever", for_ever),
-    Route("GET", "/v1/wait", wait_for_ever),
-    Route("GET", "/v1/probe", echo, is_probe=True),
-    Route("GET", "/public", echo, is_public=True),
-    Route("POST", "/v1/send", echo, is_send=True),
+    Operation("POST", "/v1/echo", echo, frozenset({"limit"})),
+    Operation("GET", "/v1/look", look),
+    Operation("PUT", "/v1/look", look),
+    Operation("GET", "/v1/broken", broken),
+    Operation("GET", "/v1/slow", slow_broker),
+    Operation("GET", "/v1/ever", for_ever),
+    Operation("GET", "/v1/wait", wait_for_ever),
+    Operation("GET", "/v1/probe", echo, is_probe=True),
+    Operation("GET", "/public", echo, is_public=True),
+    Operation("POST", "/v1/send", echo, is_send=True),
 ]
 
 
@@ -325,7 +325,14 @@ async def test_a_disconnected_caller_gets_no_answer(peer):
         return {"type": "http.disconnect"}
 
     sent = []
-    scope = {"method": "POST", "path": "/v1/echo", "raw_path": b"/v1/echo", "query_string": b"", "headers": [KEY]}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/echo",
+        "raw_path": b"/v1/echo",
+        "query_string": b"",
+        "headers": [KEY],
+    }
     await peer.front(scope, gone, sent.append)
     assert sent == []
 

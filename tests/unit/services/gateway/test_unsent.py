@@ -5,13 +5,13 @@ import json
 import pytest
 
 from services.gateway.addresses import address_group
+from services.gateway.app import make_application
 from services.gateway.asgi.answer import Answer, encode_json
-from services.gateway.asgi.router import Route, Router
+from services.gateway.asgi.operation import Operation
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.errors import NOT_STORED
 from services.gateway.limits import RESULT_BYTES, UNSENT_BYTES_FREE, Limits
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.middleware import HttpApp
 from services.gateway.routes.send import send_routes
 from services.gateway.schemas.rights import ALL_RIGHTS
 from services.gateway.settings import GatewaySettings
@@ -50,11 +50,11 @@ async def small(call):
 
 
 ROUTES = [
-    Route("GET", "/large", large),
-    Route("PUT", "/large", large),
-    Route("GET", "/giant", giant),
-    Route("GET", "/small", small),
-    Route("GET", "/public", large, is_public=True),
+    Operation("GET", "/large", large),
+    Operation("PUT", "/large", large),
+    Operation("GET", "/giant", giant),
+    Operation("GET", "/small", small),
+    Operation("GET", "/public", large, is_public=True),
 ]
 
 
@@ -76,8 +76,8 @@ class Gateway:
         keys = KeyRing()
         keys.replace([KeyRecord(f"key-{name}", digest_of(name), name, ALL_RIGHTS) for name in "abc"])
 
-        front = HttpApp(
-            Router([*ROUTES, *send_routes(self.sending)]),
+        front = make_application(
+            [*ROUTES, *send_routes(self.sending)],
             keys,
             GatewayMetrics(),
             clock=FakeClock(),

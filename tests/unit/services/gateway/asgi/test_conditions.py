@@ -11,7 +11,7 @@ from services.gateway.usecases.configs.configs import Shown
 
 def call(**headers: str) -> Call:
     pairs = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
-    return Call({"headers": list(pairs.items())}, None, pairs, None)
+    return Call({"type": "http", "headers": list(pairs.items())}, None, None)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_matching_tag_gets_304(none_match, status):
     answer = shown_answer(
         call(if_none_match=none_match.replace("TAG", SHOWN.etag).replace("BARE", SHOWN.etag.strip('"'))), SHOWN
     )
-    assert (answer.status, dict(answer.headers)[b"etag"].decode()) == (status, SHOWN.etag)
+    assert (answer.status_code, dict(answer.raw_headers)[b"etag"].decode()) == (status, SHOWN.etag)
     assert bool(answer.body) is (status == 200)
 
 
@@ -81,7 +81,7 @@ def test_if_none_match_that_is_no_list_of_tags(none_match):
 
 
 def test_without_postgres_there_is_no_tag_to_match():
-    assert shown_answer(call(if_none_match="*"), Shown({"topic": "T"}, None)).status == 200
+    assert shown_answer(call(if_none_match="*"), Shown({"topic": "T"}, None)).status_code == 200
 
 
 def test_another_view_of_the_same_version_has_another_tag():

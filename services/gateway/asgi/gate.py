@@ -1,0 +1,104 @@
+"""Gate: who calls, and whether there is room for the request.
+
+Every HTTP request passes the gate before it learns anything, also one that has no route: without a valid key nobody
+learns which paths exist, unless the contract is public.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from gantry.runtime.clock import Clock
+from services.gateway.asgi.answer import Headers
+from services.gateway.asgi.call import Call
+from services.gateway.asgi.cors import Cors
+from services.gateway.auth.keyring import KeyRing
+from services.gateway.errors import NOT_STORED, ProblemError
+from services.gateway.limits import Limits, Slot
+from services.gateway.quotas import ADDRESS, KEY
+
+
+class Rules(Protocol):
+    """The part of a route that the gate looks at; see `Operation`."""
+
+    is_public: bool
+    is_send: bool
+    is_probe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """Checks requests before their endpoint runs.
+
+    Attributes:
+        keys: API keys.
+        limits: Quotas and rates.
+        clock: Time for rates.
+        cors: Origins whose pages may call; None if there are none.
+        is_public_contract: Whether OPTIONS and the contract need no key.
+
+    Concurrency: the event loop's thread.
+    """
+
+    keys: KeyRing
+    limits: Limits
+    clock: Clock
+    cors: Cors | None = None
+    is_public_contract: bool = False
+
+    def admit(self, call: Call, rules: Rules) -> None:
+        """Count a request that has a route, authenticate it, and give it a place among those in progress.
+
+        Raises:
+            ProblemError: 401: no valid key. 429, 503: too many requests.
+        """
+        if rules.is_send:
+            call.outcome = NOT_STORED
+        rates = self.limits.rates
+        if rates and not rules.is_probe and ADDRESS in rates:
+            self._count(call, ADDRESS, call.address)
+        if rules.is_public:
+            return
+        call.principal = self.keys.authenticate(call.header_values.get(b"authorization"))
+        if rules.is_probe:
+            return
+        if rates and KEY in rates:
+            self._count(call, KEY, call.principal.key_id)
+        call.slot = Slot(self.limits, call.principal.key_id)
+
+    def admit_unmatched(self, call: Call) -> None:
+        """Count and authenticate a request that has no route, before it is told so.
+
+        Raises:
+            ProblemError: 401: no valid key. 429: too many requests.
+        """
+        if call.method == "POST":
+            call.outcome = NOT_STORED  # It may have been meant as a send.
+        rates = self.limits.rates
+        if ADDRESS in rates:
+            self._count(call, ADDRESS, call.address)
+        is_open = call.method == "OPTIONS" and (self.is_public_contract or self._is_preflight(call))
+        if not is_open:
+            call.principal = self.keys.authenticate(call.header_values.get(b"authorization"))
+            if KEY in rates:
+                self._count(call, KEY, call.principal.key_id)
+
+    def options_headers(self, call: Call, allowed: str) -> Headers:
+        """Return the headers of an answer to OPTIONS, which may be a browser's preflight."""
+        headers: Headers = [(b"allow", allowed.encode())]
+        if self.cors is not None and self._is_preflight(call):
+            headers += self.cors.preflight_headers(allowed, call.header_values)
+        return headers
+
+    def _is_preflight(self, call: Call) -> bool:
+        return self.cors is not None and self.cors.is_preflight(call.method, call.header_values)
+
+    def _count(self, call: Call, scope: str, holder: str) -> None:
+        """Count a request of a key or an address; raise ProblemError (429) if it makes too many a second."""
+        rate = self.limits.rates[scope]
+        now_ms = self.clock.monotonic_ms()
+        try:
+            allowance = rate.take(holder, now_ms)
+        except ProblemError:
+            call.rates = [(rate, rate.allowance(holder, now_ms))]
+            raise
+        call.rates = [*call.rates, (rate, allowance)]
