@@ -13,7 +13,6 @@ from gantry.runtime.hostport import is_loopback
 from gantry.runtime.lifecycle import Lifecycle, run_service
 from gantry.runtime.settings import load_settings
 from gantry.runtime.telemetry import configure_logging, logger
-from services.gateway.app import create_app
 from services.gateway.bootstrap import build
 from services.gateway.server import Sweeper, allowed_connections, bind, make_server
 from services.gateway.settings import GatewaySettings
@@ -59,15 +58,14 @@ async def serve(settings: GatewaySettings, lifecycle: Lifecycle) -> None:
     settings = dataclasses.replace(settings, connections_max=allowed_connections(settings))
     host, port = settings.address
     listener = bind(host, port)
-    dependencies = build(settings)
-    try:
-        await dependencies.start()
-        for name, work in dependencies.background().items():
+    gateway = build(settings)
+    app, core = gateway.application(), gateway.core
+    # Not uvicorn's lifespan: it would log an error at start and lose it.
+    async with app.router.lifespan_context(app):
+        for name, work in gateway.background().items():
             lifecycle.scope.spawn(name, work)
-        server = make_server(
-            create_app(dependencies), settings, dependencies.limits, dependencies.metrics, dependencies.keys
-        )
-        sweeper = Sweeper(server, settings, dependencies.metrics)
+        server = make_server(app, settings, core.limits, core.metrics, core.keys)
+        sweeper = Sweeper(server, settings, core.metrics)
         serving = lifecycle.scope.spawn("http", server.serve(sockets=[listener]))
         lifecycle.scope.spawn("sweeper", sweeper.run())
         lifecycle.scope.spawn("heap", trim_after_floods())
@@ -77,15 +75,13 @@ async def serve(settings: GatewaySettings, lifecycle: Lifecycle) -> None:
             log.warning("listening beyond this machine without TLS", address=address)
         lifecycle.ready({"address": address, "url": f"http://{address}", "instance": settings.name})
         await lifecycle.wait_for_stop()
-        dependencies.health.is_draining = True
+        core.health.is_draining = True
         server.drain()
         await asyncio.sleep(settings.drain_ms / 1_000)
-        dependencies.health.is_stopping = True
-        await dependencies.stream.stop(timeout_ms=settings.stop_timeout_ms)
+        core.health.is_stopping = True
+        await gateway.close_open(timeout_ms=settings.stop_timeout_ms)
         server.stop()
         await serving
-    finally:
-        await dependencies.stop()
 
 
 def main() -> int:

@@ -17,6 +17,7 @@ more than it may (docs/adr/0023-starlette.md has the figures).
 
 from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from starlette.routing import Match
@@ -85,20 +86,7 @@ class RequestMiddleware:
 
     async def _serve(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
         started_ms = self._clock.monotonic_ms()
-        duration_ms = size = 0
-        # Routing replaces it.
-        path = scope["path"]
-
-        async def send_answer(message: Message) -> None:
-            nonlocal duration_ms, size
-            if message["type"] == "http.response.start":
-                call.status = message["status"]
-                message["headers"] = [*message["headers"], *self._headers(call)]
-                duration_ms = self._clock.monotonic_ms() - started_ms
-            else:
-                size += len(message["body"]) + sum(map(len, message.get(REST, ())))
-            await send(message)
-
+        method, path = scope["method"], scope["path"]
         answer: Answer | None = None
         try:
             self._take_id(call)
@@ -108,7 +96,7 @@ class RequestMiddleware:
             else:
                 scope[CALL] = call
                 scope["path"] = self._routing_path(call)
-                await self._app(scope, receive, send_answer)
+                await self._app(scope, receive, partial(self._send, call, started_ms, send))
         except CancelledError:
             # The server gives up on requests that are still in progress when it stops.
             if call.status or not self._is_stopping():
@@ -116,23 +104,42 @@ class RequestMiddleware:
             problem = ProblemError(STOPPING, "the gateway is stopping", outcome=call.outcome)
             answer = problem_answer(problem, call.request_id)
         except ClientGoneError:
-            self._metrics.observe(call.method, call.path_label, _CLIENT_GONE, self._clock.monotonic_ms() - started_ms)
+            self._metrics.observe(method, call.path_label, _CLIENT_GONE, self._clock.monotonic_ms() - started_ms)
             return
         except Exception as error:  # boundary: of a request; every error becomes a problem.
             if call.status:
                 raise
             answer = self._problem(error, call)
         if answer is not None:
-            await answer(scope, receive, send_answer)
-        self._metrics.observe(call.method, call.path_label, call.status, duration_ms)
+            self._begin(call, started_ms, answer.status_code)
+            call.sent_bytes = answer.size
+            answer.raw_headers += self._headers(call)
+            await answer(scope, receive, send)
+        self._metrics.observe(method, call.path_label, call.status, call.duration_ms)
         if self._access_log:
-            self._log_access(call, path, size, duration_ms)
+            self._log_access(call, path)
+
+    async def _send(self, call: Call, started_ms: int, send: Send, message: Message) -> None:
+        """Pass on a message of a response that Starlette sends, with the headers of every answer."""
+        if message["type"] == "http.response.start":
+            self._begin(call, started_ms, message["status"])
+            message["headers"] = [*message["headers"], *self._headers(call)]
+        else:
+            call.sent_bytes += len(message["body"]) + sum(map(len, message.get(REST, ())))
+        await send(message)
+
+    def _begin(self, call: Call, started_ms: int, status: int) -> None:
+        call.status = status
+        call.duration_ms = self._clock.monotonic_ms() - started_ms
 
     def _take_id(self, call: Call) -> None:
         given = call.header_values.get(b"x-request-id")
-        kept = None if given is None else read_given_id(given)
+        if given is None:
+            call.request_id = self._ids.next()
+            return
+        kept = read_given_id(given)
         call.request_id = kept or self._ids.next()
-        if given is not None and kept is None:
+        if kept is None:
             call.bad_id = invalid("X-Request-Id", given, "is not 1 to 128 visible ASCII characters")
 
     def _routing_path(self, call: Call) -> str:
@@ -158,7 +165,7 @@ class RequestMiddleware:
             headers += self._gate.cors.headers(call.header_values)
         return headers
 
-    def _log_access(self, call: Call, path: str, size: int, duration_ms: int) -> None:
+    def _log_access(self, call: Call, path: str) -> None:
         log.info(
             "request",
             request_id=call.request_id,
@@ -166,8 +173,8 @@ class RequestMiddleware:
             method=call.method,
             path=path,
             status=call.status,
-            ms=duration_ms,
-            bytes=size,
+            ms=call.duration_ms,
+            bytes=call.sent_bytes,
         )
 
 

@@ -52,16 +52,19 @@ class Answer(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send head and body; the body belongs to the server afterwards."""
-        kind = "http.response" if scope["type"] == "http" else "websocket.http.response"
         headers, size = self.raw_headers, self.size
         if size or self.status_code not in _NO_BODY_STATUSES:
             headers.append((b"content-length", b"%d" % size))
         # While the caller takes the body, a second copy would stay in memory here.
-        body: dict[str, Any] = {"type": f"{kind}.body", "body": self.body}
+        body: dict[str, Any] = {"type": "http.response.body", "body": self.body}
         if self.rest:
             body[REST] = self.rest
-        self.body, self.rest = b"", ()
-        await send({"type": f"{kind}.start", "status": self.status_code, "headers": headers})
+            self.rest = ()
+        self.body = b""
+        start = {"type": "http.response.start", "status": self.status_code, "headers": headers}
+        if scope["type"] == "websocket":
+            start["type"], body["type"] = "websocket.http.response.start", "websocket.http.response.body"
+        await send(start)
         await send(body)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
@@ -70,23 +71,28 @@ class Call(Request):
         slot: Its place among the requests in progress; None for probes and public routes.
         unsent: Bytes of its answer that count for its caller; None while none do.
         status: Status of the answer; 0 until the answer begins.
+        duration_ms: Time until the answer began.
+        sent_bytes: Bytes of the answer's body.
     """
+
+    request_id = ""
+    bad_id: ProblemError | None = None
+    query: Mapping[str, str] = MappingProxyType({})
+    principal: Principal = NOBODY
+    path_label = UNMATCHED
+    outcome: str | None = None
+    rates: Sequence[tuple[Rate, Allowance]] = ()
+    slot: Slot | None = None
+    unsent: Unsent | None = None
+    status = 0
+    duration_ms = 0
+    sent_bytes = 0
+    _counted: Body | None = None
 
     def __init__(self, scope: Scope, receive: Receive, gate: "Gate") -> None:
         super().__init__(scope, receive)
         self.gate = gate
         self.header_values: Mapping[bytes, bytes] = dict(scope["headers"])
-        self.request_id = ""
-        self.bad_id: ProblemError | None = None
-        self.query: Mapping[str, str] = {}
-        self.principal: Principal = NOBODY
-        self.path_label = UNMATCHED
-        self.outcome: str | None = None
-        self.rates: Sequence[tuple[Rate, Allowance]] = ()
-        self.slot: Slot | None = None
-        self.unsent: Unsent | None = None
-        self.status = 0
-        self._counted: Body | None = None
 
     def header(self, name: bytes) -> str | None:
         """Return a header's value. Raises ProblemError (400) where it is not ASCII."""

@@ -10,10 +10,13 @@ from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
+from services.gateway.core import Core, Feature
 from services.gateway.errors import invalid
 from services.gateway.routes.keys import actor_of
 from services.gateway.schemas.webhooks import NewWebhook, WebhookChange
+from services.gateway.usecases.alerts.delivery import LEASE_SPARE_MS, SendPolicy
 from services.gateway.usecases.alerts.listing import Alerts
+from services.gateway.usecases.alerts.sender import WebhookSender
 from services.gateway.usecases.alerts.webhooks import Webhooks
 
 STATUSES: Final = ("pending", "delivered", "failed")
@@ -21,6 +24,26 @@ _PAGE: Final = frozenset({"cursor", "limit"})
 
 _new = msgspec.json.Decoder(NewWebhook)
 _change = msgspec.json.Decoder(WebhookChange)
+
+
+def alert_feature(core: Core) -> Feature:
+    """Return the routes of alerts and webhooks, and the sender of webhooks."""
+    settings, networks = core.settings, core.settings.private_networks
+    sender = WebhookSender(
+        core.metadata,
+        core.metrics,
+        clock=core.clock,
+        rng=core.rng,
+        networks=networks,
+        policy=SendPolicy(
+            timeout_ms=settings.webhook_timeout_ms,
+            give_up_ms=settings.webhook_give_up_ms,
+            lease_ms=settings.webhook_timeout_ms + LEASE_SPARE_MS,
+        ),
+    )
+    webhooks = Webhooks(core.metadata, clock=core.clock, networks=networks)
+    routes = [*alert_routes(Alerts(core.metadata)), *webhook_routes(webhooks)]
+    return Feature(routes, background={"webhooks": sender.run})
 
 
 def alert_routes(alerts: Alerts) -> list[Operation]:

@@ -3,7 +3,13 @@
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.asgi.operation import Operation
+from services.gateway.core import Core, Feature
 from services.gateway.usecases.cluster.views import Cluster
+
+
+def cluster_feature(core: Core) -> Feature:
+    """Return the route of the cluster."""
+    return Feature(cluster_routes(Cluster(core.engine, core.brokers, core.metadata)))
 
 
 def cluster_routes(cluster: Cluster) -> list[Operation]:

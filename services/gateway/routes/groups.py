@@ -9,6 +9,7 @@ from services.gateway.asgi.call import Call
 from services.gateway.asgi.conditions import expectation_of, shown_answer
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import flag_of, limit_of
+from services.gateway.core import Core, Feature
 from services.gateway.db.repositories import Actor
 from services.gateway.schemas.configs import GroupChange
 from services.gateway.settings import OFFSETS_BYTES_MAX
@@ -18,6 +19,12 @@ from services.gateway.usecases.consuming.offsets import Commits, GroupOffsets
 
 _change = msgspec.json.Decoder(GroupChange)
 _commits = msgspec.json.Decoder(Commits)
+
+
+def group_feature(core: Core) -> Feature:
+    """Return the routes of groups."""
+    offsets = GroupOffsets(core.engine, core.brokers, core.reader, core.consumers, core.metadata)
+    return Feature(group_routes(core.groups, offsets, core.consumers))
 
 
 def group_routes(groups: Configs[SubscriptionGroup], offsets: GroupOffsets, consumers: Consumers) -> list[Operation]:

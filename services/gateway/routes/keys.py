@@ -7,6 +7,7 @@ from services.gateway.asgi.call import Call
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import flag_of, limit_of
 from services.gateway.auth.tickets import Tickets
+from services.gateway.core import Core, Feature
 from services.gateway.db.repositories import Actor
 from services.gateway.errors import invalid
 from services.gateway.schemas.keys import NewKey
@@ -22,6 +23,12 @@ _new_key = msgspec.json.Decoder(NewKey)
 def actor_of(call: Call) -> Actor:
     """Return who is to stand in the audit trail."""
     return Actor(call.principal.key_id, call.request_id)
+
+
+def key_feature(core: Core) -> Feature:
+    """Return the routes of keys, tickets and the audit trail."""
+    keys = Keys(core.metadata, core.keys, core.key_store)
+    return Feature([*key_routes(keys), *ticket_routes(core.tickets), *audit_routes(Audit(core.metadata))])
 
 
 def key_routes(keys: Keys) -> list[Operation]:

@@ -4,6 +4,7 @@ from gantry.model.names import check_group
 from services.gateway.asgi.answer import Answer
 from services.gateway.asgi.call import Call
 from services.gateway.asgi.operation import Endpoint, Operation
+from services.gateway.core import Core, Feature
 from services.gateway.errors import not_implemented
 
 _ACTIONS = {
@@ -12,6 +13,11 @@ _ACTIONS = {
     "nack": "receipts come later",
     "extend": "receipts come later",
 }
+
+
+def later_feature(core: Core) -> Feature:
+    """Return the routes that are rejected."""
+    return Feature(later_routes())
 
 
 def later_routes() -> list[Operation]:

@@ -8,10 +8,18 @@ from gantry.runtime.clock import Clock
 from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.asgi.operation import Operation
+from services.gateway.core import Core, Feature
 from services.gateway.limits import Limits
 from services.gateway.quotas import ADDRESS, KEY
 from services.gateway.schemas.outgoing import BATCH_MESSAGES_MAX
 from services.gateway.settings import REQUEST_BYTES_MAX, GatewaySettings
+from services.gateway.ws.limits import StreamLimits
+
+
+def limit_feature(core: Core) -> Feature:
+    """Return the route of limits."""
+    stream = StreamLimits().as_frame()
+    return Feature(limit_routes(core.limits, core.settings, stream=stream, clock=core.clock))
 
 
 def limit_routes(

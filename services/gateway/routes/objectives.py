@@ -8,6 +8,7 @@ from services.gateway.asgi.call import Call
 from services.gateway.asgi.conditions import expectation_of, shown_answer
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
+from services.gateway.core import Core, Feature
 from services.gateway.routes.keys import actor_of
 from services.gateway.schemas.objectives import ObjectiveChange
 from services.gateway.usecases.reports.objectives import Objectives
@@ -15,6 +16,11 @@ from services.gateway.usecases.reports.objectives import Objectives
 _TOPIC = frozenset({"topic"})
 
 _change = msgspec.json.Decoder(ObjectiveChange)
+
+
+def objective_feature(core: Core) -> Feature:
+    """Return the routes of objectives."""
+    return Feature(objective_routes(Objectives(core.metadata, core.groups, clock=core.clock)))
 
 
 def objective_routes(objectives: Objectives) -> list[Operation]:

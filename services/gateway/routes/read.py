@@ -7,6 +7,7 @@ from services.gateway.asgi.call import Call
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import LIMIT_DEFAULT, duration_of, flag_of, integer, limit_of, required, time_of
 from services.gateway.asgi.writing import AnswerWriter
+from services.gateway.core import Core, Feature
 from services.gateway.errors import UNKNOWN_MESSAGE, ProblemError, invalid, not_implemented
 from services.gateway.schemas.outgoing import KEY_EXPRESSION
 from services.gateway.usecases.reading.lookup import Lookup
@@ -17,6 +18,12 @@ PULL_DEFAULT = 32
 FILTER_LENGTH_MAX = 4_096
 KEY_LENGTH_MAX = 1_024
 _LATER = ("from", "to", "tag", "filter", "not_consumed_by", "cursor")
+
+
+def read_feature(core: Core) -> Feature:
+    """Return the routes of reading."""
+    lookup = Lookup(core.engine, core.brokers, core.reader, core.metrics, topics=core.known_topics)
+    return Feature(read_routes(core.reader, lookup, wait_ms_max=core.settings.wait_ms_max))
 
 
 def read_routes(reader: QueueReader, lookup: Lookup, *, wait_ms_max: int) -> list[Operation]:

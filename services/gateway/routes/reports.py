@@ -10,6 +10,7 @@ from services.gateway.asgi.answer import Answer, Headers, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
+from services.gateway.core import Core, Feature
 from services.gateway.db.repositories import Actor
 from services.gateway.errors import invalid
 from services.gateway.schemas.reading import read_json
@@ -39,6 +40,13 @@ _PAGE_HEADERS: Final = (
 )
 
 _new_run = msgspec.json.Decoder(NewRun)
+
+
+def report_feature(core: Core) -> Feature:
+    """Return the routes of reports."""
+    metadata, clock = core.metadata, core.clock
+    history = LagHistory(metadata, clock=clock, in_thread=core.engine.in_thread)
+    return Feature(report_routes(Reports(metadata, clock=clock), ReportRows(metadata, clock=clock), history))
 
 
 def report_routes(reports: Reports, rows: ReportRows, history: LagHistory) -> list[Operation]:

@@ -15,6 +15,7 @@ from services.gateway.asgi.answer import JSON_TYPE, Answer, encode_json
 from services.gateway.asgi.call import Call, wrong_media_type
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.paths import decode_escapes
+from services.gateway.core import Core, Feature
 from services.gateway.errors import (
     DUPLICATE,
     STORED,
@@ -58,6 +59,11 @@ _PROPERTY_HEADER: Final = b"gantry-property-"
 _IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,255}")
 # W3C Trace Context: one that does not look like this is ignored; later versions may be longer.
 _TRACE_PARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
+
+
+def send_feature(core: Core) -> Feature:
+    """Return the routes of sending."""
+    return Feature(send_routes(core.sending))
 
 
 def send_routes(sending: SendMessages) -> list[Operation]:

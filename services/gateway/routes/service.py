@@ -1,13 +1,35 @@
-"""`/livez`, `/readyz`, `/metrics`, `/openapi.json`, and the plain HTTP side of `/v1/stream`."""
+"""`/livez`, `/readyz`, `/metrics` and `/openapi.json`."""
 
+from pathlib import Path
+from typing import Final
+
+from gantry.runtime.errors import StartupError
 from services.gateway.asgi.answer import JSON_TYPE, Answer, json_answer
 from services.gateway.asgi.call import Call
 from services.gateway.asgi.operation import Operation
-from services.gateway.errors import WEBSOCKET_ONLY, ProblemError
+from services.gateway.core import Core, Feature
 from services.gateway.metrics import CONTENT_TYPE, GatewayMetrics
 from services.gateway.usecases.cluster.health import Health
 
-STREAM_PATH = "/v1/stream"
+_GATEWAY: Final = Path(__file__).resolve().parents[1]
+
+
+def service_feature(core: Core) -> Feature:
+    """Return the routes of the gateway itself. Raises StartupError if openapi.json is missing."""
+    is_public = core.settings.public_contract
+    return Feature(service_routes(core.health, core.metrics, find_contract(), is_public_contract=is_public))
+
+
+def find_contract() -> bytes:
+    """Return openapi.json: in the gateway's package in a wheel, in `openapi/` in the repository.
+
+    Raises:
+        StartupError: It is in neither place.
+    """
+    for path in (_GATEWAY / "openapi" / "openapi.json", _GATEWAY.parents[1] / "openapi" / "openapi.json"):
+        if path.exists():
+            return path.read_bytes()
+    raise StartupError("openapi.json is missing from the installation: run `make contract`, or install Gantry again")
 
 
 def service_routes(
@@ -39,15 +61,9 @@ def service_routes(
     async def openapi(call: Call) -> Answer:
         return Answer(200, contract, [JSON_TYPE])
 
-    async def stream(call: Call) -> Answer:
-        raise ProblemError(
-            WEBSOCKET_ONLY, f"Upgrade: {STREAM_PATH} is a WebSocket", field="Upgrade", headers={"Upgrade": "websocket"}
-        )
-
     return [
         Operation("GET", "/livez", livez, is_public=True, is_probe=True),
         Operation("GET", "/readyz", readyz, is_public=True, is_probe=True),
         Operation("GET", "/metrics", show_metrics, is_probe=True),
         Operation("GET", "/openapi.json", openapi, is_public=is_public_contract),
-        Operation("GET", STREAM_PATH, stream, frozenset({"ticket"})),
     ]

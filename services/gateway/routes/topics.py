@@ -8,11 +8,17 @@ from services.gateway.asgi.call import Call
 from services.gateway.asgi.conditions import expectation_of, shown_answer
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import flag_of, limit_of
+from services.gateway.core import Core, Feature
 from services.gateway.db.repositories import Actor
 from services.gateway.schemas.configs import TopicChange
 from services.gateway.usecases.configs.configs import Configs
 
 _change = msgspec.json.Decoder(TopicChange)
+
+
+def topic_feature(core: Core) -> Feature:
+    """Return the routes of topics."""
+    return Feature(topic_routes(core.topics))
 
 
 def topic_routes(topics: Configs[TopicConfig]) -> list[Operation]:
