@@ -15,7 +15,7 @@ from services.gateway.asgi.operation import Operation, answer_unmatched
 from services.gateway.auth.keyring import KeyRing
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.middleware import RequestMiddleware
+from services.gateway.middleware import RequestMiddleware, StrictPathMiddleware
 
 
 def make_application(
@@ -46,7 +46,7 @@ def make_application(
     )
     app = Starlette(
         routes=routes,
-        middleware=[requests],
+        middleware=[requests, Middleware(StrictPathMiddleware)],
         exception_handlers={HTTPException: answer_unmatched},
         lifespan=lifespan,
     )

@@ -1,18 +1,18 @@
 """The middleware around Starlette's router: what happens to every request.
 
-`RequestMiddleware` does for each HTTP request, in this order:
+`RequestMiddleware` is the outermost. For each HTTP request, in this order, it
 
-1. gives it an id, or keeps the caller's;
-2. reads its path strictly (asgi/paths.py);
-3. has it answered: by Starlette's router, or for a bare operation directly;
-4. turns every error into a problem;
-5. adds the headers of every answer to the answer's head, and counts the request.
+1. gives the request an id, or keeps the caller's;
+2. has it answered: by Starlette's router, or for a bare operation directly;
+3. turns every error into a problem;
+4. adds the headers of every answer to the answer's head, and counts the request.
 
-Between 2 and 3, the route asks the gate who calls and whether there is room (asgi/operation.py, asgi/gate.py).
+`StrictPathMiddleware` stands between it and the router, and decodes the path (asgi/paths.py). The route itself asks the
+gate who calls and whether there is room (asgi/operation.py, asgi/gate.py).
 
-A bare operation is an ordinary route of Starlette's table, and any other ASGI server or test may reach it that way. But
-here the middleware finds it by a cache of paths and runs it without Starlette's router, which would cost a single send
-more than it may (docs/adr/0023-starlette.md has the figures).
+A bare operation is an ordinary route of Starlette's table, and the router would find it. But `RequestMiddleware` finds
+it by a cache of paths and runs it without the rest of Starlette, which would cost a single send more than 10 %
+(docs/adr/0025-starlette.md has the figures). The cache reads paths with the function that `StrictPathMiddleware` uses.
 """
 
 from asyncio import CancelledError
@@ -44,7 +44,7 @@ _CLIENT_GONE: Final = 499
 
 
 class RequestMiddleware:
-    """The outermost middleware of the gateway.
+    """Identifies, answers and counts requests.
 
     Concurrency: the event loop's thread; one task for each request.
     """
@@ -70,19 +70,17 @@ class RequestMiddleware:
         self._ids = RequestIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request; a WebSocket only has its path read."""
-        if scope["type"] == "http":
-            call = Call(scope, receive, self._gate)
-            try:
-                await self._serve(call, scope, receive, send)
-            finally:
-                scope.pop(CALL, None)
-                if call.unsent is not None:
-                    call.unsent.release()
+        """Serve one request; WebSockets go on to the router."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
             return
-        if scope["type"] == "websocket":
-            scope["path"] = _stream_path(scope["raw_path"])
-        await self._app(scope, receive, send)
+        call = Call(scope, receive, self._gate)
+        try:
+            await self._serve(call, scope, receive, send)
+        finally:
+            scope.pop(CALL, None)
+            if call.unsent is not None:
+                call.unsent.release()
 
     async def _serve(self, call: Call, scope: Scope, receive: Receive, send: Send) -> None:
         started_ms = self._clock.monotonic_ms()
@@ -95,7 +93,6 @@ class RequestMiddleware:
                 answer = await operation.answer(call)
             else:
                 scope[CALL] = call
-                scope["path"] = self._routing_path(call)
                 await self._app(scope, receive, partial(self._send, call, started_ms, send))
         except CancelledError:
             # The server gives up on requests that are still in progress when it stops.
@@ -142,13 +139,6 @@ class RequestMiddleware:
         if kept is None:
             call.bad_id = invalid("X-Request-Id", given, "is not 1 to 128 visible ASCII characters")
 
-    def _routing_path(self, call: Call) -> str:
-        try:
-            return routing_path(call.scope["raw_path"])
-        except ProblemError:
-            self._gate.admit_unmatched(call)
-            raise
-
     def _problem(self, error: Exception, call: Call) -> Answer:
         problem = problem_of(error, outcome=call.outcome)
         if problem.kind is INTERNAL:
@@ -176,6 +166,38 @@ class RequestMiddleware:
             ms=call.duration_ms,
             bytes=call.sent_bytes,
         )
+
+
+class StrictPathMiddleware:
+    """Gives the router a path that is decoded strictly, and rejects paths that can't be.
+
+    Concurrency: the event loop's thread.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on a request or a WebSocket.
+
+        Raises:
+            ProblemError: The path of a request is malformed (400), or the gate rejects the request first (401, 429).
+        """
+        if scope["type"] != "lifespan":
+            scope["path"] = self._path(scope)
+        await self._app(scope, receive, send)
+
+    def _path(self, scope: Scope) -> str:
+        raw_path: bytes = scope["raw_path"]
+        try:
+            return routing_path(raw_path)
+        except ProblemError:
+            if scope["type"] == "websocket":
+                # It matches no stream as it is, and the last route rejects the handshake.
+                return raw_path.decode("latin-1")
+            call: Call = scope[CALL]
+            call.gate.admit_unmatched(call)
+            raise
 
 
 class BarePaths:
@@ -215,14 +237,6 @@ class BarePaths:
                     self._found[raw_path] = found
                 return found
         return None
-
-
-def _stream_path(raw_path: bytes) -> str:
-    """Return the path of a handshake for the router; a malformed one is kept as it is, and matches no stream."""
-    try:
-        return routing_path(raw_path)
-    except ProblemError:
-        return raw_path.decode("latin-1")
 
 
 def rate_lines(rates: Iterable[tuple[Rate, Allowance]]) -> Headers:

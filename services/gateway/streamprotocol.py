@@ -22,6 +22,7 @@ from websockets.frames import Frame, Opcode
 from services.gateway.addresses import address_group
 from services.gateway.admission import Admission, Spare
 from services.gateway.asgi.answer import last_answer
+from services.gateway.asgi.call import CONNECTION
 from services.gateway.errors import ProblemError
 from services.gateway.handshake import let_go
 from services.gateway.readturns import LARGE_READ_BYTES
@@ -89,6 +90,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         """Tell admission that the connection has ended, and keep nothing, least of all references to itself."""
         self._admission.release(self)
         super().connection_lost(exc)
+        self.scope["extensions"].pop(CONNECTION, None)
         self._drop_input()
         if self._charge is not None:
             self._charge.close()
@@ -147,6 +149,9 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             head, data = data[:end], data[end:]
             self._reader.feed(data)
             super().data_received(head)
+            # The task of the application begins in the next turn of the loop, and looks for the connection there.
+            extensions = cast("dict[str, Any]", self.scope["extensions"])
+            extensions[CONNECTION] = self
             self._set_reading()
         elif self._is_deaf:
             self._skip(data)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CONNECTION: Final = "gantry.connection"
-"""Extension of the scope: the connection that the request came on, as httpconnection.py has it."""
+"""Extension of the scope: the connection of a request (httpconnection.py) or of a stream (streamprotocol.py)."""
 CALL: Final = "gantry.call"
 """Key of the scope: the call, from the middleware to the route. The middleware removes it at the end, since call and
 scope would keep each other in memory."""

@@ -1,7 +1,7 @@
 """`/v1/stream`: the WebSocket, and the rejection of handshakes at other paths.
 
-The endpoint is a bare ASGI application: it reads frames at its own pace, which Starlette's `WebSocket` can't do
-(docs/adr/0023-starlette.md).
+The endpoint is a bare ASGI application behind a Starlette route: the protocol behind `receive` reads frames at the pace
+that the endpoint sets, which Starlette's `WebSocket` does not pass on (docs/adr/0025-starlette.md).
 """
 
 from typing import Final

@@ -108,7 +108,7 @@ class StreamEndpoint:
         try:
             if ticket is None:
                 await send({"type": "websocket.accept", "subprotocol": codec.subprotocol})
-            await self._serve(name, codec, principal, receive, send)
+            await self._serve(scope, receive, send, name=name, codec=codec, principal=principal)
         finally:
             self._quotas.streams.give(principal.key_id)
             self._quotas.address_streams.give(address)
@@ -125,7 +125,9 @@ class StreamEndpoint:
         except TimeoutError:
             log.warning("streams did not end in time", count=len(self._connections))
 
-    async def _serve(self, name: str, codec: Codec, principal: Principal, receive: Receive, send: Send) -> None:
+    async def _serve(
+        self, scope: Scope, receive: Receive, send: Send, *, name: str, codec: Codec, principal: Principal
+    ) -> None:
         writer, cache = self._writers[codec.is_text]
         session = Session(
             name,
@@ -148,7 +150,7 @@ class StreamEndpoint:
             is_text=codec.is_text,
             receive=receive_in_turn,
             send=send_in_turn,
-            abort=lambda: opening.abort(receive),
+            abort=lambda: opening.abort(scope),
             consumers=self._consumers,
             publisher=self._publisher,
             keys=self._keys,
@@ -156,8 +158,8 @@ class StreamEndpoint:
             unsent=self._quotas.unsent_bytes,
             charge=charge,
             turn=turn,
-            reading=opening.start_reading(receive, charge, self._limits),
-            taken=lambda: opening.wait_until_taken(receive),
+            reading=opening.start_reading(scope, charge, self._limits),
+            taken=lambda: opening.wait_until_taken(scope),
             key_id=principal.key_id,
             limits=self._limits,
             metrics=self._metrics,

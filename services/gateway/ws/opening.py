@@ -7,6 +7,7 @@ from starlette.types import Receive, Scope, Send
 
 from services.gateway.addresses import address_group
 from services.gateway.asgi.answer import problem_answer
+from services.gateway.asgi.call import CONNECTION
 from services.gateway.asgi.query import parse_query
 from services.gateway.errors import DUPLICATE, INVALID_FIELD, NOT_FOUND, ProblemError
 from services.gateway.requestids import RequestIds
@@ -85,27 +86,27 @@ async def say_goodbye(send: Send, codec: Codec, name: str, problem: ProblemError
     await send({"type": "websocket.close", "code": code, "reason": problem.kind.name})
 
 
-async def wait_until_taken(receive: Receive) -> None:
-    """Wait until the socket has taken all but a little of the written bytes.
+async def wait_until_taken(scope: Scope) -> None:
+    """Wait until the socket has taken all but a little of what was written.
 
-    uvicorn's `send` waits before it writes and not after it, so it does not show how long a frame stays with the
+    uvicorn's `send` waits before it writes and not after it, so it does not tell how long a frame stays with the
     transport. With another server, this does not wait.
     """
-    writable = getattr(getattr(receive, "__self__", None), "writable", None)
-    if writable is not None:
-        await writable.wait()
+    connection = _connection_of(scope)
+    if connection is not None:
+        await connection.writable.wait()
 
 
-def start_reading(receive: Receive, charge: Charge, limits: StreamLimits) -> Reading:
-    """Start the protocol behind `receive` (streamprotocol.py), which reads and counts frames.
+def start_reading(scope: Scope, charge: Charge, limits: StreamLimits) -> Reading:
+    """Have the connection (streamprotocol.py) read frames, and count them for the key.
 
-    The protocol of another server reads frames without these limits.
+    The connections of another server read frames without these limits.
     """
-    protocol: Any = getattr(receive, "__self__", None)
-    if not hasattr(protocol, "message_ms"):
+    connection = _connection_of(scope)
+    if connection is None:
         return NoReading()
-    protocol.open(charge, small_frames_per_s_max=limits.small_frames_per_s_max)
-    reading: Reading = protocol
+    connection.open(charge, small_frames_per_s_max=limits.small_frames_per_s_max)
+    reading: Reading = connection
     return reading
 
 
@@ -141,12 +142,16 @@ class NoReading:
         """Do nothing: this reading never waits for room."""
 
 
-def abort(receive: Receive) -> None:
-    """Close a connection at once, with all bytes that wait to be written to it.
+def abort(scope: Scope) -> None:
+    """Drop a connection with all bytes that wait to be written to it.
 
-    ASGI has no event for this. `receive` belongs to uvicorn's protocol, which has the transport. With another server
-    nothing happens, and the system's time-outs must do.
+    ASGI has no event for this. With another server nothing happens, and the system's time-outs have to do.
     """
-    transport = getattr(getattr(receive, "__self__", None), "transport", None)
-    if transport is not None:
-        transport.abort()
+    connection = _connection_of(scope)
+    if connection is not None:
+        connection.transport.abort()
+
+
+def _connection_of(scope: Scope) -> Any:
+    """Return the connection of a stream (streamprotocol.py); None with another server, or once it has ended."""
+    return scope.get("extensions", {}).get(CONNECTION)

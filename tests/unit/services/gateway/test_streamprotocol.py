@@ -128,6 +128,18 @@ async def test_after_the_goodbye_nothing_is_kept_and_the_connection_ends_soon(se
     await line.hang_up()
 
 
+async def test_the_endpoint_finds_the_connection_behind_a_middleware(service: Service) -> None:
+    async def middleware(scope: Any, receive: Any, send: Any) -> None:
+        async def wrapped() -> Any:
+            return await receive()
+
+        await service.endpoint(scope, wrapped, send)
+
+    line = await Line(service, house=House(middleware)).welcomed()
+    assert line.stream._is_open
+    await line.hang_up()
+
+
 async def test_the_peers_close_frame_ends_the_connection_at_once(service: Service) -> None:
     line = Line(service, key=None, query="?ticket=x")
     await line.until(lambda: line.close_code)

@@ -9,6 +9,7 @@ import msgspec
 from gantry.client.errors import ConnectionFailedError, RequestTimeoutError
 from gantry.model.message import MessageQueue
 from gantry.runtime.rng import Rng
+from services.gateway.asgi.call import CONNECTION
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.auth.tickets import Tickets
 from services.gateway.errors import UNKNOWN_TOPIC, ProblemError
@@ -20,7 +21,9 @@ from services.gateway.settings import GatewaySettings
 from services.gateway.turns import Turn
 from services.gateway.usecases.sending.results import BatchReport
 from services.gateway.ws.endpoint import StreamEndpoint
+from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits
+from services.gateway.ws.opening import NoReading
 from services.gateway.ws.ports import OnChange, Pulled
 from tests.support.pulledrecords import pulled
 from tests.support.sendresults import stored_messages
@@ -151,6 +154,18 @@ class FakeTransport:
         self.is_aborted = True
 
 
+class FakeConnection(NoReading):
+    """A stream's connection as the endpoint sees it; it reads without limits."""
+
+    def __init__(self, transport: FakeTransport) -> None:
+        self.transport = transport
+        self.writable = asyncio.Event()
+        self.writable.set()
+
+    def open(self, charge: Charge, *, small_frames_per_s_max: int) -> None:
+        """Read on."""
+
+
 class Peer:
     """A WebSocket client at the other side of ASGI."""
 
@@ -166,6 +181,7 @@ class Peer:
         on_frame: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._on_frame = on_frame
+        self.transport = FakeTransport()
         all_headers = list(headers)
         if key is not None:
             all_headers.append((b"authorization", f"Bearer {key}".encode()))
@@ -175,14 +191,13 @@ class Peer:
             "headers": all_headers,
             "query_string": query,
             "subprotocols": list(subprotocols),
-            "extensions": {"websocket.http.response": {}},
+            "extensions": {"websocket.http.response": {}, CONNECTION: FakeConnection(self.transport)},
         }
         self._to_server: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._to_server.put_nowait({"type": "websocket.connect"})
         self.events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.is_reading = asyncio.Event()
         self.is_reading.set()
-        self.transport = FakeTransport()
         self.task = asyncio.ensure_future(service.endpoint(self._scope, self._next_event, self._receive))
 
     @property
