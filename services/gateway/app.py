@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.types import Lifespan
 
 from gantry.runtime.clock import Clock
@@ -16,6 +16,7 @@ from services.gateway.auth.keyring import KeyRing
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.middleware import RequestMiddleware, StrictPathMiddleware
+from services.gateway.ws.opening import UnknownStream
 
 
 def make_application(
@@ -34,6 +35,7 @@ def make_application(
     """Return an application over routes of the gateway."""
     operations = [route for route in routes if isinstance(route, Operation)]
     assert len({(each.method, each.path) for each in operations}) == len(operations), "an operation is there twice"
+    streams = [route.path for route in routes if isinstance(route, WebSocketRoute)]
     cors = Cors(cors_origins) if cors_origins else None
     requests = Middleware(
         RequestMiddleware,
@@ -45,7 +47,7 @@ def make_application(
         is_stopping=is_stopping,
     )
     app = Starlette(
-        routes=routes,
+        routes=[*routes, WebSocketRoute("/{path:path}", UnknownStream(streams))],
         middleware=[requests, Middleware(StrictPathMiddleware)],
         exception_handlers={HTTPException: answer_unmatched},
         lifespan=lifespan,

@@ -10,22 +10,27 @@ from starlette.routing import BaseRoute
 
 from gantry.runtime.clock import Clock
 from gantry.runtime.rng import Rng
-from services.gateway import upkeep
 from services.gateway.app import make_application
 from services.gateway.core import Core, Feature, build_core
-from services.gateway.routes.alerts import alert_feature
-from services.gateway.routes.cluster import cluster_feature
-from services.gateway.routes.groups import group_feature
-from services.gateway.routes.keys import key_feature
-from services.gateway.routes.later import later_feature
-from services.gateway.routes.limits import limit_feature
-from services.gateway.routes.objectives import objective_feature
-from services.gateway.routes.read import read_feature
-from services.gateway.routes.reports import report_feature
-from services.gateway.routes.send import send_feature
-from services.gateway.routes.service import service_feature
-from services.gateway.routes.stream import stream_feature
-from services.gateway.routes.topics import topic_feature
+from services.gateway.features.alerts import alert_feature
+from services.gateway.features.cluster import cluster_feature
+from services.gateway.features.groups import group_feature
+from services.gateway.features.keys import key_feature
+from services.gateway.features.limits import limit_feature
+from services.gateway.features.objectives import objective_feature
+from services.gateway.features.read import read_feature
+from services.gateway.features.reports import report_feature
+from services.gateway.features.send import send_feature
+from services.gateway.features.service import service_feature
+from services.gateway.features.stream import stream_feature
+from services.gateway.features.topics import topic_feature
+from services.gateway.features.unimplemented import unimplemented_feature
+from services.gateway.features.upkeep import (
+    audit_retention_feature,
+    lag_sample_feature,
+    reconciliation_feature,
+    subscription_mirror_feature,
+)
 from services.gateway.settings import GatewaySettings
 
 FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
@@ -40,13 +45,12 @@ FEATURES: Final[Sequence[Callable[[Core], Feature]]] = (
     key_feature,
     limit_feature,
     service_feature,
-    later_feature,
-    # Its last route takes every WebSocket that no other route takes.
+    unimplemented_feature,
     stream_feature,
-    upkeep.reconciliation,
-    upkeep.subscription_mirror,
-    upkeep.audit_retention,
-    upkeep.lag_samples,
+    reconciliation_feature,
+    subscription_mirror_feature,
+    audit_retention_feature,
+    lag_sample_feature,
 )
 """All features. Starlette tries routes in this order, so the most frequent come first."""
 

@@ -49,7 +49,8 @@ class Feature:
     """The parts of one feature.
 
     Attributes:
-        routes: Routes of Starlette: operations of the contract, WebSockets, mounted applications.
+        routes: Routes of Starlette. An `Operation` passes the gate, which authenticates its caller; the endpoint of any
+            other route, such as a WebSocket, must authenticate its callers itself.
         background: Work that runs as long as the gateway does, by name.
         at_start: Runs once at start, if Postgres answers.
         at_stop: Ends what is open; its argument is the time for that in ms. Runs before the server stops.

@@ -22,10 +22,10 @@ from services.gateway.db.reporttables import (
     REPORT_SCHEDULES,
     REPORT_THROUGHPUT,
 )
+from services.gateway.features.keys import audit_routes
+from services.gateway.features.reports import report_routes
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.routes.keys import audit_routes
-from services.gateway.routes.reports import report_routes
 from services.gateway.schemas.rights import Rights
 from services.gateway.settings import GatewaySettings
 from services.gateway.usecases.audit.trail import Audit

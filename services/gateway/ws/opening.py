@@ -1,6 +1,6 @@
 """The handshake of a stream: how its request is read, and how it is rejected."""
 
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import Any, Final
 
 from starlette.types import Receive, Scope, Send
@@ -63,10 +63,10 @@ async def refuse(scope: Scope, receive: Receive, send: Send, problem: ProblemErr
 
 
 class UnknownStream:
-    """An ASGI application that rejects handshakes at any path but the stream's."""
+    """An ASGI application that rejects handshakes at paths without a WebSocket."""
 
-    def __init__(self, known_path: str) -> None:
-        self._detail = f"path: only {known_path} is a WebSocket"
+    def __init__(self, known_paths: Iterable[str]) -> None:
+        self._detail = f"path: only {' and '.join(known_paths)} is a WebSocket"
         self._request_ids = RequestIds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

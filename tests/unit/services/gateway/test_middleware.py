@@ -11,10 +11,10 @@ from services.gateway.asgi.answer import Answer, json_answer
 from services.gateway.asgi.operation import Operation
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.errors import TOO_LARGE
+from services.gateway.features.limits import limit_routes
+from services.gateway.features.send import send_routes
 from services.gateway.limits import Limits
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.routes.limits import limit_routes
-from services.gateway.routes.send import send_routes
 from services.gateway.schemas.rights import ALL_RIGHTS
 from services.gateway.settings import BODY_RESERVE_PART, REQUEST_BYTES_MAX, GatewaySettings
 from tests.support.sendresults import stored_messages

@@ -10,9 +10,9 @@ from services.gateway.asgi.answer import Answer, encode_json
 from services.gateway.asgi.operation import Operation
 from services.gateway.auth.keyring import KeyRecord, KeyRing, digest_of
 from services.gateway.errors import NOT_STORED
+from services.gateway.features.send import send_routes
 from services.gateway.limits import RESULT_BYTES, UNSENT_BYTES_FREE, Limits
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.routes.send import send_routes
 from services.gateway.schemas.rights import ALL_RIGHTS
 from services.gateway.settings import GatewaySettings
 from tests.support.sendresults import stored_messages

@@ -1,4 +1,4 @@
-"""`/v1/stream`: the WebSocket, and the rejection of handshakes at other paths.
+"""`/v1/stream`: the WebSocket.
 
 The endpoint is a bare ASGI application behind a Starlette route: the protocol behind `receive` reads frames at the pace
 that the endpoint sets, which Starlette's `WebSocket` does not pass on (docs/adr/0025-starlette.md).
@@ -15,7 +15,6 @@ from services.gateway.core import Core, Feature
 from services.gateway.errors import WEBSOCKET_ONLY, ProblemError
 from services.gateway.ws.consumers import GroupConsumers
 from services.gateway.ws.endpoint import StreamEndpoint
-from services.gateway.ws.opening import UnknownStream
 
 STREAM_PATH: Final = "/v1/stream"
 
@@ -40,7 +39,6 @@ def stream_feature(core: Core) -> Feature:
     routes = [
         Operation("GET", STREAM_PATH, _require_upgrade, frozenset({"ticket"})),
         WebSocketRoute(STREAM_PATH, endpoint),
-        WebSocketRoute("/{path:path}", UnknownStream(STREAM_PATH)),
     ]
     return Feature(routes, at_stop=stop)
 

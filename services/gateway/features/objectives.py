@@ -9,7 +9,7 @@ from services.gateway.asgi.conditions import expectation_of, shown_answer
 from services.gateway.asgi.operation import Operation
 from services.gateway.asgi.query import limit_of
 from services.gateway.core import Core, Feature
-from services.gateway.routes.keys import actor_of
+from services.gateway.features.keys import actor_of
 from services.gateway.schemas.objectives import ObjectiveChange
 from services.gateway.usecases.reports.objectives import Objectives
 

@@ -14,7 +14,7 @@ from services.gateway.usecases.sampling.sampler import Sampler
 from services.gateway.usecases.sampling.survey import SampleLook
 
 
-def reconciliation(core: Core) -> Feature:
+def reconciliation_feature(core: Core) -> Feature:
     """Repair differences between the topics and groups of Postgres and those of the brokers."""
     each: list[KindReconciler[Any]] = [
         KindReconciler(core.topic_kind, core.metadata, core.brokers),
@@ -25,7 +25,7 @@ def reconciliation(core: Core) -> Feature:
     return Feature(background={"reconciler": reconciler.run}, at_start=reconciler.declare)
 
 
-def subscription_mirror(core: Core) -> Feature:
+def subscription_mirror_feature(core: Core) -> Feature:
     """Mirror the subscriptions of connected consumers into Postgres."""
     mirror = Mirror(
         core.consumers,
@@ -39,14 +39,14 @@ def subscription_mirror(core: Core) -> Feature:
     return Feature(background={"mirror": mirror.run})
 
 
-def audit_retention(core: Core) -> Feature:
+def audit_retention_feature(core: Core) -> Feature:
     """Delete old rows of the audit trail."""
     keep_days = core.settings.audit_keep_days
     tidy = AuditTidy(core.metadata, core.metrics, clock=core.clock, keep_days=keep_days)
     return Feature(background={"audit_tidy": tidy.run})
 
 
-def lag_samples(core: Core) -> Feature:
+def lag_sample_feature(core: Core) -> Feature:
     """Sample the offsets of all groups, so that lag has a history."""
     settings, metrics, clock = core.settings, core.metrics, core.clock
     worker = ThreadWorker("gateway.samples")

@@ -1,4 +1,4 @@
-"""What the contract names and a later version does: refused with 501 once the right to it is checked."""
+"""Operations that the contract names and a later version implements: 501, after the rights of the key are checked."""
 
 from gantry.model.names import check_group
 from services.gateway.asgi.answer import Answer
@@ -15,13 +15,13 @@ _ACTIONS = {
 }
 
 
-def later_feature(core: Core) -> Feature:
-    """Return the routes that are rejected."""
-    return Feature(later_routes())
+def unimplemented_feature(core: Core) -> Feature:
+    """Return the routes of operations that do not exist yet."""
+    return Feature(unimplemented_routes())
 
 
-def later_routes() -> list[Operation]:
-    """Return the routes that are refused."""
+def unimplemented_routes() -> list[Operation]:
+    """Return the routes of operations that do not exist yet."""
     return [Operation("POST", f"/v1/groups/{{group}}/messages:{action}", _refuse(action)) for action in _ACTIONS]
 
 
