@@ -1,8 +1,8 @@
 """Exchange: one HTTP request and its answer, as ASGI sees them.
 
-uvicorn's own cycle writes head and body of an answer one after the other, which costs a system call more and wakes the
-caller for half an answer; and it makes an event and a timer for each request. Here an answer is one piece and one write,
-and a request whose body came with its head, as nearly all do, waits for nothing.
+uvicorn's `RequestResponseCycle` writes head and body of an answer separately. This costs one more system call, and wakes
+the caller for half an answer. It also creates an event and a timer for each request. An `Exchange` writes an answer at
+once, and a request whose body came with its head does not wait. Nearly all requests do.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from services.gateway.errors import ProblemError
 
 log = logger("gateway.exchange")
 
-# What has come of a body and nobody has read; then the connection is not read for a while.
+# Received bytes of a body that the application has not read; above it, the connection is not read.
 UNREAD_BYTES_MAX: Final = 64 * 1024
 _NO_BODY_STATUSES: Final = (204, 304)
 _TOO_LARGE: Final = 413
@@ -28,13 +28,13 @@ _FAULT_HEADERS: Final = [(b"content-type", b"text/plain; charset=utf-8"), (b"con
 
 
 class Connection(Protocol):
-    """What an exchange needs of its connection."""
+    """The part of a connection that an exchange uses."""
 
     transport: asyncio.Transport
 
     @property
     def flow(self) -> FlowControl:
-        """Return what pauses and resumes it."""
+        """Return the flow control, which pauses and resumes reading."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class Connection(Protocol):
         ...
 
     def exchange_done(self, *, keep_alive: bool) -> None:
-        """Take note that the answer is with the transport, and whether it is the connection's last."""
+        """Note that the transport has the answer; without `keep_alive`, it is the last of the connection."""
         ...
 
 
@@ -87,7 +87,7 @@ class Exchange:
     # What the connection calls
 
     def body_came(self, part: bytes) -> None:
-        """Take a part of the body."""
+        """Keep a part of the body for the application."""
         self._parts.append(part)
         self._unread_bytes += len(part)
         if self._unread_bytes > UNREAD_BYTES_MAX:
@@ -97,14 +97,14 @@ class Exchange:
         self._has_news = True
 
     def body_ended(self) -> None:
-        """Take note that the body is whole."""
+        """Note that the body is complete."""
         self._more_body = False
         if self._waiter is not None:
             self._wake()
         self._has_news = True
 
     def fail(self, problem: ProblemError) -> None:
-        """Take note that the body will never be whole; the application is told so when it reads on."""
+        """Note that the body will never be complete; the application learns it from its next `receive`."""
         self._problem = problem
         self.keep_alive = False
         self._parts.clear()
@@ -113,7 +113,7 @@ class Exchange:
         self._has_news = True
 
     def disconnect(self) -> None:
-        """Take note that the caller has gone."""
+        """Note that the caller has gone."""
         if not self.response_complete:
             self.disconnected = True
         if self._waiter is not None:
@@ -121,27 +121,27 @@ class Exchange:
         self._has_news = True
 
     async def run(self, app: Any) -> None:
-        """Have the application answer."""
+        """Call the application."""
         try:
             await app(self.scope, self.receive, self.send)
-        except Exception:  # boundary: of a request; the application has dealt with what it knows of.
+        except Exception:  # boundary: of a request; the middleware has handled the errors that it expects.
             log.exception("the application failed")
             if not self.response_complete and not self.disconnected:
                 self.keep_alive = False
                 self._answer(500, _FAULT_HEADERS, _FAULT)
         finally:
             if not self.response_complete:
-                # Cancelled, or nobody is there to be answered.
+                # The request was cancelled, or its caller has gone.
                 self._connection.transport.close()
             self._problem = None  # Raised, it refers to this exchange.
 
     # ASGI
 
     async def receive(self) -> dict[str, Any]:
-        """Return what has come of the body since the last call, or that the caller has gone.
+        """Return the bytes of the body that came since the last call, or that the caller has gone.
 
         Raises:
-            ProblemError: The rest of the body came too slowly, or it is not framed as it should be.
+            ProblemError: The rest of the body came too slowly, or its framing is wrong.
         """
         connection = self._connection
         if self._expects_continue and not connection.transport.is_closing():
@@ -168,9 +168,9 @@ class Exchange:
         return {"type": "http.request", "body": body, "more_body": self._more_body}
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Take the head of the answer, then its body; only whole bodies are needed, so nothing else is taken.
+        """Send the head of the answer, then its body in one piece.
 
-        Returns once the socket has taken nearly all of it, or the caller has gone; the body is taken out of the message.
+        Returns once the socket has taken nearly all bytes, or the caller has gone. Removes the body from the message.
         """
         if self._start is None:
             assert message["type"] == "http.response.start", message["type"]
@@ -194,12 +194,12 @@ class Exchange:
         lines += [b"%b: %b\r\n" % header for header in connection.default_headers]
         lines += [b"%b: %b\r\n" % header for header in headers]
         if self._more_body and (status == _TOO_LARGE or self._expects_continue):
-            # The body may be endless, or may never come: what follows can't be told from the next request.
+            # The body may be endless, or may never come, so its bytes could not be told from the next request.
             self.keep_alive = False
         if not self.keep_alive:
             lines.append(b"connection: close\r\n")
         head = b"".join(lines)
-        # A line end within a header would let whoever put it there write an answer of his own.
+        # With a line end within a header, the author of the header could write an answer of their own.
         assert head.count(b"\n") == head.count(b"\r") == len(lines), "a header holds a line end"
         has_body = self.scope["method"] != "HEAD" and status not in _NO_BODY_STATUSES
         self.response_complete = True

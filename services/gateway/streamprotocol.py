@@ -1,15 +1,15 @@
-"""One WebSocket: uvicorn's life cycle and the library's handshake, with a reading of frames that has limits.
+"""One WebSocket: uvicorn's life cycle, the library's handshake, and a reader of frames that has limits.
 
-uvicorn reads all that has come at once, answers each ping at once, keeps fragments without end, also after its close
-frame, and counts none of it. Here
+uvicorn parses all received bytes at once, answers each ping at once, and keeps fragments without a limit, even after its
+close frame. It counts nothing of this. Here
 
-* no frame is read before the handshake is answered, and the key known that the frames count with;
-* a turn of the event loop reads at most `TURN_FRAMES`; the transport is paused while some are left, and after a read of
-  much it waits for its turn (readturns.py);
-* one message waits for the application at most, and none is read while its key has no room (ws/inbound.py);
-* of pings only the newest is answered, when the transport takes more;
-* pings, pongs and small fragments have a rate; past it the application is told, which says goodbye;
-* after the gateway's close frame the peer's is looked for, all else is dropped, and the connection ends soon.
+* no frame is read before the handshake is answered and the key is known, because frames count for the key;
+* one iteration of the event loop reads at most `TURN_FRAMES`. The transport is paused while frames are left, and after a
+  large read it waits for its turn (readturns.py);
+* at most one message waits for the application, and none is read while its key has no room (ws/inbound.py);
+* only the newest ping is answered, once the transport accepts more;
+* pings, pongs and small fragments have a rate. Above it, the application is told, and closes the stream;
+* after the gateway's close frame, everything but the peer's close frame is dropped, and the connection ends soon.
 """
 
 import asyncio
@@ -29,14 +29,14 @@ from services.gateway.readturns import LARGE_READ_BYTES
 from services.gateway.ws.framereader import FrameError, FrameReader, Received
 from services.gateway.ws.inbound import Charge
 
-# A frame takes some microseconds, and what the application does with a message some tens.
+# A frame takes some microseconds, and the application's work for a message some tens.
 TURN_FRAMES: Final = 64
 TURN_MESSAGES: Final = 16
 # A fragment of fewer bytes counts as a small frame: no honest client cuts its messages so.
 SMALL_FRAGMENT_BYTES: Final = 128
 # From the gateway's close frame to the end of the connection.
 CLOSE_TIMEOUT_S: Final = 2.0
-# Counting less costs more than it protects; `streams_max` bounds it.
+# Fewer bytes are not counted: it would cost more than it protects, and `streams_max` bounds their sum.
 COUNTED_BYTES_MIN: Final = 4 * 1024
 # While a larger message waits for the application, nothing more is read.
 READ_AHEAD_BYTES_MAX: Final = 64 * 1024
@@ -47,9 +47,9 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket protocol, counted by admission and known to the sweeper.
 
     Attributes:
-        address: Address that the connection is counted for.
-        handed_over_at: When the handshake was handed over, in the loop's time.
-        waits_for_room: Whether it is not read since its key has no room, or all have none.
+        address: Address that the connection counts for.
+        handed_over_at: Time of the hand-over from HTTP, by the loop's clock.
+        waits_for_room: Whether the connection is not read because its key, or all keys together, have no room.
 
     Concurrency: the event loop's thread; one task receives.
     """
@@ -64,7 +64,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._charge: Charge | None = None
         self._reader = FrameReader(self.config.ws_max_size)
         self._message_since: float | None = None
-        # Messages that wait for the application, and the one that it has.
+        # Bytes of messages that wait for the application, and of the one that it has.
         self._queued_bytes = 0
         self._taken_bytes = 0
         self._is_open = False
@@ -80,14 +80,14 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._abort_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note when the handshake was handed over."""
+        """Note the time of the hand-over."""
         super().connection_made(transport)
         self.handed_over_at = self.loop.time()
         remote = get_remote_addr(self.transport)
         self.address = address_group(remote[0]) if remote else ""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell admission that the connection has ended, and keep nothing, least of all references to itself."""
+        """Tell admission that the connection has ended, and drop all data and all circular references."""
         self._admission.release(self)
         super().connection_lost(exc)
         self.scope["extensions"].pop(CONNECTION, None)
@@ -100,11 +100,11 @@ class StreamProtocol(WebSocketsSansIOProtocol):
 
     @property
     def is_answered(self) -> bool:
-        """Whether the handshake has got its answer, be it a refusal."""
+        """Whether the handshake has an answer, which may be a refusal."""
         return self.handshake_complete or self.close_sent
 
     def give_up(self, problem: ProblemError) -> None:
-        """Refuse a handshake that the application has not answered, and close."""
+        """Reject a handshake that the application has not answered, and close."""
         self.transport.write(last_answer(problem, self._admission.request_ids.next(), []))
         self.close_sent = True
         self.transport.close()
@@ -114,11 +114,11 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         return None
 
     def make_room(self) -> None:
-        """Close it."""
+        """Close the connection."""
         self.transport.close()
 
     def open(self, charge: Charge, *, small_frames_per_s_max: int) -> None:
-        """Read frames from now on, and count them there; the caller's key is known."""
+        """Read frames from now on, and count them in `charge`; the caller's key is known."""
         self._charge = charge
         self._small_frames_per_s_max = small_frames_per_s_max
         charge.has_room = self._turn
@@ -126,25 +126,23 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._schedule_turn()
 
     def message_ms(self) -> int:
-        """Return since when the message that is not whole has been read; 0 where there is none."""
+        """Return for how many ms an incomplete message has been read; 0 if there is none."""
         since = self._message_since
         return 0 if since is None else int((self.loop.time() - since) * 1_000)
 
     def look_for_room(self) -> None:
-        """Read on if there is room again: what requests give back wakes no stream."""
+        """Read on if there is room again, because room that requests free wakes no stream."""
         if self.waits_for_room and self._next_turn is None:
             self._turn()
 
-    # What comes
-
     def data_received(self, data: bytes) -> None:
-        """Take in the handshake, then frames."""
+        """Read the handshake, then frames."""
         if len(data) >= LARGE_READ_BYTES and not self._is_in_line:
             self._is_in_line = True
             self._admission.reads.stand_in_line(self._read_on)
             self._set_reading()
         if not self.handshake_initiated:
-            # The library gets the head alone; what is behind it waits for the answer.
+            # The library gets the head only; bytes after the head wait until it is answered.
             end = data.index(_HEAD_END) + len(_HEAD_END)
             head, data = data[:end], data[end:]
             self._reader.feed(data)
@@ -165,7 +163,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self._next_turn = self.loop.call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Read some frames, until a message waits for the application, and say whether more should come."""
+        """Read some frames, until a message waits for the application, and pause or resume the transport."""
         self._next_turn = None
         if not self._is_open or self._is_deaf or self.transport.is_closing():
             return
@@ -194,17 +192,17 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._set_reading()
 
     def _take(self, frame: Received) -> bool:
-        """Deal with a frame; return whether others may follow."""
+        """Process a frame; return whether others may follow."""
         opcode = frame.opcode
         if opcode is Opcode.TEXT or opcode is Opcode.BINARY:
             self._queued_bytes += frame.size
-            # The application looks at the text itself: to make a str of it would take as much memory again.
+            # The application decodes the text itself, because a str here would take as much memory again.
             is_text = opcode is Opcode.TEXT
             event = {"type": "websocket.receive", "bytes": frame.data, "is_text": is_text}
             self.queue.put_nowait(cast("Any", event))
         elif opcode is Opcode.CLOSE:
             self._drop_input()
-            # The library checks it and answers.
+            # The library checks the frame and answers it.
             super().data_received(Frame(opcode, frame.data).serialize(mask=True))
             self._abort_soon()
         elif opcode is not Opcode.CONT or frame.size < SMALL_FRAGMENT_BYTES:
@@ -231,10 +229,8 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self.handle_pong(Frame(Opcode.PONG, frame.data))
         return True
 
-    # What goes
-
     def resume_writing(self) -> None:
-        """Take note that the transport takes more, and answer the newest ping."""
+        """Note that the transport accepts more, and answer the newest ping."""
         super().resume_writing()
         if self._ping is not None and not self.close_sent and not self.transport.is_closing():
             self._answer_ping()
@@ -246,23 +242,23 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self.transport.write(b"".join(self.conn.data_to_send()))
 
     async def send(self, message: Any) -> None:
-        """Send as uvicorn does; after a close nothing is kept that still comes."""
+        """Send as uvicorn does; after a close, drop everything that still comes."""
         await super().send(message)
         if self.close_sent:
             if self.close_timer is not None:
                 self.close_timer.cancel()
-                # uvicorn's would wait for ever for a peer that reads nothing.
+                # uvicorn's timer would wait without end for a peer that reads nothing.
                 self.close_timer = self.loop.call_later(CLOSE_TIMEOUT_S, self._end)
             self._drop_input()
             self._set_reading()
 
     async def receive(self) -> Any:
-        """Return the next message; the one before is dealt with."""
+        """Return the next message; the application has finished with the one before."""
         self._taken_bytes = 0
         if self._is_open and not self._is_deaf:
             self._messages_in_turn += 1
             if self._messages_in_turn > TURN_MESSAGES:
-                # A queue that is never empty never lets others have their turn.
+                # If the queue is never empty, no other task gets a turn.
                 self._messages_in_turn = 0
                 await asyncio.sleep(0)
             if self._next_turn is None:
@@ -272,7 +268,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         return message
 
     def keepalive_timeout(self) -> None:
-        """Fail the connection, unless its answer to the ping was not read for the gateway's own reasons."""
+        """Fail the connection, unless the gateway itself did not read, so that the pong may be unread."""
         if self._is_paused and not self.close_sent:
             assert self.ping_timeout is not None, "a time-out has a length"
             self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
@@ -284,7 +280,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
     # Inside
 
     def _count(self) -> None:
-        """Count what is in memory, and note when a message began that is not whole."""
+        """Count the bytes in memory, and note when an incomplete message began."""
         charge = self._charge
         assert charge is not None, "frames are read once the key is known"
         begun, unread = self._reader.held_bytes, self._queued_bytes + self._taken_bytes
@@ -292,14 +288,14 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             if self._message_since is None:
                 self._message_since = self.loop.time()
         else:
-            # What is left is read when the application has taken the message before it, and that ends by itself.
+            # The rest is read once the application has taken the message before it, so the peer is not late.
             self._message_since = None
             begun, unread = 0, unread + begun
         charge.hold_begun(begun if begun >= COUNTED_BYTES_MIN else 0)
         charge.hold_unread(unread if unread >= COUNTED_BYTES_MIN else 0)
 
     def _set_reading(self) -> None:
-        """Have the transport read, or not."""
+        """Pause or resume the transport."""
         if self.transport.is_closing():
             return
         may_read = self._may_read()
@@ -320,7 +316,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         if self._is_in_line:
             return False
         if self._is_deaf:
-            # Before the goodbye nothing is read; behind it, to find the peer's close frame.
+            # After the goodbye the gateway reads to find the peer's close frame; before it, nothing.
             return self.close_sent
         charge = self._charge
         if charge is None:
@@ -333,7 +329,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         return not self.waits_for_room
 
     def _drop_input(self) -> None:
-        """Read no more messages and keep nothing of one that is not whole."""
+        """Read no more messages, and drop an incomplete one."""
         self._is_deaf = True
         self._ping = None
         self._message_since = None
@@ -346,7 +342,7 @@ class StreamProtocol(WebSocketsSansIOProtocol):
             self._charge.hold_unread(self._queued_bytes + self._taken_bytes)
 
     def _skip(self, data: bytes) -> None:
-        """Drop what came; the peer's close frame ends the connection."""
+        """Drop received bytes; the peer's close frame ends the connection."""
         if self._reader.skip(data):
             self._end()
 
@@ -355,6 +351,6 @@ class StreamProtocol(WebSocketsSansIOProtocol):
         self._abort_soon()
 
     def _abort_soon(self) -> None:
-        """End a connection that is being closed, even if the peer does not take what was written."""
+        """Abort a connection that is being closed if the peer does not read what was written."""
         if self._abort_timer is None and not self.disconnected:
             self._abort_timer = self.loop.call_later(CLOSE_TIMEOUT_S, self.transport.abort)

@@ -50,7 +50,7 @@ _SINGLE_HEADERS: Final = frozenset(
 
 
 class ClientGoneError(Exception):
-    """The caller has closed the connection; nobody waits for the answer."""
+    """The caller has closed the connection and does not wait for the answer."""
 
 
 class Call(Request):
@@ -95,7 +95,7 @@ class Call(Request):
         self.header_values: Mapping[bytes, bytes] = dict(scope["headers"])
 
     def header(self, name: bytes) -> str | None:
-        """Return a header's value. Raises ProblemError (400) where it is not ASCII."""
+        """Return a header's value, or None if it is missing. Raises ProblemError (400) if it is not ASCII."""
         value = self.header_values.get(name)
         if value is None:
             return None
@@ -111,7 +111,7 @@ class Call(Request):
 
     @property
     def wants_msgpack(self) -> bool:
-        """Say whether `Accept` prefers MessagePack to JSON."""
+        """Return whether `Accept` prefers MessagePack to JSON."""
         accept = self.header_values.get(b"accept")
         return accept is not None and b"application/msgpack" in accept and _prefers_msgpack(accept.decode("latin-1"))
 
@@ -119,9 +119,9 @@ class Call(Request):
         """Return the whole body.
 
         Raises:
-            ProblemError: 401: the key was revoked while it came. 408: it is too slow. 413: it is too large, told before
-                it is read whole. 415: it is compressed. 429, 503: its key, or all of them together, have too much in
-                memory.
+            ProblemError: 401: the key was revoked while the body came. 408: the body is too slow. 413: it is too large;
+                raised before the whole body is read. 415: it is compressed. 429, 503: bodies of the key, or of all keys,
+                take too much memory.
             ClientGoneError: The caller has gone.
         """
         headers = self.header_values
@@ -138,15 +138,15 @@ class Call(Request):
             raise ClientGoneError
         body: bytes = message.get("body", b"")
         more = message.get("more_body", False)
-        # A small one that came at once is soon gone, and `in_flight_max` bounds those; counting it would cost more.
+        # A small body that came at once is not counted: `in_flight_max` bounds their sum, and counting costs more.
         if more or len(body) >= SMALL_BYTES:
             body = await self._read_counted(body, more=more)
-        # It may have come for a minute, and what it asks for has not begun.
+        # The body may have taken a minute, and the work for it has not begun.
         self.principal.require_unrevoked()
         return body
 
     def require_presence(self) -> None:
-        """Raise ClientGoneError where the caller has gone while the request stood in line."""
+        """Raise ClientGoneError if the caller has gone while the request stood in line."""
         connection = self.scope.get("extensions", _NO_EXTENSIONS).get(CONNECTION)
         if connection is not None and connection.transport.is_closing():
             raise ClientGoneError
@@ -155,9 +155,9 @@ class Call(Request):
         """Return the body as a value.
 
         Raises:
-            ProblemError: 413: it has more than `bytes_max`, or holds too many values to be read at once; 415: it is not JSON; and
-                those of read_body.
-            InvalidValueError: It can't be read as what it should be.
+            ProblemError: 413: the body exceeds `bytes_max`, or holds too many values to be read at once. 415: it is not
+                JSON. Also those of `read_body`.
+            InvalidValueError: The JSON does not have the form that `decoder` expects.
         """
         self.require_json()
         length = self.header_values.get(b"content-length")
@@ -172,13 +172,13 @@ class Call(Request):
         return read_json(body, decoder)
 
     def require_json(self) -> None:
-        """Raise ProblemError (415) unless the body is said to be JSON in UTF-8."""
+        """Raise ProblemError (415) unless the content type is JSON in UTF-8."""
         if self.media_type != "application/json":
             raise wrong_media_type(self.media_type, "is not application/json")
         self.require_utf8()
 
     def require_utf8(self) -> None:
-        """Raise ProblemError (415) where the content type names another character set."""
+        """Raise ProblemError (415) if the content type names a character set other than UTF-8."""
         _, charset = _content_type(self.header_values.get(b"content-type", b""))
         if charset is not None:
             raise ProblemError(
@@ -210,27 +210,27 @@ class Call(Request):
         return self.principal.key_id
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Return a block in which the request waits. Entering raises ProblemError (429, 503): too many wait already."""
+        """Return a context in which the request waits. Entering it raises ProblemError (429, 503) if too many wait."""
         assert self.slot is not None, "probes and public routes wait for nothing"
         return self.slot.waiting()
 
     async def take_turn(self, size: int = 0) -> None:
-        """Wait until a piece of work of about so many bytes may be done: many are often ready at the same moment."""
+        """Wait until it is the turn of a piece of work of about `size` bytes; many are often ready at the same moment."""
         assert self.slot is not None, "probes and public routes do no such work"
         await self.slot.take_turn(size)
 
     def require_room(self) -> None:
-        """Raise ProblemError (429, 503) where its key takes too little of its answers; before work on a large one."""
+        """Raise ProblemError (429, 503) if the key has too many unread answers; called before work on a large answer."""
         assert self.slot is not None, "probes and public routes give no large answers"
         self.slot.require_room()
 
     def expect_answer(self, size: int) -> None:
-        """Count so many bytes of the answer before there is one. Raises ProblemError (429, 503): its key has too many."""
+        """Reserve `size` bytes for the answer. Raises ProblemError (429, 503) if the key has too many unread answers."""
         assert self.slot is not None, "probes and public routes change nothing"
         self.unsent = self.slot.expect_answer(size)
 
     def count_answer(self, size: int) -> None:
-        """Count an answer until its caller has taken it. Raises ProblemError (429, 503) if it may be refused."""
+        """Count an answer until its caller has read it. Raises ProblemError (429, 503) for a GET without room."""
         if self.unsent is None:
             self.unsent = self.gate.limits.unsent_of(self.key_id if self.slot is not None else None, self.address)
         if self.method == "GET":
@@ -240,7 +240,7 @@ class Call(Request):
             self.unsent.take_back(size)
 
     def release(self) -> None:
-        """Give back its place, and the bytes that the body took."""
+        """Free the place among the requests in progress, and the bytes of the body."""
         if self.slot is not None:
             self.slot.leave()
             self.slot = None
@@ -253,7 +253,7 @@ class Call(Request):
         body = self._counted = self._open_body()
         body.grow(len(part))
         if more:
-            # Parts of a few bytes would take ten times as much, each by itself.
+            # A list of parts with a few bytes each would take ten times the memory.
             whole = bytearray(part)
             while more:
                 message = await self._receive()
@@ -286,13 +286,13 @@ class Call(Request):
 
 
 def wrong_media_type(found: str | None, reason: str) -> ProblemError:
-    """Return the problem (415) of a content type that is missing or not read here, with what to write instead."""
+    """Return the problem (415) of a content type that is missing or not supported, with a hint what to write."""
     shown = "Content-Type: is missing" if found is None else f"Content-Type: {found!r} {reason}"
     detail = f"{shown}; for JSON write -H 'Content-Type: application/json'"
     return ProblemError(UNSUPPORTED_MEDIA_TYPE, detail, field="Content-Type")
 
 
-# Callers write the same few, thousands of times a second.
+# Callers send the same few values thousands of times a second.
 @lru_cache(maxsize=64)
 def _content_type(value: bytes) -> tuple[str, str | None]:
     """Return the media type without its parameters, in lower case, and the first character set that is not UTF-8."""
@@ -321,5 +321,5 @@ def _prefers_msgpack(accept: str) -> bool:
                     weights[media_type] = 0.0
     json_weight = max(weights.get(name, 0.0) for name in ("application/json", "application/*", "*/*"))
     msgpack_weight = weights.get("application/msgpack", 0.0)
-    # Who names MessagePack and anything else with equal weight has named it on purpose.
+    # With equal weights MessagePack wins, since a caller names it only on purpose.
     return msgpack_weight > 0 and (msgpack_weight >= json_weight or "application/json" not in weights)

@@ -1,7 +1,8 @@
-"""If-Match and If-None-Match: what a caller expects of what it changes, and what it has already.
+"""If-Match and If-None-Match: the version that a change expects, and the version that a reader has already.
 
-Our ETags are `"VERSION-DIGEST"`: the version counts changes of what is wanted, the digest is of all that is shown. A change
-expects a version, so If-Match looks at nothing else of a tag; a read is answered 304 only where the whole tag is the same.
+ETags of the gateway are `"VERSION-DIGEST"`: the version counts changes of the desired state, and the digest covers all
+that is shown. A change expects a version, so If-Match compares only the version. A read is answered 304 only if the
+whole tag is equal.
 
 Source: RFC 9110, 8.8.3 and 13.1: If-Match compares strongly, so that a weak tag never matches; If-None-Match weakly.
 """
@@ -24,10 +25,11 @@ _VERSION = re.compile(r'"([0-9]{1,18})(?:-[0-9a-f]{1,16})?"|([0-9]{1,18})(?:-[0-
 
 
 def expectation_of(call: Call, *, allow_none_match: bool = True) -> Expectation:
-    """Return what the request's conditions ask for.
+    """Return the state that the request's conditions expect.
 
     Raises:
-        ProblemError: 400: one is not an ETag of ours. 412: both are given, or the tag is weak, so that nothing can match.
+        ProblemError: 400: a tag is not an ETag of the gateway. 412: both headers are given, or the tag is weak, so that
+            it can't match.
     """
     match, none_match = call.header(b"if-match"), call.header(b"if-none-match")
     if none_match is not None:
@@ -51,10 +53,10 @@ def expectation_of(call: Call, *, allow_none_match: bool = True) -> Expectation:
 
 
 def shown_answer(call: Call, shown: Shown) -> Answer:
-    """Return what a read shows, or 304 where the caller has it already.
+    """Return the answer to a read, or 304 if the caller has this version already.
 
     Raises:
-        ProblemError: 400: If-None-Match is no list of ETags.
+        ProblemError: 400: If-None-Match is not a list of ETags.
     """
     etag = shown.etag
     none_match = call.header(b"if-none-match")
@@ -66,10 +68,10 @@ def shown_answer(call: Call, shown: Shown) -> Answer:
 
 
 def tags_of(header: str) -> list[str]:
-    """Return the tags of If-None-Match without their `W/`, which does not count there, and with their quotes.
+    """Return the tags of If-None-Match with their quotes and without `W/`, which this header ignores.
 
     Raises:
-        ProblemError: 400: it is no list of tags.
+        ProblemError: 400: the header is not a list of tags.
     """
     if header == "*":
         return ["*"]

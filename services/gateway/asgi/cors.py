@@ -1,8 +1,8 @@
-"""CORS: which web pages of other origins may call the gateway and read what it answers.
+"""CORS: the web pages of other origins that may call the gateway and read its answers.
 
-A browser asks before most calls (the preflight): an OPTIONS without the key, which is therefore answered without one. Keys come in
-the `Authorization` header, which scripts set themselves, so `Access-Control-Allow-Credentials` is never said: no cookie and no
-password that a browser holds opens anything here, and `*` is harmless to who sets it.
+Before most calls a browser sends a preflight, an OPTIONS request without the key, so the gateway answers it without one.
+Scripts set the key in the `Authorization` header themselves. No cookie and no password of a browser opens anything here,
+so the gateway never sends `Access-Control-Allow-Credentials`, and the setting `*` is harmless.
 
 Source: the Fetch standard, 3.3 (HTTP-CORS protocol).
 """
@@ -34,20 +34,20 @@ _VARY: Final = (b"vary", b"Origin")
 
 
 class Cors:
-    """The origins that are let in."""
+    """The allowed origins."""
 
     def __init__(self, origins: Iterable[str]) -> None:
         self._origins = frozenset(origin.encode("ascii") for origin in origins)
         self._any = b"*" in self._origins
 
     def is_preflight(self, method: str, headers: Mapping[bytes, bytes]) -> bool:
-        """Say whether a browser asks if it may call, for an origin that is let in."""
+        """Return whether the request is a preflight for an allowed origin."""
         return (
             method == "OPTIONS" and b"access-control-request-method" in headers and self._allowed(headers) is not None
         )
 
     def preflight_headers(self, methods: str, headers: Mapping[bytes, bytes]) -> Headers:
-        """Return what a preflight is answered: the path's methods, and those of the headers asked for that mean something."""
+        """Return the answer to a preflight: the methods of the path, and those requested headers that have a meaning."""
         asked = (
             headers.get(b"access-control-request-headers", b"").decode("latin-1").lower().split(",", _ASKED_HEADERS_MAX)
         )
@@ -60,7 +60,7 @@ class Cors:
         ]
 
     def headers(self, headers: Mapping[bytes, bytes]) -> Headers:
-        """Return the headers with which the page that called may read the answer, if its origin is allowed."""
+        """Return the headers that let the calling page read the answer, if its origin is allowed."""
         # A cache on the way must not give one origin's answer to another.
         lines: Headers = [] if self._any else [_VARY]
         allowed = self._allowed(headers)
@@ -70,7 +70,7 @@ class Cors:
         return lines
 
     def early_headers(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
-        """Return the headers of a refusal that is given before the head is complete.
+        """Return the headers of a refusal that is sent before the head is complete.
 
         If the headers so far do not name the origin, a page can read the refusal if all origins or just one is allowed.
 

@@ -1,6 +1,6 @@
-"""Query parameters: read strictly, and turned into what they stand for.
+"""Query parameters: strict reading, and conversion to values.
 
-Parameters are declared with their route; one that is not, or stands twice, is refused before anything else happens.
+Each route declares its parameters. An undeclared or repeated parameter is rejected before the endpoint runs.
 """
 
 import re
@@ -25,7 +25,7 @@ def parse_query(raw: bytes, allowed: frozenset[str]) -> dict[str, str]:
     """Return the parameters of a query string.
 
     Raises:
-        ProblemError: 400: one is not among `allowed`, stands twice, or is not UTF-8.
+        ProblemError: 400: a parameter is not among `allowed`, occurs twice, or is not UTF-8.
     """
     query: dict[str, str] = {}
     for pair in raw.split(b"&"):
@@ -64,7 +64,7 @@ def limit_of(query: Query, *, default: int = LIMIT_DEFAULT) -> int:
 
 
 def flag_of(query: Query, name: str) -> bool:
-    """Return a parameter that is true or false; false where it is not given. Raises ProblemError (400)."""
+    """Return a parameter that is true or false; false if it is missing. Raises ProblemError (400)."""
     text = query.get(name, "false")
     if text not in ("true", "false"):
         raise invalid(name, text, "is neither true nor false")

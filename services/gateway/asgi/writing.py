@@ -1,11 +1,11 @@
-"""Writing large answers in slices, so that the event loop is never held for long.
+"""Encoding of large answers in slices, so that no answer occupies the event loop for long.
 
-JSON escapes a control character with six bytes, so a body of 4 MiB may take 50 ms to write, and a list of them a second.
-Here two large answers at most are written at once, a slice of each whenever the loop turns, and keys take turns. Others
-wait with what brokers gave, which takes a sixth of the memory. The parts of an answer are handed to the server as they
-are: joining them would take as long again.
+JSON escapes a control character with six bytes, so a body of 4 MiB may take 50 ms to encode, and a list of them a second.
+At most two large answers are encoded at the same time, a slice of each in one iteration of the loop, and keys take
+turns. The other answers wait in the form in which they came from brokers, which takes a sixth of the memory. The server
+gets the parts of an answer, because joining them would take as long again.
 
-Small answers are written at once.
+Small answers are encoded at once.
 """
 
 from base64 import b64encode
@@ -18,19 +18,19 @@ from services.gateway.schemas.messages import BASE64, TEXT
 from services.gateway.usecases.reading.fairgate import FairGate
 
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
-"""What an answer with several messages has at most; one message of any size is always shown."""
+"""Largest answer with several messages; an answer with one message may have any size."""
 
 _AT_ONCE_MAX: Final = 2
-# 1 ms where every character is escaped. A multiple of 3, as base64 needs, and of 4.
+# 1 ms if every character is escaped. A multiple of 3, as base64 needs, and of 4.
 SLICE_BYTES: Final = 48 * 1024
 _LIST32: Final = 0xDD
 _FIXMAP_ENTRIES_MAX: Final = 15
 
 
 class AnswerWriter:
-    """Writes answers that hold messages; their views have large bodies left as bytes (schemas/messages.py).
+    """Encodes answers that hold messages, whose views keep large bodies as bytes (schemas/messages.py).
 
-    Concurrency: the event loop's thread; a task a request.
+    Concurrency: the event loop's thread; one task for each request.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class AnswerWriter:
         return _answer(await self._run(_write_message(view, binary=False), key_id), binary=False)
 
     async def queue(self, answer: dict[str, Any], key_id: str, *, binary: bool) -> Answer:
-        """Return the answer to a read of a queue, which a pull has kept small but for single messages."""
+        """Return the answer to a read of a queue; a pull limits it, unless a single message is larger."""
         views = answer["messages"]
         if sum([view["size"] for view in views]) <= SLICE_BYTES:
             return value_answer(answer, binary=binary)
@@ -54,9 +54,9 @@ class AnswerWriter:
     async def page(
         self, fields: dict[str, Any], views: Iterable[dict[str, Any]], key_id: str, *, binary: bool
     ) -> Answer:
-        """Return the answer that shows a list of messages as `items`, as many as fit, and other fields.
+        """Return an answer with `fields` and with messages as `items`, as many as fit.
 
-        Where some do not fit, the field `truncated` is true. Each view is made, written and dropped before the next.
+        If some do not fit, the field `truncated` is true. Each view is created, encoded and dropped before the next.
         """
         slices = _write_page(fields, "items", iter(views), binary=binary, bytes_max=ANSWER_BYTES_MAX)
         return _answer(await self._run(slices, key_id), binary=binary)
@@ -66,7 +66,7 @@ class AnswerWriter:
             next(slices)
         except StopIteration as stop:
             parts: list[bytes] = stop.value
-            return parts  # A small one waits for nobody.
+            return parts  # A small answer does not wait.
         async with self._turns.enter(key_id):
             return await in_slices(slices)
 
@@ -81,7 +81,7 @@ def _write_page(
     fields: dict[str, Any], name: str, views: Iterator[dict[str, Any]], *, binary: bool, bytes_max: int | None
 ) -> Slices[list[bytes]]:
     parts: list[bytes] = []
-    # Many small parts would each cost the server more than a copy.
+    # Each small part would cost the server more than a copy.
     small: list[bytes] = []
     count, size, small_bytes = 0, 0, 0
     for view in views:
@@ -109,7 +109,7 @@ def _write_page(
 
 
 def _write_message(view: dict[str, Any], *, binary: bool, bytes_max: int | None = None) -> Slices[list[bytes]]:
-    """Return one message; where it turns out to be larger than `bytes_max`, a part of it that is too large."""
+    """Return the parts of one message; if it is larger than `bytes_max`, so many of them that they exceed it."""
     body = view["body"]
     if binary or not isinstance(body, bytes):
         return [encode_msgpack(view) if binary else encode_json(view)]
@@ -119,7 +119,7 @@ def _write_message(view: dict[str, Any], *, binary: bool, bytes_max: int | None 
 
 
 def _write_body(body: bytes, bytes_max: int | None) -> Slices[tuple[list[bytes], str]]:
-    """Return a body as the inside of a JSON string, and its encoding; cut once it has more than `bytes_max`."""
+    """Return a body as the content of a JSON string, and its encoding; cut once it exceeds `bytes_max`."""
     pieces: list[bytes] = []
     size, at = 0, 0
     try:

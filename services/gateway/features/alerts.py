@@ -1,4 +1,4 @@
-"""`/v1/alerts` and `/v1/webhooks`: what is wrong with groups, and who is told of it."""
+"""`/v1/alerts` and `/v1/webhooks`: alerts of groups, and the webhooks that receive them."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -21,7 +21,7 @@ _new_key = msgspec.json.Decoder(NewKey)
 
 
 def actor_of(call: Call) -> Actor:
-    """Return who is to stand in the audit trail."""
+    """Return the actor for the audit trail."""
     return Actor(call.principal.key_id, call.request_id)
 
 

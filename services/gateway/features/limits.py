@@ -1,4 +1,4 @@
-"""`/v1/limits`: what the caller's key and address may have, and what they have."""
+"""`/v1/limits`: the limits of the caller's key and address, and how much of them they use."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,7 +25,7 @@ def limit_feature(core: Core) -> Feature:
 def limit_routes(
     limits: Limits, settings: GatewaySettings, *, stream: Mapping[str, int], clock: Clock
 ) -> list[Operation]:
-    """Return the route; `stream` is what `welcome` tells."""
+    """Return the route of limits; `stream` holds the limits that the frame `welcome` shows."""
     fixed: dict[str, Any] = {
         "request": {
             "bytes_max": REQUEST_BYTES_MAX,

@@ -65,7 +65,7 @@ def objective_routes(objectives: Objectives) -> list[Operation]:
 
 
 def _named(call: Call) -> tuple[str, str | None]:
-    """Return the group, and the topic where one is named. Raises InvalidValueError."""
+    """Return the group, and the topic if the query names one. Raises InvalidValueError."""
     group, topic = call.path_params["group"], call.query.get("topic")
     check_group(group)
     if topic is not None:

@@ -79,11 +79,11 @@ def _message_routes(lookup: Lookup, writer: AnswerWriter) -> list[Operation]:
         else:
             principal.require_read(topic)
         binary, system = call.wants_msgpack, flag_of(call.query, "system")
-        # By a message id a broker may find many: of one that was retried, and of what has the same hash.
+        # A broker may find many messages by one id: retries of the message, and others with the same hash.
         async with lookup.turn(call, 1 if topic is None else LIMIT_DEFAULT):
             message, broker = await lookup.by_id(message_id, topic)
             if not principal.may_read(message.topic):
-                # Nobody may learn from the answer that there is such a message.
+                # The answer must not reveal that such a message exists.
                 raise ProblemError(UNKNOWN_MESSAGE, f"id: there is no message {message_id!r}", field="id")
             view = lookup.view(message, broker, binary=binary, system=system)
             return await writer.message(view, call.key_id, binary=binary)

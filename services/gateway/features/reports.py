@@ -1,4 +1,4 @@
-"""`/v1/reports`: report jobs, their runs and what they found."""
+"""`/v1/reports`: report jobs, their runs and their results."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -26,7 +26,7 @@ _MOMENT_MS_MIN: Final = 0
 _MOMENT_MS_MAX: Final = 253_370_764_800_000
 """The year 9999."""
 
-# A page is all in one file. Whatever a name or key of a message in it says, nothing runs and nothing is fetched.
+# A page is one file. No name and no key of a message in it can make the browser run or fetch anything.
 _PAGE_POLICY: Final = (
     b"default-src 'none'; style-src 'unsafe-inline'; img-src data:; font-src data:; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -92,7 +92,7 @@ def report_routes(reports: Reports, rows: ReportRows, history: LagHistory) -> li
 
 
 def _row_routes(rows: ReportRows, history: LagHistory) -> list[Operation]:
-    """Return the routes of what reports found."""
+    """Return the routes of the results of reports."""
 
     async def lag_rows(call: Call) -> Answer:
         _require_reading(call)
@@ -136,7 +136,7 @@ def _row_routes(rows: ReportRows, history: LagHistory) -> list[Operation]:
 
 
 async def _read_wanted(call: Call) -> NewRun:
-    """Return what the body asks for; none at all asks for a run without a window."""
+    """Return the run that the body requests; without a body, a run without a window."""
     if call.media_type is None:
         body = await call.read_body()
         if not body:
@@ -146,7 +146,7 @@ async def _read_wanted(call: Call) -> NewRun:
 
 
 def _wanted_rows(query: Mapping[str, str]) -> dict[str, Any]:
-    """Return which rows of a report are wanted. Raises InvalidValueError."""
+    """Return the filter of a report's rows. Raises InvalidValueError."""
     group, topic = query.get("group"), query.get("topic")
     if group is not None:
         check_group(group)
@@ -165,7 +165,7 @@ def _find_moment_ms(query: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     at_ms = parse_time_ms(text, name)
-    # Nothing is older or newer, and next to the first and the last year there is no room to count in.
+    # No sample is older or newer, and dates near the first and the last year would overflow.
     if not _MOMENT_MS_MIN <= at_ms < _MOMENT_MS_MAX:
         raise invalid(name, text, "lies outside of the years 1970 to 9998")
     return at_ms

@@ -1,8 +1,4 @@
-"""`POST /v1/topics/{topic}/messages` and `…/messages:batch`: the hot routes.
-
-What they do to a request is what every route does (middleware.py); they only spend less on the way: the answer is written
-from parts.
-"""
+"""`POST /v1/topics/{topic}/messages` and `…/messages:batch`: sends, the hot routes."""
 
 import re
 from collections.abc import Sequence
@@ -47,17 +43,17 @@ JSON_MEDIA: Final = "application/json"
 LINES_MEDIA: Final = "application/x-ndjson"
 FRAMES_MEDIA: Final = "application/vnd.gantry.batch"
 
-# Tools name these without being asked: whoever means the bytes as they are says application/octet-stream.
+# Tools send these types by default. A caller who means the bytes as they are sends application/octet-stream.
 _FORM_MEDIA: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 TRACE_PROPERTY: Final = "traceparent"
 NO_DETECTION: Final = (b"gantry-duplicate-detection", b"none")
 """With every answer to a send: brokers do not look for messages that came before, whatever their Idempotency-Key."""
 
-# The shortest message of a batch has a dozen bytes, and reading it takes as long as others take for MESSAGE_BYTES.
+# The shortest message of a batch has a dozen bytes, and reading it takes as long as MESSAGE_BYTES of other work.
 _READING_FACTOR: Final = 4
 _PROPERTY_HEADER: Final = b"gantry-property-"
 _IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,255}")
-# W3C Trace Context: one that does not look like this is ignored; later versions may be longer.
+# W3C Trace Context: a value of another form is ignored; later versions may be longer.
 _TRACE_PARENT = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?")
 
 
@@ -74,7 +70,7 @@ def send_routes(sending: SendMessages) -> list[Operation]:
         sending.check_topic(topic)
         call.principal.require_publish(topic)
         message = await _read_one(call)
-        # From here on the broker may have it, whatever happens to us.
+        # From here on the broker may have the message, even if the gateway fails.
         call.outcome = UNKNOWN
         try:
             result = await sending.send_one(topic, message)
@@ -88,7 +84,7 @@ def send_routes(sending: SendMessages) -> list[Operation]:
         sending.check_topic(topic)
         call.principal.require_publish(topic)
         items = await _read_many(call)
-        # Once messages are stored, the answer must be given, so there must be room for it.
+        # Once messages are stored, the gateway must answer, so it reserves room for the answer first.
         call.expect_answer(len(items) * RESULT_BYTES)
         call.outcome = UNKNOWN
         try:
@@ -148,7 +144,7 @@ async def _read_many(call: Call) -> Sequence[Item]:
 
 
 def _trace(call: Call, items: Sequence[Item]) -> None:
-    """Give the caller's trace to the messages that name none of their own."""
+    """Set the caller's trace on the messages that have none."""
     given = call.header_values.get(b"traceparent")
     if given is None or _TRACE_PARENT.fullmatch(given) is None:
         return
@@ -163,7 +159,7 @@ def _trace(call: Call, items: Sequence[Item]) -> None:
 
 
 def _undetected(problem: ProblemError) -> ProblemError:
-    """Return a send's problem that says, too, that what is sent again may be stored again."""
+    """Return the problem of a send, with the header that says that the gateway detects no duplicates."""
     problem.headers["Gantry-Duplicate-Detection"] = "none"
     return problem
 

@@ -21,7 +21,7 @@ def service_feature(core: Core) -> Feature:
 
 
 def find_contract() -> bytes:
-    """Return openapi.json: in the gateway's package in a wheel, in `openapi/` in the repository.
+    """Return openapi.json, from the gateway's package in a wheel or from `openapi/` in the repository.
 
     Raises:
         StartupError: It is in neither place.
@@ -38,10 +38,10 @@ def service_routes(
     """Return the routes of the gateway itself.
 
     Args:
-        health: What readiness depends on.
-        metrics: What is counted.
-        contract: openapi.json, as it is served.
-        is_public_contract: Whether it is served without a key.
+        health: Health of the gateway, for readiness.
+        metrics: Counters of the gateway.
+        contract: Bytes of openapi.json.
+        is_public_contract: Whether openapi.json needs no key.
     """
 
     async def livez(call: Call) -> Answer:

@@ -1,7 +1,7 @@
 """`/v1/stream`: the WebSocket.
 
-The endpoint is a bare ASGI application behind a Starlette route: the protocol behind `receive` reads frames at the pace
-that the endpoint sets, which Starlette's `WebSocket` does not pass on (docs/adr/0025-starlette.md).
+The endpoint is an ASGI application behind a Starlette route, and not a function of Starlette's `WebSocket`, which rejects
+events that ASGI does not have (docs/adr/0025-starlette.md).
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""`/v1/topics`: making, showing, changing and deleting topics."""
+"""`/v1/topics`: creating, showing, changing and deleting topics."""
 
 import msgspec
 
