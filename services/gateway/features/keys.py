@@ -14,6 +14,8 @@ from services.gateway.schemas.keys import NewKey
 from services.gateway.schemas.times import format_time
 from services.gateway.usecases.audit.trail import Audit
 from services.gateway.usecases.keys import Keys
+from services.gateway.views.audit import entry_view
+from services.gateway.views.page import page_view
 
 KINDS = ("topic", "group", "key", "report", "objective", "webhook")
 
@@ -81,7 +83,8 @@ def audit_routes(audit: Audit) -> list[Operation]:
         if name is not None and (kind is None or not name or "\x00" in name):
             raise invalid("name", name, "is empty, holds 0x00 or stands without `kind`")
         cursor, limit = call.query.get("cursor"), limit_of(call.query)
-        return json_answer(await audit.page(kind=kind, name=name, cursor=cursor, limit=limit))
+        found = await audit.page(kind=kind, name=name, cursor=cursor, limit=limit)
+        return json_answer(page_view(found, entry_view))
 
     return [Operation("GET", "/v1/audit", page, frozenset({"cursor", "kind", "limit", "name"}))]
 

@@ -35,9 +35,9 @@ from services.gateway.schemas.outgoing import (
     Sendable,
     read_message,
 )
-from services.gateway.sendresults import outcome_counts, result_views, single_view
 from services.gateway.turns import MESSAGE_BYTES
 from services.gateway.usecases.sending.send import SendMessages
+from services.gateway.views.sends import outcome_counts, result_views, single_view
 
 JSON_MEDIA: Final = "application/json"
 LINES_MEDIA: Final = "application/x-ndjson"

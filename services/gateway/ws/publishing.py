@@ -19,8 +19,8 @@ from services.gateway.errors import NOT_STORED, ProblemError, problem_of
 from services.gateway.limits import RESULT_BYTES
 from services.gateway.quotas import Quota
 from services.gateway.schemas.outgoing import Item, check_count, read_items
-from services.gateway.sendresults import outcome_counts, result_views
 from services.gateway.turns import MESSAGE_BYTES, Turn
+from services.gateway.views.sends import outcome_counts, result_views
 from services.gateway.ws.effects import Effect, Publish
 from services.gateway.ws.inbound import Charge
 from services.gateway.ws.limits import StreamLimits

@@ -1,12 +1,11 @@
 """The audit trail: the changes of configuration, with the key that made them."""
 
-from typing import Any
-
 from gantry.model.errors import InvalidValueError
+from services.gateway.db.models import AuditEntry
 from services.gateway.db.repositories import AuditRepository
 from services.gateway.schemas.cursors import decode_cursor, encode_cursor
-from services.gateway.schemas.times import format_moment
 from services.gateway.usecases.metadata import Metadata
+from services.gateway.usecases.page import Page
 
 LISTING = "audit"
 _ID_MAX = 2**63 - 1
@@ -18,7 +17,7 @@ class Audit:
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
 
-    async def page(self, *, kind: str | None, name: str | None, cursor: str | None, limit: int) -> dict[str, Any]:
+    async def page(self, *, kind: str | None, name: str | None, cursor: str | None, limit: int) -> Page[AuditEntry]:
         """List changes, newest first. Raises InvalidValueError if the cursor is not valid."""
         before = None
         if cursor is not None:
@@ -28,23 +27,6 @@ class Audit:
             before = int(after)
         async with self._metadata.transaction() as session:
             rows = await AuditRepository(session).page(kind=kind, name=name, before_id=before, limit=limit)
-        items = [
-            {
-                "id": str(row.id),
-                "at": format_moment(row.at),
-                "actor": row.actor,
-                "action": row.action,
-                "kind": row.resource_kind,
-                "name": row.resource_name,
-                "before": row.before,
-                "after": row.after,
-                "request_id": row.request_id,
-            }
-            for row in rows
-        ]
         # A full page may be the last one. The next page is then empty, which is cheaper than reading one more row each
         # time.
-        return {
-            "items": items,
-            "next_cursor": encode_cursor(LISTING, str(rows[-1].id)) if len(items) == limit else None,
-        }
+        return Page(rows, encode_cursor(LISTING, str(rows[-1].id)) if len(rows) == limit else None)

@@ -16,10 +16,10 @@ from gantry.remoting.codes import RequestCode, ResponseCode
 from gantry.remoting.command import RemotingCommand
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.outgoing import read_items, read_message
-from services.gateway.sendresults import outcome_counts, result_views, single_view
 from services.gateway.turns import Turns
 from services.gateway.usecases.configs.presence import RowState
 from services.gateway.usecases.sending.batchcall import FREE_MESSAGES_MAX
+from services.gateway.views.sends import outcome_counts, result_views, single_view
 from tests.support.scriptedpeer import Deed, Script, ok, refuse
 
 SEND, BATCH = RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
