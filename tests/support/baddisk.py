@@ -1,8 +1,9 @@
 """A disk with bad blocks: an ext4 file system in an image whose last block can't be read.
 
 The image file ends in front of its last block, so that reading that block is an error of the block device (EIO from
-`read`, SIGBUS through a map). mkfs is told that the block is bad, so that no file gets it by itself; `debugfs` lets it
-take the place of any page of a file. Files have block tables and no extents: only these can be changed one by one.
+`read`, SIGBUS through a map). mkfs is told that the block is bad, so that no file gets it by itself; `debugfs` puts it
+in the place of any page of a file. Files have block tables instead of extents, since only tables can be changed entry
+by entry.
 """
 
 import contextlib
@@ -17,12 +18,12 @@ IMAGE_BYTES: Final = 64 << 20
 PAGE_BYTES: Final = 4096
 _BAD_BLOCK: Final = IMAGE_BYTES // PAGE_BYTES - 1
 _FEATURES: Final = "^extent,^64bit,^metadata_csum,^has_journal"
-# Blocks behind these stand in tables of their own.
+# Later blocks are listed in indirect tables.
 _DIRECT_BLOCKS: Final = 12
 
 
 class BadDisk:
-    """The disk. Its pages can be read until `spoil` has named some."""
+    """The disk. All its pages can be read until `spoil` names some."""
 
     def __init__(self, folder: Path) -> None:
         skip_without_mounts("tests of pages that can't be read", "debugfs")
@@ -37,7 +38,7 @@ class BadDisk:
 
     @contextlib.contextmanager
     def mounted(self) -> Iterator[Path]:
-        """Mount it; nothing of it is in memory."""
+        """Mount the disk with an empty page cache."""
         skip = "tests of pages that can't be read need ext4 on a loop device"
         os.truncate(self._image, IMAGE_BYTES)
         with mounted(self._image, self.path, else_skip=skip) as path:
@@ -45,7 +46,7 @@ class BadDisk:
             yield path
 
     def spoil(self, pages: Iterable[tuple[str, int]]) -> None:
-        """Make pages unreadable while it is not mounted: paths from the disk's folder on, and numbers of pages."""
+        """Make pages unreadable while the disk is not mounted: paths relative to its folder, and page numbers."""
         for name, page in pages:
             assert 0 <= page < _DIRECT_BLOCKS, f"page {page} of {name} has no entry in its inode"
             run("debugfs", "-w", "-R", f"sif /{name} block[{page}] {_BAD_BLOCK}", str(self._image))

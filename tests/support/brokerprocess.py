@@ -1,4 +1,4 @@
-"""A name server and a broker as real processes, and a client that talks to them in the protocol's own words."""
+"""A name server and a broker as real processes, and a client that sends them commands of the protocol."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ WAIT_TIMEOUT_S = 20.0
 
 
 class NamesrvProcess(ServiceProcess):
-    """`python -m services.namesrv` on any free port, or on one it had before."""
+    """`python -m services.namesrv` on any free port, or on a port that it had before."""
 
     def __init__(self, directory: Path, *arguments: str, port: int = 0) -> None:
         super().__init__(
@@ -118,7 +118,7 @@ class Peer:
         assert answer.code == ResponseCode.SUCCESS, answer.remark
 
     async def route(self, topic: str, namesrv: str) -> list[str]:
-        """Return the addresses of a topic's brokers, empty where a name server knows none."""
+        """Return the addresses of a topic's brokers; empty if the name server knows none."""
         answer = await self.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoHeader(topic=topic), address=namesrv)
         if answer.code != ResponseCode.SUCCESS:
             return []
@@ -128,7 +128,7 @@ class Peer:
 
 @asynccontextmanager
 async def peer_of(address: str, handlers: Mapping[int, Handler] | None = None) -> AsyncIterator[Peer]:
-    """Open a client and close it."""
+    """Open a client, and close it at the end of the block."""
     peer = Peer(address, handlers)
     try:
         yield peer
@@ -145,5 +145,5 @@ async def wait_until(condition: Any, what: str) -> None:
 
 
 def properties_text(**properties: str) -> str:
-    """Return properties as a send carries them."""
+    """Return properties in the format of a send."""
     return encode_properties(properties).decode()

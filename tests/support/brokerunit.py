@@ -1,4 +1,4 @@
-"""A broker without a process: real parts over a file system in memory, virtual time and joined channels."""
+"""A broker without a process: its real parts over a file system in memory, virtual time and joined channels."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -159,7 +159,7 @@ async def _at_once(work: Callable[[], None]) -> None:
 
 
 def send_header(topic: str = "T", *, properties: Any = None, **changes: Any) -> SendMessageHeaderV2:
-    """Return a send's header; properties as text or as a mapping."""
+    """Return a send's header; `properties` is a text or a mapping."""
     text = encode_properties(properties).decode() if isinstance(properties, Mapping) else properties
     values: dict[str, Any] = {
         "producer_group": "pg",

@@ -1,7 +1,7 @@
-"""What every pair of channels does, whatever lies between them: run over memory and over sockets.
+"""Tests that every pair of channels must pass, whatever the transport: run over memory and over sockets.
 
-Subclass ChannelSuite and give it a fixture `link`: an async function that takes a server's handlers and the dialled
-side's, and the limits of both, and returns a Link.
+Subclass ChannelSuite and give it a fixture `link`: an async function that takes the handlers of the server and of the
+dialled side, and the limits of both, and returns a Link.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Link(NamedTuple):
 
 
 class Service:
-    """Handlers of every kind there is."""
+    """Handlers of every kind."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Channel, RemotingCommand]] = []
@@ -37,13 +37,13 @@ class Service:
         self._asked = asyncio.Event()
 
     async def asked(self, count: int) -> None:
-        """Wait until that many requests wait for `answer_all`."""
+        """Wait until `count` requests wait for `answer_all`."""
         while len(self.waiting) < count:
             self._asked.clear()
             await self._asked.wait()
 
     def handlers(self) -> dict[int, Callable[[Channel, RemotingCommand], Reply | Awaitable[Reply]]]:
-        """Return them by code."""
+        """Return the handlers by request code."""
         return {
             ECHO: self.echo, LATER: self.later, SLOW: self.slow, ONE_WAY: self.one_way, WRONG: self.wrong,
             BROKEN: self.broken, SILENT: self.silent, ASK_BACK: self.ask_back, BIG: self.big, RAW: self.raw,
@@ -166,7 +166,7 @@ class ChannelSuite:
         assert response.remark == " request type 9999 not supported"
         assert server.counters.unsupported_requests == 1
 
-    async def test_a_request_that_fails_takes_no_other_along(self, link: Linker, service: Service):
+    async def test_a_request_that_fails_affects_no_other(self, link: Linker, service: Service):
         server, client, _ = await link(service.handlers())
 
         codes = (WRONG, BROKEN, BIG, ECHO)
@@ -188,14 +188,14 @@ class ChannelSuite:
 
         assert all(response.body == body for response in responses)
 
-    async def test_a_command_beyond_a_frame_is_not_sent(self, link: Linker, service: Service):
+    async def test_a_command_larger_than_a_frame_is_not_sent(self, link: Linker, service: Service):
         client = (await link(service.handlers())).client
 
         with pytest.raises(LocalProtocolError):
             await client.request(RemotingCommand.request(ECHO, body=bytes(20_000_000)), TIMEOUT_MS)
         assert (await client.request(RemotingCommand.request(ECHO), TIMEOUT_MS)).code == 0
 
-    async def test_no_answer_is_a_time_out_and_a_late_one_is_dropped(self, link: Linker, service: Service):
+    async def test_a_missing_answer_is_a_timeout_and_a_late_one_is_dropped(self, link: Linker, service: Service):
         _, client, _ = await link(service.handlers())
 
         with pytest.raises(RequestTimeoutError, match="no answer in time") as caught:

@@ -1,6 +1,6 @@
-"""A real Chromium that looks at pages: sizes of a screen, light and dark, what its engine laid out where.
+"""A real Chromium that shows pages: screen size, light or dark scheme, and the layout that its engine computes.
 
-Speaks the DevTools protocol over the WebSocket library that Gantry has anyway; Chromium itself is the machine's.
+It speaks the DevTools protocol over the WebSocket library that Gantry already uses; Chromium is the machine's own.
 """
 
 import base64
@@ -28,7 +28,7 @@ class Page:
         self._last_id = 0
 
     def open(self, html: str | Path, *, width: int, height: int = 900, dark: bool = False) -> None:
-        """Show a page, given as text or as a file, on a screen of that many pixels; return when it is laid out."""
+        """Show a page, given as text or as a file, on a screen of that many pixels; return when its layout is done."""
         if isinstance(html, Path):
             html = html.read_text()
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
@@ -39,7 +39,7 @@ class Page:
         self.evaluate("document.documentElement.getBoundingClientRect().height")
 
     def resize(self, width: int, height: int = 900) -> None:
-        """Change the screen under the page."""
+        """Change the screen size while the page is open."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
@@ -51,7 +51,7 @@ class Page:
         return answer["result"].get("value")
 
     def screenshot(self, path: Path, *, whole: bool = True, top: int = 0, height: int | None = None) -> None:
-        """Write what is seen as a PNG: the whole page, or `height` pixels of it from `top` on."""
+        """Write a screenshot as a PNG: the whole page, or `height` pixels of it from `top` on."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
         shown = min(size["height"] - top, height or 16_000)
         clip = {"x": 0, "y": top, "width": size["width"], "height": max(1, shown), "scale": 1}
@@ -72,7 +72,7 @@ class Page:
 
 @contextmanager
 def chromium_page(profile: Path) -> Iterator[Page]:
-    """Start a Chromium with an empty profile, and give a tab of it; skip where there is no Chromium."""
+    """Start a Chromium with an empty profile and yield a tab of it; skip if there is no Chromium."""
     program = next(filter(None, map(shutil.which, _NAMES)), None)
     if program is None:
         pytest.skip("tests of report pages in a browser need Chromium")
@@ -100,7 +100,7 @@ def _tab(browser: Page, port: int) -> str:
 
 
 def _port(file: Path, process: subprocess.Popen[bytes]) -> tuple[int, str]:
-    """Return where the browser listens, which it writes into its profile when it does."""
+    """Return the port that the browser listens on; it writes the port into its profile."""
     deadline = time.monotonic() + WAIT_S
     while time.monotonic() < deadline:
         assert process.poll() is None, f"Chromium ended with {process.returncode}"

@@ -1,8 +1,8 @@
-"""Two channels joined without a socket: what one writes, the other receives in a later turn of the loop.
+"""Two channels joined without a socket: each side receives the other's writes in a later turn of the loop.
 
-The transport behaves as a socket's does towards its protocol: it delivers in pieces, keeps what the peer does not
-read, pauses and resumes the writer at the same marks, and ends in connection_lost on both sides. That it does so is
-checked by tests/support/channelsuite.py, which real sockets pass too.
+The transport behaves towards its protocol as a socket's does: it delivers in pieces, keeps bytes that the peer does not
+read, pauses and resumes the writer at the same marks, and ends in connection_lost on both sides.
+tests/support/channelsuite.py checks this behaviour, on real sockets too.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class MemoryTransport(asyncio.Transport):
         self._is_lost = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Queue for the peer."""
+        """Queue bytes for the peer."""
         if self._is_closing or not data:
             return
         self.written_calls += 1
@@ -50,17 +50,17 @@ class MemoryTransport(asyncio.Transport):
         asyncio.get_running_loop().call_soon(self._deliver)
 
     def pause_reading(self) -> None:
-        """Leave what comes with its sender."""
+        """Stop receiving; later bytes stay queued at the sender."""
         self._is_reading = False
 
     def resume_reading(self) -> None:
-        """Take what comes again."""
+        """Receive again."""
         if not self._is_reading:
             self._is_reading = True
             asyncio.get_running_loop().call_soon(self.other._deliver)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the marks."""
+        """Set the high and the low mark."""
         self._high_bytes = HIGH_BYTES if high is None else high
         self._low_bytes = self._high_bytes // 4 if low is None else low
 
@@ -69,11 +69,11 @@ class MemoryTransport(asyncio.Transport):
         return self._queued_bytes
 
     def is_closing(self) -> bool:
-        """Say whether it was closed."""
+        """Return whether the transport was closed."""
         return self._is_closing
 
     def close(self) -> None:
-        """Deliver what is queued, then end."""
+        """Deliver the queued bytes, then end."""
         if not self._is_closing:
             self._is_closing = True
             asyncio.get_running_loop().call_soon(self._deliver)
@@ -114,7 +114,7 @@ class MemoryTransport(asyncio.Transport):
 def join(
     left: asyncio.Protocol, right: asyncio.Protocol, *, chunk_bytes: int = 256_000
 ) -> tuple[MemoryTransport, MemoryTransport]:
-    """Connect two protocols; `left` has dialled."""
+    """Connect two protocols; `left` is the dialling side."""
     one = MemoryTransport(left, name=("127.0.0.1", 50000), peer=("127.0.0.1", 10911), chunk_bytes=chunk_bytes)
     two = MemoryTransport(right, name=("127.0.0.1", 10911), peer=("127.0.0.1", 50000), chunk_bytes=chunk_bytes)
     one.other, two.other = two, one
@@ -142,7 +142,7 @@ class ConnectionPair:
 
 
 class RawPeer(asyncio.Protocol):
-    """A peer that sends any bytes and keeps what it gets."""
+    """A peer that sends any bytes and keeps the bytes that it receives."""
 
     def __init__(self) -> None:
         self.received = bytearray()
@@ -150,13 +150,13 @@ class RawPeer(asyncio.Protocol):
         self.transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport."""
+        """Store the transport."""
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Keep the bytes."""
+        """Store the bytes."""
         self.received += data
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Take note."""
+        """Record the end of the connection."""
         self.is_lost = True

@@ -1,4 +1,4 @@
-"""Reading the data source without Spark: what its planning and its tasks give, as rows."""
+"""Reading the data source without Spark: the rows that its planning and its tasks return."""
 
 import asyncio
 import json
@@ -34,14 +34,14 @@ READERS: dict[str, Any] = {
 
 
 def reader(kind: str, **options: Any) -> NarrowedReader:
-    """Return a reader of the given options; `start` stands for `from`."""
+    """Return a reader with the given options; the argument `start` sets the option `from`."""
     texts = {"from" if name == "start" else name: str(value) for name, value in options.items()}
     made: NarrowedReader = READERS[kind](read_options({"kind": kind, **texts}), BY_KIND[kind])
     return made
 
 
 def read(made: NarrowedReader, filters: Sequence[Filter] = ()) -> list[dict[str, Any]]:
-    """Plan and read as Spark does: push down, plan, and hand reader and tasks to other processes."""
+    """Plan and read as Spark does: push filters down, plan, and hand reader and tasks to other processes."""
     left = made.narrow(filters)
     assert all(any(one is given for given in filters) for one in left)
     tasks = pickle.loads(pickle.dumps(list(made.partitions())))
@@ -62,7 +62,7 @@ class Stream:
     """A query over `readStream` without Spark: reader, offsets and tasks cross processes as texts and pickles.
 
     Attributes:
-        batches: The end of each batch, as the checkpoint has it.
+        batches: The end offset of each batch, as the checkpoint stores it.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -75,7 +75,7 @@ class Stream:
         return MessageStreamReader(read_options({"kind": "messages", **texts}), BY_KIND["messages"])
 
     def plan(self, made: MessageStreamReader) -> bool:
-        """Write down where the next batch ends; say whether there is one."""
+        """Record the end of the next batch; return whether there is one."""
         start = self.batches[-1] if self.batches else json.dumps(made.initialOffset())
         end = json.dumps(made.latestOffset(json.loads(start), ReadAllAvailable()))
         if end != start:
@@ -83,7 +83,7 @@ class Stream:
         return end != start
 
     def read_last(self, made: MessageStreamReader) -> list[dict[str, Any]]:
-        """Read the last batch that was planned, as often as this is called."""
+        """Read the last planned batch; repeated calls read it again."""
         start = self.batches[-2] if len(self.batches) > 1 else json.dumps(made.initialOffset())
         tasks = pickle.loads(pickle.dumps(made.partitions(json.loads(start), json.loads(self.batches[-1]))))
         return [
@@ -91,7 +91,7 @@ class Stream:
         ]
 
     def run(self, **options: Any) -> list[dict[str, Any]]:
-        """Start the query, read what is there, and end it; options replace those of before for this run."""
+        """Start the query, read all available messages, and end it; `options` replace the earlier ones for this run."""
         before, self.options = self.options, {**self.options, **options}
         made = self.reader()
         self.options = before
@@ -103,7 +103,7 @@ class Stream:
 
 
 class LiveCluster:
-    """A name server and brokers, each a process, with what a test puts into them."""
+    """A name server and brokers, each a process, with the messages that a test sends to them."""
 
     def __init__(self, folder: Path, *names: str, environment: dict[str, str] | None = None) -> None:
         self.namesrv = NamesrvProcess(folder / "namesrv")
@@ -113,7 +113,7 @@ class LiveCluster:
         self.brokers: dict[str, BrokerProcess] = {}
 
     def start(self) -> None:
-        """Start all."""
+        """Start all processes."""
         self.namesrv.start()
         for name in self.names:
             broker = BrokerProcess(
@@ -123,7 +123,7 @@ class LiveCluster:
             broker.start()
 
     def stop(self) -> None:
-        """Kill all."""
+        """Kill all processes."""
         for process in (*self.brokers.values(), self.namesrv):
             process.kill()
 
@@ -141,7 +141,7 @@ class LiveCluster:
 
 
 async def send(peer: Peer, topic: str, queue_id: int, *tags: str | None) -> None:
-    """Send a message for each tag."""
+    """Send one message for each tag."""
     for number, tag in enumerate(tags):
         properties = encode_properties({} if tag is None else {"TAGS": tag}).decode()
         answer = await peer.send(topic, b"body %d" % number, queue_id=queue_id, properties=properties)

@@ -1,4 +1,4 @@
-"""A file system that fails where a rule says so, over any other one."""
+"""A file system that fails according to rules, on top of any other one."""
 
 import errno
 import fnmatch
@@ -15,7 +15,9 @@ class FaultRule:
     """Fail operations on matching paths, from the `after`-th on, at most `times` times."""
 
     operation: str
-    """A FileSystem method, or one of `sync`, `allocate`, `pwrite` (File.write), `pread` (File.read, read_now), `syncfs`, `mincore`."""
+    """A FileSystem method, or one of `sync`, `allocate`, `pwrite` (File.write), `pread` (File.read, read_now), `syncfs`,
+    `mincore`.
+    """
     path: str = "*"
     error: int = errno.EIO
     after: int = 0
@@ -23,7 +25,7 @@ class FaultRule:
     seen: int = 0
 
     def strike(self, operation: str, path: str) -> None:
-        """Raise the error if this rule is about this operation and its time has come."""
+        """Raise the error if this rule matches the operation and its count."""
         if operation != self.operation or not fnmatch.fnmatch(path, self.path):
             return
         self.seen += 1
@@ -99,7 +101,7 @@ class _FaultVolume:
 
 
 class FaultFileSystem:
-    """Passes everything on, after asking the rules; `rules` may be changed at any time."""
+    """Passes every call on after checking the rules; `rules` may be changed at any time."""
 
     def __init__(self, inner: FileSystem, *rules: FaultRule) -> None:
         self.inner = inner
@@ -118,7 +120,7 @@ class FaultFileSystem:
         return _FaultFile(self.inner.open(path, writable=writable), self)
 
     def wrap(self, file: File) -> Any:
-        """Return a file that is open already, with the rules laid over it."""
+        """Return a file that is open already, with the rules applied to it."""
         return _FaultFile(file, self)
 
     def open_volume(self, path: str) -> Any:

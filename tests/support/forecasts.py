@@ -1,4 +1,4 @@
-"""How good forecasts of the ends of backlogs are, once the ends are known."""
+"""Accuracy of forecasts for the ends of backlogs, computed once the true ends are known."""
 
 import math
 import statistics
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Foretold(NamedTuple):
-    """When a backlog was gone, and what was foretold, all in seconds from the report on; None where nothing was said."""
+    """The true end of a backlog and the forecast for it, in seconds from the report on; None if nothing was forecast."""
 
     true_s: float
     eta_s: float | None
@@ -16,28 +16,28 @@ class Foretold(NamedTuple):
 
     @property
     def is_within(self) -> bool:
-        """Whether the true end lies in the interval; one without an upper end has all that is later."""
+        """Return whether the true end lies in the interval; an interval without an upper end contains all later times."""
         return (
             self.low_s is not None and self.low_s <= self.true_s and (self.high_s is None or self.true_s <= self.high_s)
         )
 
     @property
     def place(self) -> float:
-        """Where in the interval the true end lies: 0 at its lower end, 1 at its upper one."""
+        """Return the position of the true end in the interval: 0 at its lower end, 1 at its upper one."""
         if self.low_s is None or self.high_s is None:
             return 0.0
         return (self.true_s - self.low_s) / (self.high_s - self.low_s)
 
 
 class Judgement(NamedTuple):
-    """How good forecasts were.
+    """Accuracy of a set of forecasts.
 
     Attributes:
         within: The share of true ends that lie in their interval.
-        width: Of the intervals, in units of the middle half's spread: between the first and the third quarter of true
-            ends, each measured by its own interval. Of ends that are spread as a normal distribution, nine of ten lie
-            in an interval of 2.4. Infinite where half of the ends lie in one place.
-        unbounded: How many intervals had no upper end; they count as infinitely wide.
+        width: Width of the intervals, in units of the interquartile range of the true ends, each measured by its own
+            interval. For normally distributed ends, an interval of width 2.4 holds nine out of ten. Infinite if half of
+            the ends are equal.
+        unbounded: Number of intervals without an upper end; they count as infinitely wide.
     """
 
     within: float
@@ -46,7 +46,7 @@ class Judgement(NamedTuple):
 
 
 def judge(forecasts: Iterable[Foretold]) -> Judgement:
-    """Return how good forecasts were."""
+    """Return the accuracy of the forecasts."""
     made = list(forecasts)
     first, _, third = statistics.quantiles([one.place for one in made], n=4, method="inclusive")
     return Judgement(

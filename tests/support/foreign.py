@@ -1,9 +1,10 @@
 """Foreign peers, fetched by their own package managers into .cache and used unmodified.
 
-Java: Apache RocketMQ 5.3.3's broker, name server, client and mqadmin, and the mqadmin of 4.9.8 (Maven Central).
-Node: ali-ons (npm).
-Where java, mvn, node or npm are missing the tests that need them are skipped with that reason, which the closing
-report of the test run repeats.
+Java: Apache RocketMQ 5.3.3's broker, name server, client and mqadmin, and the mqadmin of 4.9.8 (Maven Central). Node:
+ali-ons (npm).
+
+Tests that need java, mvn, node or npm are skipped on a machine without these programs. The closing report of the test
+run repeats the reason.
 """
 
 import contextlib
@@ -24,7 +25,7 @@ from tests.support.ports import free_base
 
 FOREIGN = Path(__file__).resolve().parent.parent / "conformance" / "foreign"
 CACHE = Path(__file__).resolve().parent.parent.parent / ".cache" / "foreign"
-# Quick to start; what is measured (benchmarks) runs with Java's defaults instead.
+# Fast start-up; benchmarks run with Java's defaults instead.
 JAVA = ["java", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 JAVA_MEASURED = ["java", "-Xms2g", "-Xmx2g"]
 FETCH_TIMEOUT_S = 600
@@ -32,7 +33,7 @@ _PORTS = range(6_400, 7_900, 5)
 
 
 def java_classpath() -> str:
-    """Return the class path of the Java peers, fetched at first use; skips where java or mvn are missing."""
+    """Return the class path of the Java peers, fetched at first use; skips if java or mvn is missing."""
     # FOREIGN comes first: its rmq.logback.xml silences the peers' configuration chatter.
     return f"{FOREIGN}:{_java_library('pom.xml', CACHE / 'java' / 'lib')}/*"
 
@@ -49,7 +50,7 @@ def _java_library(pom: str, library: Path) -> Path:
 
 
 def node_peer() -> Path:
-    """Return the folder with ali-ons installed, fetched at first use; skips where node or npm are missing."""
+    """Return the folder with ali-ons installed, fetched at first use; skips if node or npm is missing."""
     if shutil.which("node") is None or shutil.which("npm") is None:
         pytest.skip("node or npm is missing: the ali-ons client was not tried")
     folder = CACHE / "node"
@@ -65,7 +66,7 @@ def node_peer() -> Path:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Make the folder, and fill it while no other process of the test run does."""
+    """Make the folder, and fill it under a lock against the other processes of the test run."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -78,7 +79,7 @@ def java_client(*arguments: str, timeout_s: float = 120) -> list[dict[str, Any]]
 
 
 def mqadmin(*commands: tuple[str, ...], timeout_s: float = 180) -> list[str]:
-    """Run mqadmin commands one after the other and return what each of them printed."""
+    """Run mqadmin commands one after the other and return the output of each."""
     arguments = ["mqadmin", *commands[0]]
     for command in commands[1:]:
         arguments += ["--then", *command]
@@ -89,11 +90,11 @@ def mqadmin(*commands: tuple[str, ...], timeout_s: float = 180) -> list[str]:
 
 
 def mqadmin_4_9(*command: str, timeout_s: float = 180) -> str:
-    """Run one command of the mqadmin of Apache RocketMQ 4.9.8 and return what it printed."""
+    """Run one command of the mqadmin of Apache RocketMQ 4.9.8 and return its output."""
     library = _java_library("pom-4.9.xml", CACHE / "java-4.9" / "lib")
     home = CACHE / "java-4.9" / "home"
     (home / "conf").mkdir(parents=True, exist_ok=True)
-    # This release runs no command without it.
+    # This release requires the option for every command.
     (home / "conf" / "logback_tools.xml").write_text("<configuration/>\n")
     main = "org.apache.rocketmq.tools.command.MQAdminStartup"
     environment = {"ROCKETMQ_HOME": str(home)}
@@ -196,5 +197,5 @@ def _run(
 
 
 def json_lines(output: str) -> list[dict[str, Any]]:
-    """Return the JSON objects among the lines; Java's logging may print others."""
+    """Return the JSON objects among the lines; Java's logging may print other lines."""
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")]

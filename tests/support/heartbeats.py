@@ -1,4 +1,4 @@
-"""Heart-beats as clients send them."""
+"""Heartbeats as clients send them."""
 
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,7 @@ def consumer_beat(
     without_sub: bool = False,
     subscriptions: tuple[SubscriptionData, ...] | None = None,
 ) -> bytes:
-    """Return the body of a consumer's heart-beat."""
+    """Return the body of a consumer's heartbeat."""
     consumer = ConsumerData(
         group,
         ConsumeType.CONSUME_PASSIVELY,
@@ -43,7 +43,7 @@ async def subscribe(
     version: int = 1,
     message_model: str = "CLUSTERING",
 ) -> None:
-    """Send one heart-beat of client `1@2`."""
+    """Send one heartbeat of client `1@2`."""
     body = consumer_beat("1@2", group, *topics, expression=expression, version=version, message_model=message_model)
     answer = await unit.ask(RequestCode.HEART_BEAT, body=body)
     assert answer.code == ResponseCode.SUCCESS, answer.remark

@@ -1,4 +1,4 @@
-"""An API server of Kubernetes that runs nothing: it writes down what it is told to make, and says that it has."""
+"""A Kubernetes API server that runs nothing: it records the objects that it is asked to create, and confirms them."""
 
 import json
 import threading
@@ -10,7 +10,7 @@ class ApiServer:
     """Listens on loopback until the block ends.
 
     Attributes:
-        url: Its address.
+        url: The server's address.
         made: Kind and content of each object, in the order of the requests.
     """
 
@@ -27,7 +27,7 @@ class ApiServer:
             def do_POST(self) -> None:
                 content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 made.append((content["kind"], content))
-                # What Kubernetes gives each object; Spark makes the others owned by the pod, by its uid.
+                # Kubernetes gives each object a uid; Spark makes the pod the owner of the other objects by that uid.
                 content["metadata"] |= {"uid": f"uid-{len(made)}", "resourceVersion": "1"}
                 self._answer(201, content)
 
@@ -42,7 +42,7 @@ class ApiServer:
                 self.wfile.write(data)
 
             def log_message(self, *said: object) -> None:
-                """Tests speak by what they assert."""
+                """Print nothing: requests in a test's output would hide its assertions."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_port}"

@@ -1,4 +1,4 @@
-"""File systems in image files, mounted for a test and taken away again, whatever comes."""
+"""File systems in image files, mounted for a test and always unmounted at its end."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ _NEEDED = ("mount", "umount", "losetup", "mkfs.ext4")
 
 
 def skip_without_mounts(what: str, *programs: str) -> None:
-    """Skip the test, with the reason, where this user on this machine can't mount images."""
+    """Skip the test, with the reason, if this user on this machine can't mount images."""
     reason = _missing(programs)
     if reason is not None:
         pytest.skip(f"{what} need {reason}")
@@ -40,15 +40,15 @@ def make_image(image: Path, size_bytes: int, *command: str) -> None:
 def mounted(
     image: Path, path: Path, *options: str, else_skip: str | None = None, by_page: bool = False
 ) -> Iterator[Path]:
-    """Mount an image on a folder; at the end nothing of it is left, even where somebody still holds files open.
+    """Mount an image on a folder; unmount it at the end, even if a process still holds files open.
 
     Args:
         image: A file with a file system in it.
-        path: The folder, made if it is missing.
-        options: Of mount.
-        else_skip: Skip the test where the kernel refuses, as it does in many containers; begins the reason.
-        by_page: Let the loop device hand each page to its file by itself. It reports a larger write as done that found
-            room for its first pages only (Linux 6.18), and no disk may do that.
+        path: The folder, created if it is missing.
+        options: Options of mount.
+        else_skip: Beginning of the reason; skip the test if the kernel refuses, as it does in many containers.
+        by_page: Make the loop device hand each page to its file separately. By default it reports a larger write as
+            complete even if only its first pages found space (Linux 6.18), which no disk may do.
     """
     path.mkdir(exist_ok=True)
     device = _attach_by_page(image) if by_page else None
@@ -58,14 +58,14 @@ def mounted(
     if done.returncode != 0 and else_skip is not None:
         pytest.skip(f"{else_skip}: {done.stderr.strip()}")
     if device is not None:
-        run("losetup", "--detach", device)  # Once it is unmounted.
+        run("losetup", "--detach", device)  # The loop device goes once it is unmounted.
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr}"
     try:
         yield path
     finally:
         done = subprocess.run(["umount", str(path)], capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            # Detached at once, and gone with the last open file; the test has failed to close one.
+            # Detached at once, and gone with the last open file. The test has failed to close a file.
             run("umount", "--lazy", str(path))
         assert done.returncode == 0, done.stderr
 

@@ -1,7 +1,7 @@
-"""Ports for programs that can't be told to take any free one.
+"""Ports for programs that can't listen on port 0.
 
-They lie below those that the kernel gives to outgoing connections, and each process of a test run looks among ports of
-its own: one that is free while its program starts again is not taken by another test meanwhile.
+The ports lie below the kernel's range for outgoing connections. Each process of a test run has its own share of them,
+so that no other test takes a port while its program restarts.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 
 def free_base(bases: Sequence[int], ports: Callable[[int], Iterable[int]]) -> int:
-    """Return one of this process' share of `bases`, of whose `ports` nobody uses any now."""
+    """Return one of this process' share of `bases` such that all of its `ports` are free."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     share = list(bases[worker::count])

@@ -1,8 +1,8 @@
-"""A real Postgres for tests: one server a session, a savepoint a test.
+"""A real Postgres for tests: one server per session, one savepoint per test.
 
-`database` gives a test a Database over one connection whose outer transaction is rolled back at the end, so that
-tests see an empty, migrated schema and leave nothing behind. Tests that stop, hang or kill a server take a
-`PostgresServer` of their own.
+`database` gives a test a Database over one connection whose outer transaction is rolled back at the end, so that tests
+see an empty, migrated schema and leave nothing behind. Tests that stop, hang or kill a server use a `PostgresServer` of
+their own.
 """
 
 import shutil
@@ -28,10 +28,10 @@ READY_TIMEOUT_S = 30.0
 
 
 class PostgresServer:
-    """A server on a folder of its own, which tests may treat badly."""
+    """A server with its own folder, which tests may stop, hang or kill."""
 
     def __init__(self) -> None:
-        # Not below pytest's folder: that is closed to the unprivileged user a root's Postgres runs as.
+        # Not below pytest's folder: root runs Postgres as an unprivileged user, who has no access to that folder.
         self.directory = Path(tempfile.mkdtemp(prefix="gantry-pg-"))
         self.directory.chmod(0o711)
         self._process: subprocess.Popen[bytes] | None = None
@@ -101,7 +101,7 @@ class PostgresServer:
 
 
 def until_free(url: str, key: int) -> None:
-    """Wait until nobody holds an advisory lock: Postgres lets go of it a moment after its connection has closed."""
+    """Wait until no connection holds an advisory lock: Postgres releases it a moment after its connection has closed."""
     deadline = time.monotonic() + READY_TIMEOUT_S
     held = (
         "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database"
@@ -115,7 +115,7 @@ def until_free(url: str, key: int) -> None:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """The session's server, migrated; treat it well."""
+    """The session's server, migrated; a test must not stop, hang or kill it."""
     server = PostgresServer()
     try:
         server.start()
@@ -139,7 +139,7 @@ def own_postgres() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 async def database(postgres: PostgresServer) -> AsyncIterator[Database]:
-    """A Database in which nothing outlives the test."""
+    """A Database whose changes are rolled back after the test."""
     engine = make_engine(driver_url(postgres.url), application="gantry-test", pooled=False)
     async with engine.connect() as connection:
         outer = await connection.begin()

@@ -1,12 +1,12 @@
 """A disk whose power can be cut: an ext4 image inside a reflink-capable XFS image.
 
-An atomic reflink copy of the ext4 image, taken under load, holds exactly what ext4 had handed to its block device
-at that moment, as a power cut would leave it. It sees a missing fsync; it does not see a missing device flush,
+An atomic reflink copy of the ext4 image, taken under load, holds exactly what ext4 had handed to its block device at
+that moment, as a power cut would leave it. The copy reveals a missing fsync. It does not reveal a missing device flush,
 since the inner device's own cache (the page cache of the XFS file) is part of the copy.
 
-A disk that can't keep its promises, too: both images are sparse, so that filling the outer one (`starve`) makes writes
-to new blocks of the inner one fail, as a full thin pool does. `fdatasync` fails then, and the inner page cache goes on
-showing what never reached the disk, also when there is room again (`feed`).
+The disk can also break its promises. Both images are sparse, so that filling the outer one (`starve`) makes writes to
+new blocks of the inner one fail, as a full thin pool does. `fdatasync` fails then. The inner page cache continues to
+show bytes that never reached the disk, even after the space is back (`feed`).
 """
 
 import contextlib
@@ -24,9 +24,9 @@ FICLONE = 0x40049409  # linux/fs.h: share all blocks of one file with another, a
 OUTER_BYTES = 6 << 30
 INNER_BYTES = 1 << 30
 RESERVE_BYTES = 4 << 20
-# The journal and the inode tables get their blocks now, so that only new data can find none.
+# Allocate the journal and the inode tables now, so that only writes of new data can find no space.
 MKFS_OPTIONS = "lazy_itable_init=0,lazy_journal_init=0,nodiscard"
-# Images are sparse: this is about what a hundred copies of small stores really take.
+# Images are sparse: this is the real disk usage of a hundred copies of small stores.
 FREE_BYTES_MIN = 3 << 30
 
 
@@ -41,8 +41,8 @@ class CuttableDisk:
         self.path = folder / "disk"
 
     def starve(self) -> None:
-        """Let the disk have no room for blocks that it has not written before, though its file system has."""
-        os.sync()  # Nothing that was written before may fail.
+        """Leave the disk no space for new blocks, though its file system has free blocks."""
+        os.sync()  # Blocks that were written before must not fail.
         free = os.statvfs(self._outer)
         with self._filler.open("wb") as file:
             with contextlib.suppress(OSError):
@@ -55,7 +55,7 @@ class CuttableDisk:
                 os.fsync(file.fileno())
 
     def feed(self) -> None:
-        """Give the disk its room back."""
+        """Give the disk its space back."""
         self._filler.unlink()
         os.sync()
 
@@ -68,7 +68,7 @@ class CuttableDisk:
 
     @contextlib.contextmanager
     def restored(self, copy: Path) -> Iterator[Path]:
-        """Mount a copy (ext4 replays its journal, as after power returns), and drop it at the end."""
+        """Mount a copy (ext4 replays its journal, as after power returns), and delete it at the end."""
         with mounted(copy, self._folder / copy.stem) as path:
             yield path
         path.rmdir()
@@ -77,7 +77,7 @@ class CuttableDisk:
 
 @contextlib.contextmanager
 def cuttable_disk(folder: Path) -> Iterator[CuttableDisk]:
-    """Make the two images, mount them, and take everything away at the end; skips where that is not possible."""
+    """Make the two images, mount them, and remove both at the end; skips if that is not possible."""
     skip_without_mounts("power cuts", "mkfs.xfs")
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < FREE_BYTES_MIN:

@@ -1,4 +1,4 @@
-"""Records as a pull brings them, for what reads them."""
+"""Records as a pull returns them, for tests of their readers."""
 
 from collections.abc import Iterable, Mapping
 
@@ -34,7 +34,7 @@ def record(
 ) -> bytes:
     """Return one record; its physical offset is a thousand times its queue offset.
 
-    `message_id` is the unique key: empty for one made of the offset, None for none.
+    `message_id` is the unique key; an empty string makes one from the offset, None leaves it out.
     """
     all_properties: dict[str, str] = {}
     if message_id is not None:

@@ -1,4 +1,4 @@
-"""Report tables for tests: a connection to the session's Postgres, with nothing in those tables before and after."""
+"""Report tables for tests: a connection to the session's Postgres; the tables are empty before and after each test."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -32,13 +32,13 @@ def millis(moment: datetime) -> int:
 
 
 def sample_of_one(group: str | None, topic: str, broker: str, *queues: Sequence[int | None]) -> Sample:
-    """Make a sample: of each queue min, max, committed and when the first unconsumed message was stored."""
+    """Make a sample: for each queue min, max, committed and the store time of the first unconsumed message."""
     columns = list(zip(*queues, strict=True)) if queues else [()] * 4
     return Sample(group, topic, broker, tuple(range(len(queues))), *columns)
 
 
 def whole_block(samples: Iterable[Sample], at_ms: int) -> Block:
-    """Make a block that has all numbers as they are."""
+    """Make a block that stores all numbers without a base."""
     given = list(samples)
     stored = [min((at for at in one.first_stored_at_ms if at is not None), default=None) for one in given]
     section = Section(
@@ -60,14 +60,14 @@ def whole_block(samples: Iterable[Sample], at_ms: int) -> Block:
 
 
 class SampleTable:
-    """Puts samples into a table, one at a time: each is among all pairs of its broker and moment."""
+    """Puts samples into a table one at a time; a block holds all pairs of its broker and moment."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection
         self._written: dict[tuple[str, datetime], list[Sample]] = {}
 
     def put(self, sample: Sample, at: datetime) -> None:
-        """Add a sample to the block of its moment, which is based on an empty one."""
+        """Add a sample to the block of its moment; the block is based on an empty one."""
         written = self._written.setdefault((sample.broker, at), [])
         written.append(sample)
         base = at - BASE_BEFORE
@@ -82,7 +82,7 @@ class SampleTable:
 
 
 def stored_looks(connection: psycopg.Connection[Any]) -> list[tuple[str, Kind, Looked]]:
-    """Return all blocks, put together with their bases, by time."""
+    """Return all blocks, combined with their bases, by time."""
     rows = connection.execute(
         "SELECT sampled_at, broker, kind, based_at, data FROM lag_sample_blocks ORDER BY sampled_at"
     ).fetchall()
@@ -102,7 +102,7 @@ def stored_looks(connection: psycopg.Connection[Any]) -> list[tuple[str, Kind, L
 
 
 def figures(looked: Looked) -> dict[Pair, tuple[list[int], list[int], list[int], list[int | None], int | None]]:
-    """Return of each pair queue ids, min, max and committed offsets, and when its oldest message was stored."""
+    """Return for each pair: queue ids, min, max and committed offsets, and the store time of its oldest message."""
     found = {}
     at = 0
     for place, count, first_ms in zip(looked.places, looked.counts, looked.first_ms, strict=True):
@@ -115,12 +115,12 @@ def figures(looked: Looked) -> dict[Pair, tuple[list[int], list[int], list[int],
 
 
 def served(looked: Looked) -> dict[Pair, bool | None]:
-    """Return of each pair whether somebody was connected."""
+    """Return for each pair whether a consumer was connected."""
     return {looked.pairs[place]: SERVED[code] for place, code in zip(looked.places, looked.served, strict=True)}
 
 
 def newest(connection: psycopg.Connection[Any], group: str | None, topic: str) -> dict[str, tuple[Any, ...]]:
-    """Return by broker what was seen last of a group and topic: its figures, and when."""
+    """Return by broker the last known figures of a group and topic, and their time."""
     found = {}
     for broker, _, looked in stored_looks(connection):
         if (one := figures(looked).get((group, topic))) is not None:

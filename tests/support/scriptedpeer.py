@@ -1,7 +1,7 @@
-"""Peers that answer as a test tells them to: in memory for unit tests, on a real port for integration tests.
+"""Peers that answer by script: in memory for unit tests, on a real port for integration tests.
 
-Both take the same script: by request code, a function from the request to what happens. So what a unit test assumes
-of a peer can be tried on a socket, too (tests/integration/test_scriptedpeer.py).
+Both take the same script: for each request code, a function from the request to the outcome. So the assumptions of a
+unit test about a peer can be tried on a socket, too (tests/integration/test_scriptedpeer.py).
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from gantry.remoting.command import RemotingCommand, decode_frame, encode_frame
 from gantry.remoting.errors import ConnectError, ConnectionLostError, RequestFailedError, RequestTimeoutError
 from gantry.runtime.clock import SystemClock
 
-# What a peer does with a request: a response, an error of the transport, or None for never answering.
+# The outcome of a request: a response, an error of the transport, or None for no answer at all.
 Deed = RemotingCommand | RequestFailedError | None
 Script = Callable[[RemotingCommand], Deed]
 
@@ -33,7 +33,7 @@ def refuse(code: int, remark: str = "refused by the script") -> Script:
 
 
 def in_turn(*scripts: Script) -> Script:
-    """Return a script that does one thing after the other, and the last one for ever."""
+    """Return a script that takes one step per request, and repeats the last step."""
     left = list(scripts)
 
     def answer(request: RemotingCommand) -> Deed:
@@ -44,9 +44,9 @@ def in_turn(*scripts: Script) -> Script:
 
 
 class ScriptedTransport:
-    """The engine's transport in memory: addresses with a script each; every other address refuses connections.
+    """The engine's transport in memory: each address has a script; all other addresses refuse connections.
 
-    Frames are encoded and decoded on the way, so that what can't travel fails here, too.
+    Frames are encoded and decoded on the way, so that a frame that can't be sent fails here, too.
     """
 
     def __init__(self) -> None:
@@ -60,23 +60,23 @@ class ScriptedTransport:
         self.dials: list[str] = []
 
     def make(self, handlers: Mapping[int, Handler], lost: Callable[[str], None]) -> "ScriptedTransport":
-        """Be the transport of an engine: give this as its `make_transport`."""
+        """Act as the transport of an engine: pass this method as its `make_transport`."""
         self.handlers = handlers
         self.connection_lost = lost
         return self
 
     def at(self, address: str, scripts: Mapping[int, Script]) -> None:
-        """Add to what an address does."""
+        """Add scripts to an address."""
         self.scripts.setdefault(address, {}).update(scripts)
 
     def down(self, address: str) -> None:
-        """Let an address refuse connections, and break the one there is."""
+        """Make an address refuse connections, and break its open connection."""
         self.scripts.pop(address, None)
         self.connected.discard(address)
         self.connection_lost(address)
 
     async def invoke(self, address: str, command: RemotingCommand, *, timeout_ms: int) -> RemotingCommand:
-        """Do what the script says."""
+        """Run the script for a request."""
         request = decode_frame(encode_frame(command)[4:])
         self.requests.append((address, request))
         try:
@@ -96,7 +96,7 @@ class ScriptedTransport:
             raise RequestTimeoutError(address, "no answer in time", sent=True) from None
 
     async def invoke_one_way(self, address: str, command: RemotingCommand, *, timeout_ms: int = 3_000) -> None:
-        """Take a one-way request; the script sees it, what it says is dropped."""
+        """Take a one-way request; the script sees it, and its answer is dropped."""
         request = decode_frame(encode_frame(command)[4:])
         assert request.is_one_way
         self.requests.append((address, request))
@@ -107,7 +107,7 @@ class ScriptedTransport:
             script(request)
 
     async def connect(self, address: str, *, timeout_ms: int) -> object:
-        """Connect, as far as there is a script at the address; the first attempt takes the address's latency."""
+        """Connect if the address has a script; the first attempt takes the address's latency."""
         if address in self.connected:
             return self
         self.dials.append(address)
@@ -122,20 +122,20 @@ class ScriptedTransport:
         return self
 
     async def close(self) -> None:
-        """Take note."""
+        """Record the call."""
         self.is_closed = True
 
     def sent(self, code: int, address: str | None = None) -> list[RemotingCommand]:
-        """Return the requests of a code so far, to one address or all."""
+        """Return the requests of a code so far, to one address or to all."""
         return [request for at, request in self.requests if request.code == code and address in (None, at)]
 
     def push(self, command: RemotingCommand) -> Any:
-        """Make a request of ours to the client, as a broker does."""
+        """Send a request to the client, as a broker does."""
         return self.handlers[command.code](Channel.__new__(Channel), command)
 
 
 class ScriptedCluster:
-    """A name server and brokers over a ScriptedTransport, with the topics and offsets a test gives them."""
+    """A name server and brokers over a ScriptedTransport, with the topics and offsets that a test gives them."""
 
     def __init__(self, transport: ScriptedTransport, *, namesrv: tuple[str, ...] = ("ns:1",)) -> None:
         self.transport = transport
@@ -181,7 +181,7 @@ class ScriptedPeer:
         self.address = ""
 
     async def start(self) -> str:
-        """Listen on any port of loopback; return the address."""
+        """Listen on any free port of loopback; return the address."""
         self.address = str(await self._server.start("127.0.0.1", 0))
         return self.address
 

@@ -1,4 +1,4 @@
-"""One service as a real process: started on port 0, ready when its ready file is there, stopped as an operator would."""
+"""One service as a real process: started on port 0, ready once its ready file exists, stopped by SIGTERM."""
 
 import json
 import os
@@ -35,37 +35,37 @@ class ServiceProcess:
         self.kill()
 
     def add_arguments(self, *arguments: str) -> None:
-        """Start it with more arguments from its next start on; later ones replace earlier ones of the same name."""
+        """Add arguments for later starts; later arguments override earlier ones of the same name."""
         self._command = [*self._command, *arguments]
 
     def limit_descriptors(self, count: int) -> None:
-        """Let it have at most so many open files, from its next start on."""
+        """Limit the number of open files for later starts."""
         self._command = ["prlimit", f"--nofile={count}:{count}", *self._command]
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address that the service listens on."""
         return str(self.facts["address"])
 
     @property
     def process_id(self) -> int:
-        """Its id while it runs."""
+        """The process id while the service runs."""
         assert self._process is not None
         return self._process.pid
 
     @property
     def log(self) -> str:
-        """What it wrote so far."""
+        """The log so far."""
         return self._output.read_text() if self._output.exists() else ""
 
     def start(self) -> None:
-        """Start it and wait until it is ready."""
+        """Start the service and wait until it is ready."""
         self.launch()
         code = self.wait_until_ready()
         assert code is None, f"it ended with {code}: {self.log}"
 
     def wait_until_ready(self) -> int | None:
-        """Wait until it is ready; return its exit code if it ends instead."""
+        """Wait until the service is ready; return its exit code if it ends instead."""
         assert self._process is not None
         deadline = time.monotonic() + READY_TIMEOUT_S
         while not self._ready_file.exists():
@@ -77,7 +77,7 @@ class ServiceProcess:
         return None
 
     def launch(self) -> None:
-        """Start it without waiting."""
+        """Start the service without waiting."""
         self._ready_file.unlink(missing_ok=True)
         plain = {name: value for name, value in os.environ.items() if not name.startswith("GANTRY_")}
         with self._output.open("ab") as output:
@@ -90,7 +90,7 @@ class ServiceProcess:
             )
 
     def wait(self) -> int:
-        """Wait for its end and return the exit code."""
+        """Wait for the end and return the exit code."""
         assert self._process is not None
         return self._process.wait(STOP_TIMEOUT_S)
 
@@ -101,7 +101,7 @@ class ServiceProcess:
         return self.wait()
 
     def kill(self) -> None:
-        """End it at once, if it runs."""
+        """Kill the service if it runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait(STOP_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""A store in memory whose records all have one size, so that a test knows what lies in which file."""
+"""A store in memory whose records all have one size, so that a test knows which file holds which record."""
 
 from collections.abc import Iterable
 
@@ -18,7 +18,7 @@ _BODY = bytes(RECORD_BYTES - 91 - len("T") - 20)
 
 
 class SmallStore:
-    """A store that is started, and its disk."""
+    """A started store, and its disk."""
 
     def __init__(self, files: MemFileSystem | None = None, **settings: int) -> None:
         self._settings = settings
@@ -31,7 +31,9 @@ class SmallStore:
         return self.store.start(thorough=thorough)
 
     def put(self, count: int, topic: str = "T", *, first_key: int | None = None) -> None:
-        """Put messages of queue 0 of a topic of one letter, with numbers as keys or without; all are acknowledged."""
+        """Put messages to queue 0 of a topic with a one-letter name, with or without numbers as keys; all are
+        acknowledged.
+        """
         for number in range(count):
             self.clock.advance(10)
             properties = b"" if first_key is None else b"UNIQ_KEY\x01%06d\x02" % (first_key + number)
@@ -59,7 +61,7 @@ class SmallStore:
         return f"{ROOT}/commitlog/{file_name(number * FILE_BYTES)}"
 
     def keys_found(self, keys: Iterable[int]) -> list[int]:
-        """Return those of some numbers under which a message of topic T is found, each found once."""
+        """Return those numbers whose key finds a message of topic T, and assert that each is found once."""
         found = []
         for key in keys:
             records = self.store.query("T", f"{key:06d}", 32, 0, _FOR_EVER_MS).records

@@ -28,7 +28,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 class Cluster:
-    """A master and a worker with two cores that run until the block ends, and what a job needs to use them."""
+    """A master and a worker with two cores that run until the block ends, and the settings of jobs for them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -41,7 +41,7 @@ class Cluster:
             f"spark.driver.defaultJavaOptions {QUICK}\nspark.executor.defaultJavaOptions {QUICK}\n"
             f"spark.sql.shuffle.partitions {SHUFFLE_PARTITIONS}\n"
         )
-        # For whoever starts a job: it and the executors that call it back know each other by this address.
+        # For the process that starts a job: it and the executors that connect back use this address.
         self.environment = {
             "SPARK_CONF_DIR": str(conf),
             "SPARK_LOCAL_IP": LOOPBACK,
@@ -56,7 +56,7 @@ class Cluster:
             said = stack.enter_context(self._daemon("master", master, rest, r"Starting Spark master at (\S+)"))
             self.master = said[1]
             worker = ["worker.Worker", "--host", LOOPBACK, "--cores", "2", "--memory", "1g", "--webui-port", "0"]
-            # Far from UTC, and in a folder where our code is not.
+            # A time zone far from UTC, and a folder without our code.
             elsewhere = {"TZ": "Asia/Tokyo", "SPARK_WORKER_DIR": str(self._folder / "work")}
             ready = r"Successfully registered with master"
             stack.enter_context(self._daemon("worker", [*worker, self.master], elsewhere, ready))
@@ -88,21 +88,21 @@ class Cluster:
             process.wait(STOP_TIMEOUT_S)
 
     def applications(self, name: str) -> list[str]:
-        """Return what the first executor of each application of a name wrote, its own command line first."""
+        """Return the logs of the first executor of each application with a name; a log begins with the command line."""
         log = (self._folder / "master.log").read_text()
         ids = re.findall(rf"Registered app {re.escape(name)} with ID (\S+)", log)
         return [(self._folder / "work" / one / "0" / "stderr").read_text() for one in ids]
 
     def packages_were_shipped(self) -> bool:
-        """Say whether a worker was sent our code."""
+        """Return whether a worker received our code."""
         return any((self._folder / "work").glob("app-*/*/gantry-code.zip"))
 
 
 def python_without_us(folder: Path) -> Path:
-    """Make a Python that has what gantry needs but not gantry, as the workers of somebody's cluster."""
+    """Make a Python that has gantry's dependencies but not gantry, as on the workers of a user's cluster."""
     home = folder / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True, timeout=60)
     (packages,) = home.glob("lib/python*/site-packages")
-    # Packages are found in this folder, and the .pth files in it are not read: an editable install stays out.
+    # Packages are found in this folder, but its .pth files are not read, so that an editable install stays out.
     (packages / "others.pth").write_text(f"{Path(msgspec.__file__).parent.parent}\n")
     return home / "bin" / "python"

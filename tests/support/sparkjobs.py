@@ -1,4 +1,4 @@
-"""A report's job as whoever types it runs it: a process of its own, which prints its rows."""
+"""A report's job as a user runs it: a process of its own, which prints its rows."""
 
 import json
 import os
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def skip_without_java() -> None:
-    """As everything that needs Spark: skipped, and counted in the closing report."""
+    """Skip the test without Java 17, as for all tests that need Spark; the closing report counts it."""
     try:
         find_java(os.environ)
     except JavaNotFoundError:

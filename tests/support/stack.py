@@ -1,4 +1,4 @@
-"""A real stack for tests: `gantry up` in a folder and on ports of its own."""
+"""A real stack for tests: `gantry up` with its own folder and ports."""
 
 import json
 import os
@@ -23,8 +23,8 @@ READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 WAIT_TIMEOUT_S = 30.0
 CLASS_ARCHIVE = Path(__file__).resolve().parents[2] / ".cache" / "gantry"
-"""Made by tests/integration/spark/test_recording.py, once for many runs of the tests."""
-# Above a stack that the developer runs, and with every port below those of outgoing connections.
+"""The class archive for the JVM that tests/integration/spark/test_recording.py makes, once for many runs."""
+# Above the ports of a developer's stack, and with every port below those of outgoing connections.
 _BASES = range(3_000, 21_000, PORT_BASE_STEP)
 
 
@@ -40,7 +40,7 @@ class Stack:
         scheduler: bool = False,
         makes_database: bool = False,
     ) -> None:
-        # Without one unless a test is about it: a report that is due in the middle of a test costs both cores.
+        # No scheduler unless a test asks for one: a report that is due in the middle of a test takes both cores.
         self.scheduler = scheduler
         # As at the first start on a machine. Other tests are given a new database, which is there sooner.
         self._makes_database = makes_database
@@ -67,7 +67,7 @@ class Stack:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """stack.json as it is now."""
+        """Return the present content of stack.json."""
         content: dict[str, Any] = json.loads((self.directory / "stack.json").read_text())
         return content
 
@@ -87,8 +87,8 @@ class Stack:
         return [sys.executable, "-m", "gantry.cli", "up", *options]
 
     def launch(self) -> None:
-        """Start it and do not wait."""
-        # One that was killed could not take it away.
+        """Start the stack and do not wait."""
+        # A supervisor that was killed could not remove it.
         (self.directory / "stack.json").unlink(missing_ok=True)
         if not self._makes_database and "GANTRY_DATABASE_URL" not in self._extra:
             copy_new_database(self.directory)
@@ -103,7 +103,7 @@ class Stack:
             )
 
     def start(self) -> None:
-        """Start it and wait until it is ready."""
+        """Start the stack and wait until it is ready."""
         began = time.monotonic()
         self.launch()
         self.wait_for((self.directory / "stack.json").exists, "to be ready", timeout_s=READY_TIMEOUT_S)
@@ -123,7 +123,7 @@ class Stack:
         return httpx.Client(base_url=facts["http"], headers=headers, timeout=timeout_s, trust_env=False)
 
     def said(self) -> str:
-        """What it said on the terminal."""
+        """Return what the stack printed on the terminal."""
         return self.output.read_text()
 
     def terminate(self) -> int:
@@ -133,7 +133,7 @@ class Stack:
         return self.wait()
 
     def kill(self) -> None:
-        """kill -9 the supervisor."""
+        """Kill the supervisor with kill -9."""
         assert self._process is not None
         self._process.kill()
         self._process.wait()
@@ -143,7 +143,7 @@ class Stack:
         return self._process.wait(STOP_TIMEOUT_S)
 
     def remove(self) -> None:
-        """Stop it in whatever state it is, and leave nothing behind."""
+        """Stop the stack in any state, and remove its files."""
         if self._process is not None and self._process.poll() is None:
             signal_all(family(self._process.pid), signal.SIGCONT)
             self._process.terminate()
@@ -156,9 +156,9 @@ class Stack:
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The developer's own GANTRY_ settings are none of a test's business."""
+    """Return the environment without the developer's own GANTRY_ settings."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("GANTRY_")}
-    # To make one takes a core for half a minute, which tests have no use for; their own is used where it is there.
+    # Making a class archive takes a core for half a minute, which no test needs; tests use their own one if it exists.
     archive = str(CLASS_ARCHIVE) if any(CLASS_ARCHIVE.glob("spark-*.jsa")) else "off"
     return {**clean, "GANTRY_SCHEDULER_CLASS_ARCHIVE": archive, **(extra or {})}
 

@@ -1,4 +1,4 @@
-"""Stores for tests, built from the format pages alone, so that the readers are not tested against their own twin."""
+"""Stores for tests, built from the format pages alone, so that the readers are not tested with writers that share bugs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -33,7 +33,7 @@ class Placed:
 class StoreBuilder:
     """Appends records, and writes them with their units and index entries as files.
 
-    What was appended may be changed before `save`: `log` is the whole CommitLog, `units` the queues' bytes.
+    Tests may change the appended bytes before `save`: `log` is the whole CommitLog, `units` the queues' bytes.
     """
 
     def __init__(self, *, log_file_bytes: int = 1024, queue_file_bytes: int = 200, slots: int = 40) -> None:
@@ -50,7 +50,7 @@ class StoreBuilder:
         self.first_file = 0
 
     def add(self, topic: str = "T", queue_id: int = 0, body: bytes = b"body", **changes: Any) -> Placed:
-        """Append one record, rolling to the next file where it does not fit."""
+        """Append one record; start the next file if the record does not fit."""
         properties = changes.pop("properties", {"UNIQ_KEY": f"U{len(self.records)}", "TAGS": "A", "KEYS": "k1 k2"})
         units = self.units.setdefault((topic, queue_id), bytearray())
         queue_offset = len(units) // layout.UNIT_SIZE_BYTES
@@ -91,7 +91,7 @@ class StoreBuilder:
         self.log[bit // 8] ^= 1 << bit % 8
 
     def save(self, files: FileSystem, root: str = "/store") -> None:
-        """Write everything."""
+        """Write all files."""
         for name in (layout.COMMIT_LOG_DIR, layout.CONSUME_QUEUE_DIR, layout.INDEX_DIR, layout.CONFIG_DIR):
             files.make_dirs(f"{root}/{name}")
         self._write_files(files, f"{root}/{layout.COMMIT_LOG_DIR}", self.log, self.log_file_bytes)
@@ -115,7 +115,7 @@ class StoreBuilder:
             files.write(f"{root}/{layout.ABORT_FILE}", b"1")
 
     def index_file(self) -> bytes:
-        """Return the index file of what was appended."""
+        """Return the index file of the appended records."""
         entries = self.slots * layout.ENTRIES_PER_SLOT
         assert len(self.index) < entries, "take more slots"
         data = bytearray(layout.index_file_bytes(self.slots, entries))

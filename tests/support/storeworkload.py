@@ -1,4 +1,4 @@
-"""A workload on a store in memory, and what may be found of it after the power was cut at some moment."""
+"""A workload on a store in memory, and the messages that may be found after a power cut at some moment."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ HOUR_MS = 3_600_000
 
 
 def small_settings(**changes: Any) -> StoreSettings:
-    """Return settings under which everything rolls over after a few messages."""
+    """Return settings under which every kind of file is full after a few messages."""
     values: dict[str, Any] = {
         "root_dir": ROOT,
         "mapped_file_size_commit_log": 4096,
@@ -60,21 +60,21 @@ class Sent:
 
 @dataclass
 class Workload:
-    """Puts messages and does everything else a broker does, at random but repeatably."""
+    """Puts messages and does everything else that a broker does, at random but repeatably."""
 
     clock: FakeClock
     rng: Rng
     settings: StoreSettings = field(default_factory=small_settings)
     sent: list[Sent] = field(default_factory=list)
     flushed_offset: int = 0
-    """As reported: what lies before it was acknowledged."""
+    """The reported physical offset: every record before it was acknowledged."""
     number: int = 0
     under_way: dict[str, bytes] = field(default_factory=dict)
     """Bodies by unique key of a batch that is being put: its first records may be there before the others."""
     open_files_max: int = 1_000
 
     def open(self, files: MemFileSystem) -> MessageStore:
-        """Start a store that reports its flushes here."""
+        """Start a store that reports its flushes to this workload."""
         store = make_store(
             files, self.clock, self.settings, on_flushed=self._flushed, open_files_max=self.open_files_max
         )
@@ -86,11 +86,11 @@ class Workload:
         self.flushed_offset = offset
 
     def acknowledged(self) -> list[Sent]:
-        """Return what senders were told is stored."""
+        """Return the messages that senders know to be stored."""
         return [sent for sent in self.sent if sent.next_offset <= self.flushed_offset]
 
     def step(self, store: MessageStore) -> None:
-        """Do one thing."""
+        """Do one random thing."""
         steps: list[tuple[int, Callable[[MessageStore], None]]] = [
             (50, self.put_one),
             (10, self.put_batch),
@@ -128,10 +128,10 @@ class Workload:
             )
         )  # fmt: skip
         if self.rng.chance(0.5):
-            store.dispatch()  # With ASYNC_FLUSH, of what is not on the disk.
+            store.dispatch()  # Acknowledged with ASYNC_FLUSH, and not on the disk yet.
 
     def put_batch(self, store: MessageStore) -> None:
-        """Put some messages at once."""
+        """Put some messages as a batch."""
         topic, queue_id = self.rng.choice(QUEUES)
         messages = [self._message() for _ in range(2 + self.rng.below(4))]
         items = [(0, body, properties, None, None, None) for body, properties, _ in messages]
@@ -141,7 +141,7 @@ class Workload:
         assert result.status is PutStatus.OK, result
         ends = (*result.physical_offsets[1:], result.next_offset)
         for index, (body, _, key) in enumerate(messages):
-            # All of a batch is acknowledged together, or nothing.
+            # A batch is acknowledged as a whole or not at all.
             self.sent.append(
                 Sent(
                     topic, queue_id, result.queue_offset + index, result.physical_offsets[index], ends[-1], body, key,
@@ -160,7 +160,7 @@ class Workload:
         store.maintain()
 
     def expire(self, store: MessageStore) -> None:
-        """Let files grow old, and remove them."""
+        """Let files grow old, and remove the expired ones."""
         self.clock.advance(2 * HOUR_MS)
         self.put_one(store)
         self.flush(store)
@@ -169,7 +169,7 @@ class Workload:
 
 
 def read_queue(store: MessageStore, topic: str, queue_id: int) -> dict[int, tuple[int, bytes, str]]:
-    """Return physical offset, body and unique key of everything readable in a queue, by queue offset."""
+    """Return physical offset, body and unique key of every readable message of a queue, by queue offset."""
     found: dict[int, tuple[int, bytes, str]] = {}
     offset = store.min_offset(topic, queue_id)
     while offset < store.max_offset(topic, queue_id):

@@ -21,11 +21,11 @@ JOBS = Path(next(iter(spark.jobs.__path__)))
 
 
 def documented(master: str, **placeholders: str) -> list[str]:
-    """Return the words of the command line of a kind of master.
+    """Return the words of the command line for a kind of master.
 
     Args:
-        master: What follows `--master` in it.
-        placeholders: What stands in the page and in a real command line, by what is to be there instead.
+        master: The value of `--master` in the command line.
+        placeholders: Words of the documented command line, and the words that replace them.
     """
     blocks = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (found,) = (block for block in blocks if f"spark-submit --master {master} " in block)

@@ -1,4 +1,4 @@
-"""Brokers by script, as reports ask them: what a test gives them they answer, and nothing else."""
+"""Scripted brokers for reports: they answer only what a test gives them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -42,11 +42,11 @@ class SurveyedBroker:
         )
 
     def does(self, scripts: Mapping[int, Any]) -> None:
-        """Answer these requests so."""
+        """Set the scripts of these requests."""
         self._transport.at(self.address, scripts)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Have a group's offset."""
+        """Set a group's committed offset."""
         self.committed.setdefault(f"{topic}@{group}", {})[queue_id] = offset
 
     def _offsets(self, request: RemotingCommand) -> Deed:

@@ -1,9 +1,9 @@
-"""Virtual time: an event loop that jumps over waits, and the clock that goes with it.
+"""Virtual time: an event loop that jumps over waits, and its clock.
 
-Two hours of a retry ladder run in a millisecond, always in the same order. When everything waits and no timer is
-set the loop would sleep for ever; here that fails as a deadlock, which in a unit test it is.
+Two hours of retries run in a millisecond, always in the same order. If everything waits and no timer is set, a real
+loop would sleep for ever. This loop fails with a deadlock error instead.
 
-Blocking work and threads must not be waited for under this loop: it would not wait, but jump.
+Do not wait for blocking work or threads under this loop: it would jump instead of waiting.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ import selectors
 from collections.abc import Mapping
 from typing import Any
 
-# Whatever: a date that shows in failures as this test's, not today's.
+# An arbitrary date, so that a date in a failure is known to come from the test.
 EPOCH_MS = 1_700_000_000_000
 
 
 class DeadlockError(AssertionError):
-    """All tasks wait, and nothing that could wake one of them is scheduled."""
+    """All tasks wait, and no timer or callback can wake any of them."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -49,7 +49,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
 
 class VirtualClock:
-    """The Clock of a virtual loop: both readings follow the loop's time; the wall can be moved apart."""
+    """The Clock of a virtual loop: both readings follow the loop's time; the wall time can be shifted."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop | None = None, *, wall_ms: int = EPOCH_MS) -> None:
         self._loop = loop or asyncio.get_running_loop()
@@ -64,12 +64,12 @@ class VirtualClock:
         return round(self._loop.time() * 1000)
 
     def set_wall(self, wall_ms: int) -> None:
-        """Set the wall clock, as an operator or NTP would; monotonic time does not notice."""
+        """Set the wall clock, as an operator or NTP would; the monotonic time does not change."""
         self._wall_ms = wall_ms - self.monotonic_ms()
 
 
 class FakeClock:
-    """A Clock that is moved by hand, for code without a loop."""
+    """A Clock that a test moves by hand, for code without a loop."""
 
     def __init__(self, wall_ms: int = EPOCH_MS) -> None:
         self._wall_ms = wall_ms
@@ -84,7 +84,7 @@ class FakeClock:
         return self._monotonic_ms
 
     def set_wall(self, wall_ms: int) -> None:
-        """Set the wall clock, as an operator or NTP would; monotonic time does not notice."""
+        """Set the wall clock, as an operator or NTP would; the monotonic time does not change."""
         self._wall_ms = wall_ms
 
     def advance(self, ms: int) -> None:
@@ -94,5 +94,5 @@ class FakeClock:
 
 
 def loop_factories() -> Mapping[str, Any]:
-    """Return what the hook `pytest_asyncio_loop_factories` of tests/unit answers."""
+    """Return the answer to the hook `pytest_asyncio_loop_factories` of tests/unit."""
     return {"virtual": VirtualTimeLoop}

@@ -1,4 +1,4 @@
-"""A worker whose jobs run when the test says so; whoever waits for one of them meanwhile fails."""
+"""A worker whose jobs run when the test says so; a wait for an unfinished job fails."""
 
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -8,7 +8,7 @@ from gantry.runtime.workers import InlineWorker
 
 
 class _Awaited(Future[Any]):
-    """A future that must be done before anybody asks for its result: the store's thread never waits."""
+    """A future that must be done before its result is read: the store's thread never waits."""
 
     def result(self, timeout: float | None = None) -> Any:
         assert self.done(), "the store's thread waits for a worker"
@@ -32,7 +32,7 @@ class WaitingWorker:
         return future
 
     def run(self) -> None:
-        """Run the jobs that are there, and not those that they hand in."""
+        """Run the present jobs, without those that they submit."""
         waiting, self.waiting = self.waiting, []
         for job, future in waiting:
             try:
@@ -41,7 +41,7 @@ class WaitingWorker:
                 future.set_exception(error)
 
     def run_all(self) -> int:
-        """Run until no job is left; return how many rounds that took."""
+        """Run until no job is left; return the number of rounds."""
         rounds = 0
         while self.waiting:
             self.run()
@@ -49,12 +49,12 @@ class WaitingWorker:
         return rounds
 
     def close(self) -> None:
-        """Run what is left, as the end of a thread would wait for it."""
+        """Run the remaining jobs, as a thread's end waits for them."""
         self.run_all()
 
 
 class SwitchedWorker(InlineWorker):
-    """Runs jobs at once while the store starts and stops, and then hands them to a waiting worker."""
+    """Runs jobs at once while the store starts and stops, and hands them to a waiting worker in between."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A receiver of webhooks that does as a test says, and a sender in a process of its own.
+"""A receiver of webhooks that answers as a test says, and a sender in a process of its own.
 
 python -m tests.support.webhooks POSTGRES_URL LEASE_MS
 """
@@ -38,7 +38,7 @@ Deed = int | Callable[[Received], Awaitable[int]]
 
 @dataclass
 class Receiver:
-    """An HTTP server on loopback; `deeds` are the statuses of its first answers, then it says 204."""
+    """An HTTP server on loopback; `deeds` are the statuses of its first answers, then it answers 204."""
 
     deeds: list[Deed] = field(default_factory=list)
     received: list[Received] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Receiver:
         return f"http://127.0.0.1:{self.port}/hook"
 
     async def until(self, count: int) -> None:
-        """Wait until so many requests have come."""
+        """Wait until `count` requests have arrived."""
         async with asyncio.timeout(20), self._news:
             await self._news.wait_for(lambda: len(self.received) >= count)
 
