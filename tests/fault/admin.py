@@ -1,4 +1,4 @@
-"""Topics and groups made, deleted and made again under load: what was answered is so after whatever comes."""
+"""Topics and groups created and deleted again under load: each change that was answered survives."""
 
 import asyncio
 from collections.abc import Collection
@@ -28,7 +28,7 @@ class Made:
     groups: dict[str, int] = field(default_factory=dict)
 
     def missing(self, topics: Collection[str], groups: Collection[str], *, until: int) -> list[str]:
-        """Say which of what was answered before a moment is not among those that are there."""
+        """Return those names whose creation was answered before a moment and which are not in the given sets."""
         return [
             f"{kind} {name} was created and is gone"
             for kind, made, there in (("topic", self.topics, topics), ("group", self.groups, groups))
@@ -38,7 +38,7 @@ class Made:
 
 
 async def keep_creating(engine: ClientEngine, history: History, made: Made, life: int) -> None:
-    """Create one topic and group after the other, until cancelled or the broker is gone."""
+    """Create topics and groups one after the other, until cancelled or until the broker is gone."""
     admin = Admin(engine)
     for number in range(1 << 30):
         try:
@@ -52,7 +52,7 @@ async def keep_creating(engine: ClientEngine, history: History, made: Made, life
 
 
 async def keep_churning(engine: ClientEngine, history: History, rng: Rng, queue: MessageQueue) -> None:
-    """Make a topic, send to it, delete it, and again, until cancelled or the broker is gone."""
+    """Create a topic, send to it and delete it, in a loop, until cancelled or until the broker is gone."""
     admin, producer = Admin(engine), Producer(engine, "FAULT_CHURN")
     while True:
         try:

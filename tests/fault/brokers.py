@@ -1,4 +1,4 @@
-"""Brokers to treat badly: small files, so that everything that happens once a gigabyte happens all the time."""
+"""Brokers for fault tests: small files, so that events that normally occur once per gigabyte occur all the time."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ IN_A_HURRY = {
     "flush_consumer_offset_interval": 200,
     "clean_resource_interval": 100,
 }
-# However full the machine's own disk is: nothing is removed, nothing refused.
+# The fill level of the machine's own disk must not matter: the broker removes and rejects nothing because of it.
 NEVER_FULL = {
     "disk_max_used_space_ratio": 100,
     "disk_space_clean_forcibly_ratio": 100,
@@ -35,7 +35,7 @@ NEVER_FULL = {
 
 
 def as_environment(**settings: object) -> dict[str, str]:
-    """Settings of a broker as the environment carries them."""
+    """Return a broker's settings as environment variables."""
     return {f"GANTRY_BROKER_{name.upper()}": str(value) for name, value in settings.items()}
 
 
@@ -47,7 +47,7 @@ def broker(
     failpoints: str = "",
     **settings: object,
 ) -> BrokerProcess:
-    """A broker that is not started yet; `folder` keeps its log and, unless told otherwise, its store."""
+    """Return a broker that is not started; `folder` keeps its log and, unless told otherwise, its store."""
     environment = as_environment(**{**SMALL_FILES, **IN_A_HURRY, **NEVER_FULL, **settings})
     if failpoints:
         environment["GANTRY_FAILPOINTS"] = failpoints
@@ -55,7 +55,7 @@ def broker(
 
 
 def assert_verifies(store: Path) -> None:
-    """`gantry store verify` finds nothing wrong with a store that nobody runs."""
+    """Assert that `gantry store verify` finds nothing wrong with a stopped store."""
     with StoreReader(OsFileSystem(), str(store)) as reader:
         report = verify(reader)
     problems = [str(finding) for finding in report.findings if finding.severity is Severity.PROBLEM]
@@ -63,8 +63,8 @@ def assert_verifies(store: Path) -> None:
 
 
 def wait_until(condition: Callable[[], bool], *, timeout_s: float = HAPPENED_WITHIN_S) -> None:
-    """Wait until something has happened in another process."""
+    """Wait until a condition holds in another process."""
     deadline = time.monotonic() + timeout_s
     while not condition():
-        assert time.monotonic() < deadline, f"waited {timeout_s} s in vain"
+        assert time.monotonic() < deadline, f"waited {timeout_s} s without success"
         time.sleep(0.02)

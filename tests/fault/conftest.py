@@ -1,4 +1,4 @@
-"""What every fault test shares: the run's seed and a name server."""
+"""Fixtures of all fault tests: the run's seed and a name server."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ SEED = int(os.environ["GANTRY_TEST_SEED"])  # tests/conftest.py
 
 @pytest.fixture
 def rng() -> Rng:
-    """The run's seed, the same for a test alone and among others."""
+    """Return a generator with the run's seed; a test gets the same one alone and among others."""
     print(f"seed {SEED}: make test-fault SEED={SEED}")
     return Rng(SEED)
 

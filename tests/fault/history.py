@@ -1,16 +1,16 @@
-"""What was asked, answered and read, and whether the three fit together.
+"""Requests, answers and reads of a load, and a check of whether they are consistent.
 
-A History is written while a load runs; its clock counts events, so that "before" is exact within one process. `check`
-compares it with what can be read afterwards, from the same broker, from one that was started again or from the copy
-that a power cut left, and returns what was broken, one sentence each:
+A load writes a History while it runs. The History's clock counts events, so that "before" is exact within one process.
+`check` compares it with the messages that can be read afterwards: from the same broker, from a restarted one or from
+the copy that a power cut left. It returns the violations, one sentence each:
 
-- what was answered `stored` is there, once, at its offset, with its bytes;
-- what was answered `not_stored` is not;
-- nothing is there that nobody sent, or only a part of it;
-- what a reader was once given is still there;
-- of two sends to a queue of which one was answered before the other began, the first has the smaller offset.
+- every message answered `stored` is there, once, at its offset, with its bytes;
+- no message answered `not_stored` is there;
+- every message that is there was sent, and is complete;
+- every message that a reader has received is still there;
+- if one send to a queue was answered before another one began, it has the smaller offset.
 
-Sends without an answer may go either way.
+A send without an answer may or may not be stored.
 """
 
 import itertools
@@ -28,13 +28,13 @@ NEVER = 1 << 62
 
 @dataclass(slots=True)
 class Send:
-    """One send: what was asked, and what came of it.
+    """One send: the request and its outcome.
 
     Attributes:
         key: The message's id.
-        queue: The one asked for, or, once answered, the one it went to; None while that is not known.
-        is_single: It was tried once, so that it can't be there twice.
-        ended: When it was answered; one that never is may still be stored.
+        queue: The requested queue or, once answered, the actual one; None while it is unknown.
+        is_single: The send was tried once, so that it can't be stored twice.
+        ended: Moment of the answer; a send without one may still be stored.
     """
 
     key: str
@@ -58,12 +58,12 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class History:
-    """All that one test asked and was told.
+    """All requests and answers of one test.
 
     Attributes:
-        sends: By message id.
-        seen: What readers were given meanwhile: the message id by place, and when.
-        commits: The offsets a group has tried to commit, by queue.
+        sends: All sends, by message id.
+        seen: Messages that readers received: message id and moment, by place.
+        commits: The offsets that a group has tried to commit, by queue.
     """
 
     sends: dict[str, Send] = field(default_factory=dict)
@@ -72,63 +72,63 @@ class History:
     _clock: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def now(self) -> int:
-        """Return a moment later than all before."""
+        """Return a moment later than all earlier ones."""
         return next(self._clock)
 
     def begin(self, key: str, queue: MessageQueue | None, body: bytes, *, is_single: bool = True) -> Send:
-        """Note that a send begins."""
+        """Record the start of a send."""
         assert key not in self.sends, f"{key} is sent twice"
         send = self.sends[key] = Send(key, queue, body, is_single, self.now())
         return send
 
     def stored(self, send: Send, queue: MessageQueue, queue_offset: int) -> None:
-        """Note the answer `stored`."""
+        """Record the answer `stored`."""
         send.outcome, send.queue, send.queue_offset = Outcome.STORED, queue, queue_offset
         send.ended = self.now()
 
     def failed(self, send: Send, outcome: Outcome) -> None:
-        """Note that a send was not answered `stored`."""
+        """Record that a send was not answered `stored`."""
         assert outcome is not Outcome.STORED, "a failed send is not stored"
         send.outcome = outcome
         if outcome is Outcome.NOT_STORED:
             send.ended = self.now()
 
     def saw(self, found: Found) -> None:
-        """Note that a reader was given a message."""
+        """Record that a reader received a message."""
         self.seen[found.queue, found.queue_offset] = (found.key, self.now())
 
     def forget(self, topic: str) -> None:
-        """Note that a topic is about to be deleted: nothing of it is promised any more."""
+        """Record that a topic is about to be deleted: its messages may disappear from now on."""
         for send in self.sends.values():
             if send.queue is not None and send.queue.topic == topic and send.outcome is Outcome.STORED:
                 send.outcome, send.ended = Outcome.UNKNOWN, NEVER
         self.seen = {place: seen for place, seen in self.seen.items() if place[0].topic != topic}
 
     def next_unseen(self, queue: MessageQueue) -> int:
-        """Return the offset behind the last one that a reader was given."""
+        """Return the offset after the last one that a reader received."""
         return max((offset + 1 for seen, offset in self.seen if seen == queue), default=0)
 
     def count(self, outcome: Outcome) -> int:
-        """Return how many sends ended so."""
+        """Return the number of sends with an outcome."""
         return sum(send.outcome is outcome for send in self.sends.values())
 
     def summary(self) -> str:
-        """Return the numbers of a run."""
+        """Return the numbers of a run as text."""
         outcomes = ", ".join(f"{self.count(outcome)} {outcome}" for outcome in Outcome)
         return f"{outcomes}, {len(self.seen)} places seen by readers"
 
 
 def check(history: History, found: Iterable[Found], *, until: int = NEVER, gapless: bool = False) -> list[str]:
-    """Compare a history with everything that can be read.
+    """Compare a history with every message that can be read.
 
     Args:
-        history: What was asked and told.
+        history: The requests and answers.
         found: Every message that can be read.
-        until: Only what was told before this moment is promised: the moment before the power was cut.
+        until: The moment before the power cut. Only earlier answers are promises.
         gapless: No queue offset between the first and the last one may be empty.
 
     Returns:
-        What was broken, nothing if all is well.
+        The violations; empty if there are none.
     """
     by_place: dict[tuple[MessageQueue, int], Found] = {}
     by_key: dict[str, list[Found]] = defaultdict(list)
@@ -149,7 +149,7 @@ def check(history: History, found: Iterable[Found], *, until: int = NEVER, gaple
 
 
 def assert_kept(history: History, found: Iterable[Found], *, until: int = NEVER, gapless: bool = False) -> None:
-    """Fail with the first of what was broken."""
+    """Fail with the first violations."""
     broken = check(history, found, until=until, gapless=gapless)
     shown = "\n".join(broken[:VIOLATIONS_SHOWN])
     assert not broken, f"{len(broken)} promises broken ({history.summary()}):\n{shown}"

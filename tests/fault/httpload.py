@@ -1,8 +1,8 @@
 """A load over HTTP that writes a History: senders, readers and a committer on a whole stack.
 
-A send names its queue, so that it is tried once, and carries its id as Idempotency-Key, so that it is known whatever
-becomes of the answer. What the gateway answers has to say what became of the message; where there is no answer, only a
-connection that was refused is certain.
+A send names its queue, so that it is tried once. Its Idempotency-Key is the message's id, so that the message is known
+even without an answer. The gateway's answer must state the outcome of the send. Without an answer, the outcome is only
+certain if the connection was refused.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class HttpLoad:
     """Sends to, reads and commits on `queues` from `start` to `stop`.
 
     Attributes:
-        acknowledged: Messages answered `stored`, by broker.
+        acknowledged: Number of messages answered `stored`, by broker.
     """
 
     def __init__(self, http: httpx.AsyncClient, history: History, rng: Rng, queues: Sequence[MessageQueue]) -> None:
@@ -47,12 +47,12 @@ class HttpLoad:
         self.acknowledged: Counter[str] = Counter()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the load."""
         self._senders = [asyncio.ensure_future(self._send(Rng(self._rng.below(1 << 60)))) for _ in range(SENDERS)]
         self._readers = [asyncio.ensure_future(self._read(queue)) for queue in self._queues]
 
     async def stop(self) -> None:
-        """Send nothing new, and wait until every send under way has its end."""
+        """Stop sending, and wait until every pending send has ended."""
         self._stopping = True
         done, pending = await asyncio.wait(self._senders, timeout=STOP_TIMEOUT_S)
         for task in (*pending, *self._readers):
@@ -63,7 +63,7 @@ class HttpLoad:
         assert not pending, f"{len(pending)} sends without an end"
 
     async def reach(self, acknowledged: int, *, timeout_s: float = 60.0) -> None:
-        """Wait until each broker has stored so many more messages."""
+        """Wait until each broker has stored `more` further messages."""
         brokers = {queue.broker_name for queue in self._queues}
         goals = {name: self.acknowledged[name] + acknowledged for name in brokers}
         async with asyncio.timeout(timeout_s), self._answered:
@@ -148,7 +148,7 @@ async def read_page(
 
 
 async def read_all(http: httpx.AsyncClient, queues: Sequence[MessageQueue]) -> list[Found]:
-    """Read everything that the queues have now."""
+    """Read all messages that the queues have now."""
     found: list[Found] = []
     for queue in queues:
         offset = -1
@@ -161,7 +161,7 @@ async def read_all(http: httpx.AsyncClient, queues: Sequence[MessageQueue]) -> l
 
 
 async def assert_commits(http: httpx.AsyncClient, history: History, topic: str) -> None:
-    """A group's offsets are ones that it has committed, or it has none."""
+    """Assert that each of a group's offsets is one that the group has committed, or missing."""
     answer = await http.get(f"/v1/groups/{GROUP}/offsets", params={"topic": topic})
     answer.raise_for_status()
     for item in answer.json()["items"]:

@@ -1,7 +1,7 @@
 """A load that writes a History: senders, readers and a committer on one broker, over the client library.
 
-Every send goes to a queue of its own choice, so that it has one attempt and what it is told is what the broker did.
-Some are certain to be refused; a broker with a short send queue refuses others for being busy.
+Every send names its queue, so that it has one attempt and its answer states what the broker did. Some sends are certain
+to be refused; a broker with a short send queue refuses others because it is busy.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ KEYS_LOOKED_UP = 5
 
 
 def key_of(message_id: str) -> str:
-    """Return the key that a message is sent with."""
+    """Return the message key of a send."""
     return f"order-{message_id}"
 
 
 @contextlib.asynccontextmanager
 async def client(namesrv: str) -> AsyncIterator[ClientEngine]:
-    """A running client engine, which forgets all routes with its end."""
+    """A running client engine; all cached routes go when it ends."""
     settings = ClientSettings(namesrv=(namesrv,), send_timeout_ms=8_000)
     engine = ClientEngine(settings, clock=SystemClock(), rng=Rng())
     await engine.start()
@@ -51,8 +51,8 @@ class Load:
     """Sends to, reads and commits on `queues` from `start` to `stop`.
 
     Attributes:
-        acknowledged: Grows with every answer `stored`.
-        errors: What was said to sends that were not.
+        acknowledged: Number of answers `stored`.
+        errors: Errors of the sends that were not stored.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class Load:
         self.errors: set[str] = set()
 
     def start(self) -> None:
-        """Begin."""
+        """Start the load."""
         workers = [self._send(Rng(self._rng.below(1 << 60))) for _ in range(SENDERS)]
         workers += [self._read(queue) for queue in self._queues]
         self._tasks = [asyncio.ensure_future(worker) for worker in workers]
 
     async def stop(self) -> None:
-        """Send nothing new, and wait until every send under way has its end."""
+        """Stop sending, and wait until every pending send has ended."""
         self._stopping = True
         done, pending = await asyncio.wait(self._tasks[:SENDERS], timeout=STOP_TIMEOUT_S)
         for task in self._tasks:
@@ -89,7 +89,7 @@ class Load:
         assert not pending, f"{len(pending)} sends without an end"
 
     async def reach(self, acknowledged: int, *, timeout_s: float = 20.0) -> None:
-        """Wait until so many more messages are stored."""
+        """Wait until `more` further messages are stored."""
         goal = self.acknowledged + acknowledged
         async with asyncio.timeout(timeout_s), self._answered:
             await self._answered.wait_for(lambda: self.acknowledged >= goal)
@@ -163,7 +163,7 @@ class Load:
         self.errors.add(str(error))
         async with self._answered:
             self._answered.notify_all()
-        # A broker that is gone answers at once; asking it in a tight circle would leave no time for anything else.
+        # A dead broker's port refuses at once; a tight loop of retries would take all processor time.
         if error.retryable or error.outcome is Outcome.UNKNOWN:
             await asyncio.sleep(PAUSE_AFTER_FAILURE_S)
 
@@ -184,7 +184,7 @@ class Load:
 
 
 async def read_all(engine: ClientEngine, queues: Sequence[MessageQueue]) -> list[Found]:
-    """Read everything that the queues have now."""
+    """Read all messages that the queues have now."""
     consumer = PullConsumer(engine, "FAULT_CHECKER")
     found: list[Found] = []
     for queue in queues:
@@ -199,7 +199,7 @@ async def read_all(engine: ClientEngine, queues: Sequence[MessageQueue]) -> list
 
 
 async def assert_keys_found(engine: ClientEngine, history: History, rng: Rng, *, until: int = NEVER) -> None:
-    """Some of the messages that were stored are found by their key, each once."""
+    """Assert that a sample of the stored messages is found by key, each message once."""
     stored = [send for send in history.sends.values() if send.outcome is Outcome.STORED and send.ended < until]
     for _ in range(KEYS_LOOKED_UP if stored else 0):
         send = rng.choice(stored)
@@ -209,7 +209,7 @@ async def assert_keys_found(engine: ClientEngine, history: History, rng: Rng, *,
 
 
 async def assert_commits(engine: ClientEngine, history: History, queues: Sequence[MessageQueue]) -> None:
-    """A group's offsets are ones that it has committed, or it has none."""
+    """Assert that each of a group's offsets is one that the group has committed, or missing."""
     consumer = PullConsumer(engine, GROUP)
     for queue in queues:
         offset = await consumer.committed_offset(queue)

@@ -1,4 +1,4 @@
-"""A store on a disk, opened in this process as a broker opens it: recovered, then read through its public face."""
+"""A store on a disk, opened in this process as a broker opens it: recovered, then read through its public interface."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ class OpenedStore:
         self.report = report
 
     def messages(self, queues: Sequence[MessageQueue]) -> Iterator[Found]:
-        """Yield everything that can be read."""
+        """Yield every message that can be read."""
         for queue in queues:
             offset, end = 0, self.store.max_offset(queue.topic, queue.queue_id)
             while offset < end:
@@ -46,7 +46,7 @@ class OpenedStore:
                 offset = result.next_offset
 
     def assert_keys_found(self, history: History, *, until: int = NEVER) -> None:
-        """Every message that was stored is found by its key, at its offset."""
+        """Assert that every stored message is found by its key, at its offset."""
         for send in history.sends.values():
             if send.outcome is Outcome.STORED and send.ended < until:
                 assert send.queue is not None, "what is stored has a place"
@@ -74,7 +74,7 @@ def opened(folder: Path) -> Iterator[OpenedStore]:
 
 
 def read_tables(folder: Path) -> tuple[set[str], set[str], dict[MessageQueue, int]]:
-    """Return topics, groups and the load's committed offsets, as a broker that starts there reads them."""
+    """Return topics, groups and the load's committed offsets as a starting broker reads them."""
     files, root = OsFileSystem(), str(folder)
     topics, groups, offsets = TopicTable(), GroupTable(), OffsetTable()
     documents.load_topics(files, root, topics)

@@ -1,9 +1,9 @@
-"""A gateway under attack: another key's sends go on as if nothing happened, and memory stays bounded.
+"""A gateway under attack: another key's sends continue undisturbed, and memory stays bounded.
 
-60 s here, a few for each attack; `make test-abuse` takes 20 minutes (GANTRY_ABUSE_SECONDS). Latencies are compared with
-those of the same run without an attack. Machines are shared, and their speed changes from minute to minute: so only the
-long run holds latencies to the aim, and it measures the idle value again just before each attack. The long run also
-waits for memory to go back to normal.
+The test takes 60 s, a few for each attack; `make test-abuse` takes 20 minutes (GANTRY_ABUSE_SECONDS). Latencies are
+compared with those of the same run without an attack. Machines are shared, and their speed changes from minute to
+minute. So only the long run holds latencies to the target, and it measures the idle value again just before each
+attack. The long run also waits until memory returns to normal.
 """
 
 import asyncio
@@ -29,20 +29,20 @@ SECONDS = float(os.environ.get("GANTRY_ABUSE_SECONDS", "60"))
 IS_LONG = SECONDS > 120
 EACH_S = SECONDS / (
     2 * (len(ATTACKS) + len(HEAVY_USE)) + 6
-)  # Starting and ending an attack takes as long as the attack.
+)  # The start and the end of an attack take as long as the attack.
 MEMORY_MIB_MAX = 300
 BACK_TO_NORMAL_S = 60.0
-# Caches that have filled stay, and small objects that live on keep some pages of the heap.
+# Filled caches remain, and small long-lived objects keep some pages of the heap.
 NORMAL_RATIO_MAX = 2.0
-# The aim is 3 times; a run of seconds beside other tests only shows what stands still.
+# The target is 3 times; a run of seconds beside other tests only shows standstills.
 P99_RATIO_MAX = 3.0 if IS_LONG else 30.0
 P99_MS_MIN = 30.0
-# Somebody who may do what he does has a fair share of both cores, and two processes of the stack do all the work.
+# A permitted heavy user has a fair share of both cores, and two processes of the stack do all the work.
 P99_RATIO_OF_HEAVY_USE_MAX = 30.0 if IS_LONG else 100.0
 
 
 class Attacked:
-    """A stack, the attacker's and the neighbour's keys, and what the neighbour saw while nobody attacked."""
+    """A stack, the attacker's and the neighbour's keys, and the neighbour's measurements without an attack."""
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
@@ -54,7 +54,7 @@ class Attacked:
             self.attacker = http.post("/v1/keys", json={"name": "attacker", "rights": mine}).json()["key"]
             theirs = {"publish": [NEIGHBOUR_TOPIC]}
             self.neighbour = http.post("/v1/keys", json={"name": "neighbour", "rights": theirs}).json()["key"]
-        self.send(EACH_S / 2)  # Warm.
+        self.send(EACH_S / 2)  # Sends before the measurement warm the stack up.
         self.idle = self.send(2 * EACH_S)
         self.memory_mib = self.resident_mib()
 
@@ -62,7 +62,7 @@ class Attacked:
         return asyncio.run(send_for(seconds, self.stack.facts["http"], self.neighbour))
 
     def measure_idle(self) -> None:
-        """Measure the idle latencies anew, so that the machine has the same speed for them and for the next attack."""
+        """Measure the idle latencies again, so that they and the next attack see the same speed of the machine."""
         self.idle = self.send(EACH_S)
 
     def resident_mib(self) -> float:
@@ -76,7 +76,7 @@ class Attacked:
         return Target(host, int(port), self.attacker, queue["broker"], int(queue["max_offset"]))
 
     def attack(self, *names: str, seconds: float) -> tuple[Notes, dict[str, dict[str, int]]]:
-        """Attack, and return what the neighbour saw and what each attack was answered."""
+        """Attack; return the neighbour's measurements and each attack's counts of answers."""
         facts = json.dumps(asdict(self.target())).encode()
         with contextlib.ExitStack() as stack:
             attackers = {name: stack.enter_context(_attacker(name)) for name in names}
@@ -93,9 +93,9 @@ class Attacked:
 
 @contextlib.contextmanager
 def _attacker(name: str) -> "Iterator[subprocess.Popen[bytes]]":
-    """Start an attacker, which waits for its facts; it does not outlive the test.
+    """Start an attacker, which waits for its target on stdin; it does not outlive the test.
 
-    It stands for another machine, so it only has the time that nobody else wants of this one.
+    It stands for another machine, so it runs with the lowest priority on this one.
     """
     command = ["nice", "-n", "19", sys.executable, "-m", "tests.fault.abuse.attacks", name]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as attacker:
@@ -106,7 +106,7 @@ def _attacker(name: str) -> "Iterator[subprocess.Popen[bytes]]":
 
 
 def _end(name: str, attacker: "subprocess.Popen[bytes]") -> dict[str, int]:
-    """End an attack; return how often it was answered what."""
+    """End an attack; return its counts of answers."""
     assert attacker.poll() is None, f"{name} ended by itself"
     attacker.terminate()
     assert attacker.stdout is not None

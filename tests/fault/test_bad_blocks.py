@@ -1,7 +1,7 @@
 """Pages that the disk can't read, on a real block device, under a real broker (tests/support/baddisk.py).
 
-Read through a map such a page ends the process with SIGBUS. The broker starts, or refuses with a plain error; it serves
-everything else, takes messages, and serves nothing wrong.
+A read of such a page through a map ends the process with SIGBUS. The broker must start or refuse to start with a plain
+error, serve all other messages, accept new ones, and never serve wrong bytes.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ QUEUES = [MessageQueue("T", BROKER, number) for number in range(2)]
 MESSAGES: Final = 900
 BODY_BYTES: Final = 400
 SIZES = {"mapped_file_size_consume_queue": 20 * 1000, "max_hash_slot_num": 2_000, "max_index_num": 8_000}
-# Of those with records; others are made ahead.
+# Files with records; the broker preallocates further ones.
 LAST_LOG_FILE: Final = 4
 UNITS_OF_PAGE_1: Final = range(4096 // 20, 2 * 4096 // 20 + 1)
-# A page holds so many records at most, whole ones and the two on its borders.
+# The largest number of records in a page: the whole ones and the two on its borders.
 RECORDS_PER_PAGE: Final = 4096 // BODY_BYTES + 2
 
 
@@ -54,7 +54,7 @@ def body(number: int) -> bytes:
 
 
 class Scene:
-    """A broker on a disk, and what it has acknowledged."""
+    """A broker on a disk, and the messages that it has acknowledged."""
 
     def __init__(self, disk: BadDisk, folder: Path, namesrv: str) -> None:
         self.disk = disk
@@ -73,7 +73,7 @@ class Scene:
             self.process.kill()
 
     async def send(self, engine: ClientEngine, count: int) -> None:
-        """Send so many messages to each queue; all are acknowledged."""
+        """Send messages to each queue and assert that all are acknowledged."""
         producer = Producer(engine, "P")
         for number in range(self.sent, self.sent + count):
             properties = {PropertyName.KEYS: f"key-{number}"}
@@ -100,7 +100,7 @@ class Scene:
             return sorted(path.name for path in (self.store / folder).iterdir())
 
     async def read(self, engine: ClientEngine, queue: MessageQueue) -> list[int]:
-        """Return the offsets that can be read, each with its own message; errors are passed over, one offset each."""
+        """Return the readable offsets, each with its own message; an error skips one offset."""
         consumer, offset = PullConsumer(engine, "G"), 0
         found: list[int] = []
         while offset < self.sent:
@@ -119,7 +119,7 @@ class Scene:
         return found
 
     async def lost_and_going_on(self, engine: ClientEngine) -> list[list[int]]:
-        """Return the offsets of each queue that can't be read; messages sent now can be."""
+        """Return the unreadable offsets of each queue, and assert that newly sent messages can be read."""
         lost = []
         await self.send(engine, 20)
         for queue in QUEUES:
@@ -135,7 +135,7 @@ def scene(disk: BadDisk, tmp_path: Path, namesrv: NamesrvProcess) -> Scene:
 
 
 def verified(store: Path, *names: str) -> None:
-    """`gantry store verify` ends as it should, and names each of some files as unreadable."""
+    """Assert that `gantry store verify` reports each of the files as unreadable, and return its output."""
     done = subprocess.run([sys.executable, "-m", "gantry.cli", "store", "verify", str(store)], check=False, **RUN)
     assert done.returncode == (1 if names else 0), f"{done.returncode}: {done.stdout}{done.stderr}"
     for name in names:
@@ -143,7 +143,7 @@ def verified(store: Path, *names: str) -> None:
 
 
 def repaired(store: Path, *names: str) -> str:
-    """Run `repair`, which succeeds and names each of some files; return what it says."""
+    """Assert that `repair` succeeds and reports each of the files, and return its output."""
     done = subprocess.run([sys.executable, "-m", "services.broker.store", "repair", str(store)], check=False, **RUN)
     assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
     for name in names:
@@ -159,11 +159,11 @@ def test_good_pages_beside_a_bad_one_can_be_touched(disk: BadDisk) -> None:
     with disk.mounted() as folder:
         file = OsFileSystem().open(str(folder / "file"))
         for at in range(0, 5 * PAGE_BYTES, 512):
-            file.read(at, 512)  # Read-ahead brings the bad page and good ones into one folio.
+            file.read(at, 512)  # Read-ahead puts the bad page and good ones into one folio.
         memory = file.map()
         assert file.blank_unreadable(0, len(content)) == [(5 * PAGE_BYTES, 6 * PAGE_BYTES)]
         child = os.fork()
-        if child == 0:  # A page that can't be touched ends the process.
+        if child == 0:  # Touching an unreadable page ends the process.
             expected = bytearray(content)
             expected[5 * PAGE_BYTES : 6 * PAGE_BYTES] = bytes(PAGE_BYTES)
             os._exit(memory[:] != expected)
@@ -202,8 +202,8 @@ async def test_a_bad_page_of_a_queue_file_affects_no_other_queue(scene: Scene, h
             lost = await scene.lost_and_going_on(engine)
             assert lost[1] == []
             if (how, page) == ("stop", 1):
-                # Only a reader meets a page in the middle of a store that was stopped in order: requests that reach it
-                # are answered with an error.
+                # After an orderly stop, only a reader meets a page in the middle of a store: the broker answers those
+                # requests with an error.
                 assert {*UNITS_OF_PAGE_1} <= {*lost[0]} <= {*range(UNITS_OF_PAGE_1[0] - 32, UNITS_OF_PAGE_1[-1] + 1)}
             else:
                 assert lost[0] == []

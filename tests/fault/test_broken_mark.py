@@ -1,4 +1,4 @@
-"""A mark (`config/gantry.json`) that can't be understood: the start says what to do, and `gantry store repair` does it."""
+"""A mark (`config/gantry.json`) that can't be parsed: the start says what to do, and `gantry store repair` does it."""
 
 import itertools
 import json
@@ -68,7 +68,7 @@ def test_a_repair_that_is_cut_off_leaves_the_broken_mark(store):
     for count in itertools.count(step=5):
         store.cut_power(seed=count)
         if store.files.read(MARK) != b"{":
-            store.start()  # The new mark is the last thing that the repair writes.
+            store.start()  # The new mark is the last file that the repair writes.
             break
         with pytest.raises(StoreFormatError):
             store.start()
@@ -101,7 +101,7 @@ class _Cut:
 
 
 def test_deleted_topics_may_be_back_after_the_repair_and_live_ones_are_whole(store):
-    """Whether somebody else wrote the log meanwhile is unknown: what might be wanted is kept."""
+    """Another broker may have written the log meanwhile, so the repair keeps every message that might be needed."""
     store.put(2, topic="U")
     assert store.store.delete_topic("T").result() is True
     assert store.store.stop()

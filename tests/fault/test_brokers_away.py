@@ -1,4 +1,4 @@
-"""All brokers restart under load: what exists is never said not to, and nobody who may send again is told to give up."""
+"""All brokers restart under load: no answer says that an existing name is unknown, or that a retry is pointless."""
 
 import asyncio
 import os
@@ -47,7 +47,7 @@ class Told:
 
 @pytest.mark.timeout(180)
 async def test_existing_names_are_not_unknown_while_all_brokers_restart(stack: Stack) -> None:
-    """866 ordered sends of 21 s were answered 404 and not retryable."""
+    """866 ordered sends within 21 s were answered 404, as not retryable."""
     headers = {"Authorization": f"Bearer {stack.facts['api_key']}"}
     told = Told()
     async with httpx.AsyncClient(base_url=stack.facts["http"], headers=headers, timeout=30, trust_env=False) as http:

@@ -1,4 +1,4 @@
-"""A bit of the checkpoint flips, and the broker crashes: no message is hidden, no offset given twice, no alarm false."""
+"""A bit of the checkpoint flips, and the broker crashes: no message is hidden, no offset reused, no alarm false."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ NUMBERS = (1, 2, 3)
 
 
 class Crashed:
-    """A store that crashed long after its only checkpoint, and what senders were told is in it."""
+    """A store that crashed long after its only checkpoint, and the messages that were acknowledged."""
 
     def __init__(self, number: int, *, is_power_cut: bool) -> None:
         self.clock = FakeClock()
@@ -45,7 +45,7 @@ class Crashed:
         assert 0 < int.from_bytes(self.checkpoint[CONFIRM_AT : CONFIRM_AT + 8]) < result.next_offset // 2
 
     def start(self, checkpoint: bytes) -> tuple[RecoveryReport, list[str]]:
-        """Start with this checkpoint, check that everything is there, and return what the start says."""
+        """Start with this checkpoint, check that every message is there, and return the start's log lines."""
         files = self.files.crash_clone(Rng(0))
         files.write(CHECKPOINT, checkpoint)
         files.sync_everything()
@@ -70,7 +70,7 @@ def as_it_is(checkpoint: bytes) -> bytes:
 
 
 def without_copy(checkpoint: bytes) -> bytes:
-    """As a release writes it that had no copy of the confirm offset."""
+    """Return the checkpoint of a release that wrote no copy of the confirm offset."""
     return checkpoint[:QUEUE_COUNT_AT].ljust(CHECKPOINT_BYTES, b"\0")
 
 
@@ -95,8 +95,8 @@ def test_a_flipped_bit_of_the_count(is_power_cut):
         assert report.scanned_from == sound.scanned_from, bit
 
 
-def test_a_confirm_offset_that_another_broker_moved_on_costs_reading_only():
-    """Apache RocketMQ leaves the bytes alone that it does not know, and so the copy as it was."""
+def test_a_confirm_offset_that_another_broker_advanced_only_costs_reading():
+    """Apache RocketMQ leaves unknown bytes unchanged, and so keeps the old copy."""
     crashed = Crashed(1, is_power_cut=False)
     sound, _ = crashed.start(crashed.checkpoint)
     moved = crashed.checkpoint[:CONFIRM_AT] + (sound.log_end_offset - 100).to_bytes(8)
@@ -105,7 +105,7 @@ def test_a_confirm_offset_that_another_broker_moved_on_costs_reading_only():
 
 
 def test_a_log_that_ends_before_both_copies_is_reported():
-    """No single flipped bit looks like that."""
+    """No single flipped bit has this effect."""
     crashed = Crashed(1, is_power_cut=False)
     names = crashed.files.list_dir(f"{ROOT}/commitlog")
     confirmed = int.from_bytes(crashed.checkpoint[CONFIRM_AT : CONFIRM_AT + 8])

@@ -1,4 +1,4 @@
-"""A start after an orderly stop reads nothing of the log again, however much lies behind it: the pages are counted."""
+"""A start after an orderly stop reads no part of a long log again: the test counts the pages that were read."""
 
 import json
 import os
@@ -18,7 +18,7 @@ FILES = 12
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A stopped store whose log is nearly all of a topic that was deleted."""
+    """A stopped store whose log consists almost only of a deleted topic's messages."""
     kind = subprocess.run(["stat", "-fc", "%T", str(tmp_path)], capture_output=True, text=True, check=True).stdout
     if kind.strip() in {"tmpfs", "overlayfs"}:
         pytest.skip(f"{kind.strip()} does not tell which pages were read")
@@ -61,7 +61,7 @@ def test_nothing_of_the_log_is_read_again(folder: Path):
     report = store.start()
     read = bytes_in_memory(folder)
     assert (report.was_clean, report.records, report.scanned_from) == (True, 0, report.log_end_offset)
-    # The kernel reads around a page, at most one read-ahead window; the oldest record is looked at for its time.
+    # The kernel reads ahead at most one window; the start reads the oldest record for its time.
     assert read <= 2 * 128 << 10, f"{read} of {FILES * FILE_BYTES} bytes were read"
     assert store.max_offset("KEPT", 0) == 1
     assert store.max_offset("BUSY", 0) == 0
@@ -72,7 +72,7 @@ def test_a_store_without_its_last_file_is_scanned(folder: Path):
     end = json.loads((folder / "config/gantry.json").read_text())["clean_stop_offset"]
     last = end - end % FILE_BYTES
     for path in folder.glob("commitlog/*"):
-        if int(path.name) >= last:  # Those behind it are made ahead.
+        if int(path.name) >= last:  # Later files were preallocated.
             path.unlink()
     store = closed(folder)
     report = store.start()

@@ -1,8 +1,9 @@
 """A store that is not in memory: readers wait for the disk, the broker's loop never does.
 
 The kernel counts how often a thread had to wait for a page (`majflt`). The loop runs in the process's first thread, so
-that the count of that thread says whether the loop has waited. The store lies on a file system of its own, whose
-read-ahead is 64 KiB: where it is megabytes, a few faults bring a small store back, and nothing would be seen.
+the count of that thread shows whether the loop has waited. The store lies on a file system of its own with a read-ahead
+of 64 KiB. With a read-ahead of megabytes, a few faults would load the whole small store, and the test would see
+nothing.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from tests.support.mounts import make_image, mounted, skip_without_mounts
 QUEUES = 4
 MESSAGES = 600
 BODY_BYTES = 6_000
-# The interpreter may page in so much by itself, with room; the reads below need more than a hundred pages.
+# A bound on the pages that the interpreter itself loads, with reserve; the reads below need more than a hundred.
 FAULTS_MAX = 10
 _MAJFLT_FIELD = 11
 
@@ -55,7 +56,7 @@ async def fill(peer: Peer) -> None:
 
 
 def drop_from_memory(store: Path) -> None:
-    """Take all files of a stopped broker out of the page cache; skip where the file system keeps them."""
+    """Remove all files of a stopped broker from the page cache; skip if the file system keeps them."""
     paths = [path for path in store.rglob("*") if path.is_file() and path.stat().st_size]
     for path in paths:
         with path.open("rb") as file:
@@ -117,7 +118,7 @@ async def read(address: str, queue_id: int) -> None:
 
 
 async def ask_for_old_things(peer: Peer) -> None:
-    """Search by time and by key, ask for the oldest message's time, and look at a queue's units."""
+    """Search by time and by key, request the oldest message's time, and list a queue's units."""
     queue = {"topic": "T", "queueId": "0"}
     for code, ext in (
         (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue | {"timestamp": "1"}),

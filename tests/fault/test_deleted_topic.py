@@ -1,4 +1,4 @@
-"""A topic that is deleted and made again, and messages of the old one that are still on their way."""
+"""A topic that is deleted and created again while messages of the old topic are still on their way."""
 
 import contextlib
 import shutil
@@ -32,7 +32,7 @@ def put(store: MessageStore, body: bytes, *, topic: str = "T") -> int:
 
 
 def settle(store: MessageStore) -> None:
-    """Have everything flushed and dispatched."""
+    """Flush and dispatch all messages."""
     store.request_flush()
     deadline = time.monotonic() + SETTLED_WITHIN_S
     while store.flushed_offset < store.max_physical_offset:
@@ -64,9 +64,9 @@ def test_a_queue_that_recovery_brings_back_in_part_is_no_damage(tmp_path: Path) 
         put(store, b"another", topic="U")
     with running(tmp_path / "store") as store:
         assert store.delete_topic("T").result()
-        # As kill -9 leaves it.
+        # The state that kill -9 leaves.
         shutil.copytree(tmp_path / "store", tmp_path / "crashed")
-    # Nobody has noted the deletion, as where the disk refused, or in a store from elsewhere.
+    # No note of the deletion exists, as after a failed write, or in a store from another broker.
     (tmp_path / "crashed" / "config" / "gantry-deletions.json").unlink()
     min((tmp_path / "crashed" / "commitlog").iterdir()).unlink()
     with running(tmp_path / "crashed") as store:

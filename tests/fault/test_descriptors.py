@@ -1,4 +1,4 @@
-"""Few descriptors: idle connections, log files and queues must not take those that others need."""
+"""Few descriptors: idle connections, log files and queues must leave enough of them for the rest."""
 
 import contextlib
 import functools
@@ -31,11 +31,11 @@ from tests.support.brokerprocess import BrokerProcess, NamesrvProcess, Peer, pee
 from tests.support.brokerprocess import wait_until as until
 
 DESCRIPTORS = 200
-"""Hardly more than a broker needs."""
+"""Slightly more than a broker needs."""
 IDLE = 500
 LOG_FILE_BYTES = 32 << 10
 BODY = Rng(1).bytes(20 << 10)
-"""One to a log file, since it can't be compressed."""
+"""One record fills a log file, since the body can't be compressed."""
 GROUP = "READERS"
 
 
@@ -51,7 +51,7 @@ def idle_connections(address: str, count: int = IDLE) -> Iterator[list[socket.so
 
 
 def open_ones(sockets: list[socket.socket]) -> list[socket.socket]:
-    """Return the connections that nobody has closed."""
+    """Return the connections that are still open."""
 
     def is_open(each: socket.socket) -> bool:
         try:
@@ -70,7 +70,7 @@ def descriptors_of(process: BrokerProcess | NamesrvProcess) -> int:
 
 
 def limited(folder: Path, namesrv: str, *arguments: str, descriptors: int = DESCRIPTORS) -> BrokerProcess:
-    """A broker that makes a new log file for each message."""
+    """A broker that creates a new log file for each message."""
     process = broker(folder, namesrv, mapped_file_size_commit_log=LOG_FILE_BYTES)
     process.add_arguments(*arguments)
     process.limit_descriptors(descriptors)
@@ -91,7 +91,7 @@ async def send_each(engine: ClientEngine, queues: list[MessageQueue]) -> None:
 
 
 async def is_sent(producer: Producer, queue: MessageQueue) -> bool:
-    """Send a message; return False if the worker has yet to make the next log file."""
+    """Send a message; return False if the worker has not created the next log file yet."""
     try:
         sent = await producer.send(Message(queue.topic, BODY), queue=queue)
     except SendError as error:
@@ -103,7 +103,7 @@ async def is_sent(producer: Producer, queue: MessageQueue) -> bool:
 
 
 async def is_served(peer: Peer) -> bool:
-    """Send a message; return False if the broker has no connection to spare."""
+    """Send a message; return False if the broker has no free connection."""
     try:
         return (await peer.send("T")).code == ResponseCode.SUCCESS
     except ConnectionLostError:
@@ -111,7 +111,7 @@ async def is_served(peer: Peer) -> bool:
 
 
 async def knows(namesrv: Peer, process: BrokerProcess) -> bool:
-    """Ask for a broker's route; return False if the name server has no connection to spare."""
+    """Request a broker's route; return False if the name server has no free connection."""
     try:
         return await namesrv.route(BROKER, namesrv.address) == [process.address]
     except ConnectionLostError:
@@ -137,7 +137,7 @@ async def test_idle_connections_leave_a_broker_what_it_needs(tmp_path: Path, nam
                 assert descriptors_of(process) < DESCRIPTORS
                 accepted = open_ones(idle)
                 assert CONNECTIONS_MIN <= len(accepted) < IDLE
-                for each in idle:  # All of them: those that wait for the broker's accept would come next.
+                for each in idle:  # All of them, because those in the broker's accept backlog would be accepted next.
                     each.close()
                 async with peer_of(process.address) as peer:
                     await until(functools.partial(is_served, peer), "the broker sees that the idle ones are gone")

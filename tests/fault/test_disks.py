@@ -1,4 +1,4 @@
-"""Disks that are full, above the watermark or read-only, on real file systems, and starts that can't be."""
+"""Disks that are full, above the watermark or read-only, on real file systems, and starts that must fail."""
 
 import asyncio
 import contextlib
@@ -33,7 +33,7 @@ RESERVE_BYTES = 256 << 10
 WITHIN_S = 20.0
 PAUSE_S = 0.05
 QUEUES = [MessageQueue("T", BROKER, number) for number in range(3)]
-# The sync during which it happens may fail by the journal that is gone; a file, since none can be made.
+# The sync that meets the failure may report the aborted journal or a file that can't be created.
 BREAKDOWN = ("Read-only file system", "the CommitLog can't be flushed: Input/output error")
 WATERMARKS = {
     "disk_max_used_space_ratio": 75,
@@ -43,7 +43,7 @@ WATERMARKS = {
 
 
 class Disk:
-    """A small ext4 file system, and a file in it that takes the room away."""
+    """A small ext4 file system, and a file in it that takes up the free space."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -51,26 +51,26 @@ class Disk:
         self._filler = path / "filler"
 
     def fill(self, *, room_bytes: int = 0) -> None:
-        """Leave only so much room, or none at all."""
+        """Leave only that much free space, or none at all."""
         free = os.statvfs(self.path)
         with self._filler.open("wb") as file:
-            # Allocating costs something, too.
+            # The allocation itself needs some space, too.
             os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize - max(room_bytes, RESERVE_BYTES))
         if room_bytes == 0:
             self.fill_up()
 
     def fill_up(self) -> None:
-        """Leave no room at all."""
+        """Leave no free space at all."""
         with self._filler.open("ab", buffering=0) as file, contextlib.suppress(OSError):
             while file.write(bytes(4096)):
                 pass
 
     def free(self) -> None:
-        """Give the room back."""
+        """Free the space again."""
         self._filler.unlink()
 
     def break_down(self) -> None:
-        """Let the kernel find an error, upon which it makes the file system read-only, open files or not."""
+        """Make the kernel find an error, so that it makes the file system read-only even for open files."""
         source = subprocess.run(
             ["findmnt", "-no", "SOURCE", str(self.path)], capture_output=True, text=True, check=True
         ).stdout.strip()
@@ -106,7 +106,7 @@ async def running(process: BrokerProcess, namesrv: NamesrvProcess) -> AsyncItera
 
 
 async def refused(engine: ClientEngine, *texts: str) -> SendError:
-    """Send until that is refused with one of these texts, and return the error."""
+    """Send until a send is refused with one of these texts, and return the error."""
     async with asyncio.timeout(WITHIN_S):
         while True:
             try:
@@ -118,7 +118,7 @@ async def refused(engine: ClientEngine, *texts: str) -> SendError:
 
 
 async def stored_again(engine: ClientEngine) -> None:
-    """Wait until a send succeeds, without anybody doing anything for it."""
+    """Wait until a send succeeds without an operator's action."""
     async with asyncio.timeout(WITHIN_S):
         while True:
             with contextlib.suppress(SendError):
@@ -141,7 +141,7 @@ async def test_a_full_disk_refuses_loses_nothing_and_recovers(
         await load.reach(100)
         await load.stop()
         assert_kept(history, await read_all(engine, QUEUES), gapless=True)
-        # Nothing is written for a message that finds no room, so that is certain.
+        # Nothing is written for a message without space, so its absence is certain.
         assert history.count(Outcome.UNKNOWN) == 0, load.errors
         assert process.terminate() == 0
     assert_verifies(disk.store)
@@ -163,7 +163,7 @@ async def test_only_a_new_queue_without_room_is_refused(disk: Disk, tmp_path: Pa
 
 
 async def assert_new_queue_refused(engine: ClientEngine, queue: MessageQueue) -> None:
-    """The first message of a queue is certainly not stored, and the queues that are there go on."""
+    """The first message of a queue is certainly not stored, and the existing queues continue."""
     for _ in range(2):
         with pytest.raises(SendError) as failed:
             await Producer(engine, "P").send(Message(queue.topic, b"first"), queue=queue)
@@ -198,7 +198,7 @@ async def test_a_disk_without_inodes_refuses_new_queues_only(tmp_path: Path, nam
 async def test_a_full_disk_while_queue_files_grow_is_an_error_that_passes(
     disk: Disk, tmp_path: Path, namesrv: NamesrvProcess
 ) -> None:
-    """A block of a queue file holds 204 units; the log has room for more messages."""
+    """A block of a queue file holds 204 units; the log has space for more messages."""
     settings = {"mapped_file_size_consume_queue": 6_000_000}
     process = broker(tmp_path / BROKER, namesrv.address, store=disk.store, **settings)
     async with running(process, namesrv) as engine:
@@ -228,7 +228,7 @@ async def test_a_crash_on_a_full_disk_loses_nothing(
         await asyncio.to_thread(process.kill)
         await load.stop()
     disk.fill_up()
-    # It needs no room where the crash left nothing to build again; then it starts, so that messages can be read.
+    # The start needs no space if it has nothing to rebuild after the crash; then its messages can be read.
     before = len(process.log.splitlines())
     process.launch()
     if process.wait_until_ready() is not None:
@@ -297,13 +297,14 @@ async def test_a_disk_that_breaks_down_under_load_loses_nothing_acknowledged(
             load = Load(engine, history, rng, QUEUES)
             load.start()
             await load.reach(50 + rng.below(200))
-            # A sync that is under way in this moment may be reported as done and not be (RECORD.md, what is not ours).
+            # A sync that is running at this moment may report success without being complete (RECORD.md, "What is not
+            # ours").
             until = history.now()
             disk.break_down()
             await load.hear(*BREAKDOWN)
             await load.stop()
             assert (await refused(engine, *BREAKDOWN)).outcome is Outcome.NOT_STORED
-            # What others may read is still served.
+            # Messages that others may read are still served.
             assert await read_all(engine, QUEUES)
             await asyncio.to_thread(process.terminate)
             assert "Traceback" not in process.log
@@ -315,7 +316,7 @@ async def test_a_disk_that_breaks_down_under_load_loses_nothing_acknowledged(
 
 
 def refusal(process: ServiceProcess) -> str:
-    """Start a service, expect it to end with code 1, and return the one line it says besides its log."""
+    """Start a service, expect exit code 1, and return the one line that it prints besides its log."""
     before = len(process.log.splitlines())
     process.launch()
     assert process.wait() == 1, process.log
@@ -323,7 +324,7 @@ def refusal(process: ServiceProcess) -> str:
 
 
 def the_line(process: ServiceProcess, before: int) -> str:
-    """Return the one line that it said besides its log, after the first `before` ones."""
+    """Return the one line that it printed besides its log, after the first `before` lines."""
     said = [line for line in process.log.splitlines()[before:] if not line.startswith("{")]
     assert len(said) == 1, said
     return said[0]

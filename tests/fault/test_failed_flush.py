@@ -1,6 +1,6 @@
-"""A flush that failed is not forgiven by a restart: memory may show what the disk does not have.
+"""A restart does not make up for a failed flush: memory may show bytes that the disk does not have.
 
-The memory file system does as Linux: after a failed sync the bytes stay readable and count as written.
+The memory file system behaves as Linux does: after a failed sync the bytes stay readable and count as written.
 """
 
 import errno
@@ -28,7 +28,7 @@ FIRST_SEED = int(os.environ["GANTRY_TEST_SEED"])  # tests/conftest.py
 
 
 class Disk:
-    """A file system in memory whose syncs fail while `broken` is part of their kind and path, as of "sync /store/a"."""
+    """A file system in memory whose syncs fail if `broken` is part of their kind and path, such as "sync /store/a"."""
 
     def __init__(self, mode: FlushDiskType = FlushDiskType.SYNC_FLUSH) -> None:
         self.clock = FakeClock()
@@ -57,7 +57,7 @@ class Disk:
     def put(self, count: int) -> None:
         """Put messages; those that the store reports as flushed, or with ASYNC_FLUSH as written, are acknowledged."""
         for _ in range(count):
-            # Longer than some pages: what is lost of one is not written again with the next message.
+            # Longer than some pages, so that the next message does not write the lost bytes of a page again.
             body = b"message %d" % len(self.acknowledged) + bytes(500)
             result = self.store.put("T", 0, body, b"UNIQ_KEY\x01k\x02", born_at_ms=1, born_host=HOST)
             if result.status is not PutStatus.OK:
@@ -170,7 +170,7 @@ def test_a_disk_that_still_refuses_is_named():
 
 
 def test_an_error_that_the_disk_only_reports_late_does_not_refuse_the_start():
-    """Linux reports the failed write-back of a broker that is gone to whoever opens each file next."""
+    """Linux reports a dead broker's failed write-back to the process that opens each file next."""
     disk = Disk()
     disk.start()
     disk.put(3)
@@ -209,7 +209,7 @@ def test_verify_reports_the_failed_flush():
 
 @pytest.mark.parametrize("number", range(40))
 def test_no_acknowledged_message_is_lost_whichever_sync_fails(number):
-    """One file's syncs fail from some moment on; the process ends, the disk is mended, later the power is cut."""
+    """One file's syncs fail from some moment on; the process ends, the disk works again, later the power is cut."""
     rng = Rng(FIRST_SEED + number)
     disk = Disk()
     disk.start()
@@ -239,7 +239,7 @@ def test_no_acknowledged_message_is_lost_whichever_sync_fails(number):
 
 @pytest.mark.parametrize(("part", "what"), [("commitlog", "the CommitLog"), ("consumequeue", "derived files")])
 def test_the_reason_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, what: str) -> None:
-    """The system call knows a descriptor only: the reason, in the log and for all senders, ended in "()"."""
+    """The system call only knows a descriptor: the reason, in the log and in answers to senders, ended in "()"."""
     real, clock = os.fdatasync, FakeClock()
 
     def fdatasync(fd: int) -> None:
@@ -269,7 +269,7 @@ def test_the_reason_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_bit_in_the_note_raises_no_false_alarm_of_loss():
-    """With SYNC_FLUSH nothing is acknowledged that the disk does not have; the digits of the note have no room for doubt."""
+    """With SYNC_FLUSH the disk has every acknowledged message, and the checksum of the note detects changed digits."""
     disk = Disk()
     disk.start()
     disk.put(5)

@@ -1,4 +1,4 @@
-"""The history checker sees what it is there to see; one that can't fail would prove nothing."""
+"""The history checker finds each kind of violation; a checker that can't fail would be useless."""
 
 import pytest
 
@@ -10,7 +10,7 @@ QUEUE = MessageQueue("T", "broker-a", 0)
 
 
 def history_of(*keys: str) -> tuple[History, list[Found]]:
-    """Sends that were stored one after the other, and what is read then."""
+    """Sends that were stored one after the other, and the messages that are read then."""
     history = History()
     for offset, key in enumerate(keys):
         history.stored(history.begin(key, QUEUE, key.encode()), QUEUE, offset)
@@ -59,7 +59,7 @@ def test_order_counts_only_where_one_send_ended_before_the_other_began() -> None
     assert any("first comes after third" in line for line in check(history, found))
 
 
-def test_a_message_once_read_stays() -> None:
+def test_a_message_that_was_read_must_stay() -> None:
     history, found = history_of("a")
     history.begin("open", QUEUE, b"open")
     history.saw(Found(QUEUE, 1, "open", b"open"))

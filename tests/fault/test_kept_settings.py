@@ -1,4 +1,4 @@
-"""Request 25 keeps no value that the next start refuses: a broker that was changed while it ran starts again."""
+"""Request 25 saves no value that the next start rejects: a broker that was changed at run time starts again."""
 
 import socket
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.support.brokerprocess import Peer, peer_of
 from tests.support.ports import free_base
 from tests.support.serviceprocess import ServiceProcess
 
-# Settings whose value is wrong by itself, or together with what the environment gives below.
+# Settings whose value is wrong by itself, or together with those of the environment below.
 WRONG = {
     "brokerName": "a b",
     "brokerId": "1",
@@ -39,7 +39,7 @@ WRONG = {
     "traceOn": "perhaps",
     "tlsServerMode": "enforcing",
     "bindAddress": "9" * 5000,
-    # Only a start finds these.
+    # Only a start detects these.
     "brokerIP1": "no.such.host.invalid",
     "metricsHost": "203.0.113.9",
     "mappedFileSizeCommitLog": str(SMALL_FILES["mapped_file_size_commit_log"] * 2),
@@ -49,7 +49,7 @@ WRONG = {
 
 
 def without_command_line(folder: Path, **changes: object) -> ServiceProcess:
-    """A broker that nothing but the environment told its settings; a command line would be above what is kept."""
+    """A broker that gets settings from the environment only; a command line would override saved settings."""
     settings = {
         **SMALL_FILES, **IN_A_HURRY, **NEVER_FULL, "store_path_root_dir": folder / "store", "listen_port": 0,
         "fast_listen_port": "off", "metrics_port": 0, **changes,

@@ -1,7 +1,7 @@
-"""kill -9 of a broker under load, at random moments and at named ones: what was acknowledged is there, nothing else.
+"""kill -9 of a broker under load, at random and at named moments: it keeps exactly the acknowledged messages.
 
-The page cache outlives a process, so that ASYNC_FLUSH has to keep what it acknowledged too; what a power cut leaves is
-test_powercut's.
+The page cache outlives a process, so ASYNC_FLUSH must keep acknowledged messages too. test_powercut.py covers power
+cuts.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ ROUNDS = {"SYNC_FLUSH": 8, "ASYNC_FLUSH": 4}
 TOPICS = {"ONE": 1, "MANY": 5}
 QUEUES = [MessageQueue(topic, BROKER, number) for topic, count in TOPICS.items() for number in range(count)]
 CHURNED = MessageQueue("CHURN", BROKER, 0)
-# Not so many that a test takes long; enough that some messages come before the moment it dies at.
+# Few enough to keep a test short; enough that some messages come before the moment of the kill.
 HITS_MAX = {
     Failpoint.STORE_BEFORE_SYNC: 150,
     Failpoint.STORE_AFTER_SYNC: 150,
@@ -50,7 +50,7 @@ class Victim:
         self.history = History()
         self.rng = rng
         self._namesrv = namesrv.address
-        # A short queue of sends, so that some are refused for being too many.
+        # A short send queue, so that the broker refuses some sends because it is busy.
         self._settings = {
             "flush_disk_type": flush_disk_type,
             "max_message_size": 64 << 10,
@@ -83,7 +83,7 @@ class Victim:
 
     async def check(self) -> None:
         async with client(self._namesrv) as engine:
-            # Killed when it had just been deleted, it is not there to be read.
+            # If the kill came just after the deletion, the topic is not there to be read.
             await Admin(engine).create_topic(TopicConfig(CHURNED.topic, 1, 1))
             assert_kept(self.history, await read_all(engine, [*QUEUES, CHURNED]), gapless=True)
             await assert_commits(engine, self.history, QUEUES)
@@ -133,7 +133,7 @@ async def test_killed_at_random_moments(victim: Victim, request: pytest.FixtureR
 
 
 async def kill_while_starting(victim: Victim) -> None:
-    """Cut recovery off, at whatever it is doing then."""
+    """Kill the broker during recovery."""
     victim.process.launch()
     await asyncio.sleep(0.5 + victim.rng.below(1000) / 1000)
     victim.process.kill()
@@ -147,7 +147,7 @@ async def test_killed_at_named_moments(victim: Victim) -> None:
     victim.rng.shuffle(failpoints)
     for failpoint in failpoints:
         somewhere = 2 + victim.rng.below(HITS_MAX[failpoint])
-        # A start writes a checkpoint itself, and may not survive it.
+        # A start writes a checkpoint itself, and the failpoint may kill it.
         for hits in (1, somewhere) if failpoint is Failpoint.STORE_BEFORE_CHECKPOINT else (somewhere,):
             print(f"{failpoint}:{hits}")
             victim.make(f"{failpoint}:{hits}")
@@ -160,7 +160,7 @@ async def test_killed_at_named_moments(victim: Victim) -> None:
 
 
 async def survives_start(victim: Victim) -> bool:
-    """Start a broker that may be killed by its failpoint before it is ready."""
+    """Start a broker; return False if its failpoint kills it before it is ready."""
     try:
         await victim.start()
     except AssertionError as error:
@@ -174,7 +174,7 @@ def test_every_failpoint_is_tried() -> None:
 
 
 async def test_offsets_of_a_deleted_topic_are_forgotten_for_good(tmp_path: Path, namesrv: NamesrvProcess) -> None:
-    """Else the group would pass over the first messages of a new topic of that name."""
+    """Otherwise the group would skip the first messages of a new topic with that name."""
     process = broker(tmp_path / BROKER, namesrv.address, flush_consumer_offset_interval=60_000)
     queue = MessageQueue("T", BROKER, 0)
     try:

@@ -84,7 +84,7 @@ def is_replaced(stack: Stack, name: str, killed: int) -> bool:
 
 
 async def kill_all_under_load(stack: Stack, history: History, rng: Rng) -> None:
-    """Every process of the stack, the supervisor among them, in whatever order they come."""
+    """Kill every process of the stack, the supervisor too, in random order."""
     async with connected(stack) as http:
         load = HttpLoad(http, history, rng, QUEUES)
         load.start()

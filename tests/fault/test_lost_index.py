@@ -1,4 +1,4 @@
-"""Index files that are gone, cut, too long or can't be read: the start builds again what they held, or says that it can't."""
+"""Index files that are missing, cut, too long or unreadable: the start rebuilds them, or reports that it can't."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from tests.support.smallstore import FILE_BYTES, PER_FILE, RECORD_BYTES, SmallSt
 from tests.support.storeworkload import ROOT
 
 FOLDER = f"{ROOT}/{INDEX_DIR}"
-# Of an index file with small settings (storeworkload.py).
+# The length of an index file with small settings (storeworkload.py).
 ENTRIES = 31
 FILES = 4
 MESSAGES = 3 * ENTRIES + 7
@@ -19,7 +19,7 @@ MESSAGES = 3 * ENTRIES + 7
 
 @pytest.fixture(autouse=True)
 def fresh_logger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A logger that no test before has bound to its own configuration."""
+    """A logger that no earlier test has bound to its own configuration."""
     monkeypatch.setattr(indexgap, "log", structlog.get_logger())
 
 
@@ -56,7 +56,7 @@ def spoil(store: SmallStore, path: str) -> None:
 
 
 def spoil_entries(store: SmallStore, path: str) -> None:
-    # The last entry of any of the files: an orderly start looks at the last page only.
+    # The last entry of any of the files: an orderly start checks only the last page.
     store.files.make_unreadable(path, 40 + 4 * 8 + 20, store.files.size_bytes(path))
 
 
@@ -76,7 +76,7 @@ def test_missing_index_files_are_rebuilt(
         damage(store, f"{FOLDER}/{names[number]}")
     with structlog.testing.capture_logs() as lines:
         report = store.start(thorough=how == "repair")
-    # A crash makes the start index what the last file held anyway.
+    # After a crash, the start indexes the last file's messages in any case.
     assert (
         how == "repair" or which == [FILES - 1] or any("the start builds them again" in line["event"] for line in lines)
     )

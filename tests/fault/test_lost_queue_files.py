@@ -1,6 +1,7 @@
-"""Somebody removes or empties files of a ConsumeQueue: no queue offset is given twice, and the log builds them again.
+"""An operator removes or empties files of a ConsumeQueue: no queue offset is reused, and the log rebuilds the files.
 
-The log is asked only where something shows the loss, and a line says why. A deletion, or retention, is no loss.
+The start reads the log only if it finds evidence of a loss, and it logs the reason. A deletion, or retention, is not a
+loss.
 """
 
 from collections.abc import Callable
@@ -166,11 +167,11 @@ def test_a_checkpoint_that_is_gone_is_no_loss_of_units(life):
 @pytest.mark.parametrize("starts", [(0,), (200,), (0, 200)])
 @pytest.mark.parametrize("is_crash", [False, True])
 def test_files_before_the_last_one_of_a_queue_are_gone_after_a_stop(life, starts: tuple[int, ...], is_crash):
-    """The sum of the queues' ends is as before."""
+    """The sum of the queues' ends is unchanged."""
     life.keep_busy()
     life.end(is_crash=False)
     remove_some(life.files, starts)
-    if is_crash:  # A crash before the start has built anything.
+    if is_crash:  # A crash before the start has rebuilt anything.
         copy = life.files.crash_clone(Rng(0))
         clones: list[MemFileSystem] = []
         copy.on_operation = lambda operation, path: clones.append(copy.crash_clone(Rng(0))) if not clones else None
@@ -185,7 +186,7 @@ def test_files_before_the_last_one_of_a_queue_are_gone_after_a_stop(life, starts
 def test_a_hole_between_files_of_a_queue_is_seen_without_the_count_of_files(
     life, lose: Callable[[MemFileSystem], None]
 ):
-    """As where another broker stopped last, or an earlier release."""
+    """As after another broker or an earlier release was the last to stop."""
     life.keep_busy()
     life.end(is_crash=False)
     mark = StoreManifest.load(life.files, ROOT)
@@ -216,7 +217,7 @@ def test_files_that_are_gone_of_a_queue_that_is_sent_to_at_the_crash(life, lose:
 def test_files_that_are_gone_after_a_crash_of_a_queue_that_grew_in_that_life(
     life, lose: Callable[[MemFileSystem], None]
 ):
-    """Everything of the queue lies before the checkpoint, so that no record that the start reads shows the loss."""
+    """Every record of the queue lies before the checkpoint, so no record that the start reads shows the loss."""
     life.keep_busy()
     life.end(is_crash=True)
     lose(life.files)
@@ -237,7 +238,7 @@ def test_files_before_the_last_one_of_a_queue_are_gone_after_a_crash(life, start
 
 
 def test_damage_behind_the_checkpoint_does_not_pass_for_messages_whose_units_are_missing(life):
-    """The damage could have held as many records as the queue lacks."""
+    """The damaged range is long enough for as many records as the queue lacks."""
     life.keep_busy()
     life.put("BUSY", b"x" * 1000)
     damaged = life.store.max_physical_offset - 500
@@ -253,7 +254,7 @@ def test_damage_behind_the_checkpoint_does_not_pass_for_messages_whose_units_are
 
 
 def test_a_first_file_that_is_built_again_though_some_of_its_messages_expired(life):
-    """Filler stands for those, so that the next starts don't take them for units that are missing."""
+    """Filler replaces those units, so that later starts don't take them for missing."""
     while life.store.max_physical_offset <= 4096:
         last = life.put("LOST", b"old")[0]
     life.clock.advance(2 * 3_600_000)
@@ -278,7 +279,7 @@ def test_a_first_file_that_is_built_again_though_some_of_its_messages_expired(li
 
 
 def test_a_queue_that_ends_with_a_file_and_prepared_queues_are_no_loss(life):
-    """Neither are queues with filler, or those whose first files went with their messages."""
+    """Queues with filler are no loss either, nor are queues whose first files were deleted with their messages."""
     life.put("FULL", *[b"full"] * 20)
     life.store._queues.prepare("PREPARED", 0)
     for _ in range(3):
@@ -323,7 +324,7 @@ def test_a_deletion_before_the_checkpoint_explains_no_loss_even_without_later_se
 
 
 def test_deletions_in_one_life_after_the_other(life):
-    """Those before the checkpoint explain no missing units, those since do; whatever was deleted in earlier lives."""
+    """Deletions before the checkpoint explain no missing units, later ones do, whatever earlier lives deleted."""
     for number in range(4):
         for is_counted in (True, False):
             life.put("DELETED", b"message")
@@ -342,7 +343,7 @@ def test_deletions_in_one_life_after_the_other(life):
 
 
 def test_a_file_that_a_power_cut_left_without_its_units_is_no_loss(life):
-    """Its name was on the disk; its units were not, nor the record that they were for."""
+    """The file's name was on the disk; its units were not, nor the record that they point to."""
     life.put("FULL", *[b"full"] * 10)
     life.keep_busy()
     life.end(is_crash=True)
@@ -366,7 +367,7 @@ def test_a_file_that_a_power_cut_left_without_its_units_is_no_loss(life):
 
 @pytest.mark.parametrize("is_power_cut", [False, True])
 @pytest.mark.parametrize("lose", [cut_last, remove_last])
-def test_a_start_that_ends_while_it_mends_a_queue_is_followed_by_one_that_comes_to_the_same(
+def test_a_start_after_one_that_ended_during_a_queue_repair_has_the_same_result(
     life, lose: Callable[[MemFileSystem], None], is_power_cut
 ):
     """Once a short file has its full size, nothing in the folder shows that units are missing."""
@@ -386,7 +387,7 @@ def test_a_start_that_ends_while_it_mends_a_queue_is_followed_by_one_that_comes_
 
 
 def start_killed(life: Life, number: int, *, is_power_cut: bool) -> MemFileSystem | None:
-    """Start on a copy, kill it at its operation of a number, and return what is left; None if it has fewer."""
+    """Start on a copy, kill it at the operation with a number, and return the files; None if it has fewer operations."""
     copy = life.files.crash_clone(Rng(0))
     first = copy.operations
 
@@ -477,7 +478,7 @@ def test_a_deletion_before_the_first_message_of_a_life_is_no_loss(life):
 
 def test_queues_of_deleted_topics_that_only_the_start_removes_are_no_loss(life):
     life.keep_busy()
-    life.store._remover.is_stopping = True  # As if the stop came before the first slice of the removal.
+    life.store._remover.is_stopping = True  # As if the stop came before the first step of the removal.
     life.store.delete_topic("LOST")
     assert life.files.list_dir(FOLDER)
     life.end(is_crash=False)

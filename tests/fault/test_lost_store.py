@@ -1,4 +1,4 @@
-"""A broker that no longer owns its store writes nothing any more, and ends: another broker's files must stay whole."""
+"""A broker that no longer owns its store stops writing and ends: another broker's files must stay intact."""
 
 import asyncio
 from collections.abc import Callable
@@ -111,7 +111,7 @@ def test_nothing_is_written_beside_another_broker_before_the_loss_is_noticed(sto
 
 @pytest.mark.parametrize("how", LOSSES)
 def test_nothing_at_all_is_written_once_the_store_is_known_to_be_lost(store, how):
-    put(store)  # Appended, and not written out when the store is lost.
+    put(store)  # Appended, and not flushed when the store is lost.
     LOSSES[how](store.files)
     before = store.files.content("")
     store.clock.advance(1_000)

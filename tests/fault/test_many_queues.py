@@ -1,4 +1,4 @@
-"""Thousands of queues: what they take from the disk, from the descriptors and from each other."""
+"""Thousands of queues: their use of disk space and descriptors, and their effect on each other."""
 
 import contextlib
 import errno
@@ -46,7 +46,7 @@ def opened(folder: Path, files: FileSystem, **settings: object) -> Iterator[Mess
 
 
 def put(store: MessageStore, topic: str, queue_id: int = 0) -> PutStatus:
-    """Put a message and dispatch it; return how that ended."""
+    """Put a message and dispatch it; return the result."""
     result = store.put(topic, queue_id, b"body", b"UNIQ_KEY\x01k\x02", born_at_ms=1, born_host=bytes(8))
     store.write_out()
     store._group_commit.flush_now()
@@ -120,7 +120,7 @@ async def test_a_broker_serves_more_queues_than_it_may_have_descriptors(
 
 
 def assert_is_whole(found: list[Found], queues: list[MessageQueue]) -> None:
-    """Each queue has its two messages in order."""
+    """Assert that each queue has its two messages in order."""
     assert [(each.queue, each.queue_offset, each.body) for each in found] == [
         (queue, turn, b"%d" % turn) for queue in queues for turn in range(2)
     ]

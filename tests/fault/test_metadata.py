@@ -1,5 +1,4 @@
-"""Topics, groups and offsets on their way to the disk: an older table never goes over a newer one, nor a bad file over
-a good one."""
+"""Saving topics, groups and offsets: an older table never replaces a newer one, nor a bad file a good backup."""
 
 import asyncio
 import contextlib
@@ -24,7 +23,7 @@ A_MOMENT_S = 0.2
 
 
 class SlowFileSystem(OsFileSystem):
-    """Whoever replaces a file waits until he may."""
+    """A file system that holds every replacement of a file until the test releases it."""
 
     __slots__ = ("may_replace", "waits")
 

@@ -1,6 +1,7 @@
-"""Something lies in a queue's folder that is none of its files: a start says quickly what to move away, or goes over it.
+"""Foreign files in a queue's folder: a start quickly reports what to move away, or ignores them.
 
-It must neither go through the queue offsets that a number far ahead stands for, nor let the queue go on behind them.
+The start must not step through all queue offsets up to a file number far ahead. It must not continue the queue behind
+that number either.
 """
 
 from collections.abc import Callable
@@ -38,7 +39,7 @@ def put(store: MessageStore, *bodies: bytes) -> list[int]:
 
 @pytest.fixture(params=[False, True], ids=["stop", "crash"])
 def files(request) -> MemFileSystem:
-    """Return what a store with some files of a queue leaves."""
+    """Return the files of a store with some files of a queue."""
     clock = FakeClock()
     files = MemFileSystem(clock)
     store = make_store(files, clock)
@@ -53,7 +54,7 @@ def files(request) -> MemFileSystem:
 
 
 def check(files: MemFileSystem) -> None:
-    """Start: the queue has its messages and nothing else, and goes on where it ended."""
+    """Start: the queue has its messages and nothing else, and continues where it ended."""
     store = make_store(files, files.clock)
     store.start()
     assert [body for _, body, _ in read_queue(store, "T", 0).values()] == SENT
@@ -62,7 +63,7 @@ def check(files: MemFileSystem) -> None:
 
 
 def is_refused(files: MemFileSystem, path: str) -> None:
-    """Start in vain twice, and look whether moving the path away is all that it takes."""
+    """Assert that two starts fail, and that moving the path away is enough for the next one."""
     for _ in range(2):
         with pytest.raises(CorruptStoreError, match="ove it away") as caught:
             make_store(files, files.clock).start()
@@ -107,15 +108,15 @@ def test_a_copy_of_a_file_under_a_number_that_the_queue_may_reach(files):
     is_refused(files, path)
 
 
-def test_a_blank_file_under_a_number_that_the_queue_may_reach_is_gone_over(files):
+def test_a_blank_file_under_a_number_that_the_queue_may_reach_is_ignored(files):
     """A crash may leave such a file; the start removes it."""
     files.write(f"{FOLDER}/{file_name(800)}", bytes(FILE_BYTES))
     check(files)
     assert not files.exists(f"{FOLDER}/{file_name(800)}")
 
 
-def test_a_blank_file_far_ahead_that_a_long_log_would_allow_is_gone_over_at_once(files):
-    """As if the log had petabytes; unit by unit the start would take hours."""
+def test_a_blank_file_far_ahead_that_a_long_log_would_allow_is_ignored_at_once(files):
+    """The log claims petabytes; a start that went unit by unit would take hours."""
     last = files.list_dir(f"{ROOT}/commitlog")[-1]
     start = (1 << 50) - (1 << 50) % FILE_BYTES
     log_start = start // 20 * RECORD_BYTES_MIN

@@ -1,4 +1,4 @@
-"""Committed offsets that a crash left beyond the end of their queues: no group passes over what is stored later."""
+"""A crash leaves committed offsets beyond the end of their queues: no group skips messages that are stored later."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ QUEUE = MessageQueue("T", BROKER, 0)
 
 
 async def test_a_group_gets_what_is_stored_after_messages_were_lost(tmp_path: Path, namesrv: NamesrvProcess) -> None:
-    """As after a power cut that took acknowledged messages of ASYNC_FLUSH, but not the offsets of those who read them."""
+    """As after a power cut that took acknowledged messages of ASYNC_FLUSH, but not the offsets of their readers."""
     process = broker(tmp_path / BROKER, namesrv.address)
     offsets = tmp_path / BROKER / "store" / "config" / "consumerOffset.json"
     try:

@@ -1,8 +1,8 @@
-"""Power cuts under load: what was answered before the disk stopped is on it, recovers and is served.
+"""Power cuts under load: acknowledged messages are on the disk, survive recovery and are served.
 
-Each copy of the disk is what ext4 had handed to its device at one instant (tests/support/powercut.py). Copies are
-taken at random moments of a broker's life, its start and recovery included; the broker then goes on, on the same store
-or on a new one. In each copy a store is opened and read; some are served by a broker.
+Each copy of the disk is what ext4 had handed to its device at one instant (tests/support/powercut.py). Copies are taken
+at random moments of a broker's life, its start and recovery included; the broker then continues, on the same store or
+on a new one. A store is opened and read on each copy; a broker serves some of them.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.powercut
 
 
 class Cut(NamedTuple):
-    """A copy, and what is promised to be in it."""
+    """A copy, and the promises that it must keep."""
 
     number: int
     image: Path
@@ -58,7 +58,7 @@ class Cut(NamedTuple):
 
 
 class StoreLife(NamedTuple):
-    """All that was done to one store."""
+    """The history of one store."""
 
     name: str
     history: History
@@ -66,7 +66,7 @@ class StoreLife(NamedTuple):
 
 
 class PowerCuts:
-    """Takes copies of the disk while brokers run on it."""
+    """Copies of the disk, taken while brokers run on it."""
 
     def __init__(self, disk: CuttableDisk, folder: Path, namesrv: str, rng: Rng, **settings: object) -> None:
         self.disk = disk
@@ -78,7 +78,7 @@ class PowerCuts:
         self._stores = 0
 
     async def life_of_a_store(self, copies: int) -> list[Cut]:
-        """Run brokers on a new store until so many copies are taken; return them."""
+        """Run brokers on a new store until `count` copies are taken; return them."""
         self._stores += 1
         life = StoreLife(f"store-{self._stores}", History(), Made())
         cuts: list[Cut] = []
@@ -91,7 +91,7 @@ class PowerCuts:
         return cuts
 
     async def cut(self, life: StoreLife) -> Cut:
-        """Cut the power for the copy, not for us."""
+        """Take a copy as a power cut would leave the disk; the broker runs on."""
         self.taken += 1
         until = life.history.now()
         image = await asyncio.to_thread(self.disk.cut, self.taken)
@@ -194,7 +194,7 @@ async def test_a_failed_flush_is_not_forgiven_by_a_restart(
                     await asyncio.to_thread(getattr(process, end))
                     disk.feed()
                 await load.stop()
-        # A kill may come before the note is written; it is not forgiven either.
+        # A kill may come before the note is written; then the failure is not forgiven either.
         assert end == "kill" or '"flush_failed"' in process.log
         # Messages acknowledged after the failure must be on the disk, not next to pages that never reach it.
         await verify_copy(power, await power.cut(life))
@@ -203,7 +203,7 @@ async def test_a_failed_flush_is_not_forgiven_by_a_restart(
 
 
 async def verify_copy(power: PowerCuts, cut: Cut) -> int:
-    """Check one copy, as the store sees it and now and then as a broker's clients see it; return what it holds."""
+    """Check one copy in a store, and some copies as a broker's clients see them; return its messages."""
     history = cut.life.history
     with power.disk.restored(cut.image) as path:
         folder = path / "data" / cut.life.name
@@ -221,7 +221,7 @@ async def verify_copy(power: PowerCuts, cut: Cut) -> int:
 
 
 async def verify_served(power: PowerCuts, cut: Cut, folder: Path) -> None:
-    """Have a broker recover the copy and read it as a client does."""
+    """Start a broker on the copy and read it as a client does."""
     process = broker(power.folder / f"served-{cut.number}", power.namesrv, store=folder)
     try:
         await asyncio.to_thread(process.start)

@@ -1,4 +1,4 @@
-"""A process whose system calls fail at its end: it says so in one line and ends with a code, never with a traceback."""
+"""A process whose system calls fail at its end: it prints one line and exits with a code, never with a traceback."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-# uvloop asks `signal.set_wakeup_fd` each time the loop begins to turn; the call fails where `fstat` has no memory.
+# uvloop calls `signal.set_wakeup_fd` at the start of each run of the loop; the call fails if `fstat` has no memory.
 _PROGRAM: Final = """
 import errno, os, signal, sys
 real, is_failing = signal.set_wakeup_fd, False
@@ -39,7 +39,7 @@ def ended(body: str, before: str = "") -> tuple[int, str]:
     ("body", "before"), [("is_failing = True", ""), ("pass", "is_failing = True")], ids=["at its end", "at its start"]
 )
 def test_a_loop_that_can_not_turn_ends_the_process_with_one_line(body: str, before: str) -> None:
-    """uvloop then takes the loop for a running one for ever: closing it raised "Cannot close a running event loop"."""
+    """After that uvloop considers the loop running for ever: closing it raised "Cannot close a running event loop"."""
     code, said = ended(body, before)
     assert code == 1
     assert "Traceback" not in said

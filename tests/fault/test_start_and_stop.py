@@ -1,7 +1,7 @@
-"""A start or a stop ends at any of its file operations, by a kill or a power cut: the next start knows whose store it is.
+"""A start or a stop ends at any of its file operations, by a kill or a power cut: the next start still knows the owner.
 
-If it took the store for somebody else's, it would forget the notes of deletions, so that a deleted topic came back, and
-read the log from further back than the checkpoint allows.
+If the next start took the store for another broker's, it would discard the notes of deletions. Then a deleted topic
+would come back, and the start would read more of the log than the checkpoint requires.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from tests.support.virtualtime import FakeClock
 LOG_FILE_BYTES = small_settings().mapped_file_size_commit_log
 KEPT = [b"kept %d" % number for number in range(60)]
 PROCESS_ID = 1
-"""In a container every broker has the same one."""
+"""The process id of every broker in a container."""
 
 
 class KilledError(BaseException):
@@ -65,13 +65,13 @@ def stopped_store(clock: FakeClock) -> MemFileSystem:
 def killed(
     files: MemFileSystem, clock: FakeClock, act: Callable[[MemFileSystem], object], number: int, cuts: Rng | None
 ) -> MemFileSystem | None:
-    """Act on a copy of some files until the operation of that number; return what is left, or None if it ended before.
+    """Act on a copy until the operation with a number; return the files, or None if there are fewer operations.
 
     Args:
-        files: Where nothing is unsynced.
-        clock: Of the copy.
-        act: What is killed.
-        number: Counts what changes files, from 0.
+        files: A file system without unsynced changes.
+        clock: The copy's clock.
+        act: The action to kill.
+        number: Index of the last operation, counting only those that change files, from 0.
         cuts: Decides what a power cut takes; None for a kill, which takes nothing.
     """
     copy = files.crash_clone(Rng(0))
@@ -95,7 +95,7 @@ def killed(
 
 
 def check(files: MemFileSystem, clock: FakeClock, kept: list[bytes], end: int) -> RecoveryReport:
-    """Start for good: nothing is lost, nothing is back, and no more of the log is read than the checkpoint demands."""
+    """Start for good: nothing is lost or back from deletion, and no more is read than the checkpoint requires."""
     store = new_store(files, clock)
     report = store.start()
     assert readable(store)[: len(KEPT)] == kept
@@ -113,7 +113,7 @@ def check(files: MemFileSystem, clock: FakeClock, kept: list[bytes], end: int) -
 def check_at_every_operation(
     files: MemFileSystem, clock: FakeClock, act: Callable[[MemFileSystem], object], *, end: int, cuts: Rng | None
 ) -> int:
-    """Kill at each operation, then kill some starts after it, then start; return how many operations there were."""
+    """Kill at each operation, then kill some starts after it, then start; return the number of operations."""
     choice, number = Rng(7), 0
     while (left := killed(files, clock, act, number, cuts)) is not None:
         for second in {choice.below(12), choice.below(40)}:
@@ -126,7 +126,7 @@ def check_at_every_operation(
 
 
 @pytest.mark.parametrize("cuts", [None, Rng(1), Rng(2)])
-def test_a_start_that_ends_at_any_operation_is_known_as_ours(clock, cuts):
+def test_a_start_that_ends_at_any_operation_leaves_the_store_recognised_as_ours(clock, cuts):
     files = stopped_store(clock)
     end = StoreManifest.load(files, ROOT).clean_stop_offset
     assert end > 2 * LOG_FILE_BYTES
@@ -134,7 +134,7 @@ def test_a_start_that_ends_at_any_operation_is_known_as_ours(clock, cuts):
 
 
 @pytest.mark.parametrize("cuts", [None, Rng(1), Rng(2)])
-def test_a_stop_that_ends_at_any_operation_is_known_as_ours(clock, cuts):
+def test_a_stop_that_ends_at_any_operation_leaves_the_store_recognised_as_ours(clock, cuts):
     files = stopped_store(clock)
     end = StoreManifest.load(files, ROOT).clean_stop_offset
 
@@ -161,7 +161,7 @@ def spoil(files: MemFileSystem, path: str) -> None:
 @pytest.mark.parametrize("damage", [cut_short, spoil])
 @pytest.mark.parametrize("cuts", [None, Rng(1), Rng(2)])
 @pytest.mark.parametrize("number", [0, 2, 5])
-def test_a_start_that_ends_while_it_mends_a_queue_is_done_again(
+def test_a_start_that_ends_while_it_repairs_a_queue_is_repeated(
     clock: FakeClock, number: int, cuts: Rng | None, damage: Callable[[MemFileSystem, str], None]
 ) -> None:
     files, operations = stopped_store(clock), 0
@@ -181,7 +181,7 @@ def test_a_start_that_ends_while_it_mends_a_queue_is_done_again(
 
 
 def ran_elsewhere(files: MemFileSystem, clock: FakeClock, *bodies: bytes, is_crash: bool) -> MemFileSystem:
-    """Return the store after a broker that writes no checksums and knows no mark ran on it."""
+    """Return the store after a run of a broker that writes no checksums and no mark."""
     mark = StoreManifest.load(files, ROOT)
     files.remove(f"{ROOT}/config/gantry.json")
     store = new_store(files, clock, record_checksum=False)

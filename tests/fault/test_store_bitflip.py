@@ -1,7 +1,7 @@
-"""One bit of the CommitLog is flipped, anywhere: every other record is still read, the damaged one never as good.
+"""One bit of the CommitLog is flipped: every other record can still be read, the damaged one is never handed out.
 
-In a record of ours the checksum covers every byte. In a store of Apache RocketMQ, which writes none, every other
-record is still read, and a damaged body is never handed out as good.
+The checksum of our records covers every byte. Apache RocketMQ writes no checksum. In its stores, every other record can
+still be read, and a damaged body is never handed out.
 
 GANTRY_TEST_SEED=<n> repeats a run. Each seed is tried on a store that runs, after an orderly stop, and after a crash.
 """
@@ -29,7 +29,7 @@ GROUPS = 20
 
 
 def build(seed: int) -> tuple[MemFileSystem, MessageStore, Workload]:
-    """Return a running store of some files, all of it acknowledged and dispatched."""
+    """Return a running store of some files, with all messages acknowledged and dispatched."""
     clock = FakeClock()
     workload = Workload(clock, Rng(seed))
     files = MemFileSystem(clock)
@@ -41,7 +41,7 @@ def build(seed: int) -> tuple[MemFileSystem, MessageStore, Workload]:
 
 
 def copy_of(files: MemFileSystem) -> MemFileSystem:
-    """Return the same files as a kill -9 leaves them: everything written is there."""
+    """Return the same files as a kill -9 leaves them: every write is there."""
     files.sync_everything()
     return files.crash_clone(Rng(0))
 
@@ -64,7 +64,7 @@ def read_everything(store: MessageStore) -> dict[tuple[str, int, int], tuple[int
 
 
 def check(store: MessageStore, sent: list[Sent], damaged: Sent) -> None:
-    """All but the damaged one are there, and the damaged one is not."""
+    """Assert that every message is there except the damaged one."""
     found = read_everything(store)
     for each in sent:
         place = (each.topic, each.queue_id, each.queue_offset)
@@ -78,7 +78,7 @@ def check(store: MessageStore, sent: list[Sent], damaged: Sent) -> None:
 
 
 def check_goes_on(store: MessageStore, clock: FakeClock, sent: list[Sent]) -> None:
-    """New messages get offsets that nobody had, and are read."""
+    """Assert that new messages get unused offsets and can be read."""
     new = Workload(clock, Rng(1), number=90_000)
     for _ in range(8):
         new.put_one(store)
@@ -121,7 +121,7 @@ def test_one_flipped_bit_costs_one_message(group):
 def start_again(
     state: MemFileSystem, clock: FakeClock, offset: int, bit: int, records: list[Sent], damaged: Sent
 ) -> None:
-    """Flip the bit while the store is down, start it, look, stop it, and start it once more."""
+    """Flip the bit while the store is down, start it, check it, stop it, and start it once more."""
     files = copy_of(state)
     flip(files, offset, bit)
     store = make_store(files, clock)
@@ -138,7 +138,7 @@ def start_again(
 
 
 def ends_of(records: list[Sent]) -> list[int]:
-    """Return where each record ends: batches are only acknowledged, not stored, as one."""
+    """Return where each record ends: the records of a batch are acknowledged together but stored one by one."""
     ends = []
     for each, following in zip(records, [*records[1:], None], strict=True):
         is_next = following is not None and following.physical_offset < each.next_offset
@@ -190,9 +190,9 @@ def test_one_flipped_bit_in_a_store_of_rocketmqs(golden, number):
     rng = Rng(FIRST_SEED + number)
     copy = copy_of(files)
     if number % 2:
-        copy.write(f"{ROOT}/abort", b"")  # As after a crash.
+        copy.write(f"{ROOT}/abort", b"")  # The state after a crash.
     damaged = rng.choice(sorted(records))
-    # Half of them in the head, where no checksum sees them.
+    # Half of them in the record's head, which no checksum covers.
     at = rng.below(88) if rng.chance(0.5) else rng.below(len(records[damaged]))
     file = copy.open(f"{ROOT}/commitlog/{file_name(damaged - damaged % 262_144)}")
     place = damaged % 262_144 + at

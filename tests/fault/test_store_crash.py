@@ -1,7 +1,7 @@
 """The power is cut at every single write, sync, rename and removal of a workload, and once more during recovery.
 
-After each cut three things are asked: is every message there, byte for byte, that was acknowledged; is nothing half
-there; does everything derived agree with the CommitLog. Then the store must take new messages and stop in order.
+After each cut the test checks three things: every acknowledged message is there, byte for byte; no message is there in
+part; all derived files agree with the CommitLog. Then the store must take new messages and stop in order.
 
 A failure names its seed: GANTRY_TEST_SEED=<seed> .venv/bin/pytest tests/fault/test_store_crash.py
 GANTRY_TEST_CRASH_SEEDS=<n> runs that many seeds instead of the few that every test run can afford.
@@ -26,14 +26,14 @@ from tests.support.virtualtime import FakeClock
 
 STEPS = 70
 SECOND_CUTS_MAX = 24
-"""In one recovery, at moments from all over it: long ones would have hundreds."""
+"""Number of cuts in one recovery, spread over its length: a long recovery would have hundreds."""
 SEEDS = int(os.environ.get("GANTRY_TEST_CRASH_SEEDS") or 3)
 FIRST_SEED = int(os.environ["GANTRY_TEST_SEED"])  # tests/conftest.py
 
 
 @dataclass
 class Tally:
-    """What the cuts of one run came to; printed, so that a run that tested nothing is seen."""
+    """Counts of one run's cuts, printed, so that a run that tested nothing is noticed."""
 
     cuts: int = 0
     second_cuts: int = 0
@@ -41,7 +41,7 @@ class Tally:
     holes: int = 0
     operations: dict[str, int] = field(default_factory=dict)
     under_way: dict[str, bytes] = field(default_factory=dict)
-    """Bodies by key of the batch that the present cut came upon."""
+    """Bodies by key of the batch that the present cut interrupted."""
 
 
 def check(
@@ -53,7 +53,7 @@ def check(
     *,
     has_hole: bool = False,
 ) -> None:
-    """Open what a cut left, and ask the three questions; `has_hole` if an earlier recovery went over one."""
+    """Open the files after a cut and check the three things; `has_hole` if an earlier recovery left a hole in the log."""
     store = make_store(files, clock)
     with capture_logs() as lines:
         report = store.start()
@@ -84,7 +84,7 @@ def check(
 def check_messages(
     store: MessageStore, sent: list[Sent], acknowledged: list[Sent], under_way: Mapping[str, bytes]
 ) -> None:
-    """Compare what can be read with what was put and what was acknowledged."""
+    """Compare the readable messages with those that were put and acknowledged."""
     put = {(each.topic, each.queue_id, each.queue_offset): each for each in sent}
     queues = {queue: read_queue(store, *queue) for queue in QUEUES}
     for (topic, queue_id), found in queues.items():
@@ -104,7 +104,7 @@ def check_messages(
 
 
 def problems(files: MemFileSystem) -> list[Finding]:
-    """Return what an independent reader finds wrong in a stopped store."""
+    """Return the errors that an independent reader finds in a stopped store."""
     with StoreReader(files, ROOT, index_slots=small_settings().max_hash_slot_num) as reader:
         return [finding for finding in verify(reader).findings if finding.severity is Severity.PROBLEM]
 
@@ -145,7 +145,7 @@ def cut_recovery(
     files: MemFileSystem, clock: FakeClock, cuts: Rng, sent: list[Sent], acknowledged: list[Sent], tally: Tally
 ) -> None:
     """Cut the power again while a copy of the store recovers, at some of its operations."""
-    copy = files.crash_clone(Rng(0))  # Nothing is unsynced in it: the same files again.
+    copy = files.crash_clone(Rng(0))  # The copy has no unsynced changes, so its clone has the same files.
     clones: list[MemFileSystem] = []
 
     met = 0
@@ -169,14 +169,14 @@ def cut_recovery(
 
 
 def test_with_async_flush_flushed_records_are_there_and_none_is_partial():
-    """Units may be on the disk before their records are, and point to what the power cut took."""
+    """Units may reach the disk before their records, and point to records that the power cut took."""
     tally = run(FIRST_SEED, every=3, mode=FlushDiskType.ASYNC_FLUSH)
     print(f"seed {FIRST_SEED}: {tally}")
     assert tally.cuts > 100
 
 
 def test_with_fewer_descriptors_than_queues_nothing_acknowledged_is_lost():
-    """Queue files are closed while they are dirty, and everything derived is synced with its file system."""
+    """Queue files are closed while they are dirty, and all derived files are synced through the file system's volume."""
     tally = run(FIRST_SEED, every=3, open_files_max=2)
     print(f"seed {FIRST_SEED}: {tally}")
     assert tally.cuts > 100

@@ -1,4 +1,4 @@
-"""Store times never go back in the log, so that an offset by time is right: whatever is done to the clock."""
+"""Store times never go back in the log, so that offsets by time are right, whatever the wall clock does."""
 
 import pytest
 import structlog
@@ -89,7 +89,7 @@ def test_a_log_whose_scan_meets_no_record_goes_on_at_the_time_of_the_checkpoint(
     store.maintain()
     files.sync_everything()
     crashed = files.crash_clone(Rng(1))
-    # The last file is lost with all its records, as where somebody took it away.
+    # The last file is missing with all its records, as after an operator removed it.
     crashed.remove("/store/commitlog/00000000000000000000")
     clock.set_wall(EPOCH_MS - HOUR_MS)
     store = make_store(crashed, clock)
@@ -115,7 +115,7 @@ def test_a_sync_that_ends_while_the_checkpoint_is_made_costs_no_order(clock):
     assert put(store) == [last_ms] * 2
 
 
-def test_a_flipped_bit_in_a_time_that_no_checksum_covers_does_not_rule_the_times_to_come(clock):
+def test_a_flipped_bit_in_a_time_that_no_checksum_covers_does_not_affect_later_times(clock):
     files, builder = MemFileSystem(clock), StoreBuilder(log_file_bytes=4096, slots=8)
     builder.add("T", whole_record_crc=False)
     builder.add("T", whole_record_crc=False, stored_at_ms=EPOCH_MS + (1 << 50))
@@ -130,7 +130,7 @@ def test_a_flipped_bit_in_a_time_that_no_checksum_covers_does_not_rule_the_times
 @pytest.mark.parametrize("bit", [28, 40, 48, 62])
 @pytest.mark.parametrize("field", ["physic_msg_timestamp", "logics_msg_timestamp"])
 @pytest.mark.parametrize("is_crash", [False, True])
-def test_a_flipped_bit_in_a_time_of_the_checkpoint_does_not_rule_the_times_to_come(clock, field, bit, is_crash):
+def test_a_flipped_bit_in_a_time_of_the_checkpoint_does_not_affect_later_times(clock, field, bit, is_crash):
     files = MemFileSystem(clock)
     store = make_store(files, clock)
     store.start()
@@ -171,7 +171,7 @@ def test_a_flipped_bit_in_the_checkpoint_of_a_store_without_a_record_leaves_the_
 
 
 def test_a_clock_set_back_by_years_leaves_times_in_order(clock):
-    """The checkpoint is right, and further ahead of the clock than is plausible: the newest record says so."""
+    """The checkpoint is right, but implausibly far ahead of the clock; the newest record confirms it."""
     files = MemFileSystem(clock)
     store = make_store(files, clock)
     store.start()

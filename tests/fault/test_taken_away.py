@@ -1,4 +1,4 @@
-"""Files that somebody takes away, and pages that the disk can't read: the store goes on with the rest and says so."""
+"""Removed files and unreadable pages: the store continues with the rest and logs the loss."""
 
 import errno
 import os
@@ -162,7 +162,7 @@ def test_a_next_file_that_is_gone_is_made_again(store):
 @pytest.mark.parametrize("how", ["kill", "repair"])
 def test_a_page_that_can_not_be_read_costs_its_records(store, how):
     end(store, "kill")
-    store.files.remove(f"{ROOT}/checkpoint")  # A start reads what lies behind it.
+    store.files.remove(f"{ROOT}/checkpoint")  # A start reads the records after it.
     first = 3 * FILE_BYTES + 2 * RECORD_BYTES
     store.files.make_unreadable(store.log_path(3), 2 * RECORD_BYTES, 2 * RECORD_BYTES + 1)
     report = store.start(thorough=how == "repair")
@@ -186,7 +186,7 @@ def test_a_page_at_the_logs_end_that_can_not_be_read_frees_no_offset(store):
 
 
 def test_the_page_with_a_files_age_may_be_unreadable(store):
-    """After a crash of another broker, the first record of each file says by its time where to begin."""
+    """After a crash of another broker, the time of each file's first record determines where the start begins."""
     end(store, "kill")
     store.files.remove(f"{ROOT}/config/gantry.json")
     store.files.make_unreadable(store.log_path(3), 0, 1)
@@ -202,7 +202,7 @@ def test_the_newest_record_of_a_deleted_topic_may_be_unreadable(store):
     kept = {name: store.files.read(f"{folder}/{name}") for name in store.files.list_dir(folder)}
     store.store.delete_topic("D")
     assert store.store.stop()
-    # As if the start had to remove them.
+    # As if the start had to remove the topic's messages.
     store.files.make_dirs(folder)
     for name, content in kept.items():
         store.files.write(f"{folder}/{name}", content)
@@ -213,7 +213,7 @@ def test_the_newest_record_of_a_deleted_topic_may_be_unreadable(store):
 
 
 def test_a_queue_whose_first_file_can_not_be_read_begins_and_expires(store):
-    """The broker meets the page while it runs: nobody else is held up, and the file stays."""
+    """The broker meets the page while it runs: other queues are not delayed, and the file stays."""
     end(store, "stop")
     store.start()
     folder = f"{ROOT}/consumequeue/T/0"
@@ -250,7 +250,7 @@ def test_a_page_of_a_queue_that_can_not_be_read_is_built_again(store, how, which
 def test_the_end_of_a_queue_that_can_not_be_read_is_built_again_from_before_the_checkpoint(how):
     store, count = SmallStore(mapped_file_size_consume_queue=20 * 1000), 15 * PER_FILE
     store.put(count)
-    store.put(2 * PER_FILE, topic="U")  # So that no record of T lies behind the checkpoint, or in its file.
+    store.put(2 * PER_FILE, topic="U")  # With that, no record of T lies behind the checkpoint, or in its file.
     store.checkpoint()
     end(store, how)
     store.files.make_unreadable(f"{ROOT}/consumequeue/T/0/{file_name(0)}", 4096, 20 * count)
@@ -260,7 +260,7 @@ def test_the_end_of_a_queue_that_can_not_be_read_is_built_again_from_before_the_
     assert store.offsets() == [*range(count + 1)]
 
 
-def test_a_disk_that_reads_hardly_anything_is_refused(store, monkeypatch):
+def test_a_disk_with_almost_only_unreadable_pages_is_refused(store, monkeypatch):
     assert UNREADABLE_RANGES_MAX > 16
     monkeypatch.setattr("services.broker.store.recovery.logend.UNREADABLE_RANGES_MAX", 1)
     end(store, "kill")
@@ -329,7 +329,7 @@ def test_the_lock_of_a_folder_holds_between_processes(tmp_path: Path):
 
 
 def blind(store: SmallStore, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-    """Let the system have no memory to say whether paths with `part` are there."""
+    """Make the system fail for lack of memory when it is asked whether paths with `part` exist."""
     real = store.files.exists
 
     def exists(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Deleted topics stay deleted, and a topic made again under the name begins at 0: whatever clock, disk and power do."""
+"""Deleted topics stay deleted, and a topic created again begins at 0, whatever the clock, disk and power do."""
 
 import errno
 import traceback
@@ -95,7 +95,7 @@ def test_a_deletion_while_dispatch_is_paused(clock, remembered, next_life):
     others = [b"U"] * (store.settings.mapped_file_size_consume_queue // UNIT_SIZE_BYTES + 1)
     put(store, *others[1:], topic="U")
     files.rules.append(FaultRule("create", "*/consumequeue/U/*", errno.ENOSPC))
-    put(store, others[0], topic="U")  # It finds no room: its unit belongs into the queue's second file.
+    put(store, others[0], topic="U")  # Dispatch finds no room: the unit belongs into the queue's second file.
     files.rules.append(FaultRule("create", "*/consumequeue/*", errno.ENOSPC))
     store._dispatcher.failure = None
     store._failures.refresh()  # As if there had been room for a moment: more is appended than dispatched.
@@ -195,7 +195,8 @@ def test_a_torn_unit_does_not_make_the_queue_of_a_new_topic_dead(clock):
     clock.advance(11_000)
     store.maintain()
     crashed = files.crash_clone(Rng(1))
-    # The unit behind the last one: its size is on the disk, its offset is not, which points to a record of the old topic.
+    # The unit after the last one: its size is on the disk, its offset is not, so it points to a record of the old
+    # topic.
     path = f"/store/consumequeue/T/0/{0:020d}"
     crashed.open(path).map()[UNIT_SIZE_BYTES * len(NEW) : UNIT_SIZE_BYTES * (len(NEW) + 1)] = UNIT.pack(0, 116, 0)
     again = make_store(crashed, clock)
@@ -206,11 +207,11 @@ def test_a_torn_unit_does_not_make_the_queue_of_a_new_topic_dead(clock):
 
 
 class Remade:
-    """A topic that is filled, deleted and made again at random, under a clock that is set back and forth.
+    """A topic that is filled, deleted and created again at random, under a clock that is set back and forth.
 
     Attributes:
-        sent: Body and physical end of all messages of the topic that is there now.
-        is_going: It is being deleted.
+        sent: Body and physical end of all messages of the present topic.
+        is_going: The deletion is in progress.
     """
 
     def __init__(self, files: MemFileSystem, clock: FakeClock, rng: Rng) -> None:
@@ -248,11 +249,11 @@ class Remade:
             self.is_going, self.sent = False, []
 
     def check(self, files: MemFileSystem) -> None:
-        """Open what a cut left: messages of this topic only, each at its offset, with all that were acknowledged."""
+        """Open the files after a cut: only messages of this topic, at their offsets, and all acknowledged ones."""
         acknowledged = {offset for offset, (_, end) in enumerate(self.sent) if end <= self.flushed}
         clock = FakeClock(self.clock.now_ms() - self.rng.choice((0, HOUR_MS)))
         again = started(files, clock)
-        # A hole that the cut left may have later messages behind it, which nobody was told of.
+        # A hole that the cut left may be followed by later messages that were not acknowledged.
         found = {offset: body for offset, (_, body, _) in read_queue(again, "T", 0).items()}
         assert found.items() <= {offset: body for offset, (body, _) in enumerate(self.sent)}.items()
         assert acknowledged <= found.keys() or (self.is_going and not found)

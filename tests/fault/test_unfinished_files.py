@@ -1,4 +1,4 @@
-"""A power cut while files are made leaves files of any size; neither the start nor `repair` may stumble over them."""
+"""A power cut during the creation of files leaves files of any size; the start and `repair` must handle them."""
 
 import os
 from pathlib import Path
@@ -101,7 +101,7 @@ def test_a_queue_file_that_is_too_long_is_cut(number: int, added: int, how: str)
 
 @pytest.mark.parametrize("how", ["stop", "kill", "repair"])
 def test_queue_files_of_another_setting_among_others_are_built_again(how: str):
-    """Somebody copied a queue's folder from a store with another mapped_file_size_consume_queue."""
+    """An operator copied a queue's folder from a store with another mapped_file_size_consume_queue."""
     store = SmallStore()
     store.put(MESSAGES)
     store.put(3, "U")
@@ -138,8 +138,8 @@ def test_another_setting_of_the_queue_files_size_is_named(size: int):
 
 @pytest.mark.parametrize("how", ["stop", "kill", "repair"])
 @pytest.mark.parametrize("size", [0, 90, 200])
-def test_a_temporary_file_beside_the_queue_file_that_was_being_mended_goes(size: int, how: str):
-    """A kill came after the new file was made, and before it took the place of the short one."""
+def test_a_temporary_file_beside_the_queue_file_under_repair_is_removed(size: int, how: str):
+    """A kill came after the new file was made, and before it replaced the short one."""
     store = SmallStore()
     store.put(MESSAGES)
     store.checkpoint()
@@ -155,7 +155,7 @@ def test_a_temporary_file_beside_the_queue_file_that_was_being_mended_goes(size:
     assert store.offsets() == list(range(MESSAGES))
 
 
-def test_a_short_log_file_with_records_is_left_to_a_person(store):
+def test_a_short_log_file_with_records_is_left_to_the_operator(store):
     content = store.files.read(store.log_path(1))
     remake(store, store.log_path(1), 1000)
     store.files.open(store.log_path(1)).map()[0:1000] = content[:1000]

@@ -1,10 +1,10 @@
-"""Feed the wire bytes nobody should send: it parses or raises the errors it names, never anything else.
+"""Feed invalid bytes to the wire code: it parses them or raises the documented errors, never anything else.
 
     python -m tests.fuzz.fuzz_remoting [--seconds 60] [--seed N] [--case N]
 
 Frames that Apache RocketMQ sent are mutated, spliced and cut, or made up. Each input is read whole and one byte at a
-time, and must give the same commands and the same verdict; each command is written and read back; each header and
-body is given to every typed reader. A failure prints the seed and the case that repeat it.
+time, and must give the same commands and the same verdict. Each command is written and read back. Each header and body
+is given to every typed reader. A failure prints the seed and the case that repeat it.
 """
 
 import argparse
@@ -44,7 +44,7 @@ NASTY = (b"\0", b"\xff", b"\x7f\xff\xff\xff", b"\x80\0\0\0", b'"', b"\\", b"{", 
 
 
 def load_corpus() -> list[bytes]:
-    """Return one short frame of each kind that was captured."""
+    """Return one short frame of each captured kind."""
     kinds: dict[tuple[object, ...], bytes] = {}
     with gzip.open(CORPUS, "rt", encoding="utf-8") as file:
         for row in map(json.loads, file):
@@ -64,7 +64,7 @@ def make_input(rng: random.Random, corpus: Sequence[bytes]) -> bytes:
 
 
 def make_frame(rng: random.Random, corpus: Sequence[bytes]) -> bytes:
-    """Take a captured frame, damage its header or body and set its lengths right again, or make one up."""
+    """Take a captured frame, damage its header or body and correct its lengths, or make up a frame."""
     kind = rng.randrange(4)
     if kind == 0:
         return rng.choice(corpus)
@@ -100,7 +100,7 @@ def damage(rng: random.Random, data: bytearray) -> None:
 
 
 def read_all(chunks: Sequence[bytes]) -> tuple[list[RemotingCommand], str | None]:
-    """Return what a connection makes of the chunks, and how it refused the rest."""
+    """Return the commands that a connection reads from the chunks, and its error for the rest."""
     connection = Connection(frame_bytes_max=FRAME_BYTES_MAX)
     commands: list[RemotingCommand] = []
     try:
@@ -113,7 +113,7 @@ def read_all(chunks: Sequence[bytes]) -> tuple[list[RemotingCommand], str | None
 
 
 def check(data: bytes) -> str:
-    """Hold one input to the invariants and return what became of it."""
+    """Check the invariants for one input and return the outcome."""
     commands, verdict = read_all([data])
     bytewise = read_all([data[at : at + 1] for at in range(len(data))])
     assert bytewise == (commands, verdict), f"whole: {commands} {verdict}, by bytes: {bytewise}"

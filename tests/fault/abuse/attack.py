@@ -1,4 +1,4 @@
-"""An attack under way: where the gateway is, connections from an address of the attacker's own, what was answered."""
+"""A running attack: the gateway's address, connections from the attacker's own address, and counts of the answers."""
 
 import asyncio
 import base64
@@ -18,7 +18,7 @@ GROUP: Final = "ABUSER"
 
 @dataclass(frozen=True)
 class Target:
-    """Where the gateway is, and the attacker's key, which may send to and consume `TOPIC` only."""
+    """The gateway's address, and the attacker's key, which may send to and consume only `TOPIC`."""
 
     host: str
     port: int
@@ -41,7 +41,7 @@ class Target:
         )
 
     def stream_head(self, *, keyed: bool) -> bytes:
-        """Return the head of a stream's handshake, with the key or a wrong ticket."""
+        """Return the head of a stream's handshake, with the key or with a wrong ticket."""
         return self.head(
             "GET /v1/stream" if keyed else "GET /v1/stream?ticket=x",
             "Upgrade: websocket",
@@ -57,16 +57,16 @@ BEGUN_S_MAX: Final = 20.0
 
 
 class NotConnectedError(Exception):
-    """A connection was refused; it is counted."""
+    """The gateway refused a connection; the attack counts it."""
 
 
 @dataclass
 class Attack:
-    """One attack under way.
+    """A running attack.
 
     Attributes:
-        answers: How often each status came; "closed" where the gateway closed without one.
-        begun: Set once everything that is to happen at once happens.
+        answers: Number of answers by status; "closed" if the gateway closed the connection without one.
+        begun: Set once all simultaneous actions have begun.
     """
 
     target: Target
@@ -75,10 +75,10 @@ class Attack:
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """Open a connection; what goes wrong with it later is counted and no error.
+        """Open a connection. Later failures of it are counted and do not raise.
 
         Raises:
-            NotConnectedError: It was refused.
+            NotConnectedError: The gateway refused the connection.
         """
         try:
             reader, writer = await asyncio.open_connection(
@@ -124,7 +124,7 @@ class Attack:
             stream.transport.abort()
 
     async def repeat(self, request: Callable[[], bytes], *, pause_s: float = 0.0) -> None:
-        """Send a request again and again, on one connection for as long as it holds."""
+        """Send a request again and again, on one connection as long as it stays open."""
         while True:
             with contextlib.suppress(NotConnectedError):
                 async with self.connection() as (reader, writer):
@@ -134,11 +134,11 @@ class Attack:
                         status = await self.answer(reader)
                         self.begun.set()
                         await asyncio.sleep(max(pause_s, 0.5 if status in (429, 503) else 0.0))
-            self.begun.set()  # Beside other attacks from this address, the gateway may refuse all connections.
+            self.begun.set()  # Because of other attacks from this address, the gateway may refuse all connections.
             await asyncio.sleep(0.1)
 
     async def many(self, count: int, one: Callable[[], Awaitable[None]], *, a_second: int = 2_000) -> None:
-        """Do something so many times at once, and again whenever it ends, about `a_second` times in all."""
+        """Run an action `count` times in parallel and repeat each run that ends, about `a_second` times a second."""
 
         async def always() -> None:
             while True:
@@ -154,7 +154,7 @@ class Attack:
             self.begun.set()
 
     async def send_and_hold(self, *pieces: bytes, reads: bool = True) -> None:
-        """Send something, and then nothing more until the gateway closes."""
+        """Send bytes, then stay silent until the gateway closes the connection."""
         async with self.connection() as (reader, writer):
             for piece in pieces:
                 writer.write(piece)
@@ -168,14 +168,14 @@ class Attack:
 
 
 def frame(opcode: int, payload: bytes = b"", *, fin: bool = True) -> bytes:
-    """Return a WebSocket frame; its mask is zeros, so the payload stands there as it is."""
+    """Return a WebSocket frame; its mask is zeros, so the payload is not changed by masking."""
     size = len(payload)
     length = bytes([0x80 | size]) if size < 126 else b"\xff" + size.to_bytes(8, "big")
     return bytes([opcode | (0x80 if fin else 0)]) + length + bytes(4) + payload
 
 
 def message(target: Target, size: int, *, queue: int | None) -> bytes:
-    """Return the request of a send, of text that JSON and MessagePack make longer."""
+    """Return the request of a send whose text becomes longer as JSON and as MessagePack."""
     place = "" if queue is None else f', "queue": {{"broker": "{target.broker}", "id": {queue}}}'
     body = b'{"body": "' + b"\\u0001" * (size // 6) + b'"' + place.encode() + b"}"
     head = ("Content-Type: application/json", f"Content-Length: {len(body)}")

@@ -1,7 +1,7 @@
-"""What strangers and careless clients do to a gateway; one process an attack: python -m tests.fault.abuse.attacks NAME.
+"""Actions of strangers and careless clients against a gateway. Run one: python -m tests.fault.abuse.attacks NAME.
 
-Each attack goes on until the process is told to end, from an address of its own (127.0.0.2), so that its limits are not
-those of others. It prints what it was answered, by status, as one line of JSON.
+Each attack runs until the process is told to end. It has an address of its own (127.0.0.2), so that it does not share
+other clients' limits. It prints the number of answers by status as one line of JSON.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from tests.fault.abuse.attack import BEGUN_S_MAX, GROUP, MIB, TOPIC, Attack, Tar
 
 
 async def idle_sockets(attack: Attack) -> None:
-    """Open more connections than the gateway takes, and say nothing."""
+    """Open more connections than the gateway accepts, and send nothing."""
     await attack.many(10_050, attack.send_and_hold)
 
 
@@ -46,7 +46,7 @@ async def half_handshakes(attack: Attack) -> None:
 
 
 async def slow_heads(attack: Attack) -> None:
-    """Send heads a byte at a time."""
+    """Send request heads one byte at a time."""
 
     async def one() -> None:
         async with attack.connection() as (reader, writer):
@@ -62,7 +62,7 @@ async def slow_heads(attack: Attack) -> None:
 
 
 async def smuggled_requests(attack: Attack) -> None:
-    """Hide a request in the body of one that asks for an upgrade."""
+    """Hide a request in the body of an upgrade request."""
     inner = attack.target.head("DELETE /v1/topics/NEIGHBOUR", keyed=False)
 
     def request() -> bytes:
@@ -87,7 +87,7 @@ async def smuggled_requests(attack: Attack) -> None:
 
 
 async def long_polls(attack: Attack) -> None:
-    """Wait for messages 2,000 times at once, at the end of one queue, and send one now and then that wakes all."""
+    """Hold 2,000 long polls at the end of one queue, and now and then send a message that wakes all of them."""
     target = attack.target
     path = f"/v1/topics/{TOPIC}/queues/{target.broker}/0/messages"
     wait = target.head(f"GET {path}?offset={target.offset_end}&wait=30s")
@@ -101,7 +101,7 @@ async def long_polls(attack: Attack) -> None:
 
 
 async def readers_that_take_nothing(attack: Attack) -> None:
-    """Ask for much and never read the answers."""
+    """Request large answers and never read them."""
     target = attack.target
     path = f"/v1/topics/{TOPIC}/queues/{target.broker}/0/messages?offset=0&limit=32"
     request = target.head(f"GET {path}")
@@ -111,7 +111,7 @@ async def readers_that_take_nothing(attack: Attack) -> None:
 
 
 async def streams_that_take_nothing(attack: Attack) -> None:
-    """Subscribe with all the credit there is, and never read."""
+    """Subscribe with the largest credit, and never read."""
     target = attack.target
     subscribe = {
         "type": "subscribe", "id": "1", "group": GROUP, "topic": TOPIC, "from": "first", "batch": 1_000,
@@ -136,7 +136,7 @@ async def streams_that_take_nothing(attack: Attack) -> None:
 async def publishers_that_read_nothing(attack: Attack) -> None:
     """Publish batches of a thousand messages on streams, and never read the answers.
 
-    Slowly: how a broker's time is shared between those who send is not asked here.
+    The rate is low: this attack does not test how senders share a broker's time.
     """
     text = json.dumps({"type": "publish", "id": 1, "topic": TOPIC, "messages": [{"body": "x"}] * 1_000})
 
@@ -155,7 +155,7 @@ async def publishers_that_read_nothing(attack: Attack) -> None:
 
 
 async def endless_fragments(attack: Attack) -> None:
-    """Send messages on streams that are never whole: without a key, behind a goodbye, and with one."""
+    """Send messages on streams and never finish them: without a key, after a close frame, and with a key."""
     part = frame(0x0, bytes(64 * 1024), fin=False)
 
     async def one() -> None:
@@ -172,7 +172,7 @@ async def endless_fragments(attack: Attack) -> None:
 
 
 async def pong_floods(attack: Attack) -> None:
-    """Send empty pongs, pings and fragments as fast as they go, also right behind the handshake."""
+    """Send empty pongs, pings and fragments at full speed, also directly after the handshake."""
     floods = [frame(0xA) * 20_000, frame(0x9) * 20_000, frame(0x1, fin=False) + frame(0x0, fin=False) * 20_000]
 
     async def one() -> None:
@@ -187,8 +187,8 @@ async def pong_floods(attack: Attack) -> None:
     await attack.many(4, one)
 
 
-async def pings_of_those_that_read_nothing(attack: Attack) -> None:
-    """Send the largest pings there are, and never read the answers: at once, and as fast as the gateway lets them."""
+async def pings_without_reading(attack: Attack) -> None:
+    """Send the largest pings and never read the answers: all at once, and as fast as the gateway allows."""
     ping = frame(0x9, bytes(125))
 
     async def one() -> None:
@@ -205,7 +205,7 @@ async def pings_of_those_that_read_nothing(attack: Attack) -> None:
 
 
 async def bodies_that_never_come(attack: Attack) -> None:
-    """Declare bodies of 8 MiB and send a byte of each."""
+    """Declare bodies of 8 MiB and send one byte of each."""
     head = attack.target.head(
         f"POST /v1/topics/{TOPIC}/messages", "Content-Type: application/octet-stream", f"Content-Length: {8 * MIB}"
     )
@@ -213,7 +213,7 @@ async def bodies_that_never_come(attack: Attack) -> None:
 
 
 async def bodies_one_byte_short(attack: Attack) -> None:
-    """Send bodies of 8 MiB but for their last byte."""
+    """Send bodies of 8 MiB without their last byte."""
     head = attack.target.head(
         f"POST /v1/topics/{TOPIC}/messages", "Content-Type: text/plain", f"Content-Length: {8 * MIB}"
     )
@@ -222,9 +222,9 @@ async def bodies_one_byte_short(attack: Attack) -> None:
 
 
 async def reads_of_large_messages(attack: Attack) -> None:
-    """Read a message of 4 MiB by its id and by its key 40 times a second, whatever is answered, and read none of it."""
+    """Read a message of 4 MiB by its id and by its key 40 times a second, and never read the answers."""
     target = attack.target
-    # Each control character is six bytes of JSON.
+    # Each control character takes six bytes in JSON.
     body = b"\x01" * (4 * MIB)
     headers = ("Content-Type: text/plain", "Gantry-Keys: large", f"Content-Length: {len(body)}")
     request = target.head(f"POST /v1/topics/{TOPIC}/messages", *headers) + body
@@ -249,7 +249,7 @@ async def reads_of_large_messages(attack: Attack) -> None:
 
 
 async def bodies_after_the_answer(attack: Attack) -> None:
-    """Go on sending after a refusal: without a key, and too large."""
+    """Continue to send after a refusal: without a key, and with a body that is too large."""
     target = attack.target
     shapes = [
         target.head("POST /v1/topics/X/messages", f"Content-Length: {64 * MIB}", keyed=False),
@@ -270,7 +270,7 @@ async def bodies_after_the_answer(attack: Attack) -> None:
 
 
 async def bodies_of_absurd_shape(attack: Attack) -> None:
-    """Send bodies of up to 8 MiB that are hard to read: hundreds of thousands of properties, deep lists, many keys."""
+    """Send bodies of up to 8 MiB that are slow to parse: hundreds of thousands of properties, deep lists, many keys."""
     target = attack.target
     properties = json.dumps({"body": "x", "properties": {f"p{number}": "v" for number in range(400_000)}}).encode()
     deep = b'{"encoding": "json", "body": ' + b"[" * 2_000_000 + b"]" * 2_000_000 + b"}"
@@ -289,7 +289,7 @@ async def bodies_of_absurd_shape(attack: Attack) -> None:
 
 
 async def scattered_acks(attack: Attack) -> None:
-    """Take all that streams give, and ack it message by message in any order, and things that were never given."""
+    """Take everything that streams deliver, acknowledge it singly in any order, and acknowledge unknown messages too."""
     target = attack.target
     subscribe = {
         "type": "subscribe", "id": "1", "group": GROUP, "topic": TOPIC, "from": "first", "batch": 1_000,
@@ -330,7 +330,7 @@ async def scattered_acks(attack: Attack) -> None:
 
 
 async def tickets(attack: Attack) -> None:
-    """Take tickets and never use them."""
+    """Request tickets and never use them."""
     request = attack.target.head("POST /v1/tickets", "Content-Length: 0")
     async with asyncio.TaskGroup() as group:
         for _ in range(4):
@@ -338,7 +338,7 @@ async def tickets(attack: Attack) -> None:
 
 
 async def wrong_keys(attack: Attack) -> None:
-    """Try keys."""
+    """Try random keys."""
 
     def request() -> bytes:
         line = f"GET /v1/topics/{random.randrange(1 << 30)}"
@@ -362,7 +362,7 @@ ATTACKS: Final[dict[str, Callable[[Attack], Awaitable[None]]]] = {
         publishers_that_read_nothing,
         endless_fragments,
         pong_floods,
-        pings_of_those_that_read_nothing,
+        pings_without_reading,
         bodies_that_never_come,
         bodies_one_byte_short,
         reads_of_large_messages,
@@ -391,20 +391,20 @@ async def _run(name: str, facts: dict[str, Any]) -> None:
     work = asyncio.ensure_future((ATTACKS | HEAVY_USE)[name](attack))
     ended = asyncio.ensure_future(stop.wait())
     begun = asyncio.ensure_future(attack.begun.wait())
-    # Beside other attacks, one may be kept out from the beginning; that is no reason to wait.
+    # Other attacks may keep this one out from the start; its start does not wait for a connection.
     await asyncio.wait({work, ended, begun}, timeout=BEGUN_S_MAX, return_when=asyncio.FIRST_COMPLETED)
     print("begun", flush=True)
     await asyncio.wait({work, ended}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
         work.result()
     print(json.dumps(attack.answers), flush=True)
-    os._exit(0)  # Thousands of sockets are closed by the kernel at once.
+    os._exit(0)  # The kernel closes thousands of sockets at once.
 
 
 def main() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    os.nice(10)  # The machine is shared with those it attacks, which a stranger's is not.
+    os.nice(10)  # The attack shares the machine with the gateway, as a stranger's would not.
     asyncio.run(_run(sys.argv[1], json.load(sys.stdin)))
 
 

@@ -1,4 +1,4 @@
-"""Heavy use: what a key may do, done as fast as it goes. Others must still have their share."""
+"""Heavy use: permitted requests at full speed. Other keys must still get their share."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ _BATCH = json.dumps({"messages": [{"body": "x"}] * 1_000}).encode()
 
 
 async def batches_at_full_speed(attack: Attack) -> None:
-    """Send batches of a thousand messages on 16 connections, each as soon as the one before is answered."""
+    """Send batches of a thousand messages on 16 connections, each batch as soon as the previous one is answered."""
     head = ("Content-Type: application/json", f"Content-Length: {len(_BATCH)}")
     request = attack.target.head(f"POST /v1/topics/{TOPIC}/messages:batch", *head) + _BATCH
     async with asyncio.TaskGroup() as group:
@@ -21,7 +21,7 @@ async def batches_at_full_speed(attack: Attack) -> None:
 
 
 async def sends_at_full_speed(attack: Attack) -> None:
-    """Send small messages on 64 connections, each as soon as the one before is answered."""
+    """Send small messages on 64 connections, each message as soon as the previous one is answered."""
     body = b'{"body": "hello"}'
     head = ("Content-Type: application/json", f"Content-Length: {len(body)}")
     request = attack.target.head(f"POST /v1/topics/{TOPIC}/messages", *head) + body
@@ -31,7 +31,7 @@ async def sends_at_full_speed(attack: Attack) -> None:
 
 
 async def streams_that_publish_at_full_speed(attack: Attack) -> None:
-    """Publish frames of a hundred messages on 20 streams, four under way on each."""
+    """Publish frames of a hundred messages on 20 streams, with four unanswered frames on each."""
     text = json.dumps({"type": "publish", "id": 1, "topic": TOPIC, "messages": [{"body": "x"}] * 100})
 
     async def one() -> None:
@@ -47,7 +47,7 @@ async def streams_that_publish_at_full_speed(attack: Attack) -> None:
 
 
 async def streams_that_take_at_full_speed(attack: Attack) -> None:
-    """Take and ack all that a filler sends, on 50 streams with a group each."""
+    """Take and acknowledge all messages of a sender, on 50 streams with one group each."""
     head = ("Content-Type: application/json", f"Content-Length: {len(_BATCH)}")
     fill = attack.target.head(f"POST /v1/topics/{TOPIC}/messages:batch", *head) + _BATCH
 

@@ -16,12 +16,12 @@ _TIMEOUT_S: Final = 30.0
 
 @dataclass
 class Notes:
-    """What the neighbour saw during one attack.
+    """The neighbour's measurements during one attack.
 
     Attributes:
-        latencies_s: Of each send, from the moment it was due.
-        failures: Every answer but 201, by status or error, with how often it came.
-        not_alive: Probes that failed.
+        latencies_s: Latency of each send in seconds, from the moment when it was due.
+        failures: Number of answers other than 201, by status or error.
+        not_alive: Number of failed probes.
     """
 
     latencies_s: list[float] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Notes:
 
 
 async def send_for(seconds: float, url: str, key: str) -> Notes:
-    """Send at fixed moments for so long, whether answers came or not, and ask the probes once a second."""
+    """Send at fixed moments for `seconds`, without waiting for answers, and call the probes once a second."""
     notes = Notes()
     headers = {"Authorization": f"Bearer {key}"}
     limits = httpx.Limits(max_connections=_WORKERS)
