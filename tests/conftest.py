@@ -1,4 +1,4 @@
-"""What every test shares: how tests are spread over processes, the run's seed, and the closing report."""
+"""Setup for all tests: how they are distributed over processes, the run's seed, and the closing report."""
 
 import os
 import time
@@ -29,11 +29,11 @@ SLOWEST_FIRST = (
     "tests/unit/",
 )
 
-# One seed a run. Set here, since this file is read before the processes start that inherit it.
+# One seed per run. It is set here because this file is read before the worker processes start and inherit it.
 if not os.environ.get("GANTRY_TEST_SEED"):
     os.environ["GANTRY_TEST_SEED"] = str(time.time_ns() % 1_000_000_000)
 
-# How long an example takes says more about the machine's other guests than about us.
+# The duration of an example depends on the machine's other load, so it says little about the code.
 hypothesis.settings.register_profile(
     "gantry", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
 )
@@ -57,7 +57,7 @@ def _turn(item: pytest.Item) -> int:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in the last lines what was left out; a silent skip would look like a pass."""
+    """Report skipped tests in the last lines; a silent skip would look like a pass."""
     reasons: dict[str, int] = {}
     for report in terminalreporter.stats.get("skipped", []):
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

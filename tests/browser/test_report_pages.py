@@ -1,4 +1,4 @@
-"""Report pages in a real Chromium: on a telephone nothing is cut off or lost, and thousands of groups open at once."""
+"""Report pages in a real Chromium: a narrow screen cuts off nothing, and a page with thousands of groups opens at once."""
 
 import json
 from collections.abc import Iterator
@@ -52,14 +52,14 @@ def other_pages() -> dict[str, str]:
 
 PAGES = {**{f"lag-{groups}": lag_page(groups) for groups in (1, 11, 300)}, **other_pages()}
 
-# Elements that reach over an edge of the screen, and do not lie in something that can be moved to them.
+# Elements that reach over an edge of the screen and do not lie in an element that scrolls to them.
 CUT_OFF = """
 [...document.querySelectorAll("body *")].filter(found => {
   const box = found.getBoundingClientRect();
   return box.width && (box.right > innerWidth + 1 || box.left < -1) && !found.closest(".scroll") && !found.closest("svg");
 }).map(found => found.outerHTML.slice(0, 120))
 """
-# Of each row of the tables of all: its cells that are seen, by the name that stands beside them.
+# For each table row: the visible cells, by the name that is shown beside each cell.
 CARDS = """
 [...document.querySelectorAll("table.overview > tbody > tr")].filter(row => row.checkVisibility()).map(row => [
   row.closest("table").className.split(" ")[1],
@@ -85,7 +85,7 @@ def test_on_a_telephone_every_column_is_there_with_its_name(browser: Page, name:
     cards = browser.evaluate(CARDS)
     assert cards
     for kind, cells in cards:
-        if not cells:  # The row that opens.
+        if not cells:  # The row that unfolds.
             continue
         assert [label for _, _, label in cells] == list(COLUMNS[kind][1:])
         assert [value for value, is_seen, _ in cells if value and not is_seen] == []
@@ -93,12 +93,12 @@ def test_on_a_telephone_every_column_is_there_with_its_name(browser: Page, name:
 
 
 def kind_has_all(cards: list[Any]) -> bool:
-    """Say whether some row shows a value in each column."""
+    """Return whether every column has a value in at least one row."""
     return any(cells and all(value for value, _, _ in cells) for _, cells in cards)
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_on_a_telephone_what_is_wider_can_be_moved(browser: Page, name: str) -> None:
+def test_on_a_telephone_wide_content_can_be_scrolled(browser: Page, name: str) -> None:
     browser.open(PAGES[name], width=PHONE)
     browser.evaluate("document.querySelectorAll('details').forEach(found => found.open = true)")
     moved = """
@@ -111,7 +111,7 @@ def test_on_a_telephone_what_is_wider_can_be_moved(browser: Page, name: str) -> 
     assert browser.evaluate(moved) == 0
 
 
-def test_a_link_opens_the_section_that_it_leads_to_also_in_a_fold(browser: Page) -> None:
+def test_a_link_opens_its_section_and_the_fold_around_it(browser: Page) -> None:
     browser.open(PAGES["lag-300"], width=PHONE)
     browser.evaluate("document.querySelectorAll('.folded details')[0].open = true")
     link = "document.querySelector('.folded a')"
@@ -126,7 +126,7 @@ def test_a_page_of_3000_groups_opens_at_once(browser: Page) -> None:
     html = lag_page(3_000)
     assert len(html.encode()) < 2_000_000
     browser.open(html, width=PHONE)
-    # Elements cost a browser its time; text and pictures do not.
+    # Elements cost the browser time; text and pictures do not.
     assert browser.evaluate("document.querySelectorAll('*').length") < 60_000
     started = "performance.now()"
     began = browser.evaluate(started)

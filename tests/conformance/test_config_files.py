@@ -1,7 +1,7 @@
-"""The tables of `config/`: every form that RocketMQ writes is read, and a table that lacks something never reads as empty.
+"""The tables of `config/`: every form that RocketMQ writes is read, and an incomplete table never reads as empty.
 
-The broker, `gantry store verify` and the Spark data source share one check, so that none of them takes a file that
-another one refuses.
+The broker, `gantry store verify` and the Spark data source share one check. So no table is accepted by one of them and
+rejected by another.
 """
 
 import json
@@ -132,7 +132,7 @@ def put(files: FileSystem, name: str, text: str) -> None:
 
 @pytest.mark.parametrize(("name", "text", "reason"), WRONG.values(), ids=WRONG)
 def test_a_table_with_an_error_is_broken_as_a_whole(files: MemFileSystem, name: str, text: str, reason: str) -> None:
-    """It used to read as empty where its key was misspelt; the next save overwrote the file, the one after it the backup."""
+    """A misspelt key used to read as an empty table; the next save overwrote the file, and the one after it the backup."""
     with pytest.raises(ValueError) as refused:
         parse_table(name, text.encode())
     assert reason in str(refused.value)
@@ -155,7 +155,9 @@ def test_a_table_with_an_error_is_broken_as_a_whole(files: MemFileSystem, name: 
 
 @pytest.mark.parametrize("name", LOADERS)
 def test_empty_tables_of_rocketmq_are_read(files: MemFileSystem, name: str) -> None:
-    """Their maps are made with the object and never null; its JSON library leaves out what is null and keeps empty maps."""
+    """RocketMQ creates the maps with their object, so they are never null. Its JSON library omits nulls and keeps empty
+    maps.
+    """
     member, load = LOADERS[name]
     for text in (f'{{"{member}":{{}}}}', f'{{"dataVersion":{{"counter":0,"timestamp":5}},"{member}":{{}},"later":1}}'):
         put(files, name, text)
@@ -166,7 +168,7 @@ def test_empty_tables_of_rocketmq_are_read(files: MemFileSystem, name: str) -> N
 
 
 def test_negative_offsets_mean_that_nothing_is_committed(files: MemFileSystem) -> None:
-    """RocketMQ stores whatever a client commits, and answers -1 where it has nothing."""
+    """RocketMQ stores any offset that a client commits, and answers -1 if it has none."""
     put(files, "consumerOffset.json", '{"offsetTable":{"T@g":{0:-1,1:7,2:"8"}}}')
     table = OffsetTable()
     documents.load_offsets(files, "s", table)

@@ -1,4 +1,4 @@
-"""One suite for every FileSystem: the real one and the one in memory must not be told apart by the store."""
+"""One suite for every FileSystem: the store sees no difference between the real one and the one in memory."""
 
 import errno
 import mmap
@@ -144,7 +144,7 @@ def test_a_mapped_file_lives_on_without_its_descriptor(place):
     assert files.read(f"{root}/a")[:17] == b"firstsecondthird\0"
 
 
-def test_a_file_without_a_descriptor_is_missed_where_its_path_is_gone(place):
+def test_a_file_without_a_descriptor_raises_if_its_path_is_gone(place):
     files, root = place
     file = files.create(f"{root}/a", 100)
     memory = file.map()
@@ -159,7 +159,7 @@ def test_a_file_without_a_descriptor_is_missed_where_its_path_is_gone(place):
 
 
 def blocks_of(files: FileSystem, path: str) -> int:
-    """Return how many bytes a file takes from the disk."""
+    """Return how many bytes of disk space a file takes."""
     if isinstance(files, OsFileSystem):
         return Path(path).stat().st_blocks * 512
     inner = files.inner if isinstance(files, FaultFileSystem) else files
@@ -199,7 +199,7 @@ def test_a_volume_makes_everything_durable_and_may_be_closed_twice(place):
             assert files.crash_clone(Rng(seed)).read(f"{root}/a")[:3] == b"abc"
 
 
-def test_behind_the_end_of_data_there_are_only_zeros(place):
+def test_after_the_end_of_data_there_are_only_zeros(place):
     files, root = place
     file = files.create(f"{root}/a", 1 << 20)
     assert file.data_end(0) in {0, 1 << 20}
@@ -270,7 +270,7 @@ def test_a_lock_is_held_once_until_it_is_released(place):
     lock = files.lock(f"{root}/lock")
     with pytest.raises(AlreadyLockedError):
         files.lock(f"{root}/lock")
-    assert files.read(f"{root}/lock") == b""  # Reading, and so opening and closing, must not give it back.
+    assert files.read(f"{root}/lock") == b""  # Opening, reading and closing the file must not release the lock.
     with pytest.raises(AlreadyLockedError):
         files.lock(f"{root}/lock")
     lock.release()
@@ -338,7 +338,7 @@ def test_allocated_bytes_are_those_of_one_file(place):
         files.allocated_bytes(f"{root}/none")
 
 
-def test_faults_strike_by_name_path_and_count():
+def test_fault_rules_match_by_name_path_and_count():
     files = FaultFileSystem(MemFileSystem(FakeClock()), FaultRule("sync", "*/b", errno.EIO, after=1, times=1))
     one, two = files.create("/a", 8), files.create("/b", 8)
     one.sync()
@@ -350,7 +350,7 @@ def test_faults_strike_by_name_path_and_count():
     one.sync()
 
 
-def test_faults_strike_a_file_and_a_volume():
+def test_fault_rules_apply_to_a_file_and_a_volume():
     files = FaultFileSystem(MemFileSystem(FakeClock()))
     file, volume = files.create("/a", 8, sparse=True), files.open_volume("/")
     calls = {
@@ -367,7 +367,7 @@ def test_faults_strike_a_file_and_a_volume():
         call()
 
 
-def test_a_full_disk_refuses_to_fill_a_hole_and_a_map_of_it_is_deadly():
+def test_a_full_disk_refuses_to_fill_a_hole_and_writing_through_a_map_ends_the_process():
     files = MemFileSystem(FakeClock(), capacity_bytes=4 * PAGE_BYTES)
     file = files.create("/a", 8 * PAGE_BYTES, sparse=True)
     file.allocate(0, 4 * PAGE_BYTES)
@@ -388,7 +388,7 @@ def test_every_byte_of_a_hot_file_is_in_memory(place):
     for at, end in ((0, 20_000), (0, 1), (4_095, 4_097), (5_000, 19_999), (19_999, 20_000)):
         assert file.cached_end(at, end) == end
     file.prefetch(0, 20_000)
-    file.close()  # Asking left nothing behind that would keep the map open.
+    file.close()  # The question must not leave behind a view that keeps the map open.
 
 
 def test_no_byte_of_a_cold_path_is_in_memory():
@@ -401,7 +401,7 @@ def test_no_byte_of_a_cold_path_is_in_memory():
     assert files.cold_touches == ["/a"]
 
 
-def test_the_real_page_cache_is_asked_page_by_page_and_nothing_is_read(tmp_path):
+def test_the_real_page_cache_is_asked_page_by_page_without_reading(tmp_path):
     path, page = tmp_path / "a", mmap.PAGESIZE
     skip_without_page_cache(tmp_path)
     path.write_bytes(b"x" * 64 * page)
@@ -409,7 +409,7 @@ def test_the_real_page_cache_is_asked_page_by_page_and_nothing_is_read(tmp_path)
     file.map()
     drop_pages(file, path, range(64))
     assert file.cached_end(100, 64 * page) == 100
-    file.read(20 * page, 1)  # A single read in the middle of a file brings its page, and perhaps some behind it.
+    file.read(20 * page, 1)  # The read loads its page, and perhaps some pages after it.
     assert file.cached_end(20 * page + 7, 20 * page + 9) == 20 * page + 9
     assert file.cached_end(19 * page, 64 * page) == 19 * page
     assert file.cached_end(0, 64 * page) == 0
@@ -445,19 +445,19 @@ def test_the_real_page_cache_is_asked(tmp_path):
 
 
 def skip_without_page_cache(folder: Path) -> None:
-    """Skip a test where the file system can't tell what is in memory."""
+    """Skip a test if the file system can't tell which pages are in memory."""
     kind = subprocess.run(["stat", "-fc", "%T", str(folder)], capture_output=True, text=True, check=True).stdout.strip()
     if kind in {"tmpfs", "overlayfs"}:
         pytest.skip(f"the folder for temporary files lies in a {kind}, which can't tell what is in memory")
 
 
 def drop_pages(file: File, path: Path, numbers: range) -> None:
-    """Take these pages of a file out of memory."""
+    """Remove pages of a file from the page cache."""
     page = mmap.PAGESIZE
     deadline = time.monotonic() + 10
     with path.open("rb") as other:
         os.fsync(other.fileno())
-        # The kernel keeps pages that some processor has not put into its lists yet; it is told again.
+        # The kernel keeps pages that a processor has not put into the LRU lists yet, so the call is repeated.
         while any(file.cached_end(number * page, (number + 1) * page) > number * page for number in numbers):
             assert time.monotonic() < deadline, "the kernel keeps pages that it was told to drop"
             os.posix_fadvise(other.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
@@ -491,13 +491,13 @@ def test_drop_cache_keeps_the_pages_that_another_process_maps(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"a" * 100_000)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held:
-        assert held[99_999] == ord("a")  # Touched, a page stays in the cache.
+        assert held[99_999] == ord("a")  # A page that a process has touched stays in the cache.
         assert OsFileSystem().drop_cache(str(path)) in {0, 102_400}
 
 
 @pytest.mark.parametrize("operation", ["read", "read_now", "write", "allocate", "sync"])
 def test_an_error_of_an_open_file_names_the_file(tmp_path, operation):
-    """System calls on a descriptor name none: a store that refused to flush gave its reason as "Input/output error ()"."""
+    """A system call on a descriptor names no file: the reason of a failed flush read "Input/output error ()"."""
     path = f"{tmp_path}/a"
     file = OsFileSystem().create(path, 8192)
     os.close(file._fd)
@@ -532,7 +532,7 @@ def test_a_kernel_without_cache_information_names_no_bytes(tmp_path, monkeypatch
 
 
 def test_an_inaccessible_path_is_not_a_missing_path(tmp_path):
-    """A start without memory took the abort file for missing, and with it a crash for an orderly stop."""
+    """A start that ran out of memory took the abort file for missing, and so took a crash for an orderly stop."""
     files, loop = OsFileSystem(), f"{tmp_path}/loop"
     Path(loop).symlink_to(loop)
     for ask in (files.exists, files.is_dir, files.make_dirs):

@@ -1,4 +1,4 @@
-"""A store that our broker wrote is served by Apache RocketMQ's own broker, whole-record checksums and all."""
+"""Apache RocketMQ's own broker serves a store that our broker wrote, with whole-record checksums."""
 
 import shutil
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.support.serviceprocess import ServiceProcess
 
 TOPIC = "MovedTopic"
 COUNT = 20
-COMMIT_LOG_FILE_BYTES = 64 * 1024  # So that the messages span several files.
+COMMIT_LOG_FILE_BYTES = 64 * 1024  # Small files, so that the messages span several of them.
 SIZES = {
     "mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_BYTES),
     "mappedFileSizeConsumeQueue": "6000",
@@ -23,7 +23,7 @@ SIZES = {
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
-    """A store that our broker wrote and closed, and what our broker answered when it was asked for all of it."""
+    """A store that our broker wrote and closed, and our broker's answers to requests for all of it."""
     folder = tmp_path_factory.mktemp("moved")
     namesrv_options = ("--listen", "127.0.0.1:0", "--data", str(folder / "namesrv"), "--metrics-port", "off")
     environment = {

@@ -41,7 +41,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def sent(cluster: Cluster) -> list[dict[str, object]]:
-    """What the Java producer said of each send; 2 * COUNT + 13 messages with the batch and the one-way one."""
+    """The Java producer's result for each send; 2 * COUNT + 13 messages including the batch and the one-way one."""
     foreign.mqadmin(("updateTopic", "-n", cluster.namesrv, "-b", cluster.broker, "-t", TOPIC))
     return foreign.java_client("produce", cluster.namesrv, TOPIC, str(COUNT))
 
@@ -55,15 +55,15 @@ class TestJavaClient:
         assert sorted({str(line["how"]) for line in sent}) == ["async", "batch", "compressed", "ordered", "sync"]
         assert len(sent) == 2 * COUNT + 3
 
-    def test_push_consumer_gets_what_its_tags_ask_for(self, cluster: Cluster, sent: list[dict[str, object]]) -> None:
+    def test_push_consumer_gets_the_messages_of_its_tags(self, cluster: Cluster, sent: list[dict[str, object]]) -> None:
         wanted = (
             COUNT // 2 + 1 + 10 + COUNT + 2
-        )  # TagA: half the sync ones, large, async, one-way, ordered; TagC: batch.
+        )  # TagA: half of the synchronous sends, large, async, one-way, ordered. TagC: batch.
         lines = foreign.java_client("push", cluster.namesrv, TOPIC, "GID_push", "TagA || TagC", str(wanted))
         assert lines.pop() == {"all": True}
         assert {line["tag"] for line in lines} == {"TagA", "TagC"}
         assert len({line["message_id"] for line in lines}) == wanted
-        assert max(len(line["body"]) for line in lines) == 20_000  # The compressed one, inflated by the client.
+        assert max(len(line["body"]) for line in lines) == 20_000  # The client decompresses the compressed message.
 
     def test_lite_pull_consumer_gets_everything_and_commits(
         self, cluster: Cluster, sent: list[dict[str, object]]
@@ -117,7 +117,7 @@ def test_mqadmin_administers(cluster: Cluster) -> None:
 
 
 @pytest.mark.java
-async def test_mqadmin_shows_what_a_consumer_of_ours_is_doing(cluster: Cluster) -> None:
+async def test_mqadmin_shows_the_state_of_our_consumer(cluster: Cluster) -> None:
     topic, group, address = "OwnTopic", "GID_own", ("-n", cluster.namesrv)
     made = ("updateTopic", *address, "-b", cluster.broker, "-t", topic, "-r", "2", "-w", "2")
     await asyncio.to_thread(foreign.mqadmin, made)

@@ -1,4 +1,4 @@
-"""Stores that Apache RocketMQ wrote, served by our broker over the wire: request by request as its own answered."""
+"""Our broker serves stores that Apache RocketMQ wrote; each answer on the wire equals that of RocketMQ's broker."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from gantry.remoting.codes import RequestCode, ResponseCode
 from tests.support.brokerprocess import BrokerProcess, Peer, peer_of
 
 GOLDEN = Path(__file__).parent / "golden"
-# What broker.conf of the golden broker says, and the switches it was run with.
+# The golden broker's settings: its broker.conf and its command-line switches.
 ENVIRONMENT = {
     "GANTRY_BROKER_MAPPED_FILE_SIZE_COMMIT_LOG": "262144",
     "GANTRY_BROKER_MAPPED_FILE_SIZE_CONSUME_QUEUE": "6000",
@@ -91,7 +91,7 @@ async def test_every_queue_is_served_to_consumers(served: Served, peer: Peer) ->
             if message["queueOffset"] < queue["max"]
         }
         found = await pulled(peer, topic, queue_id, queue["min"])
-        # Apache RocketMQ cut off what follows the damage of the torn store; here it is kept.
+        # Apache RocketMQ truncated the torn store at the damage; our broker keeps the records after it.
         assert {offset: found.get(offset) for offset in wanted} == wanted, (topic, queue_id)
         assert served.name == "torn" or found.keys() == wanted.keys()
 
@@ -163,13 +163,13 @@ async def test_topics_groups_and_offsets_are_those_of_the_files(served: Served, 
     assert wanted_groups.subscription_group_table.items() <= groups.items()
 
 
-async def test_its_files_are_still_rocketmqs_after_a_stop(tmp_path: Path) -> None:
+async def test_the_files_are_still_readable_by_rocketmq_after_a_stop(tmp_path: Path) -> None:
     with tarfile.open(GOLDEN / "store-clean.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     config = tmp_path / "store" / "config"
     names = ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json", "consumerFilter.json")
     before = {name: config.joinpath(name).read_bytes() for name in names}
-    # Its own names, so that no topic or group of the system has to be added.
+    # The settings name the broker and its cluster as the golden one, so that no system topic or group has to be added.
     with BrokerProcess(tmp_path, "--cluster", "GoldenCluster", name="golden-a", environment=ENVIRONMENT) as broker:
         async with peer_of(broker.address) as peer:
             assert (await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).code == 0

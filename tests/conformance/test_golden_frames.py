@@ -1,7 +1,7 @@
 """Every frame that Apache RocketMQ's client, broker, name server and mqadmin exchanged, read and written back.
 
-JSON headers are compared by meaning, since the order of Java's maps is free; binary ones byte by byte. Typed
-headers and bodies of what this version speaks are compared by meaning too.
+JSON headers are compared by meaning, since Java's maps have no order; binary headers byte by byte. Typed headers and
+bodies that this version supports are compared by meaning too.
 """
 
 import gzip
@@ -24,9 +24,9 @@ from gantry.remoting.errors import HeaderError
 
 FRAMES = Path(__file__).parent / "golden" / "frames.jsonl.gz"
 FRAME_COUNT = 1686
-NOT_REQUEST_CODES = {9998, 9999}  # Asked on purpose, to see how unknown codes are answered.
+NOT_REQUEST_CODES = {9998, 9999}  # An unknown code, sent on purpose to record the answer to it.
 
-# Fields that any request may carry and nobody here reads.
+# Fields that any request may carry and that our code does not read.
 IGNORED_FIELDS = {"bname", "ns", "nsd", "oway", "lo", "ReqT"}
 STORED_CODES = {ResponseCode.SUCCESS, ResponseCode.FLUSH_SLAVE_TIMEOUT}
 
@@ -80,7 +80,7 @@ BODY_CODECS: dict[tuple[int, str], Codec] = {
     (322, "request"): (bodies.decode_data_version, bodies.encode_data_version),
 }
 PROPERTIES_BODIES = {(25, "request"), (26, "response"), (318, "request"), (319, "response")}
-# Written by hand for the capture, with members left out that then get their defaults.
+# Bodies written by hand for the capture; their missing members get default values.
 BARE_CASES = {"raw heartbeat bare", "raw heartbeat producers only", "raw register broker crc mismatch"}
 
 
@@ -91,7 +91,7 @@ def frames() -> list[dict[str, Any]]:
 
 
 def frame_of(row: dict[str, Any]) -> bytes:
-    """Return the captured bytes; where the capture cut the body, with a length word to match."""
+    """Return the captured bytes. If the capture cut the body, the length word matches the shorter body."""
     frame = bytes.fromhex(row["frame_hex"])
     return struct.pack(">I", len(frame) - 4) + frame[4:] if row.get("truncated") else frame
 
@@ -167,7 +167,7 @@ def test_typed_headers_say_the_same(frames: list[dict[str, Any]]):
         ]
         if missing and row["dir"] == "response" and row["response_code"] not in STORED_CODES:
             continue  # A refusal carries no header, or only the region.
-        if missing:  # Sent wrong on purpose; the broker answered 1.
+        if missing:  # A request that was wrong on purpose; the broker answered 1.
             with pytest.raises(HeaderError, match=f"header field {missing[0]} is missing"):
                 header_type.from_ext(ext)
             continue
@@ -227,7 +227,7 @@ def split(frame: bytes) -> tuple[bytes, bytes]:
 
 
 def meaning(header: bytes) -> dict[str, Any]:
-    """Return a JSON header without Java's artefact; empty ext fields and none are the same."""
+    """Return a JSON header without Java's artefact; empty ext fields equal missing ones."""
     members: dict[str, Any] = json.loads(header)
     members.pop("serializeTypeCurrentRPC", None)
     if not members.get("extFields"):

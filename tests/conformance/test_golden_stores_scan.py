@@ -1,4 +1,4 @@
-"""Stores that Apache RocketMQ wrote, read record by record and verified, against what its broker answered."""
+"""Stores that Apache RocketMQ wrote, read record by record and verified against its broker's answers."""
 
 import hashlib
 import json
@@ -146,7 +146,7 @@ def test_offset_tables_are_read(clean: StoreReader) -> None:
     for name, answer in (("consumerOffset", "allConsumerOffset"), ("delayOffset", "allDelayOffset")):
         found = read_config(clean.files, clean.path("config", f"{name}.json"), parse_config)
         assert found is not None
-        # The answer has integer keys without quotes, the file may be a little younger.
+        # The answer has integer keys without quotes; the file may be slightly newer.
         assert set(found.content["offsetTable"]) >= set(parse_config(content[answer].encode())["offsetTable"])
 
 
@@ -202,7 +202,9 @@ def gantry(*arguments: str) -> subprocess.CompletedProcess[str]:
         ("torn", 1, ["damaged", str(TORN_OFFSET), f"{TORN_BYTES} bytes", "needs recovery"]),
     ],
 )
-def test_the_command_says_what_where_and_how_many(stores: Path, name: str, code: int, words: list[str]) -> None:
+def test_the_command_prints_kind_place_and_count_of_findings(
+    stores: Path, name: str, code: int, words: list[str]
+) -> None:
     done = gantry("verify", str(stores / name / "store"))
     assert (done.returncode, done.stderr) == (code, "")
     for word in words:

@@ -1,4 +1,4 @@
-"""Stores that Apache RocketMQ wrote, served by ours: every message, offset, time and key as its broker answered."""
+"""Our store serves what Apache RocketMQ wrote: every message, offset, time and key equals its broker's answers."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ class Opened(NamedTuple):
 
 
 def golden_settings(root: Path) -> StoreSettings:
-    """What broker.conf of the golden broker says."""
+    """Return the settings of the golden broker's broker.conf."""
     return StoreSettings(
         root_dir=str(root),
         mapped_file_size_commit_log=262_144,
@@ -100,7 +100,7 @@ def as_expected(message: StoredMessage) -> dict[str, Any]:
 
 
 def wanted(opened: Opened, topic: str, queue_id: str) -> dict[int, dict[str, Any]]:
-    """Return the messages of a queue by offset; what did not change is only in the clean store's file."""
+    """Return the messages of a queue by offset; unchanged ones are only in the clean store's file."""
     queue = opened.expected["topics"][topic]["queues"][queue_id]
     same = opened.clean["topics"].get(topic, {}).get("queues", {}).get(queue_id, {"messages": []})["messages"]
     messages = {message["queueOffset"]: message for message in same} | {
@@ -125,7 +125,7 @@ def test_every_message_is_served_field_by_field(opened):
             seen = as_expected(messages.pop(offset))
             assert {name: message.get(name) for name in seen} == seen
             count += 1
-        # Apache RocketMQ cut off what follows the damage; here it is kept.
+        # Apache RocketMQ truncated the log at the damage; our broker keeps the records after it.
         assert all(offset >= queue["max"] for offset in messages)
         assert opened.name == "torn" or not messages
     assert count == opened.expected["messageCount"]
@@ -155,7 +155,7 @@ def test_queries_find_at_least_what_rocketmq_found(opened):
         if opened.name == "clean" or case["code"] == 0:
             assert found == (case.get("commitLogOffsets") or []), case
         else:
-            # Of a key that the clean store had: RocketMQ has lost its entry, ours has not.
+            # A key from the clean store: RocketMQ has lost its index entry, our index still has it.
             same = [each for each in opened.clean["queryMessage"] if each["key"] == case["key"]]
             assert found == (same[0].get("commitLogOffsets") or [] if same else found), case
 

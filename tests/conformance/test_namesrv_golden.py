@@ -1,7 +1,8 @@
-"""What Apache RocketMQ's brokers and tools asked their name server, asked of ours: the answers are the same.
+"""Our name server gives the recorded answers to the requests of Apache RocketMQ's brokers and tools.
 
-The recording keeps exemplars, in order; its first run and its second one (connections from 1001 on, after a restart
-of the name server) each start from nothing. Answers are compared by meaning: lists of Java's sets have no order.
+The recording keeps examples in order. It has two runs that both start from nothing; the second one, after a restart of
+the name server, has connections from 1001 on. Answers are compared by meaning: lists made from Java's sets have no
+order.
 """
 
 import gzip
@@ -24,14 +25,14 @@ from tests.support.virtualtime import FakeClock
 
 FRAMES = Path(__file__).parent / "golden" / "frames.jsonl.gz"
 SECOND_RUN = 1001
-# Settings are each server's own.
+# Each server has settings of its own.
 BODIES_NOT_COMPARED = frozenset({RequestCode.GET_NAMESRV_CONFIG})
-# Topics of registrations that are not among the exemplars are missing here.
+# The recorded examples do not include every registration, so some topics are missing here.
 TOPIC_LISTS = frozenset({RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, RequestCode.GET_TOPICS_BY_CLUSTER})
 
 
 class Connection:
-    """What a registration came over."""
+    """The connection of a registration."""
 
     close_reason = ""
 

@@ -1,7 +1,7 @@
-"""The gateway keeps its contract: every call of openapi.yaml, with what it allows and with what it does not.
+"""The gateway keeps its contract: every call of openapi.yaml, with valid and invalid requests.
 
-A stack of real processes serves; schemathesis makes the requests. What a schema can't say is left out by `is_in_contract`,
-with the reason beside it, and tested by hand in tests/integration/test_gateway_http.py.
+A stack of real processes serves; schemathesis makes the requests. `is_in_contract` leaves out the rules that a schema
+can't express, with a reason beside each; tests/integration/test_gateway_http.py tests them by hand.
 """
 
 import json
@@ -33,9 +33,9 @@ CONFIG = SchemathesisConfig.from_dict(
         "generation": {"deterministic": True, "max-examples": EXAMPLES},
         "checks": {"not_a_server_error": {"expected-statuses": ["2xx", 304, "4xx", 501]}},
         "operations": [
-            # Each item has its own result there; one that can't be read is no reason to refuse the others.
+            # Each item has its own result there; one unreadable item is no reason to reject the others.
             {"include-operation-id": "sendBatch", "checks": {"negative_data_rejection": {"enabled": False}}},
-            # Only a WebSocket is welcome.
+            # These routes accept only a WebSocket handshake.
             {
                 "include-operation-id": "openStream",
                 "checks": {
@@ -43,7 +43,7 @@ CONFIG = SchemathesisConfig.from_dict(
                     "negative_data_rejection": {"expected-statuses": [400, 401, 403, 426]},
                 },
             },
-            # Nor which URLs are public, nor what a secret is made of.
+            # A schema can't express which URLs are public, nor the alphabet of a secret.
             *(
                 {
                     "include-operation-id": name,
@@ -51,7 +51,7 @@ CONFIG = SchemathesisConfig.from_dict(
                 }
                 for name in ("createWebhook", "putWebhook")
             ),
-            # A schema can't say that a moment lies in the future.
+            # A schema can't express that a moment lies in the future.
             {
                 "include-operation-id": "putObjective",
                 "checks": {
@@ -59,7 +59,7 @@ CONFIG = SchemathesisConfig.from_dict(
                     "negative_data_rejection": {"expected-statuses": [400, 401, 403, 404, 405, 412, 415]},
                 },
             },
-            # A schema can't say that the end of a window comes after its start, nor which time zones there are.
+            # A schema can't express that a window ends after it starts, nor list the time zones.
             *(
                 {
                     "include-operation-id": name,
@@ -68,7 +68,7 @@ CONFIG = SchemathesisConfig.from_dict(
                 for name in ("startReportRun", "listThroughput", "readLagHistory")
             ),
             *(
-                # Random conditions are not met, and that is told before the body is looked at.
+                # Random conditions are never met, and the gateway checks them before it reads the body.
                 {
                     "include-operation-id": name,
                     "checks": {
@@ -87,13 +87,13 @@ schema = schemathesis.openapi.from_dict(CONTRACT, config=CONFIG)
 
 @schemathesis.serializer("application/x-ndjson")
 def serialize_lines(context, value):
-    """What lines are made of is beyond a schema, so whatever was generated becomes the body of one."""
+    """A schema can't describe the content of lines, so the generated value becomes the body of one line."""
     return json.dumps({"body": repr(value)}).encode() + b"\n"
 
 
 @schemathesis.serializer("application/vnd.gantry.batch")
 def serialize_frames(context, value):
-    """As lines."""
+    """Serialize each frame as one line."""
     data = msgspec.msgpack.encode({"body": repr(value)})
     return len(data).to_bytes(4, "big") + data
 
@@ -109,22 +109,22 @@ def filter_case(context, case):
 
 
 def is_in_contract(case) -> bool:
-    """Say whether the schema tells all there is to know about a request."""
+    """Return whether the schema states every rule that applies to a request."""
     if "cursor" in (case.query or {}):
-        return False  # Opaque: only the gateway makes them.
+        return False  # Opaque values: only the gateway creates them.
     headers = {name.lower() for name in case.headers or {}}
     is_json = case.media_type == "application/json"
     if is_json and any(name.startswith("gantry-") for name in headers):
-        return False  # Metadata headers go with raw bodies; OpenAPI can't say so.
+        return False  # Metadata headers are only for raw bodies; OpenAPI can't express that.
     if headers & {"gantry-delay", "gantry-deliver-at"}:
-        return False  # Of two that are checked before both are refused, only one may be given.
+        return False  # OpenAPI can't say that both together are refused.
     if any(_ESCAPE.search(str(value)) for value in (case.path_parameters or {}).values()):
-        return False  # schemathesis decodes a name such as `a%3Ab` once more than it is encoded.
+        return False  # schemathesis decodes a name such as `a%3Ab` once more than it encodes it.
     if has_integral_float(case.body):
-        return False  # JSON Schema takes 3.0 for an integer; the gateway wants it written as one.
+        return False  # JSON Schema accepts 3.0 as an integer; the gateway requires integer notation.
     if case.operation.path == "/v1/groups/{group}/offsets" and names_a_queue_twice(case.body):
         return False  # JSON Schema compares whole items, and these differ in their offset.
-    # An audit name needs its kind.
+    # The name filter of the audit needs a kind beside it.
     return not (case.operation.path == "/v1/audit" and "name" in (case.query or {}) and "kind" not in case.query)
 
 
@@ -161,7 +161,7 @@ def stack() -> Iterator[Stack]:
 
 
 def make_report(postgres: str) -> None:
-    """Write a run of each job as its job does; no scheduler runs here."""
+    """Write a run of each job as the job itself does; no scheduler runs here."""
     with psycopg.connect(postgres) as connection:
         for job in ("backlog_profile", "lag_report", "throughput_rollup"):
             [[run]] = connection.execute(
@@ -189,7 +189,7 @@ def session() -> Iterator[requests.Session]:
         yield session
 
 
-# Without a parameter beside its own, schemathesis' tests all have the same node id (pytest 9.2).
+# Without a parameter of their own, all of schemathesis' tests have the same node id (pytest 9.2).
 @pytest.mark.parametrize("scheme", ["Bearer"])
 @schema.parametrize()
 @settings(
@@ -288,7 +288,7 @@ def test_query_parameters_are_those_of_the_contract():
             for parameter in map(resolve, [*item.get("parameters", []), *operation.get("parameters", [])])
             if parameter["in"] == "query"
         }
-        # What comes later is known by name, so that it can be refused by name.
+        # Parameters of later versions are known by name, so that the gateway can reject them by name.
         assert route.query >= documented, route.path
         assert route.query - documented <= {"from", "to", "tag", "filter", "not_consumed_by", "cursor"}, route.path
 

@@ -1,7 +1,7 @@
-"""What our store writes is what Apache RocketMQ writes, byte for byte, where the format leaves no choice.
+"""Our store writes the same bytes as Apache RocketMQ wherever the format leaves no choice.
 
 Every record of the golden store is put again, in the log's order and at its store time, with the record checksum off
-(RocketMQ's default): CommitLog, ConsumeQueues and index files must come out the same.
+(RocketMQ's default): CommitLog, ConsumeQueues and index files must be identical.
 """
 
 import json
@@ -27,7 +27,7 @@ VECTORS = json.loads((GOLDEN / "vectors.json").read_text())
 
 
 class GivenClock(FakeClock):
-    """A clock that is told what time it is."""
+    """A clock that shows the time it is given."""
 
     given_ms = 1_700_000_000_000
 
@@ -45,7 +45,7 @@ def golden(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def again(golden) -> MemFileSystem:
-    """The golden store's records, put into an empty store of ours."""
+    """An empty store of ours into which the golden store's records were put."""
     clock = GivenClock()
     files = MemFileSystem(clock)
     settings = replace(golden_settings(Path("/store")), record_checksum=False)
@@ -110,7 +110,7 @@ def test_the_small_files(golden, again):
     theirs = decode_checkpoint((golden / "checkpoint").read_bytes())
     ours = decode_checkpoint(again.read("/store/checkpoint"))
     assert ours[:4] == theirs[:4]
-    # RocketMQ keeps what stands where it has no field, and Gantry's count of the queues lies there.
+    # RocketMQ leaves bytes without a field unchanged, and Gantry stores its count of queues there.
     content = again.read("/store/checkpoint")
     assert content[40:QUEUE_COUNT_AT] == bytes(QUEUE_COUNT_AT - 40)
     assert content[QUEUE_COUNT_END:] == bytes(4096 - QUEUE_COUNT_END)

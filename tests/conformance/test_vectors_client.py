@@ -14,7 +14,7 @@ from gantry.model.message import MessageQueue
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "golden" / "vectors.json").read_text())
 
-# RocketMQ 4.9's ladder; ours is 5.3's.
+# RocketMQ 4.9's delays; ours are those of 5.3.
 LADDER_4_9 = ((50, 0), (100, 0), (550, 30_000), (1_000, 60_000), (2_000, 120_000), (3_000, 180_000), (15_000, 600_000))
 
 

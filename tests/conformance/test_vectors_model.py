@@ -123,7 +123,7 @@ def test_unique_key_maker() -> None:
             now_ms: int = case["nowMs"]
             return now_ms
 
-    # The month that the vector's base begins is the one of a zone eight hours ahead of UTC.
+    # The vector's base is the start of a month in a time zone eight hours ahead of UTC.
     zone = timezone(timedelta(hours=8))
     keys = UniqueKeyGenerator(SetClock(), case["ip"], case["pid"], int(case["classLoaderHash_hex"], 16), tz=zone)
     keys.make()

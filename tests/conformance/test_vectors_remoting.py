@@ -1,4 +1,4 @@
-"""The wire against vectors.json, byte by byte where the format leaves no choice."""
+"""The wire format against vectors.json, byte by byte where the format leaves no choice."""
 
 import json
 import zlib
