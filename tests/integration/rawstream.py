@@ -1,4 +1,4 @@
-"""A stream's connection without the client library, so that a test may say whatever it likes."""
+"""A stream's connection without the client library, so that a test can send any bytes."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ DEADLINE_S = 60.0
 
 
 async def open_socket(stack: Stack, *, key: str | None = None, query: str = "", **options: Any) -> ClientConnection:
-    """Open a stream with the stack's key or another, or with a query instead; the welcome is the next frame."""
+    """Open a stream with the stack's key or another one, or with a query instead; the welcome is the next frame."""
     facts = stack.facts
     headers = {} if query else {"Authorization": f"Bearer {key or facts['api_key']}"}
     return await connect(
@@ -45,7 +45,7 @@ async def frames_until(socket: ClientConnection, kind: str, **fields: Any) -> li
 
 
 async def exchange(socket: ClientConnection, **frame: Any) -> list[dict[str, Any]]:
-    """Send a frame; return all frames with its id up to the one that ends the answer, messages passed over."""
+    """Send a frame; return all frames with its id up to the one that ends the answer, without message frames."""
     frame = {"id": "x", **{name.rstrip("_"): value for name, value in frame.items()}}
     await socket.send(json.dumps(frame))
     answers: list[dict[str, Any]] = []
@@ -58,7 +58,7 @@ async def exchange(socket: ClientConnection, **frame: Any) -> list[dict[str, Any
 
 
 async def wait_committed(client: AsyncGantryClient, group: str, topic: str, expected: int) -> None:
-    """Wait until the group's offsets add up to this."""
+    """Wait until the sum of the group's offsets has this value."""
     async with asyncio.timeout(DEADLINE_S):
         while True:
             rows = await client.get_offsets(group, topic=topic)

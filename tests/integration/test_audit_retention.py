@@ -1,4 +1,4 @@
-"""The audit trail's retention on a real Postgres: old rows go, and no version of a name ever comes again."""
+"""The audit trail's retention on a real Postgres: old rows are deleted, and no version of a name is ever reused."""
 
 from datetime import timedelta
 
@@ -11,7 +11,7 @@ from services.gateway.db.engine import Database
 from services.gateway.db.models import AuditEntry
 from services.gateway.db.repositories import Actor, AuditRepository, TopicRepository
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.usecases.audit import retention as audittidy
+from services.gateway.usecases.audit import retention
 from services.gateway.usecases.audit.retention import AuditTidy
 from services.gateway.usecases.metadata import Metadata
 
@@ -22,12 +22,12 @@ KEEP_DAYS = 90
 
 @pytest.fixture
 def tidy(database: Database, monkeypatch: pytest.MonkeyPatch) -> AuditTidy:
-    monkeypatch.setattr(audittidy, "PAUSE_S", 0.0)
+    monkeypatch.setattr(retention, "PAUSE_S", 0.0)
     return AuditTidy(Metadata(database), GatewayMetrics(), clock=SystemClock(), keep_days=KEEP_DAYS)
 
 
 async def make_older(database: Database, days: float) -> None:
-    """Let all rows have been written so much earlier."""
+    """Make all rows older by this duration."""
     async with database.transaction() as session:
         await session.execute(text("UPDATE audit SET at = at - :by"), {"by": timedelta(days=days)})
 
@@ -44,7 +44,9 @@ async def rows_of(database: Database, kind: str | None = None, name: str | None 
         return list(await AuditRepository(session).page(kind=kind, name=name, limit=1_000))
 
 
-async def test_old_rows_go_in_small_transactions_and_young_ones_stay(database: Database, tidy: AuditTidy) -> None:
+async def test_old_rows_are_deleted_in_small_transactions_and_young_ones_stay(
+    database: Database, tidy: AuditTidy
+) -> None:
     await record(database, "group", "BUSY", 50)
     await record(database, "key", "k1", 3)
     await make_older(database, KEEP_DAYS + 1)
@@ -66,7 +68,7 @@ async def test_a_page_never_deletes_more_than_its_rows(database: Database) -> No
     assert len(await rows_of(database)) == 14
 
 
-async def test_the_last_row_of_a_name_stays_and_its_versions_never_come_again(
+async def test_the_last_row_of_a_name_stays_and_its_versions_are_never_reused(
     database: Database, tidy: AuditTidy
 ) -> None:
     async with database.transaction() as session:

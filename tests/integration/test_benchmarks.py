@@ -37,7 +37,7 @@ MAY_BE_ZERO = {"MiB", "KiB", "ms/s", "ms CPU", "%"}
 SPARK = [pytest.mark.long, pytest.mark.skipif(which("java") is None, reason="no java: Spark was left out")]
 
 
-# Spark alone starts several JVMs, which takes minutes beside other tests.
+# The Spark benchmark starts several JVMs, which takes minutes beside other tests.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "name",
@@ -56,20 +56,20 @@ SPARK = [pytest.mark.long, pytest.mark.skipif(which("java") is None, reason="no 
 )
 def test_a_benchmark_works(name: str) -> None:
     command = [sys.executable, "-m", "benchmarks", name, "--tiny", "--json"]
-    # Each JVM that Spark starts is there sooner with the classes that other tests have archived.
+    # Each JVM that Spark starts is ready sooner with the class archive of other tests.
     told = {**os.environ, "XDG_CACHE_HOME": str(CLASS_ARCHIVE.parent)}
     done = subprocess.run(command, cwd=ROOT, env=told, capture_output=True, text=True, timeout=540, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"name"')]
     assert rows
     assert all(row["unit"] in UNITS for row in rows)
-    # Memory may shrink, an idle process or a short piece of work may use no time that is counted, and all of a few forecasts may
-    # fail. Every other figure is above zero.
+    # Memory may shrink, an idle process or a short piece of work may use no measurable processor time, and all of a few
+    # forecasts may fail. Every other figure is above zero.
     assert all(row["figure"] > 0 or row["unit"] in MAY_BE_ZERO for row in rows)
 
 
 @pytest.mark.parametrize(("store_bytes_max", "reason"), [(1, "the store would take"), (1 << 60, "MiB free")])
-def test_a_size_that_does_not_fit_the_disk_is_a_row_that_says_so(store_bytes_max: int, reason: str) -> None:
+def test_a_size_that_does_not_fit_the_disk_is_reported_as_a_row(store_bytes_max: int, reason: str) -> None:
     (row,) = bench_scale.run(tiny=True, sizes=[4], store_bytes_max=store_bytes_max)
     assert reason in row.name
     assert row.reached is False

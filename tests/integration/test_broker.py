@@ -1,4 +1,4 @@
-"""The broker as a process, with a real name server: messages go in and come out, and nothing acknowledged is lost."""
+"""The broker as a process, with a real name server: messages can be sent and read, and no acknowledged one is lost."""
 
 import asyncio
 import contextlib
@@ -77,7 +77,7 @@ class TestMessages:
             assert (answer.code, answer.ext_fields["queueOffset"]) == (0, str(first))
         assert await peer.read_all("Batched") == [b"%d" % number for number in range(300)]
 
-    async def test_many_sends_at_once_are_all_there(self, peer: Peer) -> None:
+    async def test_many_concurrent_sends_are_all_stored(self, peer: Peer) -> None:
         await peer.make_topic("Many", queues=1)
         sends = [peer.send("Many", b"%04d" % number) for number in range(500)]
         answers = await asyncio.gather(*sends)
@@ -96,7 +96,7 @@ class TestMessages:
             answer = await waiting
         assert [message.body for message in iter_records(answer.body_bytes)] == [b"news"]
 
-    async def test_an_instance_hears_of_another_one(self, broker: BrokerProcess) -> None:
+    async def test_an_instance_is_notified_of_another_one(self, broker: BrokerProcess) -> None:
         told = asyncio.Event()
 
         def notified(channel: Channel, request: RemotingCommand) -> None:

@@ -1,4 +1,4 @@
-"""The broker as a process: starting, refusing to start, name servers that come and go, settings, metrics."""
+"""The broker as a process: starting, failing to start, restarting name servers, settings, metrics."""
 
 import asyncio
 import json
@@ -92,7 +92,7 @@ class TestSettings:
                 answer = await peer.ask(RequestCode.GET_BROKER_CONFIG)
                 shown = decode_properties_text(answer.body_bytes)
                 assert (shown["defaultTopicQueueNums"], shown["fileReservedTime"]) == ("2", "5")
-                assert shown["brokerName"] == "broker-a"  # The command line is above what was kept.
+                assert shown["brokerName"] == "broker-a"  # The command line overrides saved settings.
                 assert shown["listenPort"] == broker.address.rpartition(":")[2]
 
     async def test_file_environment_and_command_line(self, tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ class TestSettings:
 
 
 class TestRefusedStart:
-    """One line that says what and what to do, and code 1."""
+    """A start that fails prints one line with the cause and the remedy, and exits with code 1."""
 
     def refusal(self, broker: BrokerProcess) -> str:
         broker.launch()
@@ -204,7 +204,7 @@ class TestRefusedStart:
 
 
 class TestTools:
-    async def test_queue_states_in_one_answer(self, peer: Peer) -> None:
+    async def test_queue_states_are_in_one_answer(self, peer: Peer) -> None:
         await peer.make_topic("T", queues=2)
         await peer.send("T")
         answer = await peer.ask(RequestCode.GANTRY_QUEUE_STATES, ext={"topic": "T"})

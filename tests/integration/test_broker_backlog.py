@@ -1,4 +1,4 @@
-"""A backlog as reports ask for it, of a real broker: what was sent is what is told, before and after a restart."""
+"""A backlog as reports read it, from a real broker: it has exactly the sent messages, before and after a restart."""
 
 import asyncio
 import time
@@ -96,7 +96,7 @@ async def test_first_messages_by_filter(backlog: tuple[Backlog, Peer, BrokerProc
     assert (states.max_offset, states.last_stored_at) == (701, wanted.stored_at_ms)
 
 
-async def test_committed_offsets_and_a_topic_that_goes(backlog: tuple[Backlog, Peer, BrokerProcess]) -> None:
+async def test_committed_offsets_and_a_deleted_topic(backlog: tuple[Backlog, Peer, BrokerProcess]) -> None:
     calls, peer, broker = backlog
     await send(peer, 3, "red")
     assert (await peer.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"g"}')).code == 0
@@ -116,7 +116,7 @@ async def test_committed_offsets_and_a_topic_that_goes(backlog: tuple[Backlog, P
 
 async def _answers(calls: Backlog) -> bool:
     try:
-        await calls._engine.route("T", refresh=True)  # It comes back on another port.
+        await calls._engine.route("T", refresh=True)  # The broker comes back on another port.
         await calls.heads("broker-a", [HeadQuery("T", 0, 2)])
     except (NoAnswerError, NoRouteError):
         return False

@@ -1,4 +1,4 @@
-"""The people's commands against a running stack, as a person or a script would type them."""
+"""The commands of `gantry` against a running stack, as a user or a script types them."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ def stack() -> Iterator[Stack]:
 
 
 class Gantry:
-    """The command on one stack."""
+    """The command for one stack."""
 
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
@@ -56,7 +56,7 @@ def gantry(stack: Stack) -> Gantry:
     return Gantry(stack)
 
 
-def test_a_topics_life(gantry: Gantry) -> None:
+def test_a_topic_from_creation_to_deletion(gantry: Gantry) -> None:
     made = gantry.json("topic", "create", "LIFE", "--queues", "2", "--perm", "rw")
     assert (made["topic"], made["read_queues"], made["state"]) == ("LIFE", 2, "applied")
     assert gantry.run("topic", "create", "LIFE", "--new").returncode == 1
@@ -71,7 +71,7 @@ def test_a_topics_life(gantry: Gantry) -> None:
     assert "LIFE" in gone.stderr
 
 
-def test_messages_go_in_and_come_out(gantry: Gantry) -> None:
+def test_messages_are_sent_and_read(gantry: Gantry) -> None:
     gantry.json("topic", "create", "IN_OUT", "--queues", "1")
     body = '{"flight": 1545} é\n'
     options = ["--tag", "UA", "--keys", "UA1545,N14228", "--property", "origin=EWR", "--idempotency-key", "order-42"]
@@ -86,7 +86,7 @@ def test_messages_go_in_and_come_out(gantry: Gantry) -> None:
     assert gantry.run("message", "get", sent["stored_id"], "--body").stdout == body
     deadline = time.monotonic() + 10
     while not (by_key := gantry.json("message", "find", "IN_OUT", "N14228")):
-        assert time.monotonic() < deadline, "the index never showed it"
+        assert time.monotonic() < deadline, "the index never returned the message"
     assert [item["stored_id"] for item in by_key] == [sent["stored_id"]]
     gantry.json("message", "send", "IN_OUT", "second", "--tag", "AA")
     tail = gantry.run("message", "tail", "IN_OUT", "--from-start", "--until-end", "--json")
@@ -118,7 +118,7 @@ def test_tail_prints_new_messages(gantry: Gantry, stack: Stack) -> None:
     assert sorted(json.loads(line)["body"] for line in out.splitlines()) == ["m0", "m1", "m2", "m3"]
 
 
-def test_a_groups_life_and_offsets(gantry: Gantry) -> None:
+def test_a_group_and_its_offsets(gantry: Gantry) -> None:
     gantry.json("topic", "create", "LAG", "--queues", "1")
     for number in range(5):
         gantry.json("message", "send", "LAG", f"m{number}")

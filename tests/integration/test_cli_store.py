@@ -1,4 +1,4 @@
-"""`gantry store` on real files: what it prints, how it ends, and what stands in its way."""
+"""`gantry store` on real files: its output, its exit codes, and the obstacles that it reports."""
 
 import base64
 import json
@@ -67,7 +67,7 @@ def test_dump_prints_one_object_a_line(store: StoreBuilder, folder: str) -> None
     assert rows[2]["properties"] == {"x": "\x1b[31m\u8ba2"}
 
 
-def test_dump_narrows(store: StoreBuilder, folder: str) -> None:
+def test_dump_applies_its_filters(store: StoreBuilder, folder: str) -> None:
     assert len(run("dump", "--json", folder, "--topic", "Other").stdout.splitlines()) == 1
     assert len(run("dump", "--json", folder, "--limit", "2").stdout.splitlines()) == 2
     assert run("dump", "--json", folder, "--limit", "0").stdout == ""
@@ -76,7 +76,7 @@ def test_dump_narrows(store: StoreBuilder, folder: str) -> None:
     assert result.stderr == ""
 
 
-def test_dump_for_people_holds_no_control_characters(folder: str) -> None:
+def test_dump_for_a_terminal_holds_no_control_characters(folder: str) -> None:
     result = run("dump", folder)
     assert len(result.stdout.splitlines()) == 4
     assert "Orders/3@0" in result.stdout
@@ -111,7 +111,7 @@ def test_verify_as_json(store: StoreBuilder, tmp_path: Path) -> None:
     assert found["bytes"] == len(store.records[0].data)
 
 
-def test_verify_for_people(folder: str) -> None:
+def test_verify_for_a_terminal(folder: str) -> None:
     result = run("verify", folder)
     assert result.exit_code == 0
     assert "3 records" in result.stdout

@@ -38,7 +38,7 @@ def broker(tmp_path: Path, name: str, namesrv: str, listen: str) -> ServiceProce
 
 
 class Cluster:
-    """A name server and two brokers that tests may kill and start again where they were."""
+    """A name server and two brokers that tests may kill and start again on the same ports and folders."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -100,7 +100,7 @@ async def create_topic(engine: ClientEngine, name: str) -> None:
 
 
 class Owner:
-    """A member with a window a queue, which keeps what it is told."""
+    """A member with one window for each queue, which records the changes that it is told."""
 
     def __init__(self, engine: ClientEngine, topic: str, client_id: str) -> None:
         self.windows: dict[MessageQueue, ProcessQueue] = {}
@@ -120,7 +120,7 @@ class Owner:
         self.windows.update({one.queue: ProcessQueue(one.next_offset) for one in assigned})
 
     async def consume(self, consumer: PullConsumer) -> list[bytes]:
-        """Pull what there is once from each queue and ack all of it."""
+        """Pull once from each queue and acknowledge all messages."""
         bodies = []
         for queue, window in list(self.windows.items()):
             found = await consumer.pull(queue, window.next_offset)
@@ -199,7 +199,9 @@ async def test_members_share_queues_and_continue_at_the_offsets_of_others(engine
     await second.member.close()
 
 
-async def test_keys_of_a_broker_that_is_killed_wait_for_it_and_all_else_goes_on(engine: ClientEngine, cluster: Cluster):
+async def test_sends_with_keys_of_a_killed_broker_wait_for_it_and_all_others_continue(
+    engine: ClientEngine, cluster: Cluster
+):
     await create_topic(engine, "Killed")
     producer = Producer(engine, "pg")
     keys = [f"key-{number}" for number in range(16)]
@@ -207,7 +209,7 @@ async def test_keys_of_a_broker_that_is_killed_wait_for_it_and_all_else_goes_on(
     assert {queue.broker_name for queue in owners.values()} == set(BROKERS)
     cluster.brokers["broker-b"].kill()
     lost = next(key for key, queue in owners.items() if queue.broker_name == "broker-b")
-    with pytest.raises(SendError) as caught:  # It may be handed over before the connection is known to be gone.
+    with pytest.raises(SendError) as caught:  # The loss may be noticed late.
         await producer.send(Message("Killed", b"first"), ordering_key=lost)
     assert (caught.value.outcome is not Outcome.STORED, caught.value.retryable) == (True, True)
     for key, queue in owners.items():

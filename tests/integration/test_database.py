@@ -48,12 +48,12 @@ def test_migrating_twice_changes_nothing(postgres: PostgresServer, capsys: pytes
     assert migrate.head() in capsys.readouterr().out
 
 
-def test_migrating_nowhere_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_migrating_without_a_url_is_reported_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert migrate.main(["--database", "postgresql://nobody@/nothing?host=/nowhere"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
 
 
-async def test_a_topic_is_made_changed_and_audited(database: Database) -> None:
+async def test_a_topic_is_created_changed_and_audited(database: Database) -> None:
     async with database.transaction() as session:
         made = await TopicRepository(session).put("FLIGHTS", CONFIG, actor=ALICE)
         assert (made.created, made.changed, made.row.version, made.row.state) == (True, True, 1, ConfigState.PENDING)
@@ -122,7 +122,7 @@ async def test_a_deleted_topic_is_hidden_until_brokers_dropped_it(database: Data
         assert await topics.mark_deleting("T", actor=ALICE) is None
 
 
-async def test_a_topic_made_again_while_being_deleted_lives(database: Database) -> None:
+async def test_a_topic_created_again_while_being_deleted_stays(database: Database) -> None:
     async with database.transaction() as session:
         topics = TopicRepository(session)
         await topics.put("T", CONFIG, actor=ALICE)
@@ -147,7 +147,7 @@ async def test_homes_are_the_desired_brokers_that_have_the_topic(database: Datab
         assert await topics.homes() == {"a", "b"}
 
 
-async def test_settling_is_about_one_version(database: Database) -> None:
+async def test_settling_affects_one_version_only(database: Database) -> None:
     async with database.transaction() as session:
         groups = GroupRepository(session)
         await groups.put("g", {"retry_max_times": 16}, actor=ALICE)
@@ -257,7 +257,7 @@ async def test_old_subscriptions_are_forgotten_except_the_last_of_a_group(databa
         for group in ("known", "deleted"):
             await mirror.mirror(group, [])
         await mirror.mirror("alive", asked[2:])
-        assert await mirror.forget(["known", "alive"], older_than=year) == 0, "all were seen just now"
+        assert await mirror.forget(["known", "alive"], older_than=year) == 0, "all subscriptions were seen just now"
         await session.execute(text("UPDATE subscriptions SET last_seen_at = now() - interval '366 days'"))
         await session.execute(
             text("UPDATE subscriptions SET last_seen_at = now() - interval '364 days' WHERE expression = 'B'")
@@ -265,15 +265,13 @@ async def test_old_subscriptions_are_forgotten_except_the_last_of_a_group(databa
         assert await mirror.forget(["known", "alive"], older_than=year, rows=2) == 2
         assert await mirror.forget(["known", "alive"], older_than=year) == 3
         assert await mirror.forget(["known", "alive"], older_than=year) == 0
-        # What is connected stays, and what is young enough.
+        # Connected instances stay, and recent ones.
         left = {(row.group_name, row.expression) for row in await mirror.page()}
         assert left == {("known", "B"), ("deleted", "B"), ("alive", "B"), ("alive", "C")}
         await session.execute(text("UPDATE subscriptions SET last_seen_at = last_seen_at - interval '2 days'"))
         assert await mirror.forget(["known", "alive"], older_than=year) == 1
         left = {(row.group_name, row.expression) for row in await mirror.page()}
-        assert left == {("known", "B"), ("alive", "B"), ("alive", "C")}, (
-            "the last filter that a group asked is its filter"
-        )
+        assert left == {("known", "B"), ("alive", "B"), ("alive", "C")}, "the newest filter of a group is its filter"
 
 
 async def test_a_hostile_expression_is_kept_readable(database: Database) -> None:
@@ -312,7 +310,7 @@ async def test_one_leader_at_a_time(postgres: PostgresServer) -> None:
         await two.close()
 
 
-async def test_a_leader_whose_connection_died_learns_it(postgres: PostgresServer) -> None:
+async def test_a_leader_whose_connection_died_is_told(postgres: PostgresServer) -> None:
     database = Database.open(postgres.url, clock=SystemClock())
     leader = Leadership(database, "reconciler")
     try:

@@ -1,4 +1,4 @@
-"""The examples, run as a reader of the README would run them, against a real stack."""
+"""The examples against a real stack, run as the README says."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ def test_send_and_consume(stack: Stack) -> None:
     assert consumed.stdout.endswith("[A] first message\n")
 
 
-def test_flights_twice(stack: Stack) -> None:
+def test_the_flights_example_runs_twice(stack: Stack) -> None:
     for _ in range(2):
         ended = run(stack, "flights", "--limit", "3000")
         assert ended.returncode == 0, ended.stderr

@@ -1,4 +1,4 @@
-"""How fast a gateway accepts connections: what waits in the backlog waits for a few turns of the event loop."""
+"""Accepting connections: those in the backlog wait only a few turns of the event loop."""
 
 import asyncio
 import contextlib
@@ -17,11 +17,11 @@ WAITING = 160
 
 
 async def nobody(scope: Any, receive: Any, send: Any) -> None:
-    raise AssertionError("nobody asks")
+    raise AssertionError("no request is expected")
 
 
 async def turns_until_all_are_accepted() -> int:
-    """Return in how many turns of its loop a server accepts what waits when it starts."""
+    """Return the number of turns in which a server accepts all connections that wait when it starts."""
     settings = GatewaySettings()
     listener = bind("127.0.0.1", 0)
     listener.listen(WAITING)
@@ -42,7 +42,7 @@ async def turns_until_all_are_accepted() -> int:
 
 
 def test_a_burst_of_connections_is_accepted_in_a_few_turns_of_the_loop() -> None:
-    """It took a turn for each, so a stranger who connects without end kept others out of a busy gateway."""
+    """It once took a turn for each one, so a stranger who connected without end kept others out of a busy gateway."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         turns = runner.run(turns_until_all_are_accepted())
     assert turns <= WAITING / 5

@@ -1,4 +1,4 @@
-"""Changes of topics and groups: what is not named stays, no message is hidden unasked, and versions are never used again."""
+"""Changes of topics and groups: unnamed settings stay, no message is hidden unasked, and versions are never reused."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +31,7 @@ def problem_of(answer: httpx.Response) -> tuple[int, str]:
 
 
 def test_settings_that_a_change_does_not_name_stay(http: httpx.Client) -> None:
-    """It went back to its default: changing `perm` of a topic with 8 queues on one broker left 4 on all."""
+    """It once returned to its default: changing `perm` of a topic with 8 queues on one broker left 4 on all."""
     made = put(http, "/v1/topics/KEPT", read_queues=8, write_queues=8, order=True, brokers=["broker-b"])
     assert made.status_code == 201
     changed = put(http, "/v1/topics/KEPT", perm="r").json()
@@ -43,8 +43,8 @@ def test_settings_that_a_change_does_not_name_stay(http: httpx.Client) -> None:
     assert (group["retry_max_times"], group["orderly"], group["consume"]) == (3, True, False)
 
 
-def test_a_groups_objectives_are_deleted_with_it(http: httpx.Client) -> None:
-    """A group that was made again under the name was ignored for good, and nothing said so."""
+def test_objectives_of_a_group_are_deleted_with_it(http: httpx.Client) -> None:
+    """Otherwise a group created again under the name was ignored for ever, without any hint."""
     assert put(http, "/v1/groups/REMADE").status_code == put(http, "/v1/groups/OTHER").status_code == 201
     for path in ("REMADE/objective", "REMADE/objective?topic=T", "OTHER/objective"):
         assert put(http, f"/v1/groups/{path}", ignore=True).status_code == 201
@@ -56,7 +56,7 @@ def test_a_groups_objectives_are_deleted_with_it(http: httpx.Client) -> None:
     assert [item["name"] for item in trail if item["action"] == "objective.delete"] == ["REMADE/T", "REMADE"]
 
 
-def test_two_changes_at_once_both_count(http: httpx.Client) -> None:
+def test_two_concurrent_changes_both_take_effect(http: httpx.Client) -> None:
     for number in range(5):
         path = f"/v1/groups/BOTH-{number}"
         assert put(http, path).status_code == 201
@@ -68,7 +68,7 @@ def test_two_changes_at_once_both_count(http: httpx.Client) -> None:
         assert (group["retry_max_times"], group["orderly"], group["consume"]) == (3, True, False)
 
 
-def test_fewer_queues_to_read_than_to_write_are_refused(http: httpx.Client) -> None:
+def test_fewer_read_queues_than_write_queues_are_refused(http: httpx.Client) -> None:
     path = "/v1/topics/NARROW"
     assert problem_of(put(http, path, read_queues=2, write_queues=4)) == (409, "hides-messages")
     assert put(http, path, read_queues=2).json()["write_queues"] == 2
@@ -77,7 +77,7 @@ def test_fewer_queues_to_read_than_to_write_are_refused(http: httpx.Client) -> N
     assert "queues 2 to 2" in refused.json()["detail"]
     assert http.get(path).json()["write_queues"] == 2
     assert put(http, path, write_queues=3, allow_hiding=True).json()["write_queues"] == 3
-    # A topic that hides messages already may change in other ways.
+    # A topic that already hides messages may change in other ways.
     assert put(http, path, perm="r").status_code == 200
 
 
@@ -113,7 +113,7 @@ def test_the_right_to_read_is_not_taken_from_messages(http: httpx.Client, perm: 
     assert (refused.json()["field"], field in refused.json()["detail"]) == ("/perm", True)
     assert http.get(f"{path}/queues/broker-b/0/messages").status_code == 200
     assert put(http, path, perm=perm, allow_hiding=True).status_code == 200
-    # It hides messages already, and may change in other ways.
+    # The topic already hides messages, and may change in other ways.
     assert put(http, path, perm=perm, order=True).status_code == 200
 
 
@@ -129,12 +129,12 @@ def test_a_broker_that_holds_messages_is_not_removed_from_the_topic(http: httpx.
     assert problem_of(refused) == (409, "hides-messages")
     assert (refused.json()["field"], "broker-b/0 (1 message)" in refused.json()["detail"]) == ("/brokers", True)
     assert put(http, path, brokers=["broker-a"], allow_hiding=True).status_code == 200
-    # It is not among them any more, so nothing is taken from it.
+    # The broker is no longer one of the topic's, so the change removes nothing from it.
     assert put(http, path, brokers=["broker-a"], order=True).status_code == 200
 
 
-def test_messages_kept_by_a_broker_are_readable_again_with_the_topic(http: httpx.Client) -> None:
-    """The broker was left without the right to read for ever, since changes went past it."""
+def test_messages_kept_by_a_broker_become_readable_again_with_the_topic(http: httpx.Client) -> None:
+    """The broker once stayed without the read permission for ever, since changes did not reach it."""
     path = "/v1/topics/BACK"
     send_to_both(http, path)
     for change in ({"perm": "w"}, {"brokers": ["broker-a"]}):
@@ -146,7 +146,7 @@ def test_messages_kept_by_a_broker_are_readable_again_with_the_topic(http: httpx
     assert len(http.get(f"{path}/queues/broker-b/0/messages").json()["messages"]) == 1
 
 
-def test_an_empty_queue_may_go(http: httpx.Client) -> None:
+def test_an_empty_queue_may_be_removed(http: httpx.Client) -> None:
     path = "/v1/topics/EMPTY"
     assert put(http, path, read_queues=4, write_queues=4).status_code == 201
     assert http.post(f"{path}/messages", json={"body": "m", "queue": {"broker": "broker-a", "id": 0}}).is_success
@@ -154,8 +154,8 @@ def test_an_empty_queue_may_go(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/topics/AGAIN", "/v1/groups/AGAIN"])
-def test_a_version_never_comes_back(http: httpx.Client, path: str) -> None:
-    """Deleted and made again it was at "1" once more, and a change made for the old one went over the new one."""
+def test_a_version_is_never_reused(http: httpx.Client, path: str) -> None:
+    """A topic deleted and created again had version "1" once more, and a change for the old one overwrote the new one."""
     seen = set()
     for _ in range(3):
         made = put(http, path)
@@ -168,7 +168,7 @@ def test_a_version_never_comes_back(http: httpx.Client, path: str) -> None:
         assert http.delete(path).status_code == 204
 
 
-def test_a_read_that_knows_it_already_is_304(http: httpx.Client) -> None:
+def test_a_read_of_a_known_version_is_304(http: httpx.Client) -> None:
     assert put(http, "/v1/topics/CACHED").status_code == 201
     shown = http.get("/v1/topics/CACHED")
     etag = shown.headers["ETag"]

@@ -1,4 +1,4 @@
-"""Traps of newcomers and browsers, on a real stack."""
+"""Cases in which newcomers and browsers fail easily, on a real stack."""
 
 import json
 import re
@@ -45,7 +45,7 @@ def test_the_contract_needs_no_key(stranger: httpx.Client) -> None:
     assert stranger.get(TOPIC).status_code == 401
 
 
-def test_a_page_of_a_listed_origin_calls_and_reads(http: httpx.Client, stranger: httpx.Client) -> None:
+def test_a_web_page_of_a_listed_origin_may_call_and_read(http: httpx.Client, stranger: httpx.Client) -> None:
     asked = {
         "Origin": CONSOLE,
         "Access-Control-Request-Method": "PUT",
@@ -73,7 +73,7 @@ def test_every_answer_to_a_send_says_that_duplicates_are_not_detected(http: http
 
 
 def test_a_trace_travels_with_json_too(http: httpx.Client) -> None:
-    """A `traceparent` beside JSON was dropped; beside a raw body it became a property."""
+    """A `traceparent` beside JSON was once dropped; beside a raw body it became a property."""
     headers = {"traceparent": TRACE}
     own = {"body": "b", "properties": {"traceparent": "own"}}
     sent = [
@@ -114,7 +114,7 @@ def test_times_may_have_another_offset(http: httpx.Client) -> None:
     assert "%2B" in unescaped.json()["detail"]
 
 
-def test_a_filter_is_called_filter(http: httpx.Client) -> None:
+def test_the_filter_field_is_called_filter(http: httpx.Client) -> None:
     for text in ("||", "", "x" * 5_000):
         refused = http.get(f"{TOPIC}/queues/broker-a/0/messages", params={"filter": text})
         assert (refused.status_code, refused.json()["field"]) == (400, "filter")

@@ -1,4 +1,4 @@
-"""The gateway over HTTP, as people use it: against real brokers and a real Postgres."""
+"""The gateway over HTTP: requests of users against real brokers and a real Postgres."""
 
 import json
 import socket
@@ -76,7 +76,7 @@ def test_a_message_is_sent_and_read_back(http):
     assert int(at["offset"]) >= int(place["queue_offset"])
 
 
-def test_a_raw_body_comes_back_as_bytes(http):
+def test_a_raw_body_is_returned_as_bytes(http):
     headers = {"Content-Type": "application/octet-stream", "Gantry-Tag": "bin", "Gantry-Property-Name": "%C3%BC"}
     place = http.post(f"{TOPIC}/messages", content=b"\x00\xff", headers=headers).json()
     path = f"/v1/messages/{place['stored_id']}"
@@ -152,7 +152,7 @@ def test_topics_are_made_changed_and_deleted(http):
     assert http.put("/v1/topics/T1", json={"brokers": ["nowhere"]}).status_code == 404
 
 
-def test_pages_go_through_everything(http):
+def test_paging_returns_every_item(http):
     names = {f"PAGE-{number}" for number in range(5)}
     for name in names:
         assert http.put(f"/v1/groups/{name}", json={}).status_code == 201
@@ -239,13 +239,13 @@ def test_keys_are_shown_once_and_end_when_revoked(http, stack):
     assert made["key"] not in cache.read_text()
 
 
-def test_a_key_that_was_revoked_ends_no_request_that_it_began(http, stack, raw):
-    """A body or a wait that began before may go on for a minute; it opens nothing any more."""
+def test_a_revoked_key_does_not_complete_requests_that_it_began(http, stack, raw):
+    """A body or a wait may last for up to a minute; when the key is revoked meanwhile, the request is rejected."""
     made = http.post("/v1/keys", json={"name": "short", "rights": {"admin": True}}).json()
     body = json.dumps({"name": "mine", "rights": {"admin": True}}).encode()
     head = f"host: x\r\nauthorization: Bearer {made['key']}\r\nconnection: close\r\ncontent-type: application/json\r\n"
     raw.sendall(f"POST /v1/keys HTTP/1.1\r\n{head}content-length: {len(body)}\r\nexpect: 100-continue\r\n\r\n".encode())
-    # The gateway says so when it reads the body, and so after it has looked at the key.
+    # The gateway sends 100 Continue when it reads the body, and so after it has checked the key.
     assert raw.recv(65536) == b"HTTP/1.1 100 Continue\r\n\r\n"
     raw.sendall(body[:-1])
     assert http.delete(f"/v1/keys/{made['id']}").status_code == 204
@@ -254,7 +254,7 @@ def test_a_key_that_was_revoked_ends_no_request_that_it_began(http, stack, raw):
     assert "mine" not in [key["name"] for key in http.get("/v1/keys").json()["items"]]
 
 
-def test_a_wait_of_a_key_that_was_revoked_shows_nothing(http, stack, raw):
+def test_a_wait_of_a_revoked_key_returns_no_messages(http, stack, raw):
     queue = {"broker": "broker-a", "id": 0}
     assert http.put("/v1/topics/WAITS", json={"read_queues": 1, "write_queues": 1}).status_code == 201
     made = http.post("/v1/keys", json={"name": "short", "rights": {"consume": {"topics": ["WAITS"]}}}).json()
@@ -290,8 +290,8 @@ def test_a_wait_of_a_key_that_was_revoked_shows_nothing(http, stack, raw):
         ("/v1/topics/FLIGHTS/messages?from=2026-01-01T00:00:00Z", 501),
     ],
 )
-def test_paths_are_taken_as_they_come(stack, raw, target, status):
-    """Over a bare socket: HTTP libraries mend paths before they send them."""
+def test_paths_are_used_as_sent(stack, raw, target, status):
+    """A bare socket is needed because HTTP libraries normalize paths before they send them."""
     request = f"GET {target} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {stack.facts['api_key']}\r\nconnection: close\r\n\r\n"
     raw.sendall(request.encode("latin-1"))
     head, _, body = read_all(raw).partition(b"\r\n\r\n")
@@ -311,15 +311,15 @@ def test_paths_are_taken_as_they_come(stack, raw, target, status):
         ("/v1/topics/FLIGHTS/messages", 400),
     ],
 )
-def test_hot_routes_decode_as_the_others(stack, raw, target, status):
-    """A hot route is the same road with less luggage."""
+def test_hot_routes_decode_like_all_others(stack, raw, target, status):
+    """A hot route takes the same steps with less overhead."""
     head = f"host: x\r\nauthorization: Bearer {stack.facts['api_key']}\r\nx-request-id: mine\r\ncontent-length: 0\r\n"
     head += "content-type: text/plain\r\n"
     raw.sendall(f"POST {target} HTTP/1.1\r\n{head}connection: close\r\n\r\n".encode())
     answer = read_all(raw)
     assert int(answer.split()[1]) == status, answer
     assert b"x-request-id: mine" in answer
-    # Of a path that is not one nobody knows that it was to be a send.
+    # In an invalid path, the gateway does not recognize the route of a send.
     assert b'"outcome":"not_stored"' in answer or status == 404 or b"malformed-path" in answer
 
 
@@ -338,8 +338,8 @@ def test_a_request_that_is_too_large_is_refused_before_it_is_read(stack, raw, ht
     assert http.post(f"{TOPIC}/messages:batch", json=many).status_code == 413
 
 
-def test_declared_lengths_take_no_room_from_others(stack, http):
-    """Forty callers announce 8 MiB each, more than all bodies together may be, and send nothing."""
+def test_declared_lengths_take_no_memory_from_others(stack, http):
+    """Forty callers declare 8 MiB each, more than the limit of all bodies together, and send nothing."""
     host, _, port = stack.facts["http"].removeprefix("http://").partition(":")
     head = f"POST {TOPIC}/messages HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {stack.facts['api_key']}\r\n"
     head += "content-type: application/json\r\ncontent-length: 8388608\r\n\r\n"
@@ -356,7 +356,7 @@ def test_a_form_content_type_as_curl_sends_it_is_refused(http, named):
     assert "-H 'Content-Type: application/json'" in answer.json()["detail"]
 
 
-def test_a_head_without_end_is_refused(raw):
+def test_an_endless_head_is_refused(raw):
     raw.sendall(b"GET /livez HTTP/1.1\r\n" + b"x-filler: " + b"y" * 200_000)
     assert read_all(raw).startswith(b"HTTP/1.1 431")
 
@@ -368,7 +368,7 @@ def test_bytes_that_are_not_http_are_refused_in_json(raw):
     assert b"application/problem+json" in answer
 
 
-def test_everything_the_console_needs_is_there(http):
+def test_all_calls_of_the_console_exist(http):
     cluster = http.get("/v1/cluster").json()
     assert [broker["broker"] for broker in cluster["brokers"]] == ["broker-a", "broker-b"]
     assert all(broker["store"]["max_physical_offset"].isdigit() for broker in cluster["brokers"])

@@ -64,7 +64,7 @@ async def test_a_key_that_was_written_but_not_added_is_added(database, tmp_path)
     assert keys.authenticate("Bearer gk_written_before_the_crash").is_admin
 
 
-async def test_a_revoked_first_key_is_not_brought_back(database, tmp_path):
+async def test_a_revoked_first_key_is_not_restored(database, tmp_path):
     made, keys = store(database, tmp_path)
     await made.refresh()
     old = bearer(tmp_path)
@@ -77,7 +77,7 @@ async def test_a_revoked_first_key_is_not_brought_back(database, tmp_path):
     assert keys.authenticate(bearer(tmp_path)).is_admin
 
 
-async def test_a_file_that_has_to_be_kept_is_made_anew_at_a_start_with_one_more_key(database, tmp_path):
+async def test_a_key_file_that_must_be_kept_is_created_again_at_a_start_with_a_new_key(database, tmp_path):
     made, _ = store(database, tmp_path)
     await made.refresh()
     old = bearer(tmp_path)
@@ -91,7 +91,7 @@ async def test_a_file_that_has_to_be_kept_is_made_anew_at_a_start_with_one_more_
     assert new != old
     assert keys.authenticate(old).is_admin
     assert keys.authenticate(new).is_admin
-    # Later on, and at the next start, there is nothing to do: not even after it was revoked.
+    # Later, and at the next start, nothing is done: not even after the key was revoked.
     (tmp_path / "first").rename(tmp_path / "moved")
     await kept.refresh()
     assert not (tmp_path / "first").exists()
@@ -114,7 +114,7 @@ async def test_a_kept_key_file_unknown_to_postgres_is_registered(database, tmp_p
     assert len(keys.records()) == 2
 
 
-async def test_keys_that_are_made_and_revoked_while_others_are_read_stay_so(database, tmp_path, monkeypatch):
+async def test_keys_created_and_revoked_while_others_are_read_stay_so(database, tmp_path, monkeypatch):
     made, keys = store(database, tmp_path)
     await made.refresh()
     admin = Keys(Metadata(database), keys, made)
@@ -122,7 +122,7 @@ async def test_keys_that_are_made_and_revoked_while_others_are_read_stay_so(data
     touch = KeyRepository.touch
 
     async def touch_late(repository: KeyRepository, last_used: Any) -> None:
-        # The keys have been read, and calls go on meanwhile.
+        # The keys have been read, and calls continue meanwhile.
         keys.remove(old["id"])
         keys.add(KeyRecord("key-new", digest_of("gk_new"), "new", ALL_RIGHTS))
         await touch(repository, last_used)
@@ -145,14 +145,14 @@ async def test_a_restart_without_postgres_knows_the_keys(database, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"version": 2, "keys": []}', b"\xff\xfe", b'{"version": 1}'])
-async def test_a_cache_that_can_not_be_read_is_as_good_as_none(tmp_path, content):
+async def test_an_unreadable_cache_is_ignored(tmp_path, content):
     (tmp_path / "keys.json").write_bytes(content)
     made, keys = store(None, tmp_path)
     made.load_cache()
     assert not keys.is_loaded
 
 
-async def test_a_first_key_that_can_not_be_written_is_not_made(database, tmp_path):
+async def test_if_the_file_of_the_first_key_can_not_be_written_no_key_is_created(database, tmp_path):
     made, keys = store(database, tmp_path)
     (tmp_path / "first").mkdir()
     assert not await made.refresh()
@@ -162,8 +162,8 @@ async def test_a_first_key_that_can_not_be_written_is_not_made(database, tmp_pat
     assert not keys.is_loaded
 
 
-async def test_one_of_two_admins_who_revoke_each_other_stays(own_postgres, tmp_path):
-    """Both were answered 204, and nobody could make a key any more."""
+async def test_if_two_admins_revoke_each_other_one_stays(own_postgres, tmp_path):
+    """Both were once answered 204, and no key was left that could create another."""
     databases = [Database.open(own_postgres.url, clock=SystemClock()) for _ in range(2)]
     admins = [key_admin(database, tmp_path / str(number)) for number, database in enumerate(databases)]
     rights = Rights(admin=True)
@@ -200,7 +200,7 @@ async def test_all_keys_revoked_at_once_leave_one_admin(own_postgres, tmp_path):
         await database.close()
 
 
-def test_private_files_are_replaced_whole(tmp_path):
+def test_private_files_are_replaced_atomically(tmp_path):
     path = tmp_path / "deep" / "file"
     assert find_private(str(path)) is None
     for content in (b"one", b"two"):

@@ -1,4 +1,4 @@
-"""Large bodies and large answers against a real stack: what a key may take of the gateway, and what its neighbours notice."""
+"""Large bodies and large answers against a real stack: the resources of one key, and the effect on its neighbours."""
 
 import asyncio
 import socket
@@ -16,7 +16,7 @@ from tests.support.stack import Stack
 
 MIB = 1024 * 1024
 LARGE, NEIGHBOUR = "LARGE", "NEIGHBOUR"
-# Each is six bytes of JSON.
+# Each character takes six bytes in JSON.
 BODY = b"\x01" * (4 * MIB)
 MEMORY_MIB_MAX = 300
 BROKER_CUTS_OFF = b"peer does not read its answers"
@@ -46,7 +46,7 @@ def keys(stack: Stack) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def stored(stack: Stack, keys: dict[str, str]) -> dict[str, Any]:
-    """The last of some large messages that have one key."""
+    """Return the last of some large messages with the same key."""
     answer = httpx.Response(0)
     with httpx.Client(base_url=stack.facts["http"], headers=bearer(keys[LARGE]), timeout=30) as http:
         for _ in range(5):
@@ -73,7 +73,7 @@ def open_connection(stack: Stack) -> socket.socket:
     return connection
 
 
-def test_bodies_that_stop_one_byte_short_shut_no_other_key_out(stack, keys):
+def test_bodies_that_stop_one_byte_short_block_no_other_key(stack, keys):
     size = 8 * MIB
     head = (
         f"POST /v1/topics/{LARGE}/messages HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {keys[LARGE]}\r\n"
@@ -121,7 +121,7 @@ async def test_readers_of_large_messages_do_not_cut_others_off(stack, keys, stor
     assert resident_mib(stack) <= MEMORY_MIB_MAX
 
 
-def test_a_search_gives_as_many_large_messages_as_fit(stack, keys, stored):
+def test_a_search_returns_as_many_large_messages_as_fit(stack, keys, stored):
     with httpx.Client(base_url=stack.facts["http"], headers=bearer(keys[LARGE]), timeout=60) as http:
         found = http.get(f"/v1/topics/{LARGE}/messages", params={"key": "large", "limit": 1000})
         assert found.status_code == 200

@@ -1,4 +1,4 @@
-"""Metadata against real brokers: drift is repaired, what was made elsewhere is taken over, gateways share what they know."""
+"""Metadata against real brokers: drift is repaired, foreign topics are adopted, gateways share their state."""
 
 import asyncio
 import os
@@ -55,7 +55,7 @@ async def engine(stack: Stack) -> AsyncIterator[ClientEngine]:
 
 @contextmanager
 def gateway(stack: Stack, directory: Path, namesrv: str) -> Iterator[str]:
-    """Another gateway on the stack's Postgres; gives its URL."""
+    """Another gateway on the stack's Postgres; yields its URL."""
     ready = directory / "ready.json"
     command = [sys.executable, "-m", "services.gateway", "--listen", "127.0.0.1:0", "--name", "gateway-1"]
     command += ["--namesrv", namesrv, "--data", str(directory), "--ready-file", str(ready)]
@@ -71,7 +71,7 @@ def gateway(stack: Stack, directory: Path, namesrv: str) -> Iterator[str]:
 
 @pytest.fixture
 def second_gateway(stack: Stack, tmp_path: Path) -> Iterator[str]:
-    """Another gateway on the same brokers and the same Postgres; gives its URL."""
+    """Another gateway on the same brokers and the same Postgres; yields its URL."""
     with gateway(stack, tmp_path, ";".join(stack.facts["namesrv"])) as url:
         yield url
 
@@ -79,7 +79,7 @@ def second_gateway(stack: Stack, tmp_path: Path) -> Iterator[str]:
 def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "waited without success"
         time.sleep(0.05)
 
 
@@ -92,7 +92,7 @@ def observed(http: httpx.Client, path: str, field: str) -> dict[str, object]:
     return {there["broker"]: there[field] for there in answer.get("observed", [])}
 
 
-async def test_a_topic_made_on_a_broker_is_taken_over(http, engine):
+async def test_a_topic_created_on_a_broker_is_adopted(http, engine):
     admin = Admin(engine)
     await admin.create_topic(TopicConfig("FOUND", 3, 3), ["broker-b"])
     await admin.put_group(SubscriptionGroup("FOUND_GROUP", retry_max_times=5))
@@ -119,7 +119,7 @@ async def test_drift_is_repaired(http, engine):
         )
 
 
-def test_a_broker_that_is_away_is_brought_in_line_when_it_is_back(http, stack):
+def test_an_unreachable_broker_is_corrected_when_it_is_back(http, stack):
     assert http.put("/v1/topics/OLD", json={}).status_code == 201
     paused = stack.pid_of("broker-b")
     os.kill(paused, signal.SIGSTOP)
@@ -132,7 +132,7 @@ def test_a_broker_that_is_away_is_brought_in_line_when_it_is_back(http, stack):
         os.kill(paused, signal.SIGCONT)
     wait_until(lambda: http.get("/v1/topics/LATE").json()["state"] == "applied")
     assert set(observed(http, "/v1/topics/LATE", "read_queues")) == {"broker-a", "broker-b"}
-    # The deletion is finished, too: nothing is left for the reconciler to find and take over again.
+    # The deletion is finished, too: the reconciler has no topic left to find and adopt again.
     time.sleep(2)
     assert http.get("/v1/topics/OLD").status_code == 404
     assert http.put("/v1/topics/OLD", json={}).status_code == 201
@@ -160,7 +160,7 @@ async def test_consumers_are_shown_and_remembered(http, engine):
     assert http.get("/v1/groups/SUBS_GROUP/clients").json()["items"] == []
 
 
-def test_gateways_share_keys_topics_and_duties(http, stack, second_gateway):
+def test_gateways_share_keys_topics_and_background_work(http, stack, second_gateway):
     def ask(url: str, key: str, path: str = "/v1/topics") -> httpx.Response:
         return httpx.get(url + path, headers={"Authorization": f"Bearer {key}"}, trust_env=False, timeout=20)
 
@@ -230,7 +230,7 @@ def test_a_gateway_without_brokers_lists_the_topics_of_postgres(http, stack, tmp
             assert alone.get(f"/v1/{kind}s/NOBODY").status_code == 503
             assert alone.put(f"/v1/{kind}s/UNCHECKED", json={}).status_code == 503
         assert alone.get("/v1/cluster").json()["brokers"] == []
-        # A deletion is not done until brokers have said that they no longer have it.
+        # A deletion is not complete until brokers have confirmed that they no longer have the topic.
         assert alone.delete("/v1/topics/LISTED").status_code == 204
     wait_until(lambda: http.get("/v1/topics/LISTED").status_code == 404)
     wait_until(lambda: http.get("/v1/topics/LISTED/queues").status_code == 404)

@@ -1,4 +1,4 @@
-"""Objectives on a real Postgres: made, changed bit by bit, listed, taken away, and refused by field and value."""
+"""Objectives on a real Postgres: created, changed field by field, listed, removed, and rejected by field and value."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +23,7 @@ FUTURE = "2126-01-01T00:00:00.000Z"
 
 
 class EveryGroup:
-    """Groups of which all exist."""
+    """A set of groups that contains every name."""
 
     async def require(self, name: str) -> None:
         del name
@@ -53,7 +53,7 @@ async def test_an_objective_is_created_changed_field_by_field_and_removed(object
     assert (changed.view["max_lag_seconds"], changed.view["ignore_until"]) == (60.0, FUTURE)
     same = await objectives.put("G", None, change(ignore=True), ANYTHING, ALICE)
     assert same.etag == changed.etag
-    # What ignores no more has no end of it.
+    # Without "ignored" there is no end of the period.
     heard = await objectives.put("G", None, change(ignore=False, max_lag_seconds=None), ANYTHING, ALICE)
     assert (heard.view["ignore_until"], heard.view["max_lag_seconds"], heard.view["reason"]) == (None, None, "moves")
     assert (await objectives.get("G", None)).etag == heard.etag
@@ -68,7 +68,7 @@ async def test_an_objective_is_created_changed_field_by_field_and_removed(object
     assert trail[-1].after["max_lag_seconds"] == 60.0
 
 
-async def test_a_topic_has_one_of_its_own_and_all_are_listed_page_by_page(objectives):
+async def test_a_topic_may_have_its_own_objective_and_all_are_listed_page_by_page(objectives):
     for group, topic in (("A", None), ("A", "T"), ("A", "%RETRY%A"), ("B", "T")):
         await objectives.put(group, topic, change(max_lag_messages=5), ANYTHING, ALICE)
     found, cursor = [], None
@@ -132,7 +132,7 @@ async def test_ignoring_again_after_the_end_of_the_period_has_no_end(objectives,
     assert (again.view["ignore"], again.view["ignore_until"], again.view["reason"]) == (True, None, "moves")
 
 
-async def test_an_ignoring_that_is_over_ignores_nothing(objectives, database):
+async def test_an_expired_ignore_period_has_no_effect(objectives, database):
     del objectives, database
     from spark.objectives import Objective
 

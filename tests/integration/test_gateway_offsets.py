@@ -1,4 +1,4 @@
-"""Offsets that are set from outside: they stay, are nobody's who is connected, and are in the audit trail."""
+"""Offsets set by an operator: they stay, are refused while members are connected, and are in the audit trail."""
 
 import asyncio
 import os
@@ -62,7 +62,7 @@ def made(http: httpx.Client, group: str) -> str:
     return group
 
 
-async def test_a_member_by_remoting_keeps_offsets_from_being_set(http: httpx.Client, engine: ClientEngine) -> None:
+async def test_a_connected_remoting_member_prevents_a_reset(http: httpx.Client, engine: ClientEngine) -> None:
     group = made(http, "BY_REMOTING")
     assert reset(http, group, "5").json()["committed"] == 1
 
@@ -82,7 +82,7 @@ async def test_a_member_by_remoting_keeps_offsets_from_being_set(http: httpx.Cli
 
 
 async def test_a_reset_is_not_undone_by_the_next_ack_of_a_stream(http: httpx.Client, stack: Stack) -> None:
-    """It was answered 200, and the stream's next ack committed over it."""
+    """The reset was once answered 200, and the stream's next acknowledgement committed over it."""
     group = made(http, "BY_STREAM")
     async with (
         AsyncGantryClient.from_stack(stack.directory) as client,
@@ -134,7 +134,7 @@ def test_offsets_that_are_set_are_in_the_audit_trail(http: httpx.Client) -> None
 
 
 def test_a_request_with_a_repeated_queue_is_refused(http: httpx.Client) -> None:
-    """The last one won, or the first, as it came."""
+    """The result once depended on the order of the items."""
     group = made(http, "TWICE")
     place = {"topic": TOPIC, "broker": "broker-a", "queue_id": 0}
     offsets = [{**place, "offset": "1"}, {**place, "queue_id": 1, "offset": "0"}, {**place, "offset": "2"}]
@@ -146,7 +146,7 @@ def test_a_request_with_a_repeated_queue_is_refused(http: httpx.Client) -> None:
 
 
 def test_offsets_of_a_system_group_are_not_set(http: httpx.Client) -> None:
-    """A broker keeps its place in half messages as offsets of such a group."""
+    """A broker stores its position in half messages as offsets of such a group."""
     refused = http.put(
         "/v1/groups/CID_RMQ_SYS_TRANS/offsets",
         json={"offsets": [{"topic": TOPIC, "broker": "broker-a", "queue_id": 0, "offset": "1"}]},

@@ -1,4 +1,4 @@
-"""Reports over HTTP on a real Postgres: who may see and start them, what is answered, and what a page may do."""
+"""Reports over HTTP on a real Postgres: rights to see and start them, answers, and restrictions of pages."""
 
 import asyncio
 import uuid
@@ -149,7 +149,7 @@ async def test_rows_are_read_page_by_page(http, database):
     assert (await http.get(ROWS, params={"group": "NOBODY"})).json()["items"] == []
 
 
-async def test_a_page_may_do_nothing(http, database):
+async def test_a_page_runs_in_a_sandbox(http, database):
     run = await started(http)
     async with database.transaction() as session:
         page = "<!doctype html><p>Rückstand</p>"
@@ -306,7 +306,7 @@ async def put_buckets(database, *rows):
         await session.execute(insert(REPORT_THROUGHPUT), [empty | row for row in rows])
 
 
-async def test_buckets_of_the_throughput_come_by_time_topic_and_group(http, database):
+async def test_buckets_of_the_throughput_are_sorted_by_time_topic_and_group(http, database):
     hours = [NOON + number * timedelta(hours=1) for number in range(3)]
     await put_buckets(
         database,
@@ -332,7 +332,7 @@ async def test_buckets_of_the_throughput_come_by_time_topic_and_group(http, data
     [
         # The night in which summer time ends: this day has 25 hours.
         ("Europe/Berlin", "hour", datetime(2026, 10, 24, 22, tzinfo=UTC), {"2026-10-24T22": 25, "2026-10-25T23": 24}),
-        # Half an hour off: made of minutes.
+        # The zone is half an hour off, so days are made of minutes.
         ("Asia/Kolkata", "minute", datetime(2026, 10, 24, 18, 30, tzinfo=UTC), {"2026-10-24T18": 1_440, "2026-10-25T18": 1_440}),
     ],
 )  # fmt: skip

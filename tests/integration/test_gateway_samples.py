@@ -1,4 +1,4 @@
-"""Samples against real brokers and a real Postgres: what is sampled is so, and whoever is away costs nobody anything."""
+"""Samples against real brokers and a real Postgres: values are right, and unreachable brokers delay nothing."""
 
 import asyncio
 import os
@@ -61,13 +61,15 @@ def ask(stack: Stack, query: str, *values: object) -> list[tuple[Any, ...]]:
 
 
 def newest(stack: Stack, group: str | None, topic: str) -> dict[str, tuple[Any, ...]]:
-    """Broker → its newest sample: queue ids, min, max, committed offsets, the oldest message's store time, and when."""
+    """Return by broker its newest sample: queue ids, min, max, committed offsets, the oldest message's store time, its
+    time.
+    """
     with psycopg.connect(stack.facts["postgres"]) as connection:
         return sampleblocks.newest(connection, group, topic)
 
 
 def blocks_of(stack: Stack, group: str, topic: str) -> list[Kind]:
-    """Kinds of the blocks that a group is listed in."""
+    """Return the kinds of the blocks that list a group."""
     with psycopg.connect(stack.facts["postgres"]) as connection:
         looks = sampleblocks.stored_looks(connection)
     return [kind for _, kind, looked in looks if (group, topic) in sampleblocks.figures(looked)]
@@ -76,7 +78,7 @@ def blocks_of(stack: Stack, group: str, topic: str) -> list[Kind]:
 def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "waited without success"
         time.sleep(0.05)
 
 
@@ -117,7 +119,7 @@ def test_offsets_and_the_first_unconsumed_message_are_sampled(http, stack):
     first = stored_at_ms(http, sent[1])
     expected = ([0, 1], [0, 0], [0, 3], [None, 1], first)
     wait_until(lambda: newest(stack, "READER", "SAMPLED").get("broker-a", ())[:5] == expected)
-    # Nothing was committed on the other one, and rates are sums over all queues.
+    # No offset was committed on the other broker, and rates are sums over all queues.
     elsewhere = ([0, 1], [0, 0], [0, 0], [None, None], None)
     wait_until(lambda: newest(stack, "READER", "SAMPLED").get("broker-b", ())[:5] == elsewhere)
     commit(http, "READER", "SAMPLED", "broker-a", 1, 3)
@@ -153,9 +155,9 @@ def test_a_queue_without_change_is_written_once(http, stack):
     rounds = "SELECT count(*) FROM lag_sample_rounds WHERE missing = '{}'"
     [(before,)] = ask(stack, rounds)
     wait_until(lambda: ask(stack, rounds)[0][0] >= before + 4)
-    # Blocks of all pairs come every few minutes, and list it all the same.
+    # Blocks of all pairs are written every few minutes, and list the group in any case.
     changes = [kind for kind in blocks_of(stack, "QUIET_READER", "QUIET") if kind is Kind.CHANGES]
-    # One for each broker, and one more where the commit was seen before the message.
+    # One block for each broker, and one more if the commit was seen before the message.
     assert len(changes) <= 3
 
 
@@ -169,7 +171,7 @@ def test_a_topic_that_is_only_produced_into_is_sampled_without_a_group(http, sta
     nothing = [None, None]
     wait_until(lambda: own("broker-a") == ([0, 1], [0, 0], [0, 2], nothing, None))
     wait_until(lambda: own("broker-b") == ([0, 1], [0, 0], [0, 0], nothing, None))
-    # Where a group commits its samples take over, on all brokers.
+    # Once a group commits, its samples replace the topic's, on all brokers.
     commit(http, "LATE_READER", "UNREAD", "broker-a", 1, 1)
     wait_until(lambda: newest(stack, "LATE_READER", "UNREAD"))
     send(http, "UNREAD", "broker-a", 0, "C")
@@ -188,20 +190,20 @@ async def test_the_filter_of_the_group_selects_its_first_message(http, stack, en
     wanted = parse_tag_expression("FILTERED", "B", 1)
     member = GroupMember(engine, "FILTERING", [wanted], client_id="10.0.0.1@test", on_change=changed)
     await member.start()
-    # It begins at the end.
+    # The stream begins at the end.
     assert await sampled(stack, "FILTERING", "FILTERED", ([0], [0], [5], [5], None))
     for offset, first in ((0, sent[2]), (3, sent[4])):
         await member.commit(MessageQueue("FILTERED", "broker-a", 0), offset)
         expected = ([0], [0], [5], [offset], stored_at_ms(http, first))
         assert await sampled(stack, "FILTERING", "FILTERED", expected)
     await member.close()
-    # Of those who have gone Postgres remembers what they asked for.
+    # Postgres remembers the filters of disconnected instances.
     send(http, "FILTERED", "broker-a", 0, "A")
     expected = ([0], [0], [6], [3], stored_at_ms(http, sent[4]))
     assert await sampled(stack, "FILTERING", "FILTERED", expected)
 
 
-async def test_a_group_that_is_connected_and_never_committed_is_sampled(http, stack, engine):
+async def test_a_connected_group_without_a_commit_is_sampled(http, stack, engine):
     assert http.put("/v1/topics/HEARD", json={"read_queues": 2, "write_queues": 2}).status_code == 201
     send(http, "HEARD", "broker-a", 1, "A")
     address = (await Admin(engine).masters(["broker-a"]))["broker-a"]
@@ -237,7 +239,7 @@ async def test_an_offset_that_was_set_is_distinguished_from_a_commit(http, stack
     assert served(2_000)[-1] is True
 
 
-async def test_a_deleted_topic_is_sampled_no_more(http, stack, engine):
+async def test_a_deleted_topic_is_no_longer_sampled(http, stack, engine):
     assert http.put("/v1/topics/GONE", json={"read_queues": 1, "write_queues": 1}).status_code == 201
     send(http, "GONE", "broker-a", 0, "A")
     commit(http, "GONE_READER", "GONE", "broker-a", 0, 0)
@@ -278,7 +280,7 @@ def test_a_broker_that_does_not_answer_is_named_and_the_other_is_sampled(http, s
     wait_until(lambda: metric(http, "sample_brokers_missing") == 0.0)
 
 
-def test_samples_go_on_when_postgres_is_back(http, stack):
+def test_sampling_continues_when_postgres_is_back(http, stack):
     wait_until(lambda: metric(http, "is_sampler") == 1.0)
     failures = metric(http, "sample_failures_total")
     killed = stack.pid_of("postgres")

@@ -1,4 +1,4 @@
-"""The gateway's process by itself: limits on connections, start, stop, and what it says when it can't start."""
+"""The gateway's process by itself: limits on connections, start, stop, and its messages when it can't start."""
 
 import json
 import signal
@@ -19,7 +19,7 @@ SHORT = {"GANTRY_GATEWAY_HEADER_TIMEOUT_MS": "500", "GANTRY_GATEWAY_BODY_TIMEOUT
 
 
 def command(folder: Path, *options: str) -> list[str]:
-    # A name server that nobody runs: everything here is about what happens before one is needed.
+    # No name server runs at this address: these tests end before one is needed.
     fixed = ["--namesrv", "127.0.0.1:1", "--data", str(folder), "--ready-file", str(folder / "ready.json")]
     return [sys.executable, "-m", "services.gateway", *fixed, *options]
 
@@ -42,7 +42,7 @@ def start(folder: Path, *options: str, variables: dict[str, str] | None = None) 
 
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """A gateway without brokers and without Postgres; gives its address."""
+    """A gateway without brokers and without Postgres; yields its address."""
     folder = tmp_path_factory.mktemp("gateway")
     process = start(folder, variables=SHORT)
     try:
@@ -55,7 +55,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int
 
 
 def talk(address: tuple[str, int], *parts: bytes, pause_s: float = 0.0) -> bytes:
-    """Send the parts with pauses between them, and return all that comes back until the end."""
+    """Send the parts with pauses between them, and return all received bytes until the end."""
     with socket.create_connection(address, timeout=20) as connection:
         for part in parts:
             connection.sendall(part)
@@ -76,17 +76,17 @@ def talk(address: tuple[str, int], *parts: bytes, pause_s: float = 0.0) -> bytes
         (b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\nGET /livez HTTP/1.1\r\nhost",),
     ],
 )
-def test_a_head_that_does_not_come_is_not_waited_for(gateway, parts):
+def test_a_missing_head_is_not_waited_for(gateway, parts):
     began = time.monotonic()
     answer = talk(gateway, *parts, pause_s=0.3)
     assert time.monotonic() - began < 6
     assert answer.rpartition(b"HTTP/1.1 ")[2].startswith(b"408")
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(gateway):
+def test_a_missing_body_is_not_waited_for(gateway):
     head = b"POST /v1/topics/T/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n"
     answer = talk(gateway, head + b"abc")
-    # Without a key nobody reads the body; the answer does not wait for it, and is the only one.
+    # Without a key the body is not read; the answer does not wait for it, and is the only one.
     assert answer.startswith(b"HTTP/1.1 401")
     assert answer.count(b"HTTP/1.1") == 1
 

@@ -1,4 +1,4 @@
-"""A gateway's process in front of strangers: attackers and careless clients, over real sockets and without any key."""
+"""A gateway's process and strangers: attackers and careless clients, over real sockets and without any key."""
 
 import json
 import re
@@ -53,7 +53,7 @@ def statuses(answer: bytes) -> list[bytes]:
 
 
 def problem_in(answer: bytes) -> dict[str, str]:
-    """The problem of the last answer, whose header names its id, too."""
+    """Return the problem of the last answer; its header has the same id."""
     head, _, body = answer.rpartition(b"\r\n\r\n")
     problem: dict[str, str] = json.loads(body)
     assert f"x-request-id: {problem['request_id']}".encode() in head.rpartition(b"\r\n\r\n")[2]
@@ -109,14 +109,14 @@ def test_silent_connections_do_not_block_others(tmp_path):
             silent.sendall(b"GET /" if number % 2 else b"")
         began = time.monotonic()
         while statuses(talk(address, LAST)) != [b"200"]:
-            # Those that came within the last second are spared.
+            # Connections of the last second are kept.
             assert time.monotonic() - began < 5
             time.sleep(0.1)
 
 
 @pytest.mark.parametrize("length", [8 << 20, 60 << 20])
-def test_an_early_answer_reaches_a_client_that_sends_on(gateway, length):
-    """urllib and many others ask for `Connection: close`, send all of their body, and only then look."""
+def test_an_early_answer_reaches_a_client_that_continues_to_send(gateway, length):
+    """urllib and many others send `Connection: close` and all of their body, and read only then."""
     head = SEND + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % length
     with socket.create_connection(gateway, timeout=20) as connection:
         connection.sendall(head)
@@ -131,13 +131,13 @@ def test_an_early_answer_reaches_a_client_that_sends_on(gateway, length):
 @pytest.mark.parametrize(
     ("rest", "status"), [(b"\x00\r\n\r\n", 400), (b"GET / HTTP/1.1\r\nX: " + b"y" * 70_000 + b"\r\n\r\n", 431)]
 )
-def test_a_refusal_comes_behind_the_answers_before_it(gateway, rest, status):
+def test_a_refusal_comes_after_the_answers_before_it(gateway, rest, status):
     answer = talk(gateway, GET * 3 + rest)
     assert statuses(answer) == [b"200", b"200", b"200", str(status).encode()]
     assert problem_in(answer)["status"] == status
 
 
-def test_a_reader_that_takes_nothing_is_dropped(gateway):
+def test_a_client_that_reads_no_answers_is_disconnected(gateway):
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         connection.settimeout(20)
@@ -164,7 +164,7 @@ def test_heads_that_are_refused(gateway, request_bytes, status):
     assert problem_in(answer)["status"] == status
 
 
-def test_a_gateway_that_stops_says_so_while_it_still_serves(tmp_path):
+def test_a_stopping_gateway_reports_it_while_it_still_serves(tmp_path):
     with gateway_process(tmp_path, GANTRY_GATEWAY_DRAIN_MS="3000") as (address, process):
         with socket.create_connection(address, timeout=20) as kept:
             kept.sendall(GET)

@@ -34,7 +34,7 @@ from gantry.runtime.rng import Rng
 from tests.support.stack import Stack
 from tests.unit.services.gateway.ws.streams import check_frame
 
-# A gateway that was killed is started again after a while, on a machine that may be busy.
+# The supervisor restarts a killed gateway after a pause, on a machine that may be busy.
 DEADLINE_S = 90.0
 
 
@@ -162,7 +162,7 @@ async def test_two_streams_share_the_queues_and_take_over(stack: Stack, client: 
             for queue in await client.list_queues(topic):
                 target = {"broker": queue.broker, "id": queue.queue_id}
                 bodies |= await send(client, topic, 50, prefix=f"{queue.broker}/{queue.queue_id}", queue=target)
-            # The first one takes messages and acks none of them; then its connection ends.
+            # The first stream takes messages and acknowledges none of them; then its connection ends.
             assert await first.next(timeout_ms=10_000) is not None
         messages = await receive(second, 200)
         assert {message.text for message in messages} == bodies
@@ -247,7 +247,7 @@ async def test_a_stream_needs_a_valid_key_or_ticket(stack: Stack, client: AsyncG
         assert closed.value.code == 4401
 
 
-async def test_rights_and_their_end(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+async def test_rights_are_checked_until_they_end(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
     rights = Rights(publish=[topic], consume=ConsumeRights(topics=["OTHER*"], groups=["*"]))
     key = await client.create_key("ws", rights)
     async with StreamClient(stack.facts["http"], key.key) as stream:
@@ -264,7 +264,7 @@ async def test_rights_and_their_end(stack: Stack, client: AsyncGantryClient, top
             except StreamClosedError as closed:
                 return closed.code == 4401
             except GantryConnectionError:
-                return False  # Just now.
+                return False  # The connection ended just now.
             return False
 
         await eventually(is_over)
@@ -315,7 +315,7 @@ async def test_a_gateway_that_restarts_loses_nothing(stack: Stack, client: Async
                 try:
                     return (await client.send_batch(topic, messages)).stored == len(messages)
                 except GantryError:
-                    return False  # Whatever a gateway that is coming up answers.
+                    return False  # Any error of a gateway that is starting is acceptable.
 
             await eventually(is_sent)
             bodies |= {str(message.body) for message in more}
@@ -328,7 +328,7 @@ async def _is_at_least(found: Awaitable[int], least: int) -> bool:
     return await found >= least
 
 
-async def test_a_broker_that_goes_and_comes_back(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
+async def test_a_broker_that_is_killed_and_restarted(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
     async with StreamClient.from_stack(stack.directory) as stream:
         subscription = await stream.subscribe(f"G_{topic}", topic, start="first")
         await subscription.wait_assigned()

@@ -1,4 +1,4 @@
-"""Streams whose clients are careless or hostile, against a real stack: what they get, and what others notice of it."""
+"""Streams with careless or hostile clients against a real stack: their own limits, and the effect on others."""
 
 import asyncio
 import json
@@ -79,7 +79,7 @@ async def test_a_stale_receipt_commits_nothing(stack: Stack, client: AsyncGantry
 
 
 def problem_of(refused: InvalidStatus) -> dict[str, Any]:
-    """Return the problem of a refused handshake, whose headers must say the same."""
+    """Return the problem of a refused handshake, whose headers must agree with it."""
     answer = refused.response
     problem: dict[str, Any] = json.loads(answer.body or b"")
     assert answer.status_code == problem["status"]
@@ -115,7 +115,7 @@ async def test_streams_of_one_key_leave_room_for_others(stack: Stack, client: As
     for of, reached in (("key", "share"), ("address", "share"), ("address", "total")):
         refused = f'gantry_gateway_limit_refused_total{{limit="streams",of="{of}",reached="{reached}"}}'
         assert float(metrics.partition(refused)[2].split()[0]) >= 1
-    # The ticket was not spent, and there is room again.
+    # The ticket is unused, and there is room again.
     socket = await open_socket(stack, query=f"?ticket={ticket}")
     assert (await next_frame(socket))["type"] == "welcome"
     await socket.close()
@@ -183,10 +183,10 @@ def rss_mib(pid: int) -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1024 / 1024
 
 
-async def test_streams_without_reads_cost_little_memory_whatever_they_subscribe_to(
+async def test_streams_without_reads_take_little_memory_for_any_subscriptions(
     stack: Stack, client: AsyncGantryClient, topic: str
 ) -> None:
-    """Each held a pull of 256 KiB for each of its queues."""
+    """Each stream once held a pull of 256 KiB for each of its queues."""
     queues, readers = 48, 5
     await client.put_topic(topic, read_queues=queues, write_queues=queues)
     await client.send_batch(topic, [OutgoingMessage("warm")])
@@ -199,7 +199,7 @@ async def test_streams_without_reads_cost_little_memory_whatever_they_subscribe_
     with ExitStack() as opened:
         for number in range(readers):
             socket = await open_socket(stack, max_queue=1, ping_interval=None)
-            # One that does not read can't say goodbye either.
+            # A client that does not read can't complete the close handshake either.
             opened.callback(socket.transport.abort)
             frame = {
                 "type": "subscribe",
@@ -212,12 +212,12 @@ async def test_streams_without_reads_cost_little_memory_whatever_they_subscribe_
             await wait_until_nothing_flows(stack)
             before = before or rss_mib(pid)
         grown = rss_mib(pid) - before
-    # Room for what Python keeps of memory that it does not use: the first reader's included, it was 60 MiB and more.
+    # Allowance for free memory that Python keeps: with the first reader's, it was 60 MiB and more.
     assert grown <= (readers - 1) * 3, f"{readers - 1} more readers of {queues} queues"
 
 
 async def wait_until_nothing_flows(stack: Stack) -> None:
-    """Wait until all readers have taken what they take, and what is held beyond their share was dropped."""
+    """Wait until all readers have received their share and messages above it were dropped."""
     pushed = -1.0
     async with asyncio.timeout(DEADLINE_S):
         while True:
@@ -234,7 +234,7 @@ async def unsent_of_keys(stack: Stack) -> float:
 
 
 async def stored_in_the_end(stack: Stack, client: AsyncGantryClient, topic: str) -> int:
-    """Wait until nothing more of what is published is stored, and answers wait; return how many messages are stored."""
+    """Wait until no further published message is stored and answers wait; return the number of stored messages."""
     stored = -1
     async with asyncio.timeout(DEADLINE_S):
         while True:
@@ -248,7 +248,7 @@ async def stored_in_the_end(stack: Stack, client: AsyncGantryClient, topic: str)
             await asyncio.sleep(0.5)
 
 
-async def test_a_publisher_that_reads_no_answers_costs_little_and_gets_them_later(
+async def test_a_publisher_that_reads_no_answers_takes_little_memory_and_gets_them_later(
     stack: Stack, client: AsyncGantryClient, topic: str
 ) -> None:
     publishes, size = 120, 1_000
@@ -301,8 +301,10 @@ def client_frame(opcode: int, payload: bytes = b"", *, fin: bool = True) -> byte
     return Frame(Opcode(opcode), payload, fin).serialize(mask=True)
 
 
-async def test_messages_that_are_never_whole_cost_little(stack: Stack, client: AsyncGantryClient, topic: str) -> None:
-    """They cost 15 MiB each, behind the goodbye of a wrong ticket, too."""
+async def test_messages_that_are_never_complete_take_little_memory(
+    stack: Stack, client: AsyncGantryClient, topic: str
+) -> None:
+    """They once took 15 MiB each, even after the goodbye for a wrong ticket."""
     greedy = await client.create_key("fragments", Rights(publish=["*"]))
     pid = stack.pid_of("gateway-0")
     before, most = rss_mib(pid), 0.0
@@ -332,7 +334,7 @@ async def test_messages_that_are_never_whole_cost_little(stack: Stack, client: A
     assert most - before <= 80, "46 streams sent 15 MiB each"
 
 
-async def test_pings_of_a_client_that_reads_nothing_cost_nothing(
+async def test_pings_of_a_client_that_reads_nothing_take_no_memory(
     stack: Stack, client: AsyncGantryClient, topic: str
 ) -> None:
     pid = stack.pid_of("gateway-0")

@@ -1,4 +1,4 @@
-"""What a process needed for a while goes back to the system."""
+"""Memory that a process needed for a while goes back to the system."""
 
 import subprocess
 import sys

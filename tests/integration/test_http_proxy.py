@@ -1,4 +1,4 @@
-"""The clients and the environment's proxies: a proxy of our own on loopback says who asked it for what."""
+"""The clients and the environment's proxies: a proxy of our own on loopback records its requests."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,7 +11,7 @@ from gantry.http.streamframes import JsonCoding
 
 
 class Listener:
-    """Answers 503 to whatever comes, and remembers the first line of it."""
+    """Answers 503 to every request, and records its first line."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -35,7 +35,7 @@ async def listener() -> AsyncIterator[Listener]:
 
 
 async def ask_all(url: str) -> None:
-    """Ask for the topics with both clients, and open a stream; none of it can succeed."""
+    """Request the topics with both clients, and open a stream; all of these fail."""
 
     def ask() -> None:
         with GantryClient(url) as client, pytest.raises(GantryProblem):
@@ -50,7 +50,7 @@ async def ask_all(url: str) -> None:
         await open_stream(stream, JsonCoding(), headers={}, client_name=None, timeout_s=10)
 
 
-async def test_our_own_machine_is_asked_directly(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_this_machine_is_called_directly(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)

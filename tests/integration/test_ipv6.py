@@ -1,4 +1,4 @@
-"""Name server, broker and gateway on an IPv6 address, and nothing else."""
+"""Name server, broker and gateway on an IPv6 address only."""
 
 import socket
 from pathlib import Path
@@ -89,7 +89,7 @@ async def test_messages_go_in_and_out(tmp_path: Path) -> None:
             await engine.stop()
 
 
-async def test_a_gateway_serves_them(tmp_path: Path, own_postgres: PostgresServer) -> None:
+async def test_a_gateway_serves_messages_over_ipv6(tmp_path: Path, own_postgres: PostgresServer) -> None:
     with (
         namesrv(tmp_path) as names,
         broker(tmp_path, names.address),

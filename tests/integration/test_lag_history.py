@@ -1,4 +1,4 @@
-"""Histories of lags over HTTP on a real Postgres: the same that Spark reads, in messages and in seconds."""
+"""Lag histories over HTTP on a real Postgres: the same values that Spark reads, in messages and in seconds."""
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
@@ -37,7 +37,7 @@ async def http(database: Database) -> AsyncIterator[httpx.AsyncClient]:
 
 
 class Looks:
-    """Writes looks at a broker as the gateway does, one every 15 s."""
+    """Writes samples of a broker as the gateway does, one every 15 s."""
 
     def __init__(self, connection: Connection, broker: str = "broker-a") -> None:
         self._connection = connection
@@ -45,7 +45,7 @@ class Looks:
         self._writer = BlockWriter()
 
     def put(self, seconds: float, committed: int | None, *, high: int = 100, first_s: float | None = None) -> None:
-        """Look: one queue of G on T up to `high`, and another group."""
+        """Write a sample: one queue of G on T up to `high`, and another group."""
         at_ms = millis(NOON + timedelta(seconds=seconds))
         first = None if first_s is None else millis(NOON + timedelta(seconds=first_s))
         samples = [
@@ -91,12 +91,14 @@ async def test_messages_and_seconds_over_time(http: httpx.AsyncClient, connectio
 
 
 @pytest.mark.parametrize("hours", [1, 4, 24])
-async def test_it_is_what_the_lines_of_a_page_are(http: httpx.AsyncClient, connection: Connection, hours: int) -> None:
+async def test_the_history_equals_the_lines_of_a_page(
+    http: httpx.AsyncClient, connection: Connection, hours: int
+) -> None:
     for number, broker in enumerate(("broker-a", "broker-b")):
         looks = Looks(connection, broker)
         for at_s in range(0, hours * 3_600, 15 if hours == 1 else 120):
             grown = at_s // 10
-            # Nobody looked for ten minutes.
+            # No sample was taken for ten minutes.
             if not 1_000 < at_s < 1_600:
                 looks.put(at_s + number, grown // 2, high=grown, first_s=at_s / 2 if grown // 2 < grown else None)
     end = NOON + timedelta(hours=hours)
@@ -108,7 +110,7 @@ async def test_it_is_what_the_lines_of_a_page_are(http: httpx.AsyncClient, conne
     ]
 
 
-async def test_a_day_ends_with_the_last_look(http: httpx.AsyncClient, connection: Connection) -> None:
+async def test_a_day_ends_with_the_last_sample(http: httpx.AsyncClient, connection: Connection) -> None:
     looks = Looks(connection)
     end_s = 24 * 3_600 + 100
     # All pairs are written at the beginning and every four minutes from then on.
@@ -136,7 +138,7 @@ async def test_points_are_further_apart_if_there_is_much_to_read(
     assert 1 <= len(found["items"]) <= 7
 
 
-async def test_a_damaged_block_costs_its_own_moment(http: httpx.AsyncClient, connection: Connection) -> None:
+async def test_a_damaged_block_affects_its_own_time_only(http: httpx.AsyncClient, connection: Connection) -> None:
     looks = Looks(connection)
     for at_s in (0, 15, 30):
         looks.put(at_s, 100 - at_s, first_s=0.0)

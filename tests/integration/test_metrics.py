@@ -28,6 +28,6 @@ def test_a_port_in_use_is_one_line_with_advice():
         first()
 
 
-def test_a_host_that_is_not_ours_is_refused():
+def test_a_host_that_is_not_local_is_refused():
     with pytest.raises(StartupError, match=r"metrics on 192\.0\.2\.1:0: can't listen there"):
         start_metrics_server("192.0.2.1", 0, registry=CollectorRegistry())

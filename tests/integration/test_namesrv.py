@@ -1,4 +1,4 @@
-"""The name server as a process: what brokers, clients and operators see of it."""
+"""The name server as a process, as brokers, clients and operators see it."""
 
 import asyncio
 import json
@@ -99,7 +99,7 @@ async def test_a_silent_broker_expires_within_a_scan(tmp_path: Path, client):
         await broker.close()
 
 
-async def test_the_client_engine_finds_its_way(namesrv: ServiceProcess, client):
+async def test_the_client_engine_gets_its_routes(namesrv: ServiceProcess, client):
     await client.invoke(namesrv.address, registration("T1", "T2"), timeout_ms=3_000)
     settings = ClientSettings(namesrv=("127.0.0.1:1", namesrv.address))
     engine = ClientEngine(settings, clock=SystemClock(), rng=Rng())
@@ -138,7 +138,7 @@ async def test_key_values_and_changed_settings_survive_a_restart(tmp_path: Path,
         assert json.loads(route.body_bytes)["orderTopicConf"] == "broker-a:4"
 
 
-async def test_others_of_a_set_are_told_when_its_lowest_member_changes(tmp_path: Path, client):
+async def test_members_of_a_set_are_notified_when_its_lowest_member_changes(tmp_path: Path, client):
     slave = ScriptedPeer({})
     address = await slave.start()
     with start(tmp_path, GANTRY_NAMESRV_NOTIFY_MIN_BROKER_ID_CHANGED="true") as namesrv:
@@ -193,7 +193,7 @@ def test_sigterm_ends_it_with_code_0(namesrv: ServiceProcess):
 
 
 def refused(tmp_path: Path, *arguments: str, **environment: str) -> str:
-    """Start it where it can't be started; return the one line it says."""
+    """Start a name server that can't start; return the one line that it prints."""
     process = ServiceProcess("namesrv", tmp_path, *arguments, environment=environment)
     process.launch()
     assert process.wait() == 1
@@ -208,7 +208,7 @@ def test_a_port_in_use_is_one_line(namesrv: ServiceProcess, tmp_path: Path):
 
 
 def test_a_folder_of_another_name_server_is_refused(namesrv: ServiceProcess, tmp_path: Path):
-    """Two name servers on one folder wrote their settings and key values over each other's."""
+    """Two name servers on one folder once overwrote each other's settings and key values."""
     folder = tmp_path / "data"
     line = refused(tmp_path / "second", "--listen", "127.0.0.1:0", "--data", str(folder), "--metrics-port", "off")
     assert line == f"namesrv: {folder}: another name server uses this folder; choose another one with --data"
@@ -233,7 +233,7 @@ def test_a_bad_setting_is_named_in_one_line(tmp_path: Path):
         ("namesrv-settings.json", '{"wait_seconds_for_service":"soon"}', "wait_seconds_for_service"),
     ],
 )
-def test_a_damaged_file_stops_the_start_and_stays_as_it_is(tmp_path: Path, name: str, content: str, said: str):
+def test_a_damaged_file_stops_the_start_and_stays_unchanged(tmp_path: Path, name: str, content: str, said: str):
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / name).write_text(content)

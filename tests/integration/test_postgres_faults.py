@@ -1,4 +1,4 @@
-"""Postgres stops, hangs, dies or was never there: callers have their answer in time, and all recovers by itself."""
+"""Postgres stops, hangs, dies or never ran: callers get their answer in time, and the gateway recovers without help."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ ALICE = Actor("k-alice")
 
 @pytest.fixture
 async def lonely(own_postgres: PostgresServer) -> AsyncIterator[Database]:
-    """A pooled Database over a server that the test may treat badly."""
+    """A pooled Database over a server that the test may stop or kill."""
     database = Database.open(own_postgres.url, clock=SystemClock())
     await database.ping()
     yield database
@@ -36,7 +36,7 @@ async def lonely(own_postgres: PostgresServer) -> AsyncIterator[Database]:
 
 
 async def refused(database: Database) -> str:
-    """Ask for a change, expect a refusal in time, and return its reason."""
+    """Request a change, expect a refusal in time, and return its reason."""
     started = time.monotonic()
     with pytest.raises(MetadataUnavailableError) as caught:
         async with database.transaction() as session:
@@ -73,7 +73,7 @@ async def test_killed_and_started_again(own_postgres: PostgresServer, lonely: Da
     await recovered(lonely)
 
 
-async def test_restarted_between_two_calls_is_not_noticed(own_postgres: PostgresServer, lonely: Database) -> None:
+async def test_a_restart_between_two_calls_is_not_noticed(own_postgres: PostgresServer, lonely: Database) -> None:
     own_postgres.stop()
     own_postgres.start()
     await lonely.ping()
@@ -120,11 +120,11 @@ async def test_many_callers_of_a_hanging_server(own_postgres: PostgresServer, lo
     finally:
         own_postgres.resume()
     await recovered(lonely)
-    # Every connection is back: as many transactions at once as the pool allows.
+    # Every connection is back: the pool allows its full number of transactions.
     await asyncio.gather(*(lonely.ping() for _ in range(POOL_SIZE + POOL_OVERFLOW_MAX)))
 
 
-async def test_a_cancelled_caller_takes_nothing_with_it(own_postgres: PostgresServer, lonely: Database) -> None:
+async def test_a_cancelled_caller_keeps_no_connection(own_postgres: PostgresServer, lonely: Database) -> None:
     async def slow() -> None:
         async with lonely.transaction() as session:
             await session.execute(text("SELECT pg_sleep(4)"))
@@ -145,7 +145,7 @@ async def test_a_slow_statement_is_given_up(lonely: Database) -> None:
             await session.execute(text("SELECT pg_sleep(30)"))
 
 
-async def test_a_lock_is_not_waited_for_long(lonely: Database) -> None:
+async def test_waiting_for_a_lock_is_limited(lonely: Database) -> None:
     async with lonely.transaction() as holder:
         await holder.execute(text("LOCK TABLE topics"))
         reason = await refused(lonely)
@@ -171,7 +171,7 @@ async def test_a_leader_steps_down_when_postgres_hangs(own_postgres: PostgresSer
     await leader.release()
 
 
-async def test_a_server_that_never_was() -> None:
+async def test_a_server_that_never_ran() -> None:
     database = Database.open("postgresql://gantry@127.0.0.1:1/gantry", clock=SystemClock())
     assert "can't be reached" in await refused(database)
     await database.close()
@@ -187,7 +187,7 @@ def stack() -> Iterator[Stack]:
 
 @contextmanager
 def messages_flow(stack: Stack) -> Iterator[None]:
-    """Send and read for as long as the block runs, and expect that nothing of it is refused or slow."""
+    """Send and read as long as the block runs, and expect that no request is refused or slow."""
     stop = threading.Event()
     faults: list[str] = []
     stored = 0
@@ -269,14 +269,14 @@ def test_a_stack_serves_messages_while_postgres_dies(stack: Stack) -> None:
 def test_a_stack_recovers_from_a_postgres_that_hangs_and_is_killed(stack: Stack) -> None:
     with stack.http() as client, messages_flow(stack):
         server = stack.pid_of("postgres")
-        # Its children stay stopped: nobody but the supervisor can clear them away.
+        # Its children stay stopped: only the supervisor can remove them.
         signal_all(family(server), signal.SIGSTOP)
         admin_is_refused_in_time(client)
         os.kill(server, signal.SIGKILL)
         admin_works_again(client)
 
 
-def test_a_stack_with_a_database_of_ones_own(own_postgres: PostgresServer) -> None:
+def test_a_stack_with_an_external_database(own_postgres: PostgresServer) -> None:
     with Stack(brokers=1, environment={"GANTRY_DATABASE_URL": own_postgres.url}) as stack, stack.http() as client:
         assert stack.facts["postgres"] == own_postgres.url
         assert "postgres" not in {process["name"] for process in stack.facts["processes"]}
@@ -289,7 +289,7 @@ def test_a_stack_with_a_database_of_ones_own(own_postgres: PostgresServer) -> No
             admin_works_again(client)
         assert stack.terminate() == 0
 
-        # A restart of everything while the database is away: messages flow, and the key is still known.
+        # All services restart while the database is away: messages flow, and the key is still known.
         own_postgres.stop()
         stack.start()
         assert "starting without" in stack.said()

@@ -1,4 +1,4 @@
-"""Reports and samples on a real Postgres: runs that are wanted once, rows page by page, partitions that come and go."""
+"""Reports and samples on a real Postgres: runs requested once, rows page by page, partitions created and dropped."""
 
 import asyncio
 import uuid
@@ -49,7 +49,7 @@ async def test_a_run_without_a_window_is_queued_once(database: Database) -> None
         ]
         await set_status(session, first.run.id, "running")
     async with database.transaction() as session:
-        # One that is under way may have seen too little already.
+        # A running run may have started too early to include all data.
         assert (await ReportRepository(session).start("lag_report", None, actor=ALICE)).run.id != first.run.id
 
 
@@ -90,7 +90,7 @@ async def test_concurrent_requests_get_the_same_run(pooled: Database) -> None:
 async def test_runs_come_newest_first_page_by_page(database: Database) -> None:
     async with database.transaction() as session:
         reports = ReportRepository(session)
-        # Within one transaction all are made at the same moment, and their ids decide.
+        # Within one transaction all runs have the same time, and their ids decide.
         made = [
             (await reports.start("lag_report", Window(NOON, NOON + timedelta(hours=n)), actor=ALICE)).run
             for n in range(1, 6)
@@ -110,7 +110,7 @@ async def test_runs_come_newest_first_page_by_page(database: Database) -> None:
         assert (await reports.schedules())["lag_report"].cron == "*/5 * * * *"
 
 
-async def test_the_latest_is_of_the_newest_window_that_succeeded(database: Database) -> None:
+async def test_the_latest_run_has_the_newest_window_that_succeeded(database: Database) -> None:
     async with database.transaction() as session:
         reports = ReportRepository(session)
         assert await reports.latest("lag_report") is None
@@ -152,7 +152,7 @@ def lag_row(run_id, group, topic, broker=None, queue_id=None):
     return {"run_id": run_id, "as_of": NOON, "verdict": "OK", "evidence": {"lag": 1}, **facts}
 
 
-async def test_rows_come_by_group_topic_and_queue(database: Database) -> None:
+async def test_rows_are_sorted_by_group_topic_and_queue(database: Database) -> None:
     places = [
         ("G", "A", None, None),
         ("G", "A", "broker-a", 2),
@@ -183,7 +183,7 @@ async def test_rows_come_by_group_topic_and_queue(database: Database) -> None:
         assert await rows.lag_rows(run.id) == []
 
 
-async def test_the_filter_of_a_group_is_the_one_that_brokers_go_by(database: Database) -> None:
+async def test_the_filter_of_a_group_is_the_one_that_brokers_use(database: Database) -> None:
     def seen(topic: str, expression: str, version: int) -> Sighting:
         return Sighting(topic, "JAVA", "CLUSTERING", "TAG", expression, version, ("c",))
 
@@ -196,10 +196,12 @@ async def test_the_filter_of_a_group_is_the_one_that_brokers_go_by(database: Dat
         rows = [tuple(row) for row in await mirror.filters()]
         assert rows == [("G", "T", "TAG", "NEW", True, True), ("G", "U", "TAG", "GONE", False, True)]
         await session.execute(text("UPDATE subscriptions SET last_seen_at = now() - interval '2 minutes'"))
-        assert [row[5] for row in await mirror.filters()] == [False, False], "nobody was connected a short time ago"
+        assert [row[5] for row in await mirror.filters()] == [False, False], (
+            "no instance was connected a short time ago"
+        )
 
 
-def test_days_that_are_there_already_take_samples_without_a_group(own_postgres: PostgresServer) -> None:
+def test_existing_days_accept_samples_without_a_group(own_postgres: PostgresServer) -> None:
     migrate.downgrade(own_postgres.url, "0013")
     with connect(own_postgres.url, application="gantry-test") as session:
         session.execute("CREATE TABLE lag_samples_20261121 (LIKE lag_samples)")

@@ -1,4 +1,4 @@
-"""Samples on a real Postgres: written once, found by their time, fewer as they age, and gone in the end."""
+"""Samples on a real Postgres: written once, found by their time, thinned as they age, and finally deleted."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
@@ -43,7 +43,7 @@ async def pooled(own_postgres: PostgresServer) -> AsyncIterator[Database]:
 
 
 class Cluster:
-    """A sampler of brokers that are made up: groups on one move in each round by one message, all others stand still."""
+    """A sampler of invented brokers: one group moves by one message in each round, all others stand still."""
 
     def __init__(self, database: Database, *brokers: str, moves: int = 1) -> None:
         self.database = database
@@ -81,7 +81,7 @@ def tidy_of(database: Database, now: datetime, **settings: Any) -> SampleTidy:
 
 
 async def tidied(database: Database, now: datetime, **settings: Any) -> int:
-    """Do all pieces that there are; return how many."""
+    """Run all pending pieces; return their number."""
     tidy = tidy_of(database, now, **settings)
     pieces = 0
     while await tidy.piece():
@@ -97,7 +97,7 @@ async def kinds(database: Database) -> dict[Kind, int]:
 
 
 def states(url: str, until: datetime, *, group: str, broker: str = "broker-a") -> list[int]:
-    """Return what was seen of a group's first queue in the five minutes up to a moment, in the order of time."""
+    """Return the samples of a group's first queue in the five minutes before a time, in the order of time."""
     with connect(url, application="gantry-test") as connection:
         table = read_samples(connection, since=until, until=until, groups=[group])
     rows = sorted(table.to_pylist(), key=lambda row: row["sampled_at"])
@@ -114,7 +114,7 @@ async def test_a_block_is_written_once(database: Database) -> None:
         await samples.end_round(NOON, took_ms=12, missing=["broker-b"])
         await samples.end_round(NOON, took_ms=13, missing=[])
         assert (await session.execute(select(LAG_SAMPLE_ROUNDS))).all() == [(NOON, 12, ["broker-b"])]
-        # Two samplers at once, and the same millisecond: a base is one block, and not one of two.
+        # Two samplers at once, and the same millisecond: a base is exactly one of their blocks.
     with pytest.raises(IntegrityError):
         async with database.transaction() as session:
             await SampleRepository(session).add(block)
@@ -149,20 +149,20 @@ async def test_a_window_is_read_by_index(pooled: Database, own_postgres: Postgre
             assert "Index Cond" in plan, plan
 
 
-async def test_after_a_day_one_a_minute_stays(pooled: Database, own_postgres: PostgresServer) -> None:
+async def test_after_a_day_one_sample_a_minute_stays(pooled: Database, own_postgres: PostgresServer) -> None:
     cluster = Cluster(pooled, "broker-a", "broker-b")
     await cluster.rounds(range(480))
     end = NOON + 480 * ROUND
     before = await kinds(pooled)
     assert before[Kind.CHANGES] == 2 * (480 - 2 - 28), "two full ones, and one of all pairs every four minutes"
     read = [states(own_postgres.url, NOON + at, group="BUSY") for at in (50 * MINUTE, 110 * MINUTE)]
-    # Nothing is old enough: an hour of it is after an hour more.
+    # No block is old enough: an hour of samples is thinned after one more hour.
     assert await tidied(pooled, NOON + DAY) == 0
     assert await kinds(pooled) == before
     await tidied(pooled, end + DAY)
     after = await kinds(pooled)
     assert Kind.CHANGES not in after
-    # In a minute with a block of all pairs at its end there is nothing else.
+    # A minute with a block of all pairs at its end has no other block.
     assert after[Kind.MINUTE] == pytest.approx(2 * 120, abs=4)
     assert {kind: after[kind] for kind in (Kind.STATE, Kind.FULL)} == {
         kind: before[kind] for kind in (Kind.STATE, Kind.FULL)
@@ -171,12 +171,12 @@ async def test_after_a_day_one_a_minute_stays(pooled: Database, own_postgres: Po
         thin = states(own_postgres.url, NOON + at, group="BUSY")
         assert thin == sorted(set(thin) & set(raw)), "what is left is what was seen, in the same order"
         assert 5 <= len(thin) < len(raw) / 2
-        # Of a minute the last one: at its end both say the same.
+        # Each minute keeps its last block: at its end both have the same values.
         assert states(own_postgres.url, NOON + at - ROUND, group="BUSY")[-1] == raw[-2]
     assert states(own_postgres.url, end - ROUND, group="QUIET")[-1] == 4
 
 
-async def test_between_which_looks_nothing_moved_is_not_said_of_what_is_merged(
+async def test_a_merged_block_does_not_say_between_which_samples_nothing_moved(
     pooled: Database, own_postgres: PostgresServer
 ) -> None:
     await Cluster(pooled, "broker-a").rounds(range(240))
@@ -188,13 +188,13 @@ async def test_between_which_looks_nothing_moved_is_not_said_of_what_is_merged(
 
     assert len(looked() - {None}) > 40
     tidy = tidy_of(pooled, NOON + DAY + 2 * HOUR)
-    # However far it gets: rounds go first.
+    # The merge may stop anywhere, because rounds take precedence.
     for _ in range(5):
         assert await tidy.piece()
         assert looked() == {None}
 
 
-async def test_a_piece_that_fails_leaves_samples_whole(
+async def test_a_failing_piece_leaves_samples_intact(
     pooled: Database, own_postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await Cluster(pooled, "broker-a").rounds(range(20))
@@ -214,7 +214,7 @@ async def test_a_piece_that_fails_leaves_samples_whole(
     assert len(states(own_postgres.url, NOON + 5 * MINUTE, group="BUSY")) == len(before) - 2
 
 
-async def test_a_damaged_block_is_left_out_and_holds_up_nothing(pooled: Database, own_postgres: PostgresServer) -> None:
+async def test_a_damaged_block_is_left_out_and_delays_nothing(pooled: Database, own_postgres: PostgresServer) -> None:
     await Cluster(pooled, "broker-a").rounds(range(12))
     with psycopg.connect(own_postgres.url) as connection:
         for turn in (1, 8, 9, 10, 11):
@@ -227,7 +227,7 @@ async def test_a_damaged_block_is_left_out_and_holds_up_nothing(pooled: Database
     assert states(own_postgres.url, NOON + 3 * MINUTE, group="BUSY") == [0, 3, 7]
 
 
-async def test_as_samples_age_there_are_fewer(pooled: Database, own_postgres: PostgresServer) -> None:
+async def test_samples_are_thinned_as_they_age(pooled: Database, own_postgres: PostgresServer) -> None:
     cluster = Cluster(pooled, "broker-a", "broker-b")
     await cluster.rounds(range(720))
     end = NOON + 3 * HOUR
@@ -235,10 +235,10 @@ async def test_as_samples_age_there_are_fewer(pooled: Database, own_postgres: Po
     week = await kinds(pooled)
     assert set(week) == {Kind.QUARTER, Kind.FULL}
     assert week[Kind.FULL] == 2 * 3
-    # A quarter that has a full one only has no other.
+    # A quarter of an hour with nothing but a full block has no other kind.
     assert week[Kind.QUARTER] == 2 * 12
     assert states(own_postgres.url, end - HOUR, group="BUSY") == [464, 480]
-    # Bases stay until nothing is based on them.
+    # Bases stay until no block is based on them.
     await tidied(pooled, end + 30 * DAY + HOUR)
     assert await kinds(pooled) == {Kind.FULL: 2 * 1, Kind.HOUR: 2 * 2}
     # Gateways that start often write more of them.
@@ -255,9 +255,7 @@ async def test_as_samples_age_there_are_fewer(pooled: Database, own_postgres: Po
         assert await session.scalar(select(func.count()).select_from(LAG_SAMPLE_ROUNDS)) == 0
 
 
-async def test_samples_that_are_kept_for_a_day_are_gone_after_it(
-    pooled: Database, own_postgres: PostgresServer
-) -> None:
+async def test_samples_kept_for_a_day_are_deleted_after_it(pooled: Database, own_postgres: PostgresServer) -> None:
     await Cluster(pooled, "broker-a").rounds(range(240))
     await tidied(pooled, NOON + 30 * MINUTE + DAY, keep_days=1)
     assert len(states(own_postgres.url, NOON + HOUR, group="BUSY")) > 10
@@ -266,7 +264,7 @@ async def test_samples_that_are_kept_for_a_day_are_gone_after_it(
     assert await kinds(pooled) == {}
 
 
-async def test_pieces_are_short_and_are_done_when_it_is_time(pooled: Database) -> None:
+async def test_pieces_are_short_and_run_when_they_are_due(pooled: Database) -> None:
     await Cluster(pooled, "broker-a").rounds(range(240))
     tidy = tidy_of(pooled, NOON + DAY + 2 * HOUR)
     clock = FakeClock(millis(NOON + DAY + 2 * HOUR))
@@ -284,13 +282,13 @@ async def test_pieces_are_short_and_are_done_when_it_is_time(pooled: Database) -
     assert Kind.CHANGES not in await kinds(pooled)
 
 
-async def test_a_new_sampler_begins_anew_and_readers_see_no_difference(
+async def test_a_new_sampler_starts_over_and_readers_see_no_difference(
     pooled: Database, own_postgres: PostgresServer
 ) -> None:
     first, second = Cluster(pooled, "broker-a"), Cluster(pooled, "broker-a")
     await first.rounds(range(8))
     await second.rounds(range(8, 12))
-    # The first one did not know yet that it leads no more.
+    # The first sampler did not know yet that it was no longer the leader.
     await first.rounds(range(12, 13), start=NOON + timedelta(seconds=1))
     await second.rounds(range(12, 20))
     expected = [*range(13), *range(12, 20)]
@@ -300,7 +298,7 @@ async def test_a_new_sampler_begins_anew_and_readers_see_no_difference(
     assert states(own_postgres.url, NOON + 19 * ROUND, group="BUSY") == [0, 3, 7, 8, 11, 12, 15, 19]
 
 
-async def test_a_broker_that_is_away_has_nothing_and_is_whole_when_it_is_back(
+async def test_an_unreachable_broker_has_no_samples_and_is_complete_when_it_is_back(
     pooled: Database, own_postgres: PostgresServer
 ) -> None:
     cluster = Cluster(pooled, "broker-a", "broker-b")
@@ -348,12 +346,12 @@ async def test_days_of_older_gateways_are_dropped_but_not_from_under_a_reader(po
         assert await samples.partitions() == days[2:]
 
 
-def test_moments_are_whole_milliseconds() -> None:
+def test_times_are_whole_milliseconds() -> None:
     assert millis(moment_of(1_700_000_000_123)) == 1_700_000_000_123
 
 
 class StubLook:
-    """Sees what a test says, of two brokers that are not there."""
+    """Returns samples that a test gives it, of two brokers that do not exist."""
 
     def __init__(self, database: Database) -> None:
         self.clock = FakeClock(millis(NOON))
@@ -401,7 +399,7 @@ async def test_a_block_that_may_be_lost_is_followed_by_a_full_one(
         with pytest.raises(ProblemError):
             await look.round()
     await look.round()
-    # A broker whose number is none costs only itself.
+    # A broker with an invalid number affects only itself.
     look.ends["broker-b"] = 2**63
     await look.round()
     with connect(own_postgres.url, application="gantry-test") as connection:

@@ -1,4 +1,4 @@
-"""The scripted transport of unit tests against the same scripts on a socket: what one says, the other says."""
+"""The scripted transport of unit tests and the same scripts on a socket: both give the same results."""
 
 from collections.abc import AsyncIterator
 
@@ -34,7 +34,7 @@ async def peer(request: pytest.FixtureRequest) -> AsyncIterator[tuple[RemotingCl
     await server.stop()
 
 
-async def test_answers_come_back(peer):
+async def test_answers_are_returned(peer):
     transport, address = peer
     answer = await transport.invoke(address, RemotingCommand.request(1, ext={"x": "y"}), timeout_ms=2_000)
     assert (answer.code, answer.ext_fields, answer.body, answer.is_response) == (0, {"a": "b"}, b"body", True)
@@ -45,7 +45,7 @@ async def test_answers_come_back(peer):
     assert (await transport.invoke(address, RemotingCommand.request(99), timeout_ms=2_000)).code == 3
 
 
-async def test_silence_and_broken_connections_say_that_the_peer_may_have_seen_it(peer):
+async def test_timeouts_and_broken_connections_say_that_the_peer_may_have_received_it(peer):
     transport, address = peer
     with pytest.raises(RequestTimeoutError) as late:
         await transport.invoke(address, RemotingCommand.request(3), timeout_ms=200)

@@ -32,7 +32,7 @@ def torn(tmp_path) -> Path:
     return tmp_path / "store"
 
 
-def test_a_damaged_store_is_mended_once(torn):
+def test_a_damaged_store_is_repaired_once(torn):
     done = repair(str(torn))
     assert done.returncode == 0, done.stderr
     assert "2450 records between 0 and 1402856" in done.stdout
@@ -43,7 +43,7 @@ def test_a_damaged_store_is_mended_once(torn):
     assert not (torn / "abort").exists()
 
 
-def test_a_whole_store_needs_nothing(tmp_path):
+def test_an_intact_store_needs_no_repair(tmp_path):
     with tarfile.open(GOLDEN / "store-clean.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     before = {path: path.read_bytes() for path in (tmp_path / "store").glob("c*/**/0*") if path.is_file()}
@@ -55,7 +55,7 @@ def test_a_whole_store_needs_nothing(tmp_path):
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_no_store_and_a_store_in_use_are_one_line(tmp_path):
+def test_a_missing_store_and_a_store_in_use_are_reported_in_one_line(tmp_path):
     done = repair(str(tmp_path / "none"))
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.splitlines()[-1] == f"repair: {tmp_path / 'none'}: there is no such folder"
@@ -68,7 +68,7 @@ def test_no_store_and_a_store_in_use_are_one_line(tmp_path):
 
 
 def test_the_store_with_its_threads(tmp_path):
-    """Everything a broker does with real files, real time and all workers at once."""
+    """All activities of a broker with real files, real time and all workers at once."""
     settings = small_settings(
         root_dir=str(tmp_path / "s"), mapped_file_size_commit_log=1 << 16, log_files_ahead_max=8, max_index_num=500,
         mapped_file_size_consume_queue=2000, flush_consume_queue_thorough_interval_ms=20, flush_interval_consume_queue_ms=5,
@@ -109,9 +109,9 @@ def test_the_store_with_its_threads(tmp_path):
     ]  # fmt: skip
 
 
-def test_a_disk_that_is_read_only_is_one_line(tmp_path):
+def test_a_read_only_disk_is_reported_in_one_line(tmp_path):
     if os.geteuid() == 0:
-        folder = "/proc/sys/store"  # No one, root included, can make a folder there.
+        folder = "/proc/sys/store"  # No user, root included, can make a folder there.
     else:
         (tmp_path / "closed").mkdir(mode=0o500)
         folder = str(tmp_path / "closed" / "store")

@@ -1,4 +1,4 @@
-"""The supervisor with real processes, its children's logs, and who may enter which folder."""
+"""The supervisor with real processes, its children's logs, and access to folders."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ WAIT_S = 10.0
 
 @dataclass
 class Watched:
-    """A supervisor and all that it said."""
+    """A supervisor and all its output."""
 
     supervisor: Supervisor
     folder: Path
@@ -94,14 +94,14 @@ async def test_a_process_that_ends_with_a_final_code_is_not_restarted_until_a_pe
     before = dict(watched.supervisor.processes)
     os.kill(before["one"], signal.SIGUSR1)
     await watched.until_said("one ended with code 3 and is not restarted: x: the folder was moved. Put it back.")
-    # The others are looked after as ever; by the time one of them is up again, this one would be, too.
+    # The other processes are supervised as ever; by the time one of them is up again, this one would be, too.
     os.kill(before["two"], signal.SIGKILL)
     await watched.until_said("two is up again")
     assert [name for name, _ in watched.supervisor.processes] == ["two"]
     assert len([line for line in watched.said if line.startswith("one ")]) == 1
 
 
-async def test_one_that_never_was_ready_is_quoted(watched: Watched) -> None:
+async def test_the_log_of_a_process_that_was_never_ready_is_quoted(watched: Watched) -> None:
     with pytest.raises(StartupError) as caught:
         await watched.supervisor.start(watched.spec("bad", DIES_AT_ONCE))
     assert str(caught.value) == "bad did not start: x: port 1 is in use"
@@ -114,7 +114,7 @@ async def test_a_missing_program_is_named(watched: Watched) -> None:
         await watched.supervisor.start(gone)
 
 
-async def test_a_stop_goes_by_rank_and_kills_after_a_time_out(watched: Watched) -> None:
+async def test_processes_stop_by_rank_and_are_killed_after_a_timeout(watched: Watched) -> None:
     deaf = watched.spec("deaf", DEAF, rank=1, stop_timeout_s=0.5)
     stopped = watched.spec("stopped", SERVES, rank=2, stop_timeout_s=0.5)
     await watched.supervisor.start(watched.spec("polite", SERVES), deaf, stopped)
@@ -182,7 +182,7 @@ def test_programs_that_the_server_can_not_reach_are_copied(tmp_path: Path, monke
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root: Postgres runs as ourselves, who can enter our folders")
-def test_a_users_data_folder_stays_the_users_when_root_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_data_folder_keeps_its_owner_when_root_runs_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
     nobody = pwd.getpwnam("nobody")
     monkeypatch.setattr("gantry.cli.stack.postgres._UNPRIVILEGED", ("nobody",))
     server = PostgresServer()
@@ -196,7 +196,7 @@ def test_a_users_data_folder_stays_the_users_when_root_runs_it(monkeypatch: pyte
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root: Postgres runs as ourselves, who can enter our folders")
-def test_a_link_needs_both_ways_open(tmp_path: Path) -> None:
+def test_a_link_needs_access_to_both_ends(tmp_path: Path) -> None:
     user = server_user(Path("/nowhere"))
     assert user is not None
     with tempfile.TemporaryDirectory() as text:

@@ -28,7 +28,7 @@ def stack() -> Iterator[Stack]:
 
 
 def send(client: httpx.Client, topic: str, body: str, *, broker: str = "broker-a") -> dict[str, Any]:
-    """Send one message as a person with curl would; until the stack is whole again a send may be refused."""
+    """Send one message as a user with curl would; until the stack has recovered a send may be refused."""
     message = {"body": body, "queue": {"broker": broker, "id": 0}}
     deadline = time.monotonic() + 30
     while True:
@@ -109,7 +109,7 @@ def test_the_scheduler_runs_and_lists_its_schedules(stack: Stack) -> None:
         stack.wait_for(
             lambda: all(item["next_run_at"] for item in client.get("/v1/reports").json()["items"]), "to plan"
         )
-    # It is light: whoever never looks at a report pays next to nothing.
+    # The scheduler is light: a user who never opens a report pays next to nothing.
     status = Path(f"/proc/{stack.pid_of('scheduler')}/status").read_text()
     resident = int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
     assert resident < 100 * 1024, "kB"
@@ -140,7 +140,7 @@ def test_a_killed_process_is_restarted(stack: Stack, name: str) -> None:
         stack.wait_for(lambda: name in str(stack.facts["processes"]) and stack.pid_of(name) != old, "to start it again")
         send(client, topic, "after")
         assert bodies(client, topic) == ["before", "after"]
-        # A name server that starts anew learns of the brokers at their next heart-beat.
+        # A restarted name server learns of the brokers from their next heartbeat.
         path = f"/v1/messages/{before['stored_id']}"
         stack.wait_for(lambda: client.get(path).status_code == 200, "to find a message", timeout_s=60)
         # Metadata too: a change needs the gateway, Postgres and a broker.
@@ -150,7 +150,7 @@ def test_a_killed_process_is_restarted(stack: Stack, name: str) -> None:
 
 
 @pytest.mark.parametrize("all_at_once", [False, True])
-def test_killing_the_supervisor_leaves_no_orphans_and_no_losses(all_at_once: bool) -> None:
+def test_killing_the_supervisor_leaves_no_orphans_and_loses_no_message(all_at_once: bool) -> None:
     with Stack(brokers=1) as stack:
         with stack.http() as client:
             make_topic(client, "T")
@@ -223,10 +223,10 @@ def test_a_second_one_on_the_same_folder_is_refused(stack: Stack) -> None:
 def test_a_second_stack_is_refused_even_if_the_lock_file_was_removed(stack: Stack) -> None:
     before = stack.facts
     (stack.directory / "lock").unlink()
-    with Stack(brokers=1) as other:  # Only for its ports.
+    with Stack(brokers=1) as other:  # Used only for its ports.
         base = str(other.port_base)
     assert "runs on" in refused("--data", str(stack.directory), "--port-base", base)
-    assert stack.facts == before, "it takes neither stack.json nor Postgres away"
+    assert stack.facts == before, "it removes neither stack.json nor Postgres"
     assert all(is_alive(process["pid"]) for process in before["processes"])
 
 
@@ -250,7 +250,7 @@ def test_invalid_settings_are_refused_in_one_line(tmp_path: Path) -> None:
 def test_a_folder_whose_parents_postgres_can_not_enter_is_named(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    with Stack(brokers=1) as stack:  # Only for its ports.
+    with Stack(brokers=1) as stack:  # Used only for its ports.
         base = str(stack.port_base)
     line = refused("--data", str(closed / "data"), "--port-base", base)
     assert "can't enter" in line
@@ -283,7 +283,7 @@ def test_a_stop_while_starting_leaves_nothing() -> None:
         stack.remove()
 
 
-def test_a_lost_key_file_is_made_anew_and_the_old_key_stays_valid() -> None:
+def test_a_lost_key_file_is_created_again_and_the_old_key_stays_valid() -> None:
     with Stack(brokers=1) as stack:
         old = stack.facts["api_key"]
         key_file = stack.directory / "api-key"
@@ -326,7 +326,7 @@ def test_only_a_second_ctrl_c_kills() -> None:
         assert "killing all services" in stack.said()
 
 
-def test_a_hanging_service_does_not_hold_up_the_stop() -> None:
+def test_a_hanging_service_does_not_delay_the_stop() -> None:
     with Stack(brokers=1) as stack:
         os.kill(stack.pid_of("namesrv-0"), signal.SIGSTOP)
         began = time.monotonic()
@@ -338,7 +338,7 @@ def test_a_hanging_service_does_not_hold_up_the_stop() -> None:
 def test_a_stale_pid_file_of_postgres_is_no_obstacle() -> None:
     with Stack(brokers=1) as stack:
         assert stack.terminate() == 0
-        # As after a power cut in a container: the pid belongs to somebody else by now.
+        # As after a power cut in a container: another process has the pid by now.
         pid_file = stack.directory / "postgres" / "postmaster.pid"
         pid_file.write_text(f"{os.getpid()}\n{stack.directory}/postgres\n1\n5432\n{stack.directory}/run\n\n1 1\n")
         os.chown(pid_file, *_owner(stack.directory / "postgres"))
@@ -351,7 +351,7 @@ def _owner(path: Path) -> tuple[int, int]:
     return status.st_uid, status.st_gid
 
 
-def test_everything_listens_on_loopback_only(stack: Stack) -> None:
+def test_all_services_listen_on_loopback_only(stack: Stack) -> None:
     rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     listening = [row[1] for row in rows if row[3] == "0A"]
     layout = Layout(StackOptions(data=stack.directory, port_base=stack.port_base))

@@ -1,4 +1,4 @@
-"""Webhooks on a real Postgres, told over real connections: tried again, taken over, never lost, never to the wrong one."""
+"""Webhooks on a real Postgres and real connections: retried, taken over, never lost, never sent to a wrong address."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ from services.gateway.db.repositories import Actor, AuditRepository
 from services.gateway.db.webhooks import Claimed, DeliveryRepository
 from services.gateway.errors import ProblemError
 from services.gateway.schemas.webhooks import NewWebhook, WebhookChange, make_secret
-from services.gateway.usecases.alerts import sender as webhooksender
+from services.gateway.usecases.alerts import sender
 from services.gateway.usecases.alerts import webhooks as usecase
 from services.gateway.usecases.alerts.delivery import Resolver, SendPolicy, WebhookClient
 from services.gateway.usecases.alerts.listing import Alerts
@@ -42,7 +42,7 @@ QUICK = {"pause_ms": 20, "pause_ms_max": 40, "lease_ms": 60_000, "timeout_ms": 5
 
 @pytest.fixture
 def connection(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(webhooksender, "POLL_S", 0.02)
+    monkeypatch.setattr(sender, "POLL_S", 0.02)
     with report_tables(postgres) as connected:
         yield connected
 
@@ -92,7 +92,7 @@ async def until_ended(webhooks: Webhooks, webhook: str, count: int = 1) -> list[
 
 
 def documented_check() -> Any:
-    """Return what the documentation tells receivers to check with."""
+    """Return the check of signatures that the documentation gives to receivers."""
     page = (ROOT / "docs" / "alerts.md").read_text()
     names: dict[str, Any] = {}
     exec(textwrap.dedent(page.partition("```python\n")[2].partition("```")[0]), names)
@@ -100,7 +100,7 @@ def documented_check() -> Any:
 
 
 def check_signature(secret: str, request: Received) -> None:
-    """As a receiver does."""
+    """Check a signature as a receiver does."""
     check, sent_s = documented_check(), int(request.headers["webhook-timestamp"])
     assert check(secret, request.headers, request.body, sent_s + 299)
     assert not check(secret, request.headers, request.body, sent_s + 301)
@@ -162,13 +162,13 @@ async def test_each_event_goes_once_to_the_webhooks_that_select_it(pooled, webho
         ("all", "PRICING", "opened"),
         ("group", "PRICING", "changed"),
         ("group", "PRICING", "opened"),
-        # What the alert was about before counts, so that its end is told.
+        # The verdict before the change counts, so that the end of the alert is delivered.
         ("verdict", "OTHER", "resolved"),
         ("verdict", "PRICING", "changed"),
     ]
 
 
-async def test_two_senders_tell_everything_once(pooled, webhooks, connection):
+async def test_two_senders_deliver_every_event_once(pooled, webhooks, connection):
     async with Receiver() as receiver:
         made = await webhooks.create(NewWebhook(url=receiver.url), ALICE)
         for number in range(40):
@@ -216,7 +216,7 @@ async def test_another_sender_takes_over_from_one_killed_before_it_wrote_the_res
 
 
 async def test_a_sender_whose_lease_has_expired_writes_no_result(pooled, webhooks, connection):
-    """The one that took it over says what became of it."""
+    """The sender that took the delivery over writes its result."""
     made = await webhooks.create(NewWebhook(url="http://127.0.0.1:1/"), ALICE)
     await webhooks.test(made["id"])
     day, none = timedelta(days=1), timedelta(0)
@@ -288,9 +288,9 @@ async def test_a_silent_receiver_does_not_delay_others(pooled, webhooks, connect
 
 
 async def test_many_silent_receivers_do_not_delay_others(pooled, webhooks, connection, monkeypatch):
-    monkeypatch.setattr(webhooksender, "SLOW_MS", 200)
+    monkeypatch.setattr(sender, "SLOW_MS", 200)
     released = asyncio.Event()
-    many = webhooksender.SENDING_MAX // webhooksender.EACH_MAX
+    many = sender.SENDING_MAX // sender.EACH_MAX
 
     async def hangs(request: Received) -> int:
         await released.wait()
@@ -302,15 +302,15 @@ async def test_many_silent_receivers_do_not_delay_others(pooled, webhooks, conne
         made = await webhooks.create(NewWebhook(url=quick.url, groups=("QUICK",)), ALICE)
         for _ in range(100):
             event(connection, "SLOW")
-        await slow.until(webhooksender.SENDING_MAX)
+        await slow.until(sender.SENDING_MAX)
         for _ in range(10):
             event(connection, "QUICK")
         async with asyncio.timeout(5):
             await until_ended(webhooks, made["id"], 10)
-        # They take turns: in as many attempts as all of them have twice, each had some.
+        # They take turns: in twice as many attempts as there are webhooks, each had some.
         counted = "SELECT webhook_id, sum(attempts) FROM webhook_deliveries WHERE status = 'pending' GROUP BY 1"
         before = dict(connection.execute(counted).fetchall())
-        await slow.until(len(slow.received) + 2 * webhooksender.SENDING_MAX)
+        await slow.until(len(slow.received) + 2 * sender.SENDING_MAX)
         after = dict(connection.execute(counted).fetchall())
         assert len(after) == many
         assert all(after[webhook] > before[webhook] for webhook in after)
@@ -328,7 +328,7 @@ async def test_a_test_is_delivered_like_an_event(pooled, webhooks):
     assert json.loads(request.body)["type"] == "test"
 
 
-async def test_webhooks_are_made_changed_listed_and_deleted(webhooks, pooled, connection, monkeypatch):
+async def test_webhooks_are_created_changed_listed_and_deleted(webhooks, pooled, connection, monkeypatch):
     made = await webhooks.create(NewWebhook(url="https://hooks.example/a"), ALICE)
     other = await webhooks.create(NewWebhook(url="https://hooks.example/b", secret=make_secret()), ALICE)
     assert made["secret"].startswith("whsec_")
@@ -364,7 +364,7 @@ async def test_webhooks_are_made_changed_listed_and_deleted(webhooks, pooled, co
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f.1", "[::1]"])
-async def test_no_way_to_write_loopback_is_public(host):
+async def test_no_spelling_of_loopback_is_public(host):
     client = WebhookClient(
         SendPolicy(),
         clock=SystemClock(),
@@ -380,8 +380,8 @@ async def test_no_way_to_write_loopback_is_public(host):
     assert "only public addresses are allowed" in str(sent.error)
 
 
-async def test_name_servers_that_do_not_answer_hold_up_no_other_name(monkeypatch):
-    """A look-up's thread is busy for as long as name servers take; two of them held up all names."""
+async def test_slow_name_servers_delay_no_other_name(monkeypatch):
+    """A lookup occupies its thread as long as name servers take; two slow ones once delayed all names."""
     loop, released, asked = asyncio.get_running_loop(), asyncio.Event(), []
     real = loop.getaddrinfo
 
@@ -425,7 +425,7 @@ def make_certificate(key: Path, certificate: Path) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
-async def test_a_certificate_must_be_the_names_though_the_address_is_connected_to(tmp_path: Path):
+async def test_a_certificate_must_match_the_name_though_the_address_is_connected_to(tmp_path: Path):
     key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
     await asyncio.to_thread(make_certificate, key, certificate)
     serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -1,4 +1,4 @@
-"""The wire over real sockets, on the loop the services run on and on Python's own."""
+"""The wire over real sockets, on the loop that the services use and on Python's own."""
 
 import asyncio
 from collections.abc import Mapping

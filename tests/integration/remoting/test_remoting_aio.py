@@ -79,7 +79,7 @@ async def send_raw(address: str, data: bytes) -> bytes:
         writer.write(data)
         writer.write_eof()
         return await reader.read()
-    except OSError:  # Reset: the server did not want to read all.
+    except OSError:  # A reset: the server closed the connection without reading all bytes.
         return b""
     finally:
         writer.close()
@@ -263,7 +263,7 @@ def deaf() -> AsyncIterator[str]:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
 
 
-async def test_connecting_is_given_up_in_time_and_by_each_caller_for_itself():
+async def test_connecting_times_out_for_each_caller_separately():
     with deaf() as address:
         async with client_of(limits=ClientLimits(connect_timeout_ms=400)) as client:
             patient = asyncio.ensure_future(client.invoke(address, request(), timeout_ms=TIMEOUT_MS))
@@ -340,7 +340,7 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_burst_beyond_the_limit_is_closed_before_it_costs_anything():
+async def test_a_burst_above_the_limit_is_closed_before_it_takes_resources():
     """All of them wait in the backlog before the server accepts the first one."""
     async with serving(limits=ServerLimits(connections_max=3)) as (server, address):
         host, _, port = address.rpartition(":")
@@ -365,7 +365,7 @@ async def test_a_connection_that_arrives_while_the_server_stops_is_closed():
 
 
 class FullListener(socket.socket):
-    """Fails to accept as often as there are errors."""
+    """Fails to accept once for each given error."""
 
     errors: list[int]
 
@@ -484,7 +484,7 @@ async def test_a_request_of_the_server_waits_for_the_handlers_of_the_client(cert
             assert await asyncio.wait_for(heard.get(), 5) == b"welcome"
 
 
-async def test_dialling_may_take_all_the_time_there_was():
+async def test_dialling_may_use_up_the_whole_timeout():
     class Jumping(SystemClock):
         def monotonic_ms(self) -> int:
             self.now_ms_shown = getattr(self, "now_ms_shown", 0) + 1000
